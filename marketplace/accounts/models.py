@@ -1,0 +1,163 @@
+"""Who signs in, in whose name, and with which key."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.contrib.auth.models import PermissionsMixin
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+
+from marketplace.foundation.ids import new_id
+
+
+class UserManager(BaseUserManager["User"]):
+    def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
+        """A user who can sign in with `email`; no password means none fits."""
+        user = self.model(email=self.normalize_email(email).strip().lower(), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> User:
+        """An operator."""
+        return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
+
+    def get_by_natural_key(self, username: str | None) -> User:
+        """The user of an e-mail address, however its letters were typed."""
+        return self.get(email=(username or "").strip().lower())
+
+
+class User(AbstractBaseUser, PermissionsMixin):
+    """A person. What they may do hangs on their memberships, not on them."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    email = models.EmailField(unique=True)  # always in lower case
+    name = models.CharField(max_length=120, blank=True)
+    is_active = models.BooleanField(default=True)
+    is_staff = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = UserManager()
+
+    USERNAME_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(email=Lower("email")), name="user_email_in_lower_case")]
+
+    def __str__(self) -> str:
+        return self.email
+
+
+class Organisation(models.Model):
+    """Buys, sells, or both; everything that costs or earns belongs to one."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    name = models.CharField(max_length=120)
+    members = models.ManyToManyField(User, through="Membership", related_name="organisations")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Role(models.TextChoices):
+    """owner: everything. member: jobs and nodes. billing: money, and nothing else."""
+
+    OWNER = "owner"
+    MEMBER = "member"
+    BILLING = "billing"
+
+
+class Membership(models.Model):
+    """One user's role in one organisation."""
+
+    organisation = models.ForeignKey(Organisation, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["organisation", "user"], name="one_membership_per_organisation"),
+            models.CheckConstraint(condition=Q(role__in=Role.values), name="membership_role_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} is {self.role} of {self.organisation}"
+
+
+class Invitation(models.Model):
+    """Lets one e-mail address join: an organisation, or (without one) the marketplace. Only its hash is kept."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organisation = models.ForeignKey(Organisation, null=True, blank=True, on_delete=models.CASCADE)
+    email = models.EmailField()
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.MEMBER)
+    token_hash = models.CharField(max_length=64, unique=True)
+    invited_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(role__in=Role.values), name="invitation_role_known"),
+            models.CheckConstraint(condition=Q(email=Lower("email")), name="invitation_email_in_lower_case"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} to {self.organisation or 'the marketplace'}"
+
+
+class ApiKey(models.Model):
+    """A key of one user in one organisation, with scopes. Shown once; only its prefix and hash are kept."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organisation = models.ForeignKey(Organisation, on_delete=models.CASCADE, related_name="api_keys")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=120)
+    prefix = models.CharField(max_length=16, unique=True)
+    key_hash = models.CharField(max_length=64)
+    scopes: ArrayField[Any, Any] = ArrayField(models.CharField(max_length=32))
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}...)"
+
+
+class SignupPolicy(models.TextChoices):
+    """Who may make an account: anybody, the invited, or nobody."""
+
+    OPEN = "open"
+    INVITATION = "invitation"
+    CLOSED = "closed"
+
+
+class SitePolicy(models.Model):
+    """The operator's switches; there is exactly one row."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    signup = models.CharField(max_length=16, choices=SignupPolicy.choices, default=SignupPolicy.INVITATION)
+
+    class Meta:
+        verbose_name_plural = "site policy"
+        constraints = [
+            models.CheckConstraint(condition=Q(id=1), name="one_site_policy"),
+            models.CheckConstraint(condition=Q(signup__in=SignupPolicy.values), name="signup_policy_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"sign-up: {self.signup}"
+
+    @classmethod
+    def current(cls) -> SitePolicy:
+        """The one row, made with its defaults when it is missing."""
+        return cls.objects.get_or_create(pk=1)[0]

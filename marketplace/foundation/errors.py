@@ -1,0 +1,75 @@
+"""The root of all errors that the server raises on purpose.
+
+    SoukError                     code, status, message, details -> {"code", "message", "details"}
+    |-- StateConflict             409  somebody else moved the row first, or the move is not allowed
+    |-- IdempotencyMismatch       409  the key was used for another request
+    |-- IdempotencyInProgress     409  the first request with the key has not finished
+    |-- NotFound                  404
+    |-- Forbidden                 403
+    `-- BadRequest                400
+
+Each room derives its own from these; `marketplace.config.api_errors` turns them into answers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+
+class SoukError(Exception):
+    """Something went wrong that has a name."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str | None = None, **details: Any) -> None:
+        self.details = details
+        self.message = message or _first_line(type(self)).format(**details)
+        super().__init__(self.message)
+
+
+class BadRequest(SoukError):
+    """The request cannot be understood."""
+
+    code = "bad_request"
+    status = 400
+
+
+class Forbidden(SoukError):
+    """You may not do this."""
+
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(SoukError):
+    """There is no such thing, or it is not yours."""
+
+    code = "not_found"
+    status = 404
+
+
+class StateConflict(SoukError):
+    """{kind} {id} cannot go to {to}: it is {state}."""
+
+    code = "state_conflict"
+    status = 409
+
+
+class IdempotencyMismatch(SoukError):
+    """This Idempotency-Key was used for a different request. Use a new key for a new request."""
+
+    code = "idempotency_mismatch"
+    status = 409
+
+
+class IdempotencyInProgress(SoukError):
+    """The first request with this Idempotency-Key is still being answered. Try again in a moment."""
+
+    code = "idempotency_in_progress"
+    status = 409
+
+
+def _first_line(cls: type) -> str:
+    return (inspect.getdoc(cls) or cls.__name__).split("\n", 1)[0]

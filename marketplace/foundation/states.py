@@ -1,0 +1,87 @@
+"""The only writer of a state: a compare-and-set in the database, with its event in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.db import models, transaction
+
+from marketplace.foundation.errors import StateConflict
+from marketplace.foundation.models import Event
+
+M = TypeVar("M", bound=models.Model)
+
+
+@dataclass(frozen=True)
+class StateMachine:
+    """Which state may follow which. A model names its own as STATE_MACHINE."""
+
+    kind: str  # subject_kind of the events
+    transitions: Mapping[str, frozenset[str]]
+
+    def sources(self, to: str) -> frozenset[str]:
+        """Every state from which `to` may be reached in one move."""
+        return frozenset(state for state, targets in self.transitions.items() if to in targets)
+
+    def is_end(self, state: str) -> bool:
+        """Whether nothing follows `state`."""
+        return not self.transitions.get(state)
+
+
+def machine(kind: str, transitions: Mapping[str, Iterable[str]]) -> StateMachine:
+    """A StateMachine from plain lists."""
+    return StateMachine(kind, {str(state): frozenset(map(str, targets)) for state, targets in transitions.items()})
+
+
+def advance(
+    instance: M,
+    to: str,
+    *,
+    reason: str = "",
+    actor: str = "system",
+    data: Mapping[str, Any] | None = None,
+    only_from: Iterable[str] | None = None,
+    **fields: Any,
+) -> M:
+    """Move one row to state `to`, write `fields` and one event, all or nothing; exactly one of two racers wins.
+
+    Raises StateConflict when the row is not in a state from which `to` may be reached (or not in `only_from`).
+    """
+    rules: StateMachine = instance.STATE_MACHINE  # type: ignore[attr-defined]
+    to = str(to)
+    sources = rules.sources(to) if only_from is None else rules.sources(to) & set(map(str, only_from))
+    manager = type(instance)._default_manager
+    with transaction.atomic():
+        # The state before is read under the row's lock, so that the event tells what really was.
+        before = manager.select_for_update().filter(pk=instance.pk).values_list("state", flat=True).first()
+        moved = manager.filter(pk=instance.pk, state__in=sources).update(state=to, **fields) if before else 0
+        if moved != 1:
+            raise StateConflict(kind=rules.kind, id=str(instance.pk), to=to, state=before or "gone")
+        Event.objects.create(
+            subject_kind=rules.kind,
+            subject_id=instance.pk,
+            from_state=before,
+            to_state=to,
+            reason=str(reason),
+            actor=actor,
+            data=dict(data or {}),
+        )
+    instance.state = to  # type: ignore[attr-defined]
+    for name, value in fields.items():
+        setattr(instance, name, value)
+    return instance
+
+
+def record_birth(instance: models.Model, *, actor: str = "system", data: Mapping[str, Any] | None = None) -> Event:
+    """The first event of a row that was just created, from the empty state to its initial one."""
+    rules: StateMachine = instance.STATE_MACHINE  # type: ignore[attr-defined]
+    return Event.objects.create(
+        subject_kind=rules.kind,
+        subject_id=instance.pk,
+        from_state="",
+        to_state=instance.state,  # type: ignore[attr-defined]
+        actor=actor,
+        data=dict(data or {}),
+    )
