@@ -1,0 +1,54 @@
+"""Questions that are asked of jobs, attempts, leases and artifacts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.models import F
+
+from jobs.states import ATTEMPT_LIVE, JOB_ENDS, JOB_WAITING, LEASE_LIVE, ArtifactState
+
+if TYPE_CHECKING:
+    from jobs.models import Artifact, Attempt, Job, Lease  # noqa: F401 - names of the generic parameters
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def of(self, organisation: Any) -> JobQuerySet:
+        """Jobs that this organisation pays for."""
+        return self.filter(organisation=organisation)
+
+    def unfinished(self) -> JobQuerySet:
+        """Jobs that have not ended."""
+        return self.exclude(state__in=JOB_ENDS)
+
+    def waiting(self) -> JobQuerySet:
+        """Jobs that want to be placed, in the order in which they will be: priority, then first come."""
+        return self.filter(state__in=JOB_WAITING, cancel_requested_at=None).order_by("-priority", "queued_at", "id")
+
+
+class AttemptQuerySet(models.QuerySet["Attempt"]):
+    def live(self) -> AttemptQuerySet:
+        """Attempts that have not ended."""
+        return self.filter(state__in=ATTEMPT_LIVE)
+
+
+class LeaseQuerySet(models.QuerySet["Lease"]):
+    def live(self) -> LeaseQuerySet:
+        """Leases that hold their devices."""
+        return self.filter(state__in=LEASE_LIVE)
+
+    def undrained(self) -> LeaseQuerySet:
+        """Ended leases of which bytes of the log or the events are still to come."""
+        missing = models.Q(log_bytes__lt=F("log_bytes_final")) | models.Q(event_bytes__lt=F("event_bytes_final"))
+        return self.exclude(state__in=LEASE_LIVE).filter(missing)
+
+
+class ArtifactQuerySet(models.QuerySet["Artifact"]):
+    def complete(self) -> ArtifactQuerySet:
+        """Artifacts whose every byte is there."""
+        return self.filter(state=ArtifactState.COMPLETE)
+
+    def resumable(self, job: Any) -> ArtifactQuerySet:
+        """Complete checkpoints of a job, the furthest first."""
+        return self.complete().filter(job=job, kind="checkpoint").order_by("-step", "-completed_at")

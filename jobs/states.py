@@ -1,0 +1,92 @@
+"""States of a job, a lease and an artifact; an attempt's are the protocol's.
+
+    job       queued -> placed -> running -> completed
+              placed | running -> recovering -> placed          a node was lost; the job goes on elsewhere
+              running -> paused -> queued                       the budget was used up; it goes on with a higher one
+              queued | placed | running | recovering | paused -> failed
+              every state that is not an end -> cancelled
+    lease     reserved -> active -> ended;   reserved -> ended
+    artifact  uploading -> complete -> deleted;   uploading -> abandoned
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from marketplace.foundation.states import machine
+from provider_agent.protocol import ATTEMPT_ENDS, ATTEMPT_TRANSITIONS, AttemptState
+
+
+class JobState(models.TextChoices):
+    """Where a job is; whether it is paid is the ledger's matter."""
+
+    QUEUED = "queued"
+    PLACED = "placed"
+    RUNNING = "running"
+    RECOVERING = "recovering"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_J = JobState
+JOB_MACHINE = machine(
+    "job",
+    {
+        _J.QUEUED: [_J.PLACED, _J.FAILED, _J.CANCELLED],
+        _J.PLACED: [_J.RUNNING, _J.RECOVERING, _J.FAILED, _J.CANCELLED],
+        _J.RUNNING: [_J.COMPLETED, _J.RECOVERING, _J.PAUSED, _J.FAILED, _J.CANCELLED],
+        _J.RECOVERING: [_J.PLACED, _J.FAILED, _J.CANCELLED],
+        _J.PAUSED: [_J.QUEUED, _J.FAILED, _J.CANCELLED],
+        _J.COMPLETED: [],
+        _J.FAILED: [],
+        _J.CANCELLED: [],
+    },
+)
+JOB_ENDS = frozenset({_J.COMPLETED, _J.FAILED, _J.CANCELLED})
+JOB_WAITING = frozenset({_J.QUEUED, _J.RECOVERING})  # wants to be placed
+JOB_ON_NODES = frozenset({_J.PLACED, _J.RUNNING})  # has a live attempt
+
+
+class LeaseState(models.TextChoices):
+    """reserved: the devices are taken. active: the agent has answered. ended: they are free again."""
+
+    RESERVED = "reserved"
+    ACTIVE = "active"
+    ENDED = "ended"
+
+
+LEASE_MACHINE = machine(
+    "lease",
+    {
+        LeaseState.RESERVED: [LeaseState.ACTIVE, LeaseState.ENDED],
+        LeaseState.ACTIVE: [LeaseState.ENDED],
+        LeaseState.ENDED: [],
+    },
+)
+LEASE_LIVE = frozenset({LeaseState.RESERVED, LeaseState.ACTIVE})
+
+ATTEMPT_MACHINE = machine("attempt", {**ATTEMPT_TRANSITIONS, **dict.fromkeys(ATTEMPT_ENDS, ())})
+ATTEMPT_CHOICES = [(state.value, state.value) for state in AttemptState]
+ATTEMPT_LIVE = frozenset(set(AttemptState) - ATTEMPT_ENDS)
+
+
+class ArtifactState(models.TextChoices):
+    """complete: the manifest was accepted and every byte is there; nothing else makes it so."""
+
+    UPLOADING = "uploading"
+    COMPLETE = "complete"
+    ABANDONED = "abandoned"
+    DELETED = "deleted"
+
+
+ARTIFACT_MACHINE = machine(
+    "artifact",
+    {
+        ArtifactState.UPLOADING: [ArtifactState.COMPLETE, ArtifactState.ABANDONED],
+        ArtifactState.COMPLETE: [ArtifactState.DELETED],
+        ArtifactState.ABANDONED: [ArtifactState.DELETED],
+        ArtifactState.DELETED: [],
+    },
+)

@@ -1,0 +1,1 @@
+"""The workshop: what runs inside the containers. Imports nothing else of Souk."""

@@ -1,0 +1,155 @@
+"""What a container is given and what it must leave behind. Standard library only.
+
+The agent sets the environment below, creates the folders, starts the command and reads the events. A program that
+knows nothing of Souk satisfies the contract too: it ignores the variables, exits 0, and leaves what it wrote under
+OUTPUT_DIR. `runtimes/README.md` says the same on one page.
+
+    SOUK_WORK_DIR/                 the working directory of the command
+        input/                     files of the job, read-only by intent
+        checkpoint/step-00000100/  one folder a checkpoint; MANIFEST written last makes it complete
+        output/                    what the customer gets; complete when the command exits 0
+        events.jsonl               one JSON object a line, appended by global rank 0 only
+        config.json                the `train` section of the job file, for the built-in runtime
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from pathlib import Path
+from typing import Any
+
+CONTRACT_VERSION = 1
+
+MANIFEST_NAME = "MANIFEST.json"
+CHECKPOINT_PREFIX = "step-"
+EVENT_LINE_BYTES_MAX = 64 * 1024
+HASH_CHUNK_BYTES = 1 << 20
+
+
+class Env(StrEnum):
+    """Names of the variables that every container is given."""
+
+    CONTRACT = "SOUK_CONTRACT"
+    JOB_ID = "SOUK_JOB_ID"
+    ATTEMPT_ID = "SOUK_ATTEMPT_ID"
+    WORK_DIR = "SOUK_WORK_DIR"
+    INPUT_DIR = "SOUK_INPUT_DIR"
+    OUTPUT_DIR = "SOUK_OUTPUT_DIR"
+    CHECKPOINT_DIR = "SOUK_CHECKPOINT_DIR"
+    RESUME_FROM = "SOUK_RESUME_FROM"  # folder of the checkpoint to go on from; empty at the first attempt
+    EVENTS = "SOUK_EVENTS"  # path of events.jsonl
+    CONFIG = "SOUK_CONFIG"  # path of config.json
+    DEVICE_KIND = "SOUK_DEVICE_KIND"  # "cpu" or "cuda"
+    DEVICES_PER_NODE = "SOUK_DEVICES_PER_NODE"
+    NODES = "SOUK_NODES"
+    NODE_RANK = "SOUK_NODE_RANK"
+    MASTER_ADDR = "SOUK_MASTER_ADDR"
+    MASTER_PORT = "SOUK_MASTER_PORT"
+    CHECKPOINT_EVERY_STEPS = "SOUK_CHECKPOINT_EVERY_STEPS"  # "0": not by steps
+    CHECKPOINT_EVERY_SECONDS = "SOUK_CHECKPOINT_EVERY_SECONDS"  # "0": not by time
+    CHECKPOINT_KEEP = "SOUK_CHECKPOINT_KEEP"
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the built-in runtimes (sysexits.h where one fits); any other code is the customer's own."""
+
+    OK = 0
+    BAD_CONFIG = 64
+    BAD_DATA = 65
+    INTERNAL = 70
+    STOPPED = 75  # SIGTERM was honoured: a checkpoint was saved before leaving
+    OUT_OF_MEMORY = 77
+
+
+class EventKind(StrEnum):
+    """What an event line reports. Unknown kinds are kept and shown, never refused."""
+
+    STARTED = "started"  # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal
+    RESUMED = "resumed"  # step, from_world_size, seconds
+    STEP = "step"  # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds
+    EVALUATED = "evaluated"  # step, loss
+    CHECKPOINTED = "checkpointed"  # step, path, seconds_blocked, seconds_total
+    SAMPLED = "sampled"  # step, prompt, text
+    EXPORTED = "exported"  # path, files
+    FINISHED = "finished"  # step, loss, tokens
+    FAILED = "failed"  # message, exit_code
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of a manifest: `path` relative with forward slashes, `size` in bytes, `sha256` in hex."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class EventWriter:
+    """Appends whole event lines, each with its time; does nothing where the variable is unset (a bare torchrun)."""
+
+    def __init__(self, path: str | None = None) -> None:
+        path = path if path is not None else os.environ.get(Env.EVENTS, "")
+        self._file = Path(path).open("ab", buffering=0) if path else None  # noqa: SIM115 - open as long as the process
+
+    def write(self, kind: EventKind | str, **data: Any) -> None:
+        """Append one line in one write, so that a reader never sees half of it; `data` must be JSON."""
+        if self._file is None:
+            return
+        line = json.dumps({"event": str(kind), "at": round(time.time(), 3), **data}, separators=(",", ":"))
+        self._file.write(line.encode()[: EVENT_LINE_BYTES_MAX - 1] + b"\n")
+
+
+def checkpoint_folder(root: Path, step: int) -> Path:
+    """Where the checkpoint taken after `step` steps lies."""
+    return root / f"{CHECKPOINT_PREFIX}{step:08d}"
+
+
+def checkpoint_step(folder: Path) -> int | None:
+    """The step in a checkpoint folder's name, or None when it is not one."""
+    digits = folder.name.removeprefix(CHECKPOINT_PREFIX)
+    return int(digits) if folder.name != digits and digits.isdigit() else None
+
+
+def complete_checkpoints(root: Path) -> list[Path]:
+    """Folders of the checkpoints whose manifest was written, oldest first; partial ones are left out."""
+    found = [p for p in root.glob(f"{CHECKPOINT_PREFIX}*") if checkpoint_step(p) is not None]
+    return sorted(p for p in found if (p / MANIFEST_NAME).is_file())
+
+
+def list_files(folder: Path) -> list[FileEntry]:
+    """Every file below `folder` but the manifest, sorted by path, with its size and SHA-256."""
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(MANIFEST_NAME))
+    return [FileEntry(p.relative_to(folder).as_posix(), p.stat().st_size, sha256_file(p)) for p in paths]
+
+
+def write_manifest(folder: Path, **extra: Any) -> list[FileEntry]:
+    """Make `folder` complete: hash its files, flush, then write the manifest last, atomically."""
+    files = list_files(folder)
+    body = {"contract": CONTRACT_VERSION, **extra, "files": [entry.__dict__ for entry in files]}
+    partial = folder / (MANIFEST_NAME + ".partial")
+    with partial.open("w") as out:
+        json.dump(body, out)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(folder / MANIFEST_NAME)
+    return files
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a complete folder; raises FileNotFoundError for a partial one."""
+    body: dict[str, Any] = json.loads((folder / MANIFEST_NAME).read_text())
+    return body
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file in hex, read in chunks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as source:
+        while chunk := source.read(HASH_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
