@@ -19,7 +19,7 @@ from marketplace.config.embedded import postgres, redis
 
 TEST_SECRETS = {
     "SOUK_SECRET_KEY": "tests-only-" + "k7" * 24,
-    "SOUK_SIGNING_KEY": "5f" * 32,
+    "SOUK_SIGNING_KEY": "0123456789abcdef" * 4,
     "SOUK_CHALLENGE_SECONDS": "0",
     "SOUK_THROTTLE_ANON": "100000/min",
     "SOUK_THROTTLE_USER": "100000/min",

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
+
+from marketplace.config.logging import settings_for as logging_settings
 
 
 def _required(name: str) -> str:
@@ -38,6 +41,18 @@ def database_from_url(url: str) -> dict[str, Any]:
     }
 
 
+def broker_url_from(redis_url: str) -> str:
+    """Celery's spelling of REDIS_URL: it wants redis+socket:///path?virtual_host=0 for a Unix socket."""
+    parts = urlsplit(redis_url)
+    if parts.scheme in {"redis", "rediss"}:
+        return redis_url
+    if parts.scheme != "unix" or not parts.path.startswith("/"):
+        raise ImproperlyConfigured("REDIS_URL must be redis://host:port/0 or unix:///path/to/socket?db=0.")
+    return f"redis+socket://{parts.path}?virtual_host={dict(parse_qsl(parts.query)).get('db', '0')}"
+
+
+EXPIRY_SECONDS_MAX = 3600.0
+
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
 SOUK_SECRET_KEY = SECRET_KEY = _required("SOUK_SECRET_KEY")
@@ -58,6 +73,8 @@ SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
 
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
+SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
+SOUK_INSECURE_HTTP = os.environ.get("SOUK_INSECURE_HTTP", "0") == "1"
 ALLOWED_HOSTS = os.environ.get("SOUK_ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
 CSRF_TRUSTED_ORIGINS = [SOUK_API_URL]
 
@@ -71,14 +88,17 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "marketplace.foundation",
     "marketplace.accounts",
     "marketplace.nodes",
     "billing",
     "jobs",
     "marketplace.portal",
+    "marketplace.config",
 ]
 MIDDLEWARE = [
+    "marketplace.config.metrics.count_requests",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -87,6 +107,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "marketplace.config.api_errors.NamedErrors",
 ]
 ROOT_URLCONF = "marketplace.config.urls"
 WSGI_APPLICATION = "marketplace.config.wsgi.application"
@@ -159,4 +180,44 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "v1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    # The agent's protocol is versioned in provider_agent/protocol.py and is not an API for people.
+    "PREPROCESSING_HOOKS": ["marketplace.config.openapi.keep_public_paths"],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
+
+# Celery wakes; the truth is in PostgreSQL. A task may run twice or never, so none is acknowledged late and every
+# scheduled one expires before its next turn: a worker that comes back does not work off a pile of stale ticks.
+CELERY_BROKER_URL = broker_url_from(REDIS_URL)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 120,
+    # Without these two, what a killed worker held comes back after minutes instead of the visibility timeout.
+    "unacked_restore_interval": 1,
+    "unacked_restore_throttle": 1,
+    "socket_timeout": None,  # redis-py's default of 5 s would cut blocking reads
+}
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_DEFAULT_QUEUE = "souk"
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_ENABLE_UTC = True
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: a schedule file can break, and nothing here needs one
+CELERY_BEAT_SCHEDULE = {
+    task: {"task": task, "schedule": every, "options": {"expires": EXPIRY_SECONDS_MAX if at_night else every}}
+    for task, every, at_night in (
+        ("marketplace.nodes.tasks.flush_beats", 2.0, False),
+        ("jobs.tasks.place_jobs", 2.0, False),
+        ("jobs.tasks.sweep_leases", 2.0, False),
+        ("jobs.tasks.sweep_silent_nodes", 2.0, False),
+        ("jobs.tasks.sweep_jobs", 5.0, False),
+        ("billing.tasks.release_pending", 5.0, False),
+        ("billing.tasks.seal_transfers", 60.0, False),
+        ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
+    )
+}
+
+LOGGING = logging_settings(os.environ.get("SOUK_LOG_LEVEL", "INFO"))

@@ -1,0 +1,78 @@
+"""A server that would be unsafe as configured does not start; what each check protects is in its message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+SECRET_CHARACTERS_MIN = 50
+DISTINCT_CHARACTERS_MIN = 8
+SIGNING_KEY_CHARACTERS = 64
+ARTIFACT_STORES = ("local", "s3")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether only this computer can reach the URL."""
+    return urlsplit(url).hostname in LOOPBACK
+
+
+@register(Tags.security)
+def check_transport(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Keys and passwords travel encrypted wherever the site can be reached from elsewhere."""
+    found: list[CheckMessage] = []
+    for name in ("SOUK_API_URL", "SOUK_SYNC_URL"):
+        url = getattr(settings, name)
+        if not is_loopback(url) and not url.startswith("https://") and not settings.SOUK_INSECURE_HTTP:
+            found.append(
+                Error(
+                    f"{name} is {url}: keys would travel unencrypted.",
+                    hint="Put a proxy with a certificate in front and use https://, or set SOUK_INSECURE_HTTP=1.",
+                    id="souk.E001",
+                )
+            )
+    if settings.DEBUG and not is_loopback(settings.SOUK_API_URL):
+        found.append(
+            Error("SOUK_DEBUG=1 shows settings to every visitor.", hint="Unset SOUK_DEBUG.", id="souk.E002"),
+        )
+    return found
+
+
+@register(Tags.security)
+def check_keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Keys that can be guessed are none."""
+    found: list[CheckMessage] = []
+    secret, signing = settings.SOUK_SECRET_KEY, settings.SOUK_SIGNING_KEY
+    if len(secret) < SECRET_CHARACTERS_MIN or len(set(secret)) < DISTINCT_CHARACTERS_MIN:
+        found.append(
+            Error(
+                f"SOUK_SECRET_KEY is weak: it needs {SECRET_CHARACTERS_MIN} random characters.",
+                hint="python3 -c 'import secrets; print(secrets.token_urlsafe(48))'",
+                id="souk.E003",
+            )
+        )
+    is_hex = len(signing) == SIGNING_KEY_CHARACTERS and all(c in "0123456789abcdefABCDEF" for c in signing)
+    if not is_hex or len(set(signing)) < DISTINCT_CHARACTERS_MIN:
+        found.append(
+            Error(
+                f"SOUK_SIGNING_KEY must be {SIGNING_KEY_CHARACTERS} random hex digits.",
+                hint="python3 -c 'import secrets; print(secrets.token_hex(32))'",
+                id="souk.E004",
+            )
+        )
+    return found
+
+
+@register()
+def check_artifact_store(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Artifacts have a place to go."""
+    if settings.SOUK_ARTIFACT_STORE not in ARTIFACT_STORES:
+        return [Error(f"SOUK_ARTIFACT_STORE must be one of {', '.join(ARTIFACT_STORES)}.", id="souk.E005")]
+    if settings.SOUK_ARTIFACT_STORE == "s3" and not settings.SOUK_S3_BUCKET:
+        return [Error("SOUK_ARTIFACT_STORE=s3 needs SOUK_S3_BUCKET.", id="souk.E006")]
+    return []

@@ -1,0 +1,109 @@
+"""/metrics for Prometheus: counts of requests from every web process, and the market's state read at the moment.
+
+Open to loopback and to who shows SOUK_METRICS_TOKEN; it holds counts only, no names.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+from django.conf import settings
+from django.db.models import Count, Min
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.crypto import constant_time_compare
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from billing import ledger
+from billing.models import Hold
+from jobs.models import Job, Lease
+from jobs.states import JobState, LeaseState
+from marketplace.config.checks import LOOPBACK
+from marketplace.foundation import clock
+from marketplace.nodes.models import Device, Node
+
+BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+BEAT_FRESH_SECONDS = 30
+
+_process_metrics = CollectorRegistry()
+REQUESTS = Counter("souk_http_requests", "Answered requests.", ["method", "route", "status"], registry=_process_metrics)
+SECONDS = Histogram(
+    "souk_http_seconds", "Time to answer.", ["route"], buckets=BUCKETS_SECONDS, registry=_process_metrics
+)
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def count_requests(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Middleware: every answer is counted under its route's pattern, so that ids do not make new series."""
+
+    def counted(request: HttpRequest) -> HttpResponseBase:
+        started = time.perf_counter()
+        response = get_response(request)
+        route = request.resolver_match.route if request.resolver_match else "none"
+        method = request.method if request.method in METHODS else "other"
+        REQUESTS.labels(method, route, response.status_code).inc()
+        SECONDS.labels(route).observe(time.perf_counter() - started)
+        return response
+
+    return counted
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The text format of Prometheus; 403 for strangers."""
+    if not _may_read(request):
+        return HttpResponse("Metrics are for loopback, or for who sends SOUK_METRICS_TOKEN.\n", status=403)
+    registry = CollectorRegistry()
+    registry.register(Market())
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        text = generate_latest(registry)
+    else:
+        text = generate_latest(registry) + generate_latest(_process_metrics)
+    return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
+
+
+class Market(Collector):
+    """Gauges from the database, where the truth is; nothing is counted twice by several processes."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield _by_label("souk_nodes", "Nodes by state.", "state", Node.objects.all())
+        yield _by_label("souk_jobs", "Jobs by state.", "state", Job.objects.all())
+        yield _by_label("souk_holds", "Holds by state.", "state", Hold.objects.all())
+        yield GaugeMetricFamily("souk_devices", "Devices of all nodes.", value=Device.objects.count())
+        live = Lease.objects.exclude(state=LeaseState.ENDED).count()
+        yield GaugeMetricFamily("souk_live_leases", "Leases that hold devices.", value=live)
+        yield GaugeMetricFamily("souk_queue_age_seconds", "Age of the oldest queued job.", value=_queue_age_seconds())
+        yield GaugeMetricFamily("souk_beating_nodes", "Nodes seen in the last 30 s.", value=_beating_nodes())
+        total = sum(ledger.trial_balance().values())
+        yield GaugeMetricFamily("souk_ledger_sum_usd_micros", "Sum over all accounts; must be 0.", value=total)
+
+
+def _by_label(name: str, text: str, label: str, rows: object) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for state, count in rows.order_by().values_list(label).annotate(Count("pk")):  # type: ignore[attr-defined]
+        family.add_metric([state], count)
+    return family
+
+
+def _queue_age_seconds() -> float:
+    oldest = Job.objects.filter(state=JobState.QUEUED).aggregate(oldest=Min("created_at"))["oldest"]
+    return max(0.0, (clock.now() - oldest).total_seconds()) if oldest else 0.0
+
+
+def _beating_nodes() -> int:
+    from datetime import timedelta
+
+    return Node.objects.filter(last_seen_at__gte=clock.now() - timedelta(seconds=BEAT_FRESH_SECONDS)).count()
+
+
+def _may_read(request: HttpRequest) -> bool:
+    if token := settings.SOUK_METRICS_TOKEN:
+        return constant_time_compare(request.headers.get("Authorization", ""), f"Bearer {token}")
+    # A proxy in front makes every visitor look like loopback.
+    return request.META.get("REMOTE_ADDR") in LOOPBACK and "X-Forwarded-For" not in request.headers

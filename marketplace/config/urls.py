@@ -1,0 +1,41 @@
+"""Every address of the web process."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import URLPattern, URLResolver, include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from rest_framework.permissions import AllowAny
+
+from marketplace.config.health import healthz
+from marketplace.config.metrics import metrics
+
+admin.site.site_header = admin.site.site_title = "Souk"
+admin.site.index_title = "Operations"
+
+PUBLIC_API = [
+    path("", include("marketplace.accounts.urls")),
+    path("", include("marketplace.nodes.urls")),
+    path("", include("billing.urls")),
+    path("", include("jobs.urls")),
+]
+AGENT_API = [
+    path("", include("marketplace.nodes.agent_urls")),
+    path("", include("jobs.agent_urls")),
+]
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("marketplace.portal.urls")),
+    path("api/v1/", include(PUBLIC_API)),
+    path("api/agent/v1/", include(AGENT_API)),
+    path("artifacts/", include("jobs.artifacts.urls")),
+    path("api/schema", SpectacularAPIView.as_view(permission_classes=[AllowAny]), name="schema"),
+    path("api/docs", SpectacularSwaggerView.as_view(url_name="schema", permission_classes=[AllowAny]), name="docs"),
+    path("admin/", admin.site.urls),
+    path("healthz", healthz, name="healthz"),
+    path("metrics", metrics, name="metrics"),
+]
+
+handler400 = "marketplace.config.api_errors.bad_request"
+handler403 = "marketplace.config.api_errors.permission_denied"
+handler404 = "marketplace.config.api_errors.not_found"
+handler500 = "marketplace.config.api_errors.server_error"
