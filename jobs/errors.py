@@ -1,0 +1,140 @@
+"""What can go wrong between a job file and its bill.
+
+    SoukError
+    `-- JobsError
+        |-- BadSpec                400  the job file has mistakes; details: mistakes
+        |-- NotYet                 400  understood, but not offered so far
+        |-- NoFit                  409  nothing fits; details: exclusions, fixes
+        |-- QuoteNotFound          404
+        |-- QuoteExpired           409
+        |-- QuoteMismatch          409  the spec is not the one that was quoted
+        |-- QuoteForged            409  the stored quote does not bear the marketplace's signature
+        |-- QuoteUsed              409  another job was submitted with it
+        |-- NotEnoughMoney         402  details: missing_usd_micros
+        |-- CapTooLow              409  resuming needs a higher cap than before
+        |-- JobEnded               409
+        |-- JobNotPaused           409
+        |-- JobNotEnded            409
+        |-- PlacementConflict      409  somebody else took a device first; placed again with a fresh snapshot
+        |-- StaleFence             409  an old lease's word no longer counts
+        |-- InputNotReady          409  the job's files are not uploaded completely
+        `-- UnknownInput           400  the input is not the organisation's, or not an input
+"""
+
+from __future__ import annotations
+
+from marketplace.foundation.errors import SoukError
+
+
+class JobsError(SoukError):
+    """The jobs room refused."""
+
+    code = "jobs_error"
+    status = 409
+
+
+class BadSpec(JobsError):
+    """The job file has mistakes; details lists every one."""
+
+    code = "bad_spec"
+    status = 400
+
+
+class NotYet(JobsError):
+    """{what} is not offered yet."""
+
+    code = "not_yet"
+    status = 400
+
+
+class NoFit(JobsError):
+    """No node fits this job now; details say why and what would help."""
+
+    code = "no_fit"
+
+
+class QuoteNotFound(JobsError):
+    """There is no such quote, or it is not yours. Ask for a new one."""
+
+    code = "quote_not_found"
+    status = 404
+
+
+class QuoteExpired(JobsError):
+    """The quote expired at {expired_at}. Ask for a new one and submit with it."""
+
+    code = "quote_expired"
+
+
+class QuoteMismatch(JobsError):
+    """The quote was made for another job file. Ask for a quote for this one."""
+
+    code = "quote_mismatch"
+
+
+class QuoteForged(JobsError):
+    """The stored quote does not bear this marketplace's signature. Ask for a new one."""
+
+    code = "quote_forged"
+
+
+class QuoteUsed(JobsError):
+    """The quote was used for job {job_id}. One quote makes one job; ask for a new one."""
+
+    code = "quote_used"
+
+
+class NotEnoughMoney(JobsError):
+    """The balance does not cover the job's cap: {missing_usd_micros} micro-USD are missing. Deposit them, or lower budget.max_total."""  # noqa: E501 - the message
+
+    code = "not_enough_money"
+    status = 402
+
+
+class CapTooLow(JobsError):
+    """The new cap of {cap_usd_micros} micro-USD is not above the present one of {present_usd_micros}."""
+
+    code = "cap_too_low"
+
+
+class JobEnded(JobsError):
+    """The job has ended: it is {state}."""
+
+    code = "job_ended"
+
+
+class JobNotPaused(JobsError):
+    """Only a paused job can be resumed; this one is {state}."""
+
+    code = "job_not_paused"
+
+
+class JobNotEnded(JobsError):
+    """The job has not ended yet: it is {state}."""
+
+    code = "job_not_ended"
+
+
+class PlacementConflict(JobsError):
+    """Somebody else took one of the devices first. The job is placed again with a fresh look at the fleet."""
+
+    code = "placement_conflict"
+
+
+class StaleFence(JobsError):
+    """The lease's fence is {fence}, not {given}: this word comes from an assignment that no longer counts."""
+
+    code = "stale_fence"
+
+
+class InputNotReady(JobsError):
+    """The files of input {artifact_id} are not uploaded completely. Complete the upload, then submit."""
+
+    code = "input_not_ready"
+
+
+class UnknownInput(JobsError):
+    """There is no input {artifact_id}, or it is not yours. Upload the job's files first."""
+
+    code = "unknown_input"
+    status = 400
