@@ -1,24 +1,25 @@
 """What can go wrong between a job file and its bill.
 
-    SoukError
-    `-- JobsError
-        |-- BadSpec                400  the job file has mistakes; details: mistakes
-        |-- NotYet                 400  understood, but not offered so far
-        |-- NoFit                  409  nothing fits; details: exclusions, fixes
-        |-- QuoteNotFound          404
-        |-- QuoteExpired           409
-        |-- QuoteMismatch          409  the spec is not the one that was quoted
-        |-- QuoteForged            409  the stored quote does not bear the marketplace's signature
-        |-- QuoteUsed              409  another job was submitted with it
-        |-- NotEnoughMoney         402  details: missing_usd_micros
-        |-- CapTooLow              409  resuming needs a higher cap than before
-        |-- JobEnded               409
-        |-- JobNotPaused           409
-        |-- JobNotEnded            409
-        |-- PlacementConflict      409  somebody else took a device first; placed again with a fresh snapshot
-        |-- StaleFence             409  an old lease's word no longer counts
-        |-- InputNotReady          409  the job's files are not uploaded completely
-        `-- UnknownInput           400  the input is not the organisation's, or not an input
+SoukError
+`-- JobsError
+    |-- BadSpec                422  the job file has mistakes; details: errors, count
+    |-- NotYet                 400  understood, but not offered so far
+    |-- NoFit                  409  nothing fits; details: exclusions, fixes
+    |-- QuoteNotFound          404
+    |-- QuoteExpired           409
+    |-- QuoteMismatch          409  the spec is not the one that was quoted
+    |-- QuoteForged            409  the stored quote does not bear the marketplace's signature
+    |-- QuoteUsed              409  another job was submitted with it
+    |-- NotEnoughMoney         402  details: missing_usd_micros
+    |-- CapTooLow              409  resuming needs a higher cap than before
+    |-- JobEnded               409
+    |-- JobNotPaused           409
+    |-- JobNotEnded            409
+    |-- DeviceTaken            409  another placement was faster; placed again with a fresh snapshot
+    |-- LeaseNotFound          404
+    |-- StaleFence             409  an old lease's word no longer counts
+    |-- InputNotReady          409  the job's files are not uploaded completely
+    `-- UnknownInput           400  the input is not the organisation's, or not an input
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class BadSpec(JobsError):
     """The job file has mistakes; details lists every one."""
 
     code = "bad_spec"
-    status = 400
+    status = 422
 
 
 class NotYet(JobsError):
@@ -115,10 +116,17 @@ class JobNotEnded(JobsError):
     code = "job_not_ended"
 
 
-class PlacementConflict(JobsError):
-    """Somebody else took one of the devices first. The job is placed again with a fresh look at the fleet."""
+class DeviceTaken(JobsError):
+    """Another placement took a device of node {node_id} first. The job is placed again with a fresh look at the fleet."""
 
-    code = "placement_conflict"
+    code = "device_taken"
+
+
+class LeaseNotFound(JobsError):
+    """There is no such lease, or it is not this node's."""
+
+    code = "lease_not_found"
+    status = 404
 
 
 class StaleFence(JobsError):
