@@ -164,6 +164,7 @@ class Lease(models.Model):
     event_bytes = models.PositiveBigIntegerField(default=0)
     log_bytes_final = models.PositiveBigIntegerField(null=True, blank=True)  # written in all, known at the end
     event_bytes_final = models.PositiveBigIntegerField(null=True, blank=True)
+    receipt_seq_final = models.PositiveBigIntegerField(null=True, blank=True)  # the newest receipt that was made
     # Decided when it ends, never changed after.
     billable_ms = models.PositiveBigIntegerField(null=True, blank=True)
     charge_usd_micros = models.PositiveBigIntegerField(null=True, blank=True)

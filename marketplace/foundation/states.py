@@ -47,10 +47,14 @@ def advance(
 ) -> M:
     """Move one row to state `to`, write `fields` and one event, all or nothing; exactly one of two racers wins.
 
+    `reason` goes into the event, and into the row's own `reason` column where it has one.
+
     Raises StateConflict when the row is not in a state from which `to` may be reached (or not in `only_from`).
     """
     rules: StateMachine = instance.STATE_MACHINE  # type: ignore[attr-defined]
     to = str(to)
+    if any(field.name == "reason" for field in instance._meta.concrete_fields):
+        fields.setdefault("reason", str(reason))
     sources = rules.sources(to) if only_from is None else rules.sources(to) & set(map(str, only_from))
     manager = type(instance)._default_manager
     with transaction.atomic():

@@ -1,0 +1,108 @@
+"""Reserve devices, keep the right to them alive, end it with a price.
+
+    reserve     devices -> lease; the database lets a device have one live lease
+    extend      every sync moves `lease_until` on
+    end_lease   the devices are free, and what the lease cost is decided for ever
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import IntegrityError, connection, transaction
+
+from billing import metering
+from jobs.errors import DeviceTaken
+from jobs.models import ArtifactPart, Attempt, Lease, LeaseDevice
+from jobs.states import ArtifactState, LeaseState
+from marketplace.foundation import clock
+from marketplace.foundation.states import advance, record_birth
+from marketplace.nodes.models import Device, Offer
+from provider_agent.protocol import BEAT_SECONDS_LEASED, Billable, charge
+
+# The agent stops the container when this passes without an answer from the server. Longer than the time after which a
+# silent node is lost, so that a restart of the marketplace costs no customer an attempt; a node that was cut off may
+# therefore go on for a while, unpaid and fenced off.
+LEASE_SECONDS = 120
+GRACE_MS = BEAT_SECONDS_LEASED * 1000  # the agent may claim one heartbeat more than the server saw
+
+
+def reserve(
+    attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price_usd_micros: int, cap_usd_micros: int
+) -> Lease:
+    """Take `devices` for `attempt` at a frozen price; raises DeviceTaken when another lease was faster."""
+    try:
+        with transaction.atomic():
+            lease = Lease.objects.create(
+                attempt=attempt,
+                node_id=offer.node_id,
+                offer=offer,
+                fence=_next_fence(),
+                node_rank=node_rank,
+                device_count=len(devices),
+                price_usd_micros_per_device_hour=price_usd_micros,
+                rate_usd_micros_per_hour=price_usd_micros * len(devices),
+                cap_usd_micros=cap_usd_micros,
+                lease_until=clock.now() + timedelta(seconds=LEASE_SECONDS),
+            )
+            LeaseDevice.objects.bulk_create(LeaseDevice(lease=lease, device=device) for device in devices)
+    except IntegrityError as error:
+        if "one_live_lease_per_device" not in str(error):
+            raise
+        raise DeviceTaken(node_id=str(offer.node_id)) from error
+    record_birth(lease, data={"node": str(offer.node_id), "fence": lease.fence})
+    return lease
+
+
+def extend(lease_ids: Iterable[UUID], *, now: datetime) -> int:
+    """Move the deadline of live leases on; returns how many."""
+    return Lease.objects.live().filter(pk__in=lease_ids).update(lease_until=now + timedelta(seconds=LEASE_SECONDS))
+
+
+def end_lease(lease: Lease, billable: Billable, *, reason: str) -> Lease:
+    """Free the devices and freeze what the customer pays for this lease; the rest of what it claims is refunded."""
+    billable_ms = billable_until(lease, billable)
+    amount = min(charge(lease.rate_usd_micros_per_hour, billable_ms), lease.cap_usd_micros)
+    advance(
+        lease,
+        LeaseState.ENDED,
+        reason=reason,
+        data={"billable_ms": billable_ms, "charge_usd_micros": amount},
+        billable_ms=billable_ms,
+        charge_usd_micros=amount,
+        ended_at=clock.now(),
+    )
+    LeaseDevice.objects.filter(lease=lease).update(is_live=False)
+    return lease
+
+
+def billable_until(lease: Lease, billable: Billable) -> int:
+    """Milliseconds that are paid: what a signed receipt claims, the server saw, and the ending's rule allows."""
+    if billable == Billable.NOTHING:
+        return 0
+    newest = metering.newest(lease.id)
+    claimed = min(newest.billable_ms, lease.observed_ms + GRACE_MS) if newest else 0
+    if billable == Billable.OBSERVED:
+        return claimed
+    return min(claimed, checkpointed_ms(lease))
+
+
+def checkpointed_ms(lease: Lease) -> int:
+    """Where the lease's meter stood when the newest checkpoint that is complete on the server was taken; 0 for none."""
+    part = (
+        ArtifactPart.objects.filter(
+            lease=lease, artifact__kind="checkpoint", artifact__state__in=[ArtifactState.COMPLETE, ArtifactState.DELETED]
+        )
+        .order_by("-artifact__step")
+        .first()
+    )
+    return part.billable_ms if part else 0
+
+
+def _next_fence() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nextval('jobs_lease_fence')")
+        (fence,) = cursor.fetchone()
+    return int(fence)

@@ -1,0 +1,230 @@
+"""The story of a job. Read this first.
+
+    1  submit            a signed quote becomes a job: QUEUED                                     (here)
+    2  place_jobs        hold, leases, attempt in one transaction: PLACED                         (placement.py)
+    3  desired_state     the nodes' next sync tells them to run it                                (assignments.py)
+    4  apply_reports     the agents say that it is preparing, then running: RUNNING               (reports.py)
+    5  finish_attempt    the agents say that it ended, or a sweep says that they fell silent:     (here)
+                         the reasons table decides: completed, tried again, paused, failed
+    6  end_job           the hold is captured, providers are paid, the rest goes back             (here)
+
+`cancel`, `resume` and `resubmit` are what people may do in between. Every verb locks the job's row first, so that two
+of them never work on one job at a time; rows below it are locked after it, never before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from billing import holds, ledger, settlement
+from billing.kinds import AccountKind
+from jobs import leasing, quotes
+from jobs.errors import BudgetNotRaised, JobEnded, JobNotFound, NoFit, NotEnoughMoney, SecretsGone
+from jobs.models import Artifact, Attempt, Job, Lease
+from jobs.spec import Spec, canonical, from_wire
+from jobs.states import JOB_ENDS, JobState
+from jobs.sync.wake import wake_nodes
+from marketplace.accounts.models import Organisation, User
+from marketplace.foundation import clock, signing
+from marketplace.foundation.states import advance, record_birth
+from marketplace.nodes.models import Node
+from provider_agent.protocol import REASONS, AttemptState, Fault, Outcome, Reason
+
+SECRETS_BYTES_MAX = 64 * 1024
+
+
+def submit(
+    *,
+    organisation: Organisation,
+    user: User | None,
+    spec: Spec,
+    quote_id: UUID,
+    input_artifact: Artifact | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> Job:
+    """Turn a quote into a queued job, once; nothing is charged before it is placed.
+
+    Raises QuoteExpired, QuoteMismatch, QuoteUsed; NotEnoughMoney says how much is missing.
+    """
+    with transaction.atomic():
+        quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
+        missing = quote.cap_usd_micros - ledger.balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE)
+        if missing > 0:
+            raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=quote.cap_usd_micros)
+        now = clock.now()
+        job = Job.objects.create(
+            organisation=organisation,
+            submitted_by=user,
+            quote=quote,
+            name=spec.name,
+            kind=spec.kind,
+            spec=canonical(spec),
+            spec_hash=quote.spec_hash,
+            sealed_secrets=signing.encrypt_secret(json.dumps(dict(secrets))) if secrets else "",
+            input_artifact=input_artifact,
+            price_ceiling_usd_micros=quote.price_ceiling_usd_micros,
+            cap_usd_micros=quote.cap_usd_micros,
+            attempts_max=spec.retry.max_attempts,
+            deadline_at=now + spec.budget.deadline if spec.budget.deadline else None,
+            queued_at=now,
+        )
+        record_birth(job, actor=str(user or "system"), data={"quote": str(quote.id)})
+    return job
+
+
+def cancel(job_id: UUID, *, actor: str, reason: Reason = Reason.CANCELLED_BY_CUSTOMER) -> Job:
+    """Stop a job in whatever state it is; on nodes it is told to save and leave, and ends when it has.
+
+    Cancelling twice is harmless; a job that has ended raises JobEnded.
+    """
+    with transaction.atomic():
+        job = lock(job_id)
+        if job.state in JOB_ENDS:
+            if job.state == JobState.CANCELLED:
+                return job
+            raise JobEnded(state=job.state)
+        if job.cancel_requested_at is None:
+            job.cancel_requested_at, job.cancel_reason = clock.now(), reason.value
+            job.save(update_fields=["cancel_requested_at", "cancel_reason"])
+        attempt = job.attempts.live().first()
+        if attempt is None:
+            return end_job(job, JobState.CANCELLED, reason, actor=actor)
+        stop_leases(attempt.leases.live(), reason)
+    return job
+
+
+def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
+    """Put a paused job back into the queue with a higher cap; it goes on from its newest checkpoint."""
+    with transaction.atomic():
+        job = lock(job_id)
+        raise_by = cap_usd_micros - job.cap_usd_micros
+        if raise_by <= 0:
+            raise BudgetNotRaised(cap_usd_micros=job.cap_usd_micros)
+        missing = raise_by - ledger.balance(job.organisation_id, AccountKind.CUSTOMER_AVAILABLE)
+        if missing > 0:
+            raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=cap_usd_micros)
+        advance(job, JobState.QUEUED, reason="resumed", actor=actor, cap_usd_micros=cap_usd_micros, queued_at=clock.now())
+        holds.extend_hold(job.id, amount_usd_micros=raise_by)
+    return job
+
+
+def resubmit(job_id: UUID, *, actor: str) -> Job:
+    """A new job like one that ended, under a fresh quote; it starts from the beginning.
+
+    Raises NoFit when nothing fits now, and SecretsGone for a job with secrets: they were erased when it ended.
+    """
+    old = Job.objects.select_related("organisation", "submitted_by").get(pk=job_id)
+    spec = from_wire(old.spec)
+    if spec.secrets:
+        raise SecretsGone()
+    view = quotes.make_quote(spec, old.organisation)
+    if view.quote_id is None:
+        raise NoFit()
+    return submit(
+        organisation=old.organisation,
+        user=old.submitted_by,
+        spec=spec,
+        quote_id=view.quote_id,
+        input_artifact=old.input_artifact,
+    )
+
+
+def finish_attempt(
+    job: Job, attempt: Attempt, reason: Reason, *, message: str = "", exit_code: int | None = None
+) -> Job:
+    """End a live attempt of a locked job, freeze what its leases cost, and decide by the table what comes next."""
+    outcome = REASONS[reason]
+    # 1. The attempt, with its name and fault.
+    if outcome.state == AttemptState.SUCCEEDED and attempt.state in {AttemptState.ASSIGNED, AttemptState.PREPARING}:
+        mark_running(job, attempt)  # it was quicker than the beats that would have told
+    advance(
+        attempt,
+        outcome.state,
+        reason=reason,
+        fault=outcome.fault.value,
+        message=message,
+        exit_code=exit_code,
+        ended_at=clock.now(),
+    )
+    # 2. Its leases: devices free, price frozen, the nodes' records.
+    for lease in attempt.leases.live().select_related("node"):
+        leasing.end_lease(lease, outcome.billable, reason=reason)
+        _remember(lease.node, outcome)
+    wake_nodes([lease.node_id for lease in attempt.leases.all()])
+    # 3. The job.
+    if job.cancel_requested_at is not None and outcome.state != AttemptState.SUCCEEDED:
+        return end_job(job, JobState.CANCELLED, Reason(job.cancel_reason))
+    if outcome.state == AttemptState.SUCCEEDED:
+        return end_job(job, JobState.COMPLETED, reason)
+    if reason == Reason.BUDGET_EXHAUSTED and job.state == JobState.RUNNING:
+        return advance(job, JobState.PAUSED, reason=reason, message=message)
+    if _may_try_again(job, attempt, reason, outcome):
+        return advance(job, JobState.RECOVERING, reason=reason, message=message, queued_at=clock.now())
+    return end_job(job, JobState.FAILED, reason, message=message)
+
+
+def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "", actor: str = "system") -> Job:
+    """Bring a locked job to an end and settle it, in one transaction: its hold is 0 afterwards."""
+    charges = [
+        settlement.LeaseCharge(lease.id, lease.node.provider.organisation_id, lease.charge_usd_micros or 0)
+        for lease in Lease.objects.filter(attempt__job=job).select_related("node__provider")
+    ]
+    with transaction.atomic():
+        advance(
+            job,
+            state,
+            reason=str(reason),
+            actor=actor,
+            message=message,
+            ended_at=clock.now(),
+            sealed_secrets="",
+            waiting_for="",
+        )
+        if holds.is_open(job.id):
+            settlement.settle_job(
+                job_id=job.id, charges=[c for c in charges if c.amount_usd_micros], fee_bps=settings.SOUK_FEE_BPS
+            )
+    return job
+
+
+def mark_running(job: Job, attempt: Attempt) -> None:
+    """A locked job's attempt is up on all of its nodes, and healthy."""
+    now = clock.now()
+    advance(attempt, AttemptState.RUNNING, running_at=now)
+    if job.state == JobState.PLACED:
+        advance(job, JobState.RUNNING, running_at=job.running_at or now)
+
+
+def stop_leases(leases: Iterable[Lease], reason: Reason) -> None:
+    """Tell the nodes to stop these leases, with the first reason that was given; a lost message heals with the beat."""
+    ids = [lease.pk for lease in leases]
+    Lease.objects.live().filter(pk__in=ids, stop_reason="").update(stop_reason=reason.value)
+    wake_nodes(list(Lease.objects.filter(pk__in=ids).values_list("node_id", flat=True)))
+
+
+def lock(job_id: UUID) -> Job:
+    """The job under its row lock, inside a transaction; raises JobNotFound."""
+    job = Job.objects.select_for_update(of=("self",)).filter(pk=job_id).first()
+    if job is None:
+        raise JobNotFound()
+    return job
+
+
+def _may_try_again(job: Job, attempt: Attempt, reason: Reason, outcome: Outcome) -> bool:
+    wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
+    is_late = job.deadline_at is not None and job.deadline_at <= clock.now()
+    return wanted and not is_late and attempt.number < job.attempts_max
+
+
+def _remember(node: Node, outcome: Outcome) -> None:
+    """What happened counts in the node's failure rate, and so in the cost to complete there."""
+    if outcome.state == AttemptState.SUCCEEDED:
+        Node.objects.filter(pk=node.pk).update(successes=F("successes") + 1)
+    elif outcome.fault == Fault.PROVIDER:
+        Node.objects.filter(pk=node.pk).update(failures=F("failures") + 1)
