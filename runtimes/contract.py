@@ -8,7 +8,8 @@ OUTPUT_DIR. `runtimes/README.md` says the same on one page.
         input/                     files of the job, read-only by intent
         checkpoint/step-00000100/  one folder a checkpoint; MANIFEST written last makes it complete
         output/                    what the customer gets; complete when the command exits 0
-        events.jsonl               one JSON object a line, appended by global rank 0 only
+        events.jsonl               one JSON object a line, appended by global rank 0 only; on the other nodes of a gang it
+                                   holds that node's `started` and nothing else
         config.json                the `train` section of the job file, for the built-in runtime
 """
 
@@ -29,6 +30,7 @@ MANIFEST_NAME = "MANIFEST.json"
 CHECKPOINT_PREFIX = "step-"
 EVENT_LINE_BYTES_MAX = 64 * 1024
 HASH_CHUNK_BYTES = 1 << 20
+MODELS_DIR = Path(__file__).parent / "train" / "models"  # one configuration a shipped model
 
 
 class Env(StrEnum):
@@ -75,6 +77,7 @@ class EventKind(StrEnum):
     EVALUATED = "evaluated"  # step, loss
     CHECKPOINTED = "checkpointed"  # step, path, seconds_blocked, seconds_total
     SAMPLED = "sampled"  # step, prompt, text
+    SAMPLES = "samples"  # step, ids: which sequences that step trained on (where the configuration asks)
     EXPORTED = "exported"  # path, files
     FINISHED = "finished"  # step, loss, tokens
     FAILED = "failed"  # message, exit_code
@@ -144,6 +147,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a complete folder; raises FileNotFoundError for a partial one."""
     body: dict[str, Any] = json.loads((folder / MANIFEST_NAME).read_text())
     return body
+
+
+def shipped_models() -> list[str]:
+    """Names of the models that the built-in training runtime carries with it."""
+    return sorted(path.stem for path in MODELS_DIR.glob("*.json"))
+
+
+def shipped_model_config(name: str) -> dict[str, Any]:
+    """The Hugging Face configuration of a shipped model; raises KeyError that names the ones there are."""
+    if name not in shipped_models():
+        raise KeyError(f"no shipped model {name!r}: {', '.join(shipped_models())}")
+    config: dict[str, Any] = json.loads((MODELS_DIR / f"{name}.json").read_text())
+    return config
 
 
 def sha256_file(path: Path) -> str:

@@ -1,0 +1,79 @@
+"""torchrun for a container of the contract: takes its arguments from the environment, and keeps the exit code.
+
+    python -m runtimes.launch                        the built-in training on this node's devices
+    python -m runtimes.launch some.module --flag     any other module
+
+torchrun itself ends with 1 whatever its ranks ended with, and on SIGTERM kills them after 30 seconds. Here the code of
+contract.ExitCode comes through, and SIGTERM is handed on to the ranks, which take the time they need.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from runtimes.contract import Env, ExitCode
+
+DEFAULT_MODULE = "runtimes.train"
+TELLING_CODES = (ExitCode.BAD_CONFIG, ExitCode.BAD_DATA, ExitCode.OUT_OF_MEMORY, ExitCode.STOPPED)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Start one rank a device, wait for all, and return the code that says most about how they ended."""
+    arguments = sys.argv[1:] if argv is None else argv
+    signal.signal(signal.SIGTERM, forward_to_children)
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    try:
+        run(parse_args([*torchrun_arguments(os.environ), "-m", *(arguments or [DEFAULT_MODULE])]))
+    except ChildFailedError as error:
+        return telling_code(failure.exitcode for failure in error.failures.values())
+    return ExitCode.OK
+
+
+def torchrun_arguments(env: Mapping[str, str]) -> list[str]:
+    """torchrun's options for this node's place. One node needs no name service and no fixed port."""
+    nodes = int(env.get(Env.NODES) or 1)
+    options = [
+        f"--nproc-per-node={env.get(Env.DEVICES_PER_NODE) or 1}",
+        f"--nnodes={nodes}",
+        "--max-restarts=0",  # what becomes of a failed attempt is the marketplace's to decide
+        "--signals-to-handle=SIGINT",
+    ]
+    if nodes == 1:
+        return [*options, "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+    return [
+        *options,
+        f"--node-rank={env[Env.NODE_RANK]}",
+        f"--master-addr={env[Env.MASTER_ADDR]}",
+        f"--master-port={env[Env.MASTER_PORT]}",
+    ]
+
+
+def telling_code(codes: Iterable[int]) -> int:
+    """The code that says most: a named one, else a signal as 128 + its number, else any.
+
+    When one rank fails the others lose their peer and fail too, so most codes are only echoes.
+    """
+    found = list(codes)
+    for telling in TELLING_CODES:
+        if telling in found:
+            return telling
+    signals = [128 - code for code in found if code < 0 and code != -signal.SIGTERM]
+    others = [code for code in found if code > 0]
+    return next(iter([*signals, *others]), int(ExitCode.INTERNAL))
+
+
+def forward_to_children(number: int, _frame: object) -> None:
+    """Send the signal on to every child of this process."""
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            os.kill(int(child), number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

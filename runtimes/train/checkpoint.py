@@ -1,0 +1,155 @@
+"""Sharded checkpoints, written while the training goes on; complete when the manifest is there, and never before.
+
+    step-00000100/          on every node: the files of its own ranks, and what its node leader adds
+        __0_0.distcp ...    one file a rank, written by torch's distributed checkpoint
+        .metadata           written by rank 0 after every rank of every node has written
+        trainer.json        step, ranks, digest of the data, configuration    (rank 0's node)
+        tokenizer.json                                                        (rank 0's node)
+        MANIFEST.json       last, one a node: this node's part is complete
+
+A training over several nodes resumes from a folder with all their parts put together. The random numbers need no
+saving: they are drawn from (seed, step, rank).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from tokenizers import Tokenizer
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+from runtimes.contract import (
+    MANIFEST_NAME,
+    EventKind,
+    EventWriter,
+    checkpoint_folder,
+    checkpoint_step,
+    complete_checkpoints,
+    write_manifest,
+)
+from runtimes.train.container import Container
+from runtimes.train.errors import BadData
+from runtimes.train.parallel import Ranks
+from runtimes.train.tokenizer import TOKENIZER_FILE
+
+TRAINER_FILE = "trainer.json"
+
+
+class Checkpointer:
+    """Saves in the background, one checkpoint at a time, and keeps the newest few complete ones."""
+
+    def __init__(self, container: Container, ranks: Ranks, events: EventWriter) -> None:
+        self._root = container.checkpoint_dir
+        # The other nodes' parts may still lack their manifest when this node prunes, so a gang keeps the one before too.
+        self._keep = container.checkpoint_keep if container.nodes == 1 else max(2, container.checkpoint_keep)
+        self._ranks, self._events = ranks, events
+        self._finisher = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+        self.saved_step = -1  # of the newest checkpoint that was begun or resumed from
+
+    def save(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, tokenizer: Tokenizer, trainer: dict[str, Any]
+    ) -> None:
+        """Copy the state, then write it in the background; waits for the previous checkpoint first. All ranks call it."""
+        self.wait()
+        began = time.monotonic()
+        folder = checkpoint_folder(self._root, trainer["step"])
+        weights, moments = get_state_dict(model, optimizer)
+        writer = dcp.FileSystemWriter(folder, single_file_per_rank=True, sync_files=True, overwrite=True)
+        written = dcp.async_save(
+            {"model": weights, "optimizer": moments}, storage_writer=writer, process_group=self._ranks.checkpoint
+        )
+        assert isinstance(written, Future)
+        self.saved_step = trainer["step"]
+        if self._ranks.is_node_leader:
+            blocked = time.monotonic() - began
+            self._pending = self._finisher.submit(self._finish, written, folder, tokenizer, trainer, began, blocked)
+        else:
+            self._pending = written
+
+    def wait(self) -> None:
+        """Return once the last checkpoint is on disk, complete; raises what went wrong while it was written."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def check(self) -> None:
+        """Raise what went wrong in the background, if it already did; never waits."""
+        if self._pending is not None and self._pending.done():
+            self.wait()
+
+    def _finish(
+        self,
+        written: Future[Any],
+        folder: Path,
+        tokenizer: Tokenizer,
+        trainer: dict[str, Any],
+        began: float,
+        blocked: float,
+    ) -> None:
+        """On each node's leader: wait until all ranks of all nodes have written, then make this node's part complete."""
+        written.result()  # torch answers after every rank's files and the metadata are written
+        if self._ranks.is_leader:
+            (folder / TRAINER_FILE).write_text(json.dumps(trainer))
+            tokenizer.save(str(folder / TOKENIZER_FILE))
+        step, world_size = trainer["step"], self._ranks.world_size
+        write_manifest(
+            folder, step=step, world_size=world_size, node_rank=self._ranks.node_rank, nodes=self._ranks.nodes
+        )
+        if self._ranks.is_leader:
+            seconds = {"seconds_blocked": round(blocked, 4), "seconds_total": round(time.monotonic() - began, 4)}
+            self._events.write(EventKind.CHECKPOINTED, step=step, path=str(folder), **seconds)
+        prune_checkpoints(self._root, keep=self._keep)
+
+
+def prune_checkpoints(root: Path, *, keep: int) -> None:
+    """Delete all but the newest `keep` complete checkpoints; partial ones are left alone, one may be being written."""
+    for folder in complete_checkpoints(root)[:-keep]:
+        (folder / MANIFEST_NAME).unlink()  # first, so that a half-deleted folder is never taken for a complete one
+        shutil.rmtree(folder)
+
+
+def find_checkpoint(container: Container) -> Path | None:
+    """The checkpoint to go on from: the given one, else the newest complete one of this folder (on one node only)."""
+    if container.resume_from is not None:
+        return container.resume_from
+    found = complete_checkpoints(container.checkpoint_dir) if container.nodes == 1 else []
+    return found[-1] if found else None
+
+
+def remove_partial(root: Path, *, but: Path | None) -> None:
+    """Delete what an attempt that was killed left half-written; called by each node's leader before the first save."""
+    for folder in root.glob("*"):
+        is_partial = checkpoint_step(folder) is not None and not (folder / MANIFEST_NAME).is_file()
+        if is_partial and (but is None or folder.resolve() != but.resolve()):
+            shutil.rmtree(folder)
+
+
+def read_trainer(folder: Path) -> dict[str, Any]:
+    """What the trainer wrote beside the weights; raises BadData for a folder that is not a complete checkpoint."""
+    try:
+        trainer: dict[str, Any] = json.loads((folder / TRAINER_FILE).read_text())
+        metadata = dcp.FileSystemReader(folder).read_metadata()
+    except (OSError, ValueError, EOFError) as error:
+        raise BadData(f"checkpoint {folder.name} is not complete: {error}") from error
+    files = {entry.relative_path for entry in (metadata.storage_data or {}).values()}
+    missing = sorted(name for name in files if not (folder / name).is_file())
+    if missing:
+        raise BadData(f"checkpoint {folder.name} lacks {len(missing)} of {len(files)} parts: {', '.join(missing[:5])}")
+    return trainer
+
+
+def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> None:
+    """Fill the sharded model and optimizer from a checkpoint of any number of ranks. All ranks call it."""
+    weights, moments = get_state_dict(model, optimizer)
+    state: dict[str, Any] = {"model": weights, "optimizer": moments}
+    dcp.load(state, storage_reader=dcp.FileSystemReader(folder), process_group=ranks.checkpoint)
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])

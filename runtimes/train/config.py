@@ -1,0 +1,228 @@
+"""The configuration of a training: the keys of a job file's `train` section. Standard library only, no torch.
+
+model               a shipped model (`tiny-llama`), a folder under the inputs, or a Hugging Face hub id
+data                `python-docs`, or files under the inputs: one path or a list; .txt, .md, .jsonl; * works
+eval_fraction       part of the tokens kept for evaluation
+vocabulary_size     of the tokenizer trained on the data; null: the model's. Unused where the model has a tokenizer
+sequence_length     tokens a sequence
+global_batch_size   sequences a step, over all ranks: the same on any number of ranks
+micro_batch_size    sequences a rank computes at once; null: its whole share
+learning_rate       peak, reached after warmup_steps, then cosine down to a tenth
+warmup_steps, weight_decay, betas, gradient_clip
+dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
+seed                of the initial weights, the order of the data and the sampling
+steps | tokens      how much to train: one of the two; filled from the job's `work`
+evaluate_every      steps between evaluations (also at step 0 and at the end); 0: only those two
+sample_every        steps between samples; 0: only at the end; -1: never
+sample_prompt       what the samples begin with
+log_every           steps between step events
+log_samples         write the ids of every step's sequences as `samples` events, in the order of the batch
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtimes.train.errors import BadConfig
+
+CONFIG_BYTES_MAX = 1 << 20
+SEQUENCE_LENGTH_MAX = 1 << 20
+BATCH_SIZE_MAX = 1 << 16
+LOGGED_BATCH_SIZE_MAX = 4096  # its ids must fit into one event line
+STEPS_MAX = 10**9
+TOKENS_MAX = 10**15
+PROMPT_CHARACTERS_MAX = 2000
+FILES_MAX = 1000
+DTYPES = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training, checked: every field is in range. Made by `parse_config`."""
+
+    model: str = "tiny-llama"
+    data: tuple[str, ...] = ("python-docs",)
+    eval_fraction: float = 0.05
+    vocabulary_size: int | None = None
+    sequence_length: int = 128
+    global_batch_size: int = 16
+    micro_batch_size: int | None = None
+    learning_rate: float = 3e-3
+    warmup_steps: int = 20
+    weight_decay: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.95)
+    gradient_clip: float = 1.0
+    dtype: str = "auto"
+    seed: int = 0
+    steps: int | None = None
+    tokens: int | None = None
+    evaluate_every: int = 100
+    sample_every: int = 0
+    sample_prompt: str = "The "
+    log_every: int = 1
+    log_samples: bool = False
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens trained on in one step, over all ranks."""
+        return self.global_batch_size * self.sequence_length
+
+    @property
+    def steps_total(self) -> int:
+        """Steps of the whole training; a number of tokens is rounded up to whole steps."""
+        if self.steps is not None:
+            return self.steps
+        return math.ceil((self.tokens or 0) / self.tokens_per_step)
+
+
+def read_config(path: Path) -> TrainConfig:
+    """The checked configuration in a JSON file; raises BadConfig with every mistake in it."""
+    try:
+        if path.stat().st_size > CONFIG_BYTES_MAX:
+            raise BadConfig([f"{path} is larger than {CONFIG_BYTES_MAX} bytes"])
+        raw = json.loads(path.read_text())
+    except OSError as error:
+        raise BadConfig([f"{path} cannot be read: {error.strerror}"]) from error
+    except (ValueError, RecursionError) as error:
+        raise BadConfig([f"{path} is not JSON: {error}"]) from error
+    return parse_config(raw)
+
+
+def parse_config(raw: object) -> TrainConfig:
+    """The checked configuration; raises BadConfig that lists every mistake, unknown keys with the nearest known one."""
+    if not isinstance(raw, dict):
+        raise BadConfig([f"the configuration must be a mapping of keys, not {_shown(raw)}"])
+    mistakes = [_unknown_key(key) for key in raw if key not in CHECKS]
+    values: dict[str, Any] = {}
+    for key, check in CHECKS.items():
+        if key not in raw:
+            continue
+        try:
+            values[key] = check(raw[key])
+        except ValueError as error:
+            mistakes.append(f"{key} {error}, got {_shown(raw[key])}")
+    mistakes += _conflicts(values, raw)
+    if mistakes:
+        raise BadConfig(mistakes)
+    return TrainConfig(**values)
+
+
+def _conflicts(values: dict[str, Any], raw: dict[str, Any]) -> list[str]:
+    """Mistakes between keys that are each valid."""
+    mistakes = []
+    if all(raw.get(key) is None for key in ("steps", "tokens")):
+        mistakes.append("one of steps and tokens must be given")
+    if all(raw.get(key) is not None for key in ("steps", "tokens")):
+        mistakes.append("only one of steps and tokens can be given")
+    batch = values.get("global_batch_size", TrainConfig.global_batch_size)
+    if values.get("log_samples") and batch > LOGGED_BATCH_SIZE_MAX:
+        mistakes.append(f"log_samples needs a global_batch_size of at most {LOGGED_BATCH_SIZE_MAX}, got {batch}")
+    return mistakes
+
+
+def _unknown_key(key: object) -> str:
+    near = difflib.get_close_matches(str(key), CHECKS, n=1)
+    return f"unknown key {_shown(key)}" + (f", did you mean {near[0]}?" if near else "")
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _integer(low: int, high: int, *, optional: bool = False) -> Callable[[Any], int | None]:
+    def check(value: Any) -> int | None:
+        if value is None and optional:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+def _number(low: float, high: float, *, above: bool = False) -> Callable[[Any], float]:
+    """`above`: the low bound itself is refused."""
+
+    def check(value: Any) -> float:
+        good = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+        if not good or not low <= value <= high or (above and value == low):
+            raise ValueError(
+                f"must be a number {'above' if above else 'from'} {low:g} {'and at most' if above else 'to'} {high:g}"
+            )
+        return float(value)
+
+    return check
+
+
+def _text(characters_max: int, *, empty: bool = False) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or len(value) > characters_max or not (value or empty):
+            raise ValueError(f"must be a text of {0 if empty else 1} to {characters_max} characters")
+        return value
+
+    return check
+
+
+def _files(value: Any) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not 1 <= len(names) <= FILES_MAX:
+        raise ValueError("must be python-docs, a path or a list of paths")
+    if not all(isinstance(name, str) and name for name in names):
+        raise ValueError("must hold paths only")
+    return tuple(names)
+
+
+def _betas(value: Any) -> tuple[float, float]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError("must be two numbers")
+    check = _number(0, 0.99999)
+    return check(value[0]), check(value[1])
+
+
+def _one_of(*known: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in known:
+            raise ValueError(f"must be one of {', '.join(known)}")
+        return str(value)
+
+    return check
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "model": _text(300),
+    "data": _files,
+    "eval_fraction": _number(0, 0.5, above=True),
+    "vocabulary_size": _integer(300, 1_000_000, optional=True),
+    "sequence_length": _integer(8, SEQUENCE_LENGTH_MAX),
+    "global_batch_size": _integer(1, BATCH_SIZE_MAX),
+    "micro_batch_size": _integer(1, BATCH_SIZE_MAX, optional=True),
+    "learning_rate": _number(0, 10, above=True),
+    "warmup_steps": _integer(0, STEPS_MAX),
+    "weight_decay": _number(0, 10),
+    "betas": _betas,
+    "gradient_clip": _number(0, 1e6, above=True),
+    "dtype": _one_of(*DTYPES),
+    "seed": _integer(0, 2**63 - 1),
+    "steps": _integer(1, STEPS_MAX, optional=True),
+    "tokens": _integer(1, TOKENS_MAX, optional=True),
+    "evaluate_every": _integer(0, STEPS_MAX),
+    "sample_every": _integer(-1, STEPS_MAX),
+    "sample_prompt": _text(PROMPT_CHARACTERS_MAX, empty=True),
+    "log_every": _integer(1, STEPS_MAX),
+    "log_samples": _boolean,
+}
+assert set(CHECKS) == {field.name for field in dataclasses.fields(TrainConfig)}, "a key without a check, or the reverse"

@@ -1,0 +1,84 @@
+"""The model: any causal LM that transformers knows; shipped by name, from a folder of the inputs, or from the hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from runtimes.contract import shipped_model_config, shipped_models
+from runtimes.train.errors import BadData
+
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model comes from. `folder` is None for a shipped one; `has_weights`: training goes on from its weights."""
+
+    name: str
+    config: Any  # transformers.PretrainedConfig
+    folder: Path | None
+    has_weights: bool
+
+
+def find_model(name: str, input_dir: Path) -> ModelSource:
+    """The model called `name`; raises BadData that says where it was looked for."""
+    from transformers import AutoConfig
+
+    if name in shipped_models():
+        raw = shipped_model_config(name)
+        return ModelSource(name, AutoConfig.for_model(**raw), None, has_weights=False)
+    folder = (input_dir / name).resolve()
+    if not (folder.is_relative_to(input_dir.resolve()) and (folder / "config.json").is_file()):
+        folder = _download(name)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise BadData(f"model {name!r}: {_first_line(error)}") from error
+    return ModelSource(name, config, folder, any((folder / file).is_file() for file in WEIGHT_FILES))
+
+
+def build_model(source: ModelSource, *, seed: int, with_weights: bool) -> nn.Module:
+    """The model in float32 on the CPU: its own weights where it has them, else drawn from `seed`, the same on every rank.
+
+    Each rank holds it whole for a moment, before it is sharded block by block; `with_weights` is False where a
+    checkpoint will overwrite them.
+    """
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    if source.has_weights and with_weights:
+        model: nn.Module = AutoModelForCausalLM.from_pretrained(
+            source.folder, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
+        )
+    else:
+        model = AutoModelForCausalLM.from_config(source.config, dtype=torch.float32, trust_remote_code=False)
+    return model
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Parameters of the model, tied ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _download(name: str) -> Path:
+    """The hub's snapshot of `name`, safetensors and configuration only: nothing that could be code."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model"]))
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        known = ", ".join(shipped_models())
+        raise BadData(
+            f"model {name!r} is neither shipped ({known}), nor a folder with a config.json among the job's files, "
+            f"nor could it be had from the hub: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

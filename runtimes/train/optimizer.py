@@ -1,0 +1,50 @@
+"""AdamW, its schedule and the step of a sharded model."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from runtimes.train.config import TrainConfig
+
+LEARNING_RATE_FLOOR = 0.1  # of the peak, where the cosine ends
+EPSILON = 1e-8
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    """AdamW over the sharded parameters; matrices decay, norms and biases do not."""
+    decayed = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
+    others = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=config.learning_rate,
+        betas=config.betas,
+        eps=EPSILON,
+        foreach=True,  # one call for all tensors: a sharded tensor's call is dear on the CPU
+    )
+
+
+def learning_rate_at(step: int, config: TrainConfig) -> float:
+    """Learning rate of a step, from 0: linear warm-up, then a cosine down to a tenth of the peak at the last step."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    span = max(1, config.steps_total - 1 - config.warmup_steps)
+    progress = min(1.0, (step - config.warmup_steps) / span)
+    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    return config.learning_rate * (LEARNING_RATE_FLOOR + (1 - LEARNING_RATE_FLOOR) * cosine)
+
+
+def apply_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, *, learning_rate: float, clip: float
+) -> torch.Tensor:
+    """Clip by the norm over all shards, step, drop the gradients; returns that norm, shape (), before clipping."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    norm = nn.utils.clip_grad_norm_(model.parameters(), clip, foreach=True)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -1,0 +1,152 @@
+"""The ranks of a training: their process groups, what they agree on, and the sharding of the model over them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from runtimes.train.container import Container
+from runtimes.train.errors import BadConfig, TrainError
+
+T = TypeVar("T")
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # a peer that hangs longer fails the attempt
+SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of a network interface
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among the others. `control` and `checkpoint` are gloo groups, so that neither waits for the GPU nor
+    crosses the other's messages: checkpoints are written while the training goes on."""
+
+    rank: int
+    world_size: int
+    node_rank: int
+    nodes: int
+    is_leader: bool
+    is_node_leader: bool
+    device: torch.device
+    control: dist.ProcessGroup
+    checkpoint: dist.ProcessGroup
+
+
+def join_ranks(container: Container) -> Ranks:
+    """Join the process group of this training; close it with `leave_ranks`."""
+    device = _choose_device(container)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
+    _choose_interface(container.nodes)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    if "MASTER_ADDR" in os.environ:
+        dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
+    else:  # started without torchrun: one rank, no network at all
+        dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT, store=dist.HashStore(), rank=0, world_size=1)
+    control = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
+    checkpoint = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
+    assert control is not None and checkpoint is not None
+    return Ranks(
+        rank=container.rank,
+        world_size=container.world_size,
+        node_rank=container.node_rank,
+        nodes=container.nodes,
+        is_leader=container.is_leader,
+        is_node_leader=container.is_node_leader,
+        device=device,
+        control=control,
+        checkpoint=checkpoint,
+    )
+
+
+def leave_ranks() -> None:
+    """Leave the process group. Checkpoints must have been waited for: their threads use it."""
+    dist.destroy_process_group()
+
+
+def together(ranks: Ranks, work: Callable[[], T]) -> list[T]:
+    """Every rank's result of `work`, by rank; where one raised a TrainError, all raise it, so that none waits."""
+    try:
+        mine: T | TrainError = work()
+    except TrainError as error:
+        mine = error
+    results: list[Any] = [None] * ranks.world_size
+    dist.all_gather_object(results, mine, group=ranks.control)
+    for result in results:
+        if isinstance(result, TrainError):
+            raise result
+    return results
+
+
+def add_up(ranks: Ranks, values: list[float]) -> list[float]:
+    """Sums over the ranks of a few numbers, in double precision, without touching the GPU."""
+    summed = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(summed, group=ranks.control)
+    return [float(value) for value in summed]
+
+
+def shard_model(model: nn.Module, ranks: Ranks, dtype: torch.dtype) -> None:
+    """Shard the parameters in place: each decoder block is one unit, gathered when it computes, then the root.
+
+    Parameters, gradients and optimizer state stay in float32; a lower `dtype` is what the blocks compute in.
+    """
+    mesh = dist.init_device_mesh(ranks.device.type, (ranks.world_size,))
+    policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
+    for block in _decoder_blocks(model):
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def _decoder_blocks(model: nn.Module) -> list[nn.Module]:
+    """The decoder's blocks: the module list that holds most parameters, in every causal LM of transformers."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        return []
+    return list(max(lists, key=lambda blocks: sum(p.numel() for p in blocks.parameters())))
+
+
+def _choose_device(container: Container) -> torch.device:
+    """This rank's device: what the agent gave, else a GPU where every rank has one."""
+    count = torch.cuda.device_count()
+    if container.device_kind == "cuda" and count < container.local_world_size:
+        raise BadConfig([f"{container.local_world_size} ranks need a GPU each, this node shows {count}"])
+    wants_cuda = container.device_kind != "cpu" and count >= container.local_world_size
+    return torch.device("cuda", container.local_rank) if wants_cuda else torch.device("cpu")
+
+
+def _choose_interface(nodes: int) -> None:
+    """Tell gloo and NCCL their network interface: loopback on one node, else the one that leads to the master.
+
+    Left alone, gloo takes the address that the node's own name resolves to, which in a container is none or a wrong one.
+    """
+    if nodes == 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(
+            (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        )  # sends nothing: only finds the route
+        address = probe.getsockname()[0]
+        for _, name in socket.if_nameindex():
+            if _interface_address(probe, name) == address:
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+                os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+
+
+def _interface_address(opened: socket.socket, name: str) -> str | None:
+    try:
+        answer = fcntl.ioctl(opened.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+    except OSError:  # an interface without an IPv4 address
+        return None
+    return socket.inet_ntoa(answer[20:24])
