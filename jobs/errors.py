@@ -15,10 +15,25 @@ SoukError
     |-- JobEnded               409
     |-- JobNotPaused           409
     |-- JobNotEnded            409
+    |-- JobNotFound            404
+    |-- SecretsGone            409  a job's secrets are erased when it ends
     |-- DeviceTaken            409  another placement was faster; placed again with a fresh snapshot
     |-- LeaseNotFound          404
     |-- StaleFence             409  an old lease's word no longer counts
     |-- InputNotReady          409  the job's files are not uploaded completely
+    |-- OffsetGap              409  bytes before these are missing; details: offset to go on from
+    |-- LeaseOver              409  the lease ended: nothing new is taken for it
+    |-- StreamNotFound         404
+    |-- BadManifest            400  details: errors, one a file
+    |-- ManifestChanged        409  this step was announced with other files
+    |-- ArtifactNotFound       404
+    |-- ArtifactClosed         409  abandoned or deleted
+    |-- UploadIncomplete       409  bytes are missing or damaged; details: paths
+    |-- UploadRefused          400  the bytes are not those that the address was made for
+    |-- AlreadyStored          409  other bytes lie there; stored bytes never change
+    |-- LinkRefused            403  the address is forged or has expired
+    |-- BodyTooLarge           413
+    |-- ProtocolUnsupported    426  details: spoken
     `-- UnknownInput           400  the input is not the organisation's, or not an input
 """
 
@@ -116,8 +131,21 @@ class JobNotEnded(JobsError):
     code = "job_not_ended"
 
 
+class JobNotFound(JobsError):
+    """There is no such job, or it is not yours."""
+
+    code = "job_not_found"
+    status = 404
+
+
+class SecretsGone(JobsError):
+    """The job's secrets were erased when it ended. Launch its job file again."""
+
+    code = "secrets_gone"
+
+
 class DeviceTaken(JobsError):
-    """Another placement took a device of node {node_id} first. The job is placed again with a fresh look at the fleet."""
+    """Another placement took a device of node {node_id} first. The job is placed again with fresh eyes."""
 
     code = "device_taken"
 
@@ -146,3 +174,88 @@ class UnknownInput(JobsError):
 
     code = "unknown_input"
     status = 400
+
+
+class OffsetGap(JobsError):
+    """The server has {offset} bytes of this stream; send on from there."""
+
+    code = "offset_gap"
+
+
+class LeaseOver(JobsError):
+    """The lease has ended, and all that it had to say has arrived; nothing new is taken for it."""
+
+    code = "lease_over"
+
+
+class StreamNotFound(JobsError):
+    """The job has no attempt {attempt} with a node of rank {node_rank}."""
+
+    code = "stream_not_found"
+    status = 404
+
+
+class BadManifest(JobsError):
+    """The list of files cannot be accepted; details say which and why."""
+
+    code = "bad_manifest"
+    status = 400
+
+
+class ManifestChanged(JobsError):
+    """Artifact {artifact_id} was announced with other files before. Announce the same ones, or the next step."""
+
+    code = "manifest_changed"
+
+
+class ArtifactNotFound(JobsError):
+    """There is no such artifact, or it is not yours."""
+
+    code = "artifact_not_found"
+    status = 404
+
+
+class ArtifactClosed(JobsError):
+    """Artifact {artifact_id} is {state}; nothing can be uploaded to it or fetched from it."""
+
+    code = "artifact_closed"
+
+
+class UploadIncomplete(JobsError):
+    """Bytes are missing or damaged; details name the files. Announce the artifact again to get new addresses."""
+
+    code = "upload_incomplete"
+
+
+class UploadRefused(JobsError):
+    """The address is for {expected} bytes, and {given} came."""
+
+    code = "upload_refused"
+    status = 400
+
+
+class AlreadyStored(JobsError):
+    """Other bytes are stored at this address already, and stored bytes never change."""
+
+    code = "already_stored"
+
+
+class LinkRefused(JobsError):
+    """The address was changed or has expired. Ask for a new one."""
+
+    code = "link_refused"
+    status = 403
+
+
+class BodyTooLarge(JobsError):
+    """The request has more than {bytes_max} bytes."""
+
+    code = "body_too_large"
+    status = 413
+
+
+class ProtocolUnsupported(JobsError):
+    """This marketplace speaks protocol {spoken}, not {given}. Upgrade the agent: pip install --upgrade 'gpusouk[agent]'."""
+
+    code = "protocol_unsupported"
+    status = 426

@@ -25,7 +25,7 @@ from django.db.models import F
 from billing import holds, ledger, settlement
 from billing.kinds import AccountKind
 from jobs import leasing, quotes
-from jobs.errors import BudgetNotRaised, JobEnded, JobNotFound, NoFit, NotEnoughMoney, SecretsGone
+from jobs.errors import CapTooLow, JobEnded, JobNotFound, NoFit, NotEnoughMoney, SecretsGone
 from jobs.models import Artifact, Attempt, Job, Lease
 from jobs.spec import Spec, canonical, from_wire
 from jobs.states import JOB_ENDS, JobState
@@ -105,7 +105,7 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         job = lock(job_id)
         raise_by = cap_usd_micros - job.cap_usd_micros
         if raise_by <= 0:
-            raise BudgetNotRaised(cap_usd_micros=job.cap_usd_micros)
+            raise CapTooLow(cap_usd_micros=job.cap_usd_micros)
         missing = raise_by - ledger.balance(job.organisation_id, AccountKind.CUSTOMER_AVAILABLE)
         if missing > 0:
             raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=cap_usd_micros)

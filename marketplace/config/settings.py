@@ -11,7 +11,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from celery.schedules import crontab
+import django_stubs_ext
 from django.core.exceptions import ImproperlyConfigured
+
+django_stubs_ext.monkeypatch()  # lets ModelAdmin["Node"] and the like be written at run time
 
 from marketplace.config.logging import settings_for as logging_settings
 
