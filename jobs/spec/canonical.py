@@ -1,0 +1,73 @@
+"""The one JSON form of a spec, to which quotes are bound: the file's own keys, all defaults written, fixed units."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from jobs.spec.model import Checkpoint, Resources, Spec
+from jobs.spec.units import format_money
+
+
+def canonical(spec: Spec) -> dict[str, Any]:
+    """The spec as JSON; `from_wire` reads it back to an equal spec."""
+    budget = spec.budget
+    body: dict[str, Any] = {
+        "kind": spec.kind,
+        "name": spec.name,
+        "resources": _resources(spec.resources),
+        "work": spec.work.model_dump(exclude_none=True) if spec.work else None,
+        "budget": {
+            "max_total": format_money(budget.max_total_usd_micros),
+            "max_per_gpu_hour": _money(budget.max_per_gpu_hour_usd_micros),
+            "deadline": _duration(budget.deadline_seconds),
+        },
+        "checkpoint": _checkpoint(spec.checkpoint),
+        "retry": spec.retry.model_dump(),
+        "env": dict(sorted(spec.env.items())),
+        "secrets": spec.secrets,
+        "files": spec.files,
+        "image": spec.image,
+        "command": spec.command,
+        "train": spec.train.model_dump() if spec.train else None,
+    }
+    return {key: _without_none(value) if key == "budget" else value for key, value in body.items() if value is not None}
+
+
+def spec_hash(spec: Spec) -> str:
+    """SHA-256 of the canonical form in hex; the order of keys in the file does not matter."""
+    text = json.dumps(canonical(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def train_config(spec: Spec) -> dict[str, Any]:
+    """config.json of the built-in runtime: the `train` section and the declared work; empty for an own command."""
+    if spec.train is None:
+        return {}
+    work = spec.work.model_dump(include={"tokens", "steps"}, exclude_none=True) if spec.work else {}
+    return {**spec.train.model_dump(), **work}
+
+
+def _resources(resources: Resources) -> dict[str, Any]:
+    body = resources.model_dump(exclude={"memory_mib"})
+    if resources.memory_mib:
+        body["memory"] = f"{resources.memory_mib}MiB"
+    return body
+
+
+def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    every = f"{checkpoint.every_steps} steps" if checkpoint.every_steps else _duration(checkpoint.every_seconds)
+    return {"every": every, "keep": checkpoint.keep}
+
+
+def _money(usd_micros: int | None) -> str | None:
+    return None if usd_micros is None else format_money(usd_micros)
+
+
+def _duration(seconds: int | None) -> str | None:
+    return None if seconds is None else f"{seconds}s"
+
+
+def _without_none(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if value is not None}

@@ -1,0 +1,194 @@
+"""The sections of a job file and what each field may be. `description` is what an error says was expected.
+
+Fields are named as the code uses them (units last); the alias is the name in the file, in errors and on the wire.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from jobs.spec.train import FILES_MAX, Number, Train
+from jobs.spec.units import parse_duration, parse_every, parse_memory, parse_money
+
+GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
+NODES_MAX = 1024
+LIST_MAX = 100
+ENV_MAX = 200
+VALUE_CHARACTERS_MAX = 32_768
+COMMAND_WORDS_MAX = 1000
+TOKENS_MAX = 10**15
+STEPS_MAX = 10**9
+ATTEMPTS_MAX = 100
+FLOPS_MAX = 10**24
+
+# Endings that are the customer's own fault, so they are tried again only where the file says so.
+RETRY_REASONS = ("exit_nonzero", "bad_config", "bad_input", "out_of_memory", "image_unavailable")
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_RESERVED = "SOUK_"
+_IMAGE = r"^[a-zA-Z0-9][a-zA-Z0-9._/:-]{0,254}(@sha256:[0-9a-f]{64})?$"
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+def _listed(value: Any) -> Any:
+    """One name may stand without its brackets."""
+    return [value] if isinstance(value, str) else value
+
+
+def _command(value: Any) -> Any:
+    """A text is given to bash, so that pipes and && work; a list is run as it is."""
+    if isinstance(value, str):
+        if not value.strip():
+            raise ValueError("is empty")
+        shlex.split(value)  # unbalanced quotes are found here, not on the node
+        return ["bash", "-c", value]
+    return value
+
+
+def _file_path(value: str) -> str:
+    path = PurePosixPath(value)
+    bad = path.is_absolute() or ".." in path.parts or "\\" in value or "\0" in value or _DRIVE.match(value)
+    if bad or not path.parts:
+        raise ValueError("is not a path below the job file's folder")
+    return path.as_posix() + ("/" if value.endswith("/") else "")
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value):
+        raise ValueError("is not a name of an environment variable")
+    if value.startswith(_RESERVED):
+        raise ValueError(f"begins with {_RESERVED}, which is reserved")
+    return value
+
+
+def _value(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("holds a zero byte")
+    return value
+
+
+def _every(value: Any) -> Any:
+    # The canonical form has been through here already when a spec is copied.
+    return value if isinstance(value, tuple) else parse_every(value)
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=120)]
+Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,32}$")]
+Variable = Annotated[str, AfterValidator(_variable)]
+Value = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]
+FilePath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_file_path)]
+Micros = Annotated[int, BeforeValidator(parse_money)]
+Seconds = Annotated[int, BeforeValidator(parse_duration)]
+Mib = Annotated[int, BeforeValidator(parse_memory)]
+Words = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]
+
+
+class Section(BaseModel):
+    """Base of the sections: frozen, no coercion, and an unknown field is a mistake."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Resources(Section):
+    """What the job needs of each node."""
+
+    gpus: int = Field(1, ge=1, le=GPUS_MAX, description=f"a whole number from 1 to {GPUS_MAX}: devices per node")
+    nodes: int = Field(1, ge=1, le=NODES_MAX, description=f"a whole number from 1 to {NODES_MAX}")
+    kind: Literal["gpu", "cpu", "any"] = Field("gpu", description="gpu, cpu or any")
+    models: Annotated[list[Name], BeforeValidator(_listed), Field(max_length=LIST_MAX)] = Field(
+        [], description="a device model or a list of them, such as [H100, RTX 4090]"
+    )
+    memory_mib: Mib = Field(0, alias="memory", description="memory per device with its unit, such as 24GB or 24GiB")
+    region: Annotated[list[Region], BeforeValidator(_listed), Field(max_length=LIST_MAX)] = Field(
+        [], description="a region or a list of them: small letters, digits and -"
+    )
+
+    @property
+    def devices(self) -> int:
+        """Devices in all."""
+        return self.gpus * self.nodes
+
+
+class Work(Section):
+    """How much there is to do; what the price of the whole job is reckoned from."""
+
+    tokens: int | None = Field(None, ge=1, le=TOKENS_MAX, description="a whole number of tokens from 1")
+    steps: int | None = Field(None, ge=1, le=STEPS_MAX, description="a whole number of steps from 1")
+    flops_per_step: Number | None = Field(
+        None, gt=0, le=FLOPS_MAX, description="a number above 0: floating-point operations of one step, all devices"
+    )
+
+
+class Budget(Section):
+    """What the job may cost and how long it may take, in all."""
+
+    max_total_usd_micros: Micros = Field(alias="max_total", description="dollars above 0, such as 2.00")
+    max_per_gpu_hour_usd_micros: Micros | None = Field(
+        None, alias="max_per_gpu_hour", description="dollars above 0, such as 0.45"
+    )
+    deadline_seconds: Seconds | None = Field(
+        None, alias="deadline", description="a duration with its unit, such as 90s, 5m, 2h or 1d"
+    )
+
+
+class Checkpoint(Section):
+    """How often the job saves what it has, and how many it keeps."""
+
+    every: Annotated[tuple[int, int], BeforeValidator(_every)] = Field(
+        (0, 300), description="a number of steps or a duration, such as 50 steps or 5m"
+    )
+    keep: int = Field(2, ge=1, le=100, description="a whole number from 1 to 100")
+
+    @property
+    def every_steps(self) -> int:
+        """Steps between checkpoints; 0: not by steps."""
+        return self.every[0]
+
+    @property
+    def every_seconds(self) -> int:
+        """Seconds between checkpoints; 0: not by time."""
+        return self.every[1]
+
+
+class Retry(Section):
+    """How often a job is tried. What the provider or the network broke is always tried again, within max_attempts."""
+
+    max_attempts: int = Field(5, ge=1, le=ATTEMPTS_MAX, description=f"a whole number from 1 to {ATTEMPTS_MAX}")
+    on: Annotated[list[Literal[RETRY_REASONS]], BeforeValidator(_listed), Field(max_length=LIST_MAX)] = Field(  # type: ignore[valid-type]
+        [], description="a list of " + ", ".join(RETRY_REASONS)
+    )
+
+
+class Spec(Section):
+    """A job file, checked. Made by `parse` or `from_wire`, which also hold the rules between its fields."""
+
+    kind: Literal["train"] = Field(description="train")
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = Field(
+        description="1 to 63 small letters, digits and -, not beginning with -"
+    )
+    resources: Resources = Field(Resources(), description="a mapping with gpus, nodes, kind, models, memory, region")
+    work: Work | None = Field(None, description="a mapping with tokens or steps")
+    budget: Budget = Field(description="a mapping with max_total, max_per_gpu_hour, deadline")
+    checkpoint: Checkpoint = Field(Checkpoint(), description="a mapping with every and keep")
+    retry: Retry = Field(Retry(), description="a mapping with max_attempts and on")
+    env: Annotated[dict[Variable, Value], Field(max_length=ENV_MAX)] = Field(
+        {}, description="a mapping of names to texts; numbers and true or false in quotes"
+    )
+    secrets: Annotated[list[Variable], BeforeValidator(_listed), Field(max_length=LIST_MAX)] = Field(
+        [], description="a list of names of environment variables"
+    )
+    files: Annotated[list[FilePath], BeforeValidator(_listed), Field(max_length=FILES_MAX)] = Field(
+        [], description="a list of paths below the job file's folder"
+    )
+    image: Annotated[str, StringConstraints(pattern=_IMAGE)] | None = Field(
+        None, description="a container image, such as registry/name@sha256:..."
+    )
+    command: (
+        Annotated[list[Words], BeforeValidator(_command), Field(min_length=1, max_length=COMMAND_WORDS_MAX)] | None
+    ) = Field(None, description="a command as a text or a list of words")
+    train: Train | None = Field(None, description="a mapping of the built-in runtime's keys")

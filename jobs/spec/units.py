@@ -1,0 +1,87 @@
+"""Money, memory and time as people write them, turned into integers without floating point."""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+
+MICROS_PER_USD = 1_000_000
+USD_MAX = 1_000_000_000
+MEMORY_MIB_MAX = 1 << 40
+DURATION_SECONDS_MAX = 365 * 24 * 3600
+
+_MONEY = re.compile(r"\$?\s?(\d{1,12}(?:\.\d{1,18})?)")
+_MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s?(MB|GB|TB|MiB|GiB|TiB)")
+_DURATION = re.compile(r"(?:(\d{1,6})d)?\s?(?:(\d{1,6})h)?\s?(?:(\d{1,6})m)?\s?(?:(\d{1,9})s)?")
+_STEPS = re.compile(r"(\d{1,9}) ?steps?")
+_BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SECONDS = (86_400, 3_600, 60, 1)
+
+
+def parse_money(value: object) -> int:
+    """Micro-USD of `2`, `2.00` or `$2.00`; raises ValueError for anything finer, negative or too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
+        raise ValueError("is not an amount of money")
+    text = value.strip() if isinstance(value, str) else _plain(value)
+    match = _MONEY.fullmatch(text)
+    if match is None:
+        raise ValueError("is not an amount of money")
+    micros = Decimal(match.group(1)) * MICROS_PER_USD
+    if micros != micros.to_integral_value():
+        raise ValueError("is finer than a millionth of a dollar")
+    if micros <= 0:
+        raise ValueError("is not above zero")
+    if micros > USD_MAX * MICROS_PER_USD:
+        raise ValueError("is too much money")
+    return int(micros)
+
+
+def format_money(usd_micros: int) -> str:
+    """The exact dollars of an amount, with two decimals or as many as it needs: `2.00`, `0.0005`."""
+    sign = "-" if usd_micros < 0 else ""
+    whole, rest = divmod(abs(usd_micros), MICROS_PER_USD)
+    decimals = f"{rest:06d}".rstrip("0")
+    return f"{sign}{whole}.{decimals:0<2}"
+
+
+def parse_memory(value: object) -> int:
+    """MiB of `24GB` (10^9 bytes each) or `24GiB` (2^30), rounded up; raises ValueError."""
+    match = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("is not an amount of memory")
+    mib = (Decimal(match.group(1)) * _BYTES[match.group(2)] / (1 << 20)).to_integral_value(ROUND_CEILING)
+    if not 0 < mib <= MEMORY_MIB_MAX:
+        raise ValueError("is out of range")
+    return int(mib)
+
+
+def parse_duration(value: object) -> int:
+    """Seconds of `90s`, `5m`, `1h30m` or `2d`; raises ValueError."""
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) and value.strip() else None
+    if match is None:
+        raise ValueError("is not a duration")
+    seconds = sum(int(count) * unit for count, unit in zip(match.groups(), _SECONDS, strict=True) if count)
+    if not 0 < seconds <= DURATION_SECONDS_MAX:
+        raise ValueError("is out of range")
+    return seconds
+
+
+def parse_every(value: object) -> tuple[int, int]:
+    """(steps, seconds) of `50 steps` or `5m`, one of them 0; raises ValueError."""
+    match = _STEPS.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        return 0, parse_duration(value)
+    if int(match.group(1)) == 0:
+        raise ValueError("is out of range")
+    return int(match.group(1)), 0
+
+
+def _plain(number: int | float | Decimal) -> str:
+    """Digits without an exponent; a float as the shortest decimal that reads back as it, which is what was written."""
+    try:
+        exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
+    except InvalidOperation:
+        return ""
+    if not exact.is_finite() or abs(exact.adjusted()) > 30:
+        return ""
+    return f"{exact:f}"
