@@ -1,0 +1,181 @@
+"""Everything that billing refuses, by name.
+
+BillingError
+|-- AmountInvalid             400  not a whole, positive amount
+|-- InsufficientFunds         402  says how much is missing
+|-- AccountFrozen             409  an operator froze the account
+|-- TransferRefused           409  the ledger's own rules forbid it
+|-- DepositConflict           409  the reference was used for another deposit
+|-- HoldNotFound              404  nothing was set aside for the job
+|-- HoldConflict              409  another hold is open for the job
+|-- ChargeAboveHold           409  a job may never cost more than its hold
+|-- AlreadySettled            409  the job's money is final
+|-- ChargesInvalid            400  a lease twice, or a negative charge
+`-- ReceiptRefused            409  (the newest accepted receipt is in details.seq)
+    |-- ReceiptForeign             of another job, lease, party or asset
+    |-- ReceiptSignatureInvalid    not signed by the lease's receipt key
+    |-- ReceiptGap                 one before it is missing
+    |-- ReceiptChainBroken         does not point to the one before it
+    |-- ReceiptNotMonotone         less use than the one before it
+    |-- ReceiptAmountWrong         not the rate times the milliseconds
+    |-- ReceiptAboveCap            more than the lease may ever bill
+    |-- ReceiptAboveObserved       more than the server saw, plus one heartbeat
+    `-- Equivocation               two different receipts with one sequence; both are kept as evidence
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from billing.money import format_usd
+from marketplace.foundation.errors import SoukError
+
+
+class BillingError(SoukError):
+    """Money could not be moved."""
+
+    code = "billing_error"
+    status = 409
+
+
+class AmountInvalid(BillingError):
+    """{value} is not an amount: give dollars such as 2.50, or a whole number of micro-USD above zero."""
+
+    code = "amount_invalid"
+    status = 400
+
+
+class InsufficientFunds(BillingError):
+    """{missing} more is needed: this takes {needed}, and {available} is there."""
+
+    code = "insufficient_funds"
+    status = 402
+
+    def __init__(self, *, account: str, available_usd_micros: int, needed_usd_micros: int) -> None:
+        self.available_usd_micros = available_usd_micros
+        self.needed_usd_micros = needed_usd_micros
+        self.missing_usd_micros = needed_usd_micros - available_usd_micros
+        super().__init__(
+            account=account,
+            missing=format_usd(self.missing_usd_micros),
+            needed=format_usd(needed_usd_micros),
+            available=format_usd(available_usd_micros),
+            available_usd_micros=str(available_usd_micros),
+            needed_usd_micros=str(needed_usd_micros),
+            missing_usd_micros=str(self.missing_usd_micros),
+        )
+
+
+class AccountFrozen(BillingError):
+    """The account {account} is frozen: it takes money in and gives none out. Ask the operator."""
+
+    code = "account_frozen"
+
+
+class TransferRefused(BillingError):
+    """The ledger refuses this transfer: {why}."""
+
+    code = "transfer_refused"
+
+
+class DepositConflict(BillingError):
+    """The reference {reference} was used for another deposit. A deposit needs a reference of its own."""
+
+    code = "deposit_conflict"
+
+
+class HoldNotFound(BillingError):
+    """Nothing is set aside for job {job_id}."""
+
+    code = "hold_not_found"
+    status = 404
+
+
+class HoldConflict(BillingError):
+    """Another hold is open for job {job_id}: {held_usd_micros} micro-USD."""
+
+    code = "hold_conflict"
+
+
+class ChargeAboveHold(BillingError):
+    """Job {job_id} would cost {charged_usd_micros} micro-USD, and only {held_usd_micros} are set aside for it."""
+
+    code = "charge_above_hold"
+
+
+class AlreadySettled(BillingError):
+    """Job {job_id} is settled: its money is final."""
+
+    code = "already_settled"
+
+
+class ChargesInvalid(BillingError):
+    """The charges of job {job_id} make no sense: {why}."""
+
+    code = "charges_invalid"
+    status = 400
+
+
+class ReceiptRefused(BillingError):
+    """Receipt {refused_seq} of lease {lease_id} is refused."""
+
+    code = "receipt_refused"
+
+    def __init__(self, lease_id: UUID, refused_seq: int, **details: Any) -> None:
+        self.seq = 0  # the newest accepted one; accept_receipts fills it in
+        super().__init__(lease_id=str(lease_id), refused_seq=refused_seq, **details)
+
+
+class ReceiptForeign(ReceiptRefused):
+    """Receipt {refused_seq} of lease {lease_id} is refused: its {field} is not the lease's."""
+
+    code = "receipt_foreign"
+
+
+class ReceiptSignatureInvalid(ReceiptRefused):
+    """Receipt {refused_seq} of lease {lease_id} is refused: it is not signed by the lease's receipt key."""
+
+    code = "receipt_signature_invalid"
+
+
+class ReceiptGap(ReceiptRefused):
+    """Receipt {refused_seq} of lease {lease_id} is refused: {expected_seq} has to come first."""
+
+    code = "receipt_gap"
+
+
+class ReceiptChainBroken(ReceiptRefused):
+    """Receipt {refused_seq} of lease {lease_id} is refused: it does not point to the one before it."""
+
+    code = "receipt_chain_broken"
+
+
+class ReceiptNotMonotone(ReceiptRefused):
+    """Receipt {refused_seq} of lease {lease_id} is refused: it states less use than the one before it."""
+
+    code = "receipt_not_monotone"
+
+
+class ReceiptAmountWrong(ReceiptRefused):
+    """Receipt {refused_seq} of lease {lease_id} is refused: its amount should be {expected}."""
+
+    code = "receipt_amount_wrong"
+
+
+class ReceiptAboveCap(ReceiptRefused):
+    """Receipt {refused_seq} of lease {lease_id} is refused: the lease may bill {cap} at most."""
+
+    code = "receipt_above_cap"
+
+
+class ReceiptAboveObserved(ReceiptRefused):
+    """Receipt {refused_seq} of lease {lease_id} is refused: {billable_ms} ms claimed, {observed_ms} observed."""
+
+    code = "receipt_above_observed"
+
+
+class Equivocation(ReceiptRefused):
+    """Lease {lease_id} has two different receipts {refused_seq}; both are kept as evidence."""
+
+    code = "equivocation"

@@ -1,0 +1,169 @@
+"""Money with a purpose: deposits, holds, settlements and their shares, payouts."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from billing.fields import AmountField
+from billing.models.ledger import Asset, Transfer
+from billing.querysets import HoldQuerySet, SettlementShareQuerySet
+from billing.states import HOLD_MACHINE, PAYOUT_MACHINE, HoldState, PayoutState
+from marketplace.foundation import clock
+from marketplace.foundation.ids import new_id
+
+
+class Deposit(models.Model):
+    """Money that entered for one owner; `reference` names its source and is used once."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner_id = models.UUIDField()
+    amount_usd_micros = AmountField()
+    rail = models.CharField(max_length=16, default="operator")
+    reference = models.CharField(max_length=200)
+    actor = models.CharField(max_length=120)
+    transfer = models.OneToOneField(Transfer, on_delete=models.PROTECT, related_name="deposit")
+    created_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["rail", "reference"], name="deposit_once_per_reference"),
+            models.CheckConstraint(condition=Q(amount_usd_micros__gt=0), name="deposit_amount_positive"),
+            models.CheckConstraint(condition=~Q(reference=""), name="deposit_has_a_reference"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rail} {self.reference}: {self.amount_usd_micros}"
+
+
+class Hold(models.Model):
+    """What a customer's balance has set aside for one job; at most one is open per job."""
+
+    STATE_MACHINE = HOLD_MACHINE
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner_id = models.UUIDField()
+    job_id = models.UUIDField(db_index=True)
+    amount_usd_micros = AmountField()
+    state = models.CharField(max_length=16, choices=HoldState.choices, default=HoldState.OPEN)
+    created_at = models.DateTimeField(default=clock.now)
+    closed_at = models.DateTimeField(null=True, blank=True)
+
+    objects = HoldQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["job_id"], condition=Q(state="open"), name="one_open_hold_per_job"),
+            models.CheckConstraint(condition=Q(state__in=HoldState.values), name="hold_state_known"),
+            models.CheckConstraint(condition=Q(amount_usd_micros__gt=0), name="hold_amount_positive"),
+            models.CheckConstraint(
+                condition=Q(state="open", closed_at=None) | (~Q(state="open") & Q(closed_at__isnull=False)),
+                name="hold_closed_has_its_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount_usd_micros} for job {self.job_id} ({self.state})"
+
+
+class Settlement(models.Model):
+    """How one job's hold was split, exactly: charged + refunded = held, fee + paid = charged. One per job."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    job_id = models.UUIDField(unique=True)
+    hold = models.OneToOneField(Hold, on_delete=models.PROTECT, related_name="settlement")
+    owner_id = models.UUIDField()
+    fee_bps = models.PositiveIntegerField()
+    held_usd_micros = AmountField()
+    charged_usd_micros = AmountField()
+    fee_usd_micros = AmountField()
+    paid_usd_micros = AmountField()
+    refunded_usd_micros = AmountField()
+    challenge_until = models.DateTimeField()
+    created_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    charged_usd_micros__gte=0, fee_usd_micros__gte=0, paid_usd_micros__gte=0, refunded_usd_micros__gte=0
+                ),
+                name="settlement_amounts_nonnegative",
+            ),
+            models.CheckConstraint(
+                condition=Q(held_usd_micros=F("charged_usd_micros") + F("refunded_usd_micros")),
+                name="settlement_splits_the_hold",
+            ),
+            models.CheckConstraint(
+                condition=Q(charged_usd_micros=F("fee_usd_micros") + F("paid_usd_micros")),
+                name="settlement_splits_the_charge",
+            ),
+            models.CheckConstraint(condition=Q(fee_bps__lte=10_000), name="settlement_fee_bps_range"),
+        ]
+
+    def __str__(self) -> str:
+        return f"job {self.job_id}: {self.charged_usd_micros} of {self.held_usd_micros}"
+
+
+class SettlementShare(models.Model):
+    """What one lease earned its provider; spendable once the challenge window is over. One per lease."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    settlement = models.ForeignKey(Settlement, on_delete=models.PROTECT, related_name="shares")
+    lease_id = models.UUIDField(unique=True)
+    provider_id = models.UUIDField(db_index=True)  # owner of the provider's accounts
+    charged_usd_micros = AmountField()
+    fee_usd_micros = AmountField()
+    paid_usd_micros = AmountField()
+    challenge_until = models.DateTimeField()
+    released_at = models.DateTimeField(null=True, blank=True)
+
+    objects = SettlementShareQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(charged_usd_micros__gte=0, fee_usd_micros__gte=0, paid_usd_micros__gte=0),
+                name="share_amounts_nonnegative",
+            ),
+            models.CheckConstraint(
+                condition=Q(charged_usd_micros=F("fee_usd_micros") + F("paid_usd_micros")),
+                name="share_splits_its_charge",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["challenge_until"], condition=Q(released_at=None), name="share_waiting_for_release")
+        ]
+
+    def __str__(self) -> str:
+        return f"lease {self.lease_id}: {self.paid_usd_micros} of {self.charged_usd_micros}"
+
+
+class Payout(models.Model):
+    """Money that leaves for one provider through one rail."""
+
+    STATE_MACHINE = PAYOUT_MACHINE
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    provider_id = models.UUIDField(db_index=True)
+    rail = models.CharField(max_length=16)
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+")
+    amount = AmountField()
+    state = models.CharField(max_length=16, choices=PayoutState.choices, default=PayoutState.REQUESTED)
+    destination = models.CharField(max_length=200)
+    pending_transfer = models.OneToOneField(
+        Transfer, null=True, blank=True, on_delete=models.PROTECT, related_name="payout"
+    )
+    external_id = models.CharField(max_length=200, blank=True)
+    last_error = models.TextField(blank=True)
+    created_at = models.DateTimeField(default=clock.now)
+    closed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=PayoutState.values), name="payout_state_known"),
+            models.CheckConstraint(condition=Q(amount__gt=0), name="payout_amount_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount} to {self.provider_id} by {self.rail} ({self.state})"

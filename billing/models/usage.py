@@ -1,0 +1,87 @@
+"""Signed statements of use, and the proof when somebody signed two that contradict each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.db.models import Q
+
+from billing.fields import AmountField
+from billing.querysets import UsageReceiptQuerySet
+from marketplace.foundation import clock
+from marketplace.foundation.ids import new_id
+from provider_agent import protocol
+
+
+class UsageReceipt(models.Model):
+    """One accepted receipt of one lease, with everything needed to verify its signature and chain again."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    job_id = models.UUIDField(db_index=True)
+    lease_id = models.UUIDField()
+    seq = models.PositiveBigIntegerField()
+    billable_ms = models.PositiveBigIntegerField()  # cumulative
+    cumulative_amount = AmountField()
+    provider = models.CharField(max_length=42)
+    customer = models.CharField(max_length=42)
+    asset = models.CharField(max_length=42)
+    meter_hash = models.CharField(max_length=66)
+    prev_digest = models.CharField(max_length=66)
+    digest = models.CharField(max_length=66, unique=True)
+    signature = models.CharField(max_length=132)
+    signer = models.CharField(max_length=42)
+    received_at = models.DateTimeField(default=clock.now)
+
+    objects = UsageReceiptQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["lease_id", "seq"]
+        constraints = [
+            models.UniqueConstraint(fields=["lease_id", "seq"], name="one_receipt_per_seq"),
+            models.CheckConstraint(condition=Q(seq__gte=1), name="receipt_seq_from_one"),
+            models.CheckConstraint(condition=Q(cumulative_amount__gte=0), name="receipt_amount_nonnegative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"#{self.seq} of lease {self.lease_id}: {self.billable_ms} ms, {self.cumulative_amount}"
+
+    def as_signed(self) -> protocol.SignedReceipt:
+        """The receipt as the agent sent it."""
+        receipt = protocol.UsageReceipt(
+            job_id=self.job_id,
+            lease_id=self.lease_id,
+            provider=self.provider,
+            customer=self.customer,
+            asset=self.asset,
+            seq=self.seq,
+            billable_ms=self.billable_ms,
+            cumulative_amount=self.cumulative_amount,
+            meter_hash=self.meter_hash,
+            prev_digest=self.prev_digest,
+        )
+        return protocol.SignedReceipt(receipt=receipt, signature=self.signature)
+
+
+class ReceiptEvidence(models.Model):
+    """Two receipts with one sequence, both signed by the lease's key: proof of a lie that no clock can excuse."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    job_id = models.UUIDField()
+    lease_id = models.UUIDField(db_index=True)
+    seq = models.PositiveBigIntegerField()
+    signer = models.CharField(max_length=42)
+    accepted_digest = models.CharField(max_length=66)
+    other_digest = models.CharField(max_length=66)
+    accepted: models.JSONField[Any, Any] = models.JSONField()  # both SignedReceipts in full
+    other: models.JSONField[Any, Any] = models.JSONField()
+    found_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        verbose_name_plural = "receipt evidence"
+        constraints = [
+            models.UniqueConstraint(fields=["lease_id", "seq", "other_digest"], name="evidence_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"#{self.seq} of lease {self.lease_id}: {self.accepted_digest} and {self.other_digest}"

@@ -1,0 +1,44 @@
+"""Amounts of money: whole micro-USD, shown and read as dollars, split without losing a unit."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MICROS_PER_USD: Final = 1_000_000
+MICROS_PER_CENT: Final = 10_000
+BPS_WHOLE: Final = 10_000  # basis points in one
+USD_DIGITS_MAX: Final = 18  # of what a person may type
+
+_DOLLARS = re.compile(r"\$?\s*([0-9][0-9_,]*)(?:\.([0-9]{1,6}))?")
+
+
+def format_usd(usd_micros: int) -> str:
+    """Exact dollars with at least two decimals: 2_500_000 -> "$2.50", 1_234 -> "$0.001234"."""
+    whole, fraction = divmod(abs(usd_micros), MICROS_PER_USD)
+    digits = f"{fraction:06d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if usd_micros < 0 else ''}${whole}.{digits}"
+
+
+def parse_usd(text: str) -> int:
+    """Micro-USD of what a person wrote ("2.50", "$1,000"); raises ValueError rather than round."""
+    match = _DOLLARS.fullmatch(text.strip())
+    if match is None or len(text) > USD_DIGITS_MAX + len("$.,,,,,"):
+        raise ValueError(f"{text!r} is not an amount in dollars with at most six decimals, such as 2.50")
+    whole = match[1].replace(",", "").replace("_", "")
+    return int(whole) * MICROS_PER_USD + int((match[2] or "").ljust(6, "0"))
+
+
+def split_fee(charged: int, fee_bps: int) -> tuple[int, int]:
+    """(fee, rest) with fee + rest == charged exactly; the fee is rounded down."""
+    if charged < 0 or not 0 <= fee_bps <= BPS_WHOLE:
+        raise ValueError(f"no fee of {fee_bps} basis points on {charged}")
+    fee = charged * fee_bps // BPS_WHOLE
+    return fee, charged - fee
+
+
+def split_cents(usd_micros: int) -> tuple[int, int]:
+    """(cents, dust): what a rail that knows only cents can move, and what stays behind."""
+    if usd_micros < 0:
+        raise ValueError(f"{usd_micros} is below zero")
+    return divmod(usd_micros, MICROS_PER_CENT)

@@ -1,0 +1,145 @@
+"""The hash chain over all transfers, and the Merkle root that seals each day.
+
+    hash(n) = SHA-256(canonical bytes of transfer n, with hash(n-1) among them);   hash(0) = 64 zeros
+
+The chain follows `seq`. Numbers are drawn when a row is inserted and rows appear when their transaction commits, so a
+lower number may appear after a higher one; step 1 below is what makes the order final.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import UTC, timedelta
+from typing import Final
+
+from django.db import connection, transaction
+from django.db.models import Max
+
+from billing.models import DailyRoot, Transfer
+from marketplace.foundation import clock
+
+GENESIS: Final = "0" * 64
+TRANSFERS_PER_SEAL_MAX: Final = 5_000  # sealed in one transaction
+SEALS_PER_CALL_MAX: Final = 200
+LOCK_WAIT_MS: Final = 2_000  # a writer that is slower delays the seal, never the other writers for long
+SEAL_LOCK: Final = 0x50_55_4B_53  # advisory: one sealer at a time
+
+_WRITE_HASHES = """
+    UPDATE billing_transfer t SET prev_hash = s.prev_hash, hash = s.hash
+    FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS s (seq, prev_hash, hash) WHERE t.seq = s.seq
+"""
+_ROLL_UP = """
+    UPDATE billing_account a SET
+        credits_posted = a.credits_posted + (SELECT coalesce(sum(t.amount), 0) FROM billing_transfer t
+            WHERE t.credit_id = a.id AND t.seq > a.rolled_seq AND t.seq <= %(until)s),
+        debits_posted = a.debits_posted + (SELECT coalesce(sum(t.amount), 0) FROM billing_transfer t
+            WHERE t.debit_id = a.id AND t.seq > a.rolled_seq AND t.seq <= %(until)s),
+        rolled_seq = %(until)s
+    WHERE NOT a.is_summed AND a.rolled_seq < %(until)s
+"""
+
+
+def seal_transfers() -> int:
+    """Extend the hash chain over every transfer that is final; how many that was. Safe to call at any time, twice."""
+    # 1. A lock that waits for every writer in flight: what they drew is now either there or never will be.
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
+            cursor.execute("LOCK TABLE billing_transfer IN SHARE MODE")
+        until = Transfer.objects.aggregate(newest=Max("seq"))["newest"] or 0
+    # 2. Chain them, a batch a transaction; 3. roll up the accounts that have no live sum.
+    sealed = 0
+    for _ in range(SEALS_PER_CALL_MAX):
+        batch = _seal_batch(until)
+        sealed += batch
+        if batch < TRANSFERS_PER_SEAL_MAX:
+            break
+    seal_day()
+    return sealed
+
+
+def seal_day() -> DailyRoot | None:
+    """Once a day is over: one row that commits to everything sealed since the last root, up to the day's newest."""
+    midnight = clock.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    day = (midnight - timedelta(days=1)).date()
+    with transaction.atomic():
+        if not _is_only_sealer():
+            return None
+        last = DailyRoot.objects.order_by("-last_seq").first()
+        if last is not None and last.day >= day:
+            return None
+        since = Transfer.objects.filter(hash__isnull=False, seq__gt=last.last_seq if last else 0)
+        until = since.filter(created_at__lt=midnight).aggregate(newest=Max("seq"))["newest"] or 0
+        found = list(since.filter(seq__lte=until).order_by("seq").values_list("seq", "hash"))
+        if not found:
+            return None
+        return DailyRoot.objects.create(
+            day=day,
+            first_seq=found[0][0],
+            last_seq=found[-1][0],
+            transfers=len(found),
+            root=merkle_root([str(value) for _, value in found]),
+        )
+
+
+def transfer_hash(transfer: Transfer, prev_hash: str) -> str:
+    """SHA-256 over everything that a transfer says, in a fixed order, and the hash before it."""
+    fields = (
+        "souk-transfer-v1",
+        prev_hash,
+        transfer.seq,
+        transfer.pk,
+        transfer.group_id,
+        transfer.asset_id,
+        transfer.debit_id,
+        transfer.credit_id,
+        transfer.amount,
+        transfer.mode,
+        transfer.pending_id or "",
+        transfer.code,
+        transfer.job_id or "",
+        transfer.effective_at.astimezone(UTC).isoformat(timespec="microseconds"),
+        transfer.created_at.astimezone(UTC).isoformat(timespec="microseconds"),
+        transfer.external_ref,  # last: the only one that may hold a line break
+    )
+    return hashlib.sha256("\n".join(map(str, fields)).encode()).hexdigest()
+
+
+def merkle_root(hashes: Sequence[str]) -> str:
+    """Root of the binary tree over these, leaves and nodes told apart by a prefix (RFC 6962, section 2.1)."""
+    level = [hashlib.sha256(b"\0" + bytes.fromhex(value)).digest() for value in hashes]
+    while len(level) > 1:
+        pairs = [hashlib.sha256(b"\1" + level[i] + level[i + 1]).digest() for i in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0].hex()
+
+
+def _seal_batch(until: int) -> int:
+    with transaction.atomic():
+        if not _is_only_sealer():
+            return 0
+        newest = Transfer.objects.filter(hash__isnull=False).order_by("-seq").first()
+        rows = list(Transfer.objects.unsealed().filter(seq__lte=until).order_by("seq")[:TRANSFERS_PER_SEAL_MAX])
+        if rows:
+            _write_chain(rows, newest.hash if newest and newest.hash else GENESIS)
+            with connection.cursor() as cursor:
+                cursor.execute(_ROLL_UP, {"until": rows[-1].seq})
+        return len(rows)
+
+
+def _write_chain(rows: Iterable[Transfer], prev_hash: str) -> None:
+    seqs, befores, hashes = [], [], []
+    for row in rows:
+        seqs.append(row.seq)
+        befores.append(prev_hash)
+        prev_hash = transfer_hash(row, prev_hash)
+        hashes.append(prev_hash)
+    with connection.cursor() as cursor:
+        cursor.execute(_WRITE_HASHES, [seqs, befores, hashes])
+
+
+def _is_only_sealer() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SEAL_LOCK])
+        return bool(cursor.fetchone()[0])

@@ -1,0 +1,56 @@
+"""States of a hold and of a payout.
+
+hold      open -> captured | released | expired
+payout    requested -> reserved -> submitted -> confirmed | failed
+          reserved -> failed;   confirmed -> returned
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from marketplace.foundation.states import machine
+
+
+class HoldState(models.TextChoices):
+    """open: the money is set aside. captured: settled. released, expired: all of it went back."""
+
+    OPEN = "open"
+    CAPTURED = "captured"
+    RELEASED = "released"
+    EXPIRED = "expired"
+
+
+HOLD_MACHINE = machine(
+    "hold",
+    {
+        HoldState.OPEN: [HoldState.CAPTURED, HoldState.RELEASED, HoldState.EXPIRED],
+        HoldState.CAPTURED: [],
+        HoldState.RELEASED: [],
+        HoldState.EXPIRED: [],
+    },
+)
+
+
+class PayoutState(models.TextChoices):
+    """reserved: a pending transfer stands. submitted: the rail was asked. returned: the bank sent it back."""
+
+    REQUESTED = "requested"
+    RESERVED = "reserved"
+    SUBMITTED = "submitted"
+    CONFIRMED = "confirmed"
+    FAILED = "failed"
+    RETURNED = "returned"
+
+
+PAYOUT_MACHINE = machine(
+    "payout",
+    {
+        PayoutState.REQUESTED: [PayoutState.RESERVED, PayoutState.FAILED],
+        PayoutState.RESERVED: [PayoutState.SUBMITTED, PayoutState.FAILED],
+        PayoutState.SUBMITTED: [PayoutState.CONFIRMED, PayoutState.FAILED],
+        PayoutState.CONFIRMED: [PayoutState.RETURNED],
+        PayoutState.FAILED: [],
+        PayoutState.RETURNED: [],
+    },
+)

@@ -1,0 +1,192 @@
+"""Is the ledger true? Recomputes everything from the transfers and believes nothing that is stored beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.db import connection, transaction
+
+from billing.balances import AssetTotals, trial_balance
+from billing.models import DailyRoot, Transfer
+from billing.seal import GENESIS, merkle_root, transfer_hash
+
+ROWS_PER_FETCH: Final = 2_000
+PROBLEMS_MAX: Final = 1_000  # per check; the first ones tell what happened
+
+# Sums of every account from its transfers; of one without a live sum, from those that were rolled up.
+_SUMS = """
+    WITH legs AS (
+        SELECT CASE WHEN leg.is_debit THEN t.debit_id ELSE t.credit_id END AS account_id, leg.is_debit, t.seq,
+               CASE WHEN t.mode = 'pending' THEN t.amount WHEN p.id IS NOT NULL THEN -p.amount ELSE 0 END AS pending,
+               CASE WHEN t.mode IN ('single', 'post') THEN t.amount ELSE 0 END AS posted
+        FROM billing_transfer t LEFT JOIN billing_transfer p ON p.id = t.pending_id
+             CROSS JOIN (VALUES (true), (false)) AS leg (is_debit)
+    ), true_sums AS (
+        SELECT a.id,
+               coalesce(sum(l.pending) FILTER (WHERE l.is_debit), 0) AS debits_pending,
+               coalesce(sum(l.posted) FILTER (WHERE l.is_debit), 0) AS debits_posted,
+               coalesce(sum(l.pending) FILTER (WHERE NOT l.is_debit), 0) AS credits_pending,
+               coalesce(sum(l.posted) FILTER (WHERE NOT l.is_debit), 0) AS credits_posted
+        FROM billing_account a
+             LEFT JOIN legs l ON l.account_id = a.id AND (a.is_summed OR l.seq <= a.rolled_seq)
+        GROUP BY a.id
+    )
+    SELECT a.id,
+           format('stored %%s/%%s/%%s/%%s, true %%s/%%s/%%s/%%s (debits pending/posted, credits pending/posted)',
+                  a.debits_pending, a.debits_posted, a.credits_pending, a.credits_posted,
+                  s.debits_pending, s.debits_posted, s.credits_pending, s.credits_posted)
+    FROM billing_account a JOIN true_sums s ON s.id = a.id
+    WHERE (a.debits_pending, a.debits_posted, a.credits_pending, a.credits_posted)
+          IS DISTINCT FROM (s.debits_pending, s.debits_posted, s.credits_pending, s.credits_posted)
+"""
+_OVERDRAWN = """
+    SELECT a.id, format('below zero by %%s', a.debits_posted + a.debits_pending - a.credits_posted)
+    FROM billing_account a WHERE a.is_nonnegative AND a.credits_posted < a.debits_posted + a.debits_pending
+"""
+_MIXED = """
+    SELECT t.id, 'its legs are of different assets' FROM billing_transfer t
+    LEFT JOIN billing_account d ON d.id = t.debit_id AND d.asset_id = t.asset_id
+    LEFT JOIN billing_account c ON c.id = t.credit_id AND c.asset_id = t.asset_id
+    WHERE d.id IS NULL OR c.id IS NULL
+"""
+# An open hold's account holds its amount; every other job's account holds nothing.
+_HOLDS = """
+    SELECT coalesce(h.id, a.id), format('%%s is set aside for job %%s, its open hold says %%s',
+        coalesce(a.credits_posted - a.debits_posted, 0), coalesce(h.job_id, a.job_id), coalesce(h.amount_usd_micros, 0))
+    FROM (SELECT * FROM billing_account WHERE kind = 'job_hold') a
+    FULL JOIN (SELECT * FROM billing_hold WHERE state = 'open') h ON h.job_id = a.job_id AND h.owner_id = a.owner_id
+    WHERE coalesce(a.credits_posted - a.debits_posted, 0) <> coalesce(h.amount_usd_micros, 0)
+"""
+_SETTLEMENTS = """
+    SELECT s.id, format('the transfers of job %%s: paid %%s, fee %%s, rest %%s; its settlement: %%s, %%s, %%s',
+        s.job_id, coalesce(t.paid, 0), coalesce(t.fee, 0), coalesce(t.rest, 0),
+        s.paid_usd_micros, s.fee_usd_micros, s.refunded_usd_micros)
+    FROM billing_settlement s LEFT JOIN (
+        SELECT group_id, sum(amount) FILTER (WHERE code = 'provider_pay') AS paid,
+               sum(amount) FILTER (WHERE code = 'platform_fee') AS fee,
+               sum(amount) FILTER (WHERE code = 'hold_rest') AS rest
+        FROM billing_transfer GROUP BY group_id
+    ) t ON t.group_id = s.id
+    LEFT JOIN (
+        SELECT settlement_id, sum(paid_usd_micros) AS paid, sum(fee_usd_micros) AS fee
+        FROM billing_settlementshare GROUP BY settlement_id
+    ) shares ON shares.settlement_id = s.id
+    WHERE (coalesce(t.paid, 0), coalesce(t.fee, 0), coalesce(t.rest, 0))
+          IS DISTINCT FROM (s.paid_usd_micros, s.fee_usd_micros, s.refunded_usd_micros)
+       OR (coalesce(shares.paid, 0), coalesce(shares.fee, 0)) IS DISTINCT FROM (s.paid_usd_micros, s.fee_usd_micros)
+       OR s.held_usd_micros <> s.paid_usd_micros + s.fee_usd_micros + s.refunded_usd_micros
+"""
+
+_CHECKS: Final = (
+    ("sums", "account", _SUMS),
+    ("overdraft", "account", _OVERDRAWN),
+    ("asset", "transfer", _MIXED),
+    ("hold", "hold", _HOLDS),
+    ("settlement", "settlement", _SETTLEMENTS),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One row that is not what it should be."""
+
+    check: str
+    subject: str  # "transfer", "account", ...
+    id: str
+    message: str
+
+
+@dataclass
+class VerifyReport:
+    """What was looked at, and everything that was found wrong."""
+
+    accounts: int = 0
+    transfers: int = 0
+    sealed: int = 0
+    head: str = GENESIS  # hash of the newest sealed transfer: publish it, and nobody can rewrite what it covers
+    totals: list[AssetTotals] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def is_true(self) -> bool:
+        """No check found anything."""
+        return not self.problems
+
+
+def verify() -> VerifyReport:
+    """Recompute sums, trial balance, hash chain, daily roots, holds and settlements, all of one moment."""
+    report = VerifyReport()
+    with _one_moment():
+        report.accounts = _count("billing_account")
+        report.transfers = _count("billing_transfer")
+        for check, subject, sql in _CHECKS:
+            report.problems += [Problem(check, subject, str(row[0]), row[1]) for row in _select(sql)]
+        report.totals = trial_balance()
+        report.problems += [
+            Problem("trial_balance", "asset", totals.asset, f"debits and credits differ: {totals}")
+            for totals in report.totals
+            if not totals.is_balanced
+        ]
+        report.problems += _walk_chain(report)
+        report.problems += _check_roots()
+    return report
+
+
+def _walk_chain(report: VerifyReport) -> list[Problem]:
+    """Every sealed transfer in order: does it say what it said when it was sealed, and does nothing miss before it?"""
+    problems: list[Problem] = []
+    before, first_unsealed = GENESIS, None
+    for row in Transfer.objects.order_by("seq").iterator(chunk_size=ROWS_PER_FETCH):
+        if row.hash is None or row.prev_hash is None:
+            first_unsealed = first_unsealed or row.seq
+            continue
+        wrong = ""
+        if first_unsealed is not None:
+            wrong = f"sealed, although transfer {first_unsealed} before it is not"
+        elif row.prev_hash != before:
+            wrong = "does not follow the transfer before it: one was removed, inserted or resealed"
+        elif row.hash != transfer_hash(row, row.prev_hash):
+            wrong = "does not say what it said when it was sealed"
+        if wrong and len(problems) < PROBLEMS_MAX:
+            problems.append(Problem("hash_chain", "transfer", str(row.pk), f"seq {row.seq} {wrong}"))
+        before = row.hash
+        report.sealed += 1
+    report.head = before
+    return problems
+
+
+def _check_roots() -> list[Problem]:
+    problems = []
+    expected_after = 0
+    for root in DailyRoot.objects.order_by("first_seq"):
+        rows = Transfer.objects.filter(seq__gt=expected_after, seq__lte=root.last_seq).order_by("seq")
+        hashes = [str(value) for value in rows.values_list("hash", flat=True) if value]
+        if len(hashes) != root.transfers or merkle_root(hashes) != root.root:
+            message = f"{root.transfers} transfers were sealed under this root; {len(hashes)} are there"
+            problems.append(Problem("daily_root", "day", str(root.day), message))
+        expected_after = root.last_seq
+    return problems
+
+
+@contextmanager
+def _one_moment() -> Iterator[None]:
+    """A snapshot that no commit changes while we look; inside an outer transaction, that transaction's view."""
+    is_outermost = not connection.in_atomic_block
+    with transaction.atomic():
+        if is_outermost:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        yield
+
+
+def _count(table: str) -> int:
+    return int(_select(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - a constant of this file
+
+
+def _select(sql: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [])  # with parameters, so that %% is one %
+        return list(cursor.fetchmany(PROBLEMS_MAX))
