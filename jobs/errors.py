@@ -255,7 +255,7 @@ class BodyTooLarge(JobsError):
 
 
 class ProtocolUnsupported(JobsError):
-    """This marketplace speaks protocol {spoken}, not {given}. Upgrade the agent: pip install --upgrade 'gpusouk[agent]'."""
+    """This marketplace speaks protocol {spoken}, not {given}. Upgrade: pip install --upgrade 'gpusouk[agent]'."""
 
     code = "protocol_unsupported"
     status = 426
