@@ -4,9 +4,11 @@
     |-- StateConflict             409  somebody else moved the row first, or the move is not allowed
     |-- IdempotencyMismatch       409  the key was used for another request
     |-- IdempotencyInProgress     409  the first request with the key has not finished
+    |-- OutboxConflict            409  a business key was used for another call to the outside
     |-- NotFound                  404
     |-- Forbidden                 403
     `-- BadRequest                400
+        `-- IdempotencyKeyRefused 400  missing where it is required, or not a key
 
 Each room derives its own from these; `marketplace.config.api_errors` turns them into answers.
 """
@@ -68,6 +70,19 @@ class IdempotencyInProgress(SoukError):
     """The first request with this Idempotency-Key is still being answered. Try again in a moment."""
 
     code = "idempotency_in_progress"
+    status = 409
+
+
+class IdempotencyKeyRefused(BadRequest):
+    """This request needs an Idempotency-Key header: 1 to 200 printable characters, new for each new request."""
+
+    code = "idempotency_key_refused"
+
+
+class OutboxConflict(SoukError):
+    """The outbox holds another call under the business key {business_key}."""
+
+    code = "outbox_conflict"
     status = 409
 
 

@@ -66,7 +66,7 @@ def advance(
         Event.objects.create(
             subject_kind=rules.kind,
             subject_id=instance.pk,
-            from_state=before,
+            from_state=before or "",
             to_state=to,
             reason=str(reason),
             actor=actor,

@@ -1,0 +1,66 @@
+"""Events and stored answers, to be read only; the outbox, to be tried again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db import models
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from marketplace.foundation import clock
+from marketplace.foundation.models import Event, IdempotencyKey, OutboxMessage
+
+
+if TYPE_CHECKING:
+    PlainAdmin = admin.ModelAdmin[Any]
+else:
+    PlainAdmin = admin.ModelAdmin  # generic for the type checker only
+
+
+class ReadOnlyAdmin(PlainAdmin):
+    """Shows, and changes nothing: not even for a superuser."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+
+@admin.register(Event)
+class EventAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "subject_kind", "subject_id", "from_state", "to_state", "reason", "actor"]
+    list_filter = ["subject_kind", "to_state", "reason"]
+    search_fields = ["=subject_id", "=actor"]
+    ordering = ["-id"]
+    show_full_result_count = False
+
+
+@admin.register(IdempotencyKey)
+class IdempotencyKeyAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "actor", "key", "route", "state", "status_code"]
+    list_filter = ["state"]
+    search_fields = ["=actor", "=key"]
+    exclude = ["response_sealed", "request_hash"]
+    ordering = ["-id"]
+    show_full_result_count = False
+
+
+@admin.register(OutboxMessage)
+class OutboxMessageAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "kind", "business_key", "state", "attempts", "next_at", "last_error"]
+    list_filter = ["kind", "state"]
+    search_fields = ["=business_key", "=external_id"]
+    ordering = ["-created_at"]
+    actions = ["try_again"]
+
+    @admin.action(description="Try the failed ones again")
+    def try_again(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
+        failed = queryset.filter(state=OutboxMessage.State.FAILED)
+        count = failed.update(state=OutboxMessage.State.WAITING, attempts=0, next_at=clock.now())
+        self.message_user(request, f"{count} will be tried again.")

@@ -1,0 +1,42 @@
+"""How often somebody may ask. Counted in Redis; without Redis each process counts for itself."""
+
+from __future__ import annotations
+
+import logging
+
+from django.core.cache.backends.base import BaseCache
+from django.core.cache.backends.locmem import LocMemCache
+from redis.exceptions import RedisError
+from rest_framework.request import Request
+from rest_framework.throttling import AnonRateThrottle, ScopedRateThrottle, SimpleRateThrottle, UserRateThrottle
+from rest_framework.views import APIView
+
+logger = logging.getLogger(__name__)
+
+FALLBACK_ENTRIES_MAX = 10_000
+
+_fallback: BaseCache = LocMemCache("souk-throttles", {"OPTIONS": {"MAX_ENTRIES": FALLBACK_ENTRIES_MAX}})
+
+
+class _WithoutRedisToo(SimpleRateThrottle):
+    """Keeps counting, process by process, while Redis is away: neither an outage nor an open door."""
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        try:
+            return super().allow_request(request, view)
+        except (RedisError, OSError):
+            logger.warning("Redis did not answer a throttle; this process counts alone.")
+            self.cache = _fallback
+            return super().allow_request(request, view)
+
+
+class AnonThrottle(_WithoutRedisToo, AnonRateThrottle):
+    """Requests of nobody in particular, by address."""
+
+
+class UserThrottle(_WithoutRedisToo, UserRateThrottle):
+    """Requests of one user, with whatever key."""
+
+
+class ScopedThrottle(_WithoutRedisToo, ScopedRateThrottle):
+    """Requests of one kind: the view names its `throttle_scope`."""
