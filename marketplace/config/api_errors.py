@@ -62,9 +62,7 @@ class NamedErrors:
         if not request.path.startswith(JSON_PREFIXES) or not isinstance(error, SoukError | pydantic.ValidationError):
             return None
         body = _describe(error)
-        assert body is not None
-        status, code, message, details = body
-        return _json(status, code, message, details)
+        return _json(*body) if body else None
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
@@ -95,7 +93,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     return defaults.server_error(request)
 
 
-def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]] | None:
+def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]] | None:  # noqa: PLR0911  a table by type
     """status, code, message, details of an error that we know."""
     if isinstance(error, SoukError):
         return error.status, error.code, error.message, error.details

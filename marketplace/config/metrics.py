@@ -1,4 +1,4 @@
-"""/metrics for Prometheus: counts of requests from every web process, and the market's state read at the moment.
+"""/metrics for Prometheus: counts of requests (request_metrics.py), and the market's state as it is now.
 
 Open to loopback and to who shows SOUK_METRICS_TOKEN; it holds counts only, no names.
 """
@@ -6,15 +6,14 @@ Open to loopback and to who shows SOUK_METRICS_TOKEN; it holds counts only, no n
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from datetime import timedelta
 
 from django.conf import settings
 from django.db.models import Count, Min
 from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
 from django.utils.crypto import constant_time_compare
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -25,33 +24,11 @@ from billing.models import Hold
 from jobs.models import Job, Lease
 from jobs.states import JobState, LeaseState
 from marketplace.config.checks import LOOPBACK
+from marketplace.config.request_metrics import PROCESS_METRICS
 from marketplace.foundation import clock
 from marketplace.nodes.models import Device, Node
 
-BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 BEAT_FRESH_SECONDS = 30
-
-_process_metrics = CollectorRegistry()
-REQUESTS = Counter("souk_http_requests", "Answered requests.", ["method", "route", "status"], registry=_process_metrics)
-SECONDS = Histogram(
-    "souk_http_seconds", "Time to answer.", ["route"], buckets=BUCKETS_SECONDS, registry=_process_metrics
-)
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-
-
-def count_requests(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Middleware: every answer is counted under its route's pattern, so that ids do not make new series."""
-
-    def counted(request: HttpRequest) -> HttpResponseBase:
-        started = time.perf_counter()
-        response = get_response(request)
-        route = request.resolver_match.route if request.resolver_match else "none"
-        method = request.method if request.method in METHODS else "other"
-        REQUESTS.labels(method, route, response.status_code).inc()
-        SECONDS.labels(route).observe(time.perf_counter() - started)
-        return response
-
-    return counted
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
@@ -64,7 +41,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         text = generate_latest(registry)
     else:
-        text = generate_latest(registry) + generate_latest(_process_metrics)
+        text = generate_latest(registry) + generate_latest(PROCESS_METRICS)
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 
@@ -97,8 +74,6 @@ def _queue_age_seconds() -> float:
 
 
 def _beating_nodes() -> int:
-    from datetime import timedelta
-
     return Node.objects.filter(last_seen_at__gte=clock.now() - timedelta(seconds=BEAT_FRESH_SECONDS)).count()
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from celery.schedules import crontab
 import django_stubs_ext
+from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 
-django_stubs_ext.monkeypatch()  # lets ModelAdmin["Node"] and the like be written at run time
-
 from marketplace.config.logging import settings_for as logging_settings
+
+django_stubs_ext.monkeypatch()  # lets ModelAdmin["Node"] and the like be written at run time
 
 
 def _required(name: str) -> str:
@@ -40,6 +40,7 @@ def database_from_url(url: str) -> dict[str, Any]:
         "HOST": query.get("host", parts.hostname or ""),
         "PORT": query.get("port", str(parts.port or "")),
         "CONN_MAX_AGE": 0,
+        "CONN_HEALTH_CHECKS": True,  # a restarted PostgreSQL costs one check, not one failed request a connection
         "OPTIONS": {"pool": {"min_size": 1, "max_size": int(os.environ.get("SOUK_DATABASE_POOL", "8")), "timeout": 20}},
     }
 
@@ -101,7 +102,7 @@ INSTALLED_APPS = [
     "marketplace.config",
 ]
 MIDDLEWARE = [
-    "marketplace.config.metrics.count_requests",
+    "marketplace.config.request_metrics.count_requests",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

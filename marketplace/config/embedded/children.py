@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from marketplace.config.embedded.errors import ChildFailed
+from marketplace.config.embedded.errors import ChildFailed, EmbeddedError
 
 PR_SET_PDEATHSIG = 1
 LOG_TAIL_BYTES = 4096
@@ -142,3 +143,11 @@ def last_lines(log: Path) -> str:
     except OSError:
         return ""
     return "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+
+
+def package_folder(name: str) -> Path:
+    """Where an installed package lies, without importing it: we want the programs that it brings, not its wrapper."""
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise EmbeddedError(f"The package {name} is not installed: pip install 'gpusouk[server]'.")
+    return Path(found.origin).resolve().parent

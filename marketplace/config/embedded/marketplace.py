@@ -1,0 +1,166 @@
+"""Starts a whole marketplace in one data folder, in order, and stops it in reverse.
+
+1. open and lock the data folder     2. end orphans of a crash     3. ports free?
+4. PostgreSQL and Redis (or those that DATABASE_URL and REDIS_URL name)
+5. checks, migrations, the first operator     6. web, sync, worker, beat     7. wait until web and sync are well
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from marketplace.config.embedded import children, orphans, postgres, processes, redis
+from marketplace.config.embedded.children import Child, Recipe
+from marketplace.config.embedded.errors import ChildFailed, EmbeddedError
+from marketplace.config.embedded.folder import DataFolder
+from marketplace.config.embedded.processes import PROJECT_ROOT, Addresses
+from marketplace.config.embedded.supervisor import Say, Supervisor
+
+PREPARE_SECONDS_MAX = 600
+READY_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Running:
+    """What the person at the terminal wants to know."""
+
+    portal_url: str
+    sync_url: str
+    operator: str
+    operator_password: str | None  # None: not the generated one, as far as we know
+    is_operator_new: bool
+
+
+def start(
+    folder: DataFolder, addresses: Addresses, supervisor: Supervisor, *, admin_email: str, open_signup: bool, say: Say
+) -> Running:
+    """Everything runs and answers when this returns; raises EmbeddedError with one clear sentence if it cannot."""
+    for name in orphans.end_orphans(folder.path / "children.json"):
+        say(f"ended {name}, which an earlier start had left behind")
+    processes.require_free(addresses)
+    database_url, redis_url = _start_servers(folder, supervisor, say)
+    env = environment(folder, addresses, database_url=database_url, redis_url=redis_url)
+    operator, is_new = _prepare(folder, env, admin_email=admin_email, open_signup=open_signup, say=say)
+    _start_programs(folder, addresses, supervisor, env, say)
+    return Running(
+        portal_url=env["SOUK_API_URL"],
+        sync_url=env["SOUK_SYNC_URL"],
+        operator=operator,
+        operator_password=folder.secrets.admin_password,
+        is_operator_new=is_new,
+    )
+
+
+def environment(folder: DataFolder, addresses: Addresses, *, database_url: str, redis_url: str) -> dict[str, str]:
+    """What every process of Souk is given; what the operator has set already stays."""
+    api_url = os.environ.get("SOUK_API_URL") or addresses.url(addresses.port)
+    hosts = sorted({"127.0.0.1", "localhost", "[::1]", urlsplit(api_url).hostname or "localhost"})
+    defaults = {
+        "SOUK_SECRET_KEY": folder.secrets.secret_key,
+        "SOUK_SIGNING_KEY": folder.secrets.signing_key,
+        "SOUK_API_URL": api_url,
+        "SOUK_SYNC_URL": addresses.url(addresses.sync_port),
+        "SOUK_ALLOWED_HOSTS": ",".join(hosts),
+        "SOUK_CHALLENGE_SECONDS": "0",
+        "SOUK_SHARED_MACHINE": "1",
+    }
+    fixed = {
+        "DATABASE_URL": database_url,
+        "REDIS_URL": redis_url,
+        "SOUK_DATA": str(folder.path),
+        "SOUK_ADMIN_PASSWORD": folder.secrets.admin_password,
+        "DJANGO_SETTINGS_MODULE": "marketplace.config.settings",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")])),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return {**defaults, **os.environ, **fixed}
+
+
+def _start_servers(folder: DataFolder, supervisor: Supervisor, say: Say) -> tuple[str, str]:
+    """DATABASE_URL and REDIS_URL: the operator's, where both are set, else our children's."""
+    given = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
+    if given[0] and given[1]:
+        say("PostgreSQL and Redis: those of DATABASE_URL and REDIS_URL")
+        return given[0], given[1]
+    if given[0] or given[1]:
+        raise EmbeddedError("Set both DATABASE_URL and REDIS_URL to use your own servers, or neither.")
+    started = time.monotonic()
+    cluster = folder.path / "postgres"
+    postgres.remove_stale_lock(cluster, folder.sockets)
+    supervisor.add(postgres.start(cluster, socket_folder=folder.sockets, log=folder.log("postgres")))
+    say(f"PostgreSQL answers ({time.monotonic() - started:.1f} s)")
+    started = time.monotonic()
+    supervisor.add(redis.start(folder.path / "redis", socket_folder=folder.sockets, log=folder.log("redis")))
+    say(f"Redis answers ({time.monotonic() - started:.1f} s)")
+    return postgres.url_for(folder.sockets), redis.url_for(folder.sockets)
+
+
+def _prepare(
+    folder: DataFolder, env: dict[str, str], *, admin_email: str, open_signup: bool, say: Say
+) -> tuple[str, bool]:
+    """Migrations and operator, in a process of their own; (operator's e-mail, made now)."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", "marketplace.config.embedded.prepare", "--admin-email", admin_email]
+    log = folder.log("prepare")
+    log.unlink(missing_ok=True)
+    child = children.start(Recipe("prepare", command + ["--open-signup"] * open_signup, log, env=env))
+    try:
+        status = child.wait_or_kill(PREPARE_SECONDS_MAX)
+    except BaseException:
+        child.kill()
+        raise
+    answer = _last_answer(log)
+    if "error" in answer:
+        raise EmbeddedError(str(answer["error"]))
+    if status != 0 or "operator" not in answer:
+        raise ChildFailed(
+            f"The database could not be prepared (status {status}); see {log}.", details=child.last_lines()
+        )
+    say(f"the database is at this version ({time.monotonic() - started:.1f} s)")
+    return str(answer["operator"]), bool(answer["is_operator_new"])
+
+
+def _start_programs(
+    folder: DataFolder, addresses: Addresses, supervisor: Supervisor, env: dict[str, str], say: Say
+) -> None:
+    started = time.monotonic()
+    env = {name: value for name, value in env.items() if name != "SOUK_ADMIN_PASSWORD"}
+    counts = folder.path / "metrics"
+    shutil.rmtree(counts, ignore_errors=True)
+    counts.mkdir(mode=0o700)
+    web = supervisor.start(
+        processes.web(addresses, {**env, "PROMETHEUS_MULTIPROC_DIR": str(counts)}, folder.log("web"))
+    )
+    sync = supervisor.start(processes.sync(addresses, env, folder.log("sync")))
+    others = [
+        supervisor.start(processes.worker(env, folder.log("worker"))),
+        supervisor.start(processes.beat(env, folder.log("beat"))),
+    ]
+    _wait_for(web, addresses, addresses.port)
+    _wait_for(sync, addresses, addresses.sync_port)
+    for child in others:
+        children.wait_until(child, child.is_alive, seconds=1)
+    say(f"web, sync, worker and beat run ({time.monotonic() - started:.1f} s)")
+
+
+def _wait_for(child: Child, addresses: Addresses, port: int) -> None:
+    children.wait_until(child, lambda: child.is_alive() and processes.answers(addresses, port), seconds=READY_SECONDS)
+
+
+def _last_answer(log: Path) -> dict[str, object]:
+    for line in reversed(children.last_lines(log).splitlines()):
+        if line.startswith("{"):
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(answer, dict) and answer.keys() & {"operator", "error"}:
+                return answer
+    return {}

@@ -1,0 +1,82 @@
+"""Brings the database to this version and makes sure that there is an operator; a process of its own, before web.
+
+Its last line of output is JSON: {"operator": e-mail of an operator, "is_operator_new": bool}; or {"error": sentence}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+import django
+
+OUR_APPS = frozenset({"foundation", "accounts", "nodes", "billing", "jobs"})
+
+
+def main() -> int:
+    """Check, migrate, operator, in this order; exit status 1 with one sentence if it cannot."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--admin-email", required=True)
+    parser.add_argument("--open-signup", action="store_true")
+    arguments = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "marketplace.config.settings")
+    django.setup()
+
+    from django.core.checks import Tags, run_checks
+    from django.core.management import call_command
+
+    problems = [problem for problem in run_checks(tags=[Tags.security]) if problem.is_serious()]
+    if problems:
+        return _fail(" ".join(f"{problem.msg} {problem.hint or ''}".strip() for problem in problems))
+    if unknown := unknown_migrations():
+        return _fail(f"The database was made by a newer Souk ({unknown[0]} is not known here); upgrade Souk first.")
+    call_command("migrate", interactive=False, verbosity=1)
+    email, is_new = _require_operator(arguments.admin_email)
+    if arguments.open_signup:
+        _open_signup()
+    sys.stdout.write(json.dumps({"operator": email, "is_operator_new": is_new}) + "\n")
+    return 0
+
+
+def unknown_migrations() -> list[str]:
+    """Applied migrations of our own rooms that this version does not have: the data is newer than the program."""
+    from django.db import connection
+    from django.db.migrations.loader import MigrationLoader
+
+    loader = MigrationLoader(connection)
+    replaced = {key for migration in loader.replacements.values() for key in migration.replaces}
+    return sorted(
+        f"{app}.{name}"
+        for app, name in loader.applied_migrations
+        if app in OUR_APPS and (app, name) not in loader.disk_migrations and (app, name) not in replaced
+    )
+
+
+def _require_operator(email: str) -> tuple[str, bool]:
+    """The e-mail address of an operator who can sign in, and whether they were made now."""
+    from marketplace.accounts.models import User
+
+    found = User.objects.filter(is_superuser=True, is_active=True).order_by("created_at").first()
+    if found:
+        return found.email, False
+    made = User.objects.create_superuser(email, os.environ["SOUK_ADMIN_PASSWORD"])
+    return made.email, True
+
+
+def _open_signup() -> None:
+    from marketplace.accounts.models import SignupPolicy, SitePolicy
+
+    policy = SitePolicy.current()
+    policy.signup = SignupPolicy.OPEN
+    policy.save(update_fields=["signup"])
+
+
+def _fail(sentence: str) -> int:
+    sys.stdout.write(json.dumps({"error": sentence}) + "\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Souk's own processes: web, sync, Celery worker and beat; the same ones in embedded mode and against real servers."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from marketplace.config.embedded.children import Recipe
+from marketplace.config.embedded.errors import PortTaken
+
+PROJECT_ROOT = Path(__file__).resolve().parents[3]
+WEB_WORKERS = 2
+WEB_THREADS = 8
+TASK_THREADS = 4
+REQUEST_SECONDS_MAX = 60
+GRACE_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where web and sync listen."""
+
+    bind: str
+    port: int
+
+    @property
+    def sync_port(self) -> int:
+        return self.port + 1
+
+    @property
+    def visit_host(self) -> str:
+        """How this computer itself reaches what is bound."""
+        return "127.0.0.1" if self.bind in {"0.0.0.0", "::"} else self.bind  # noqa: S104  compared, not bound
+
+    def url(self, port: int) -> str:
+        host = f"[{self.visit_host}]" if ":" in self.visit_host else self.visit_host
+        return f"http://{host}:{port}"
+
+
+def web(addresses: Addresses, env: Mapping[str, str], log: Path) -> Recipe:
+    """gunicorn with threads: /api, /admin, /artifacts, the portal."""
+    command = [sys.executable, "-m", "gunicorn", "marketplace.config.wsgi:application"]
+    command += ["--bind", _bind(addresses.bind, addresses.port), "--worker-class", "gthread", "--preload"]
+    command += ["--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS), "--no-control-socket"]
+    command += [
+        "--timeout",
+        str(REQUEST_SECONDS_MAX),
+        "--graceful-timeout",
+        str(GRACE_SECONDS),
+        "--log-level",
+        "warning",
+    ]
+    # SIGQUIT: the parent is gone, so nobody waits for open requests.
+    return Recipe("web", command, log, env=env, death_signal=signal.SIGQUIT, stop_seconds=GRACE_SECONDS + 5)
+
+
+def sync(addresses: Addresses, env: Mapping[str, str], log: Path) -> Recipe:
+    """uvicorn: one process holds every waiting agent."""
+    command = [sys.executable, "-m", "uvicorn", "jobs.sync.app:application"]
+    command += ["--host", addresses.bind, "--port", str(addresses.sync_port), "--no-access-log"]
+    command += ["--log-level", "warning", "--timeout-graceful-shutdown", "2"]
+    return Recipe("sync", command, log, env=env, stop_seconds=GRACE_SECONDS + 3)
+
+
+def worker(env: Mapping[str, str], log: Path) -> Recipe:
+    """Celery worker: a few threads, since every task is a door to one verb and waits for the database."""
+    command = [sys.executable, "-m", "celery", "-A", "marketplace.config.celery", "worker"]
+    command += ["--pool", "threads", "--concurrency", str(TASK_THREADS), "--hostname", "souk@%h"]
+    command += ["--without-gossip", "--without-mingle", "--loglevel", "INFO"]
+    return Recipe("worker", command, log, env=env, stop_seconds=GRACE_SECONDS + 5)
+
+
+def beat(env: Mapping[str, str], log: Path) -> Recipe:
+    """Celery beat: one a marketplace."""
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "marketplace.config.celery",
+        "beat",
+        "--pidfile=",
+        "--loglevel",
+        "INFO",
+    ]
+    return Recipe("beat", command, log, env=env)
+
+
+def answers(addresses: Addresses, port: int) -> bool:
+    """Whether a process of ours says it is well."""
+    connection = http.client.HTTPConnection(addresses.visit_host, port, timeout=5)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def require_free(addresses: Addresses) -> None:
+    """Raises PortTaken, naming the port, if somebody listens where web or sync should."""
+    for port, what in ((addresses.port, "web"), (addresses.sync_port, "sync")):
+        family = socket.AF_INET6 if ":" in addresses.bind else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((addresses.bind, port))
+                probe.listen(1)
+            except (OSError, OverflowError) as error:
+                reason = "is taken" if getattr(error, "errno", None) == 98 else f"cannot be used ({error})"
+                raise PortTaken(
+                    f"Port {port} on {addresses.bind} (for {what}) {reason}; "
+                    "stop what listens there, or choose two free ports in a row with --port."
+                ) from None
+
+
+def _bind(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
