@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
@@ -9,6 +10,9 @@ from django.db.models import Q
 
 from marketplace.foundation import clock
 from marketplace.nodes.states import NodeState
+from provider_agent.protocol import BEAT_SECONDS_IDLE, LOST_GRACE_SECONDS, MISSES_UNTIL_SUSPECT
+
+SUSPECT_SECONDS = MISSES_UNTIL_SUSPECT * BEAT_SECONDS_IDLE + LOST_GRACE_SECONDS
 
 if TYPE_CHECKING:
     from marketplace.nodes.models import Device, Node, Offer  # noqa: F401 - names of the generic parameters
@@ -26,12 +30,23 @@ class NodeQuerySet(models.QuerySet["Node"]):
 
 class OfferQuerySet(models.QuerySet["Offer"]):
     def rentable(self) -> OfferQuerySet:
-        """Open offers of measured nodes that are online now."""
-        still = Q(available_until=None) | Q(available_until__gt=clock.now())
-        return self.filter(still, is_open=True, node__state=NodeState.ONLINE, node__measured_at__isnull=False)
+        """Open offers of measured nodes that are online and not suspected of being gone."""
+        now = clock.now()
+        still = Q(available_until=None) | Q(available_until__gt=now)
+        online = self.filter(still, is_open=True, node__state=NodeState.ONLINE, node__measured_at__isnull=False)
+        return online.exclude(node__last_seen_at__lt=_suspect_before(now))
 
 
 class DeviceQuerySet(models.QuerySet["Device"]):
     def rentable(self) -> DeviceQuerySet:
-        """Healthy devices of measured nodes that are online now; whether one is leased, the jobs room knows."""
-        return self.filter(is_healthy=True, node__state=NodeState.ONLINE, node__measured_at__isnull=False)
+        """Healthy, measured devices of nodes that are online and not suspected of being gone.
+
+        Whether one is leased, the jobs room knows.
+        """
+        online = self.filter(is_healthy=True, node__state=NodeState.ONLINE, node__measured_at__isnull=False)
+        return online.exclude(flops_per_second={}).exclude(node__last_seen_at__lt=_suspect_before(clock.now()))
+
+
+def _suspect_before(now: datetime) -> datetime:
+    """Who was last seen before this has missed two beats: nothing new is placed there."""
+    return now - timedelta(seconds=SUSPECT_SECONDS)

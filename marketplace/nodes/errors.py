@@ -1,0 +1,85 @@
+"""What can go wrong with supply.
+
+SoukError
+|-- AgentUnauthenticated      401  keys, headers or signature do not fit
+|-- ClockSkew                 401  the signature fits, its time does not; details.server_time
+|-- EnrolmentRefused          401  the token is unknown, used or expired
+|-- ProofRefused              401  a key was not proven
+|-- UnsupportedProtocol       400  details.spoken
+|-- BadFacts                  400  facts, terms or measurements that cannot be
+|-- AlreadyEnrolled           409  a key or a GPU belongs to another node
+|-- NoProvider                403  the organisation has no provider profile yet
+|-- ProviderExists            409
+`-- NoOpenOffer               409
+"""
+
+from __future__ import annotations
+
+from marketplace.foundation.errors import BadRequest, Forbidden, SoukError
+
+
+class AgentUnauthenticated(SoukError):
+    """This request is not signed by the key of an enrolled node."""
+
+    code = "agent_unauthenticated"
+    status = 401
+
+
+class ClockSkew(SoukError):
+    """This request's time lies too far from the server's, which is {server_time}. Set the clock, then sign again."""
+
+    code = "clock_skew"
+    status = 401
+
+
+class EnrolmentRefused(SoukError):
+    """This enrolment token is unknown, used or expired. Ask for a new one; it lives an hour and enrols one node."""
+
+    code = "enrolment_refused"
+    status = 401
+
+
+class ProofRefused(SoukError):
+    """The {key} key did not sign this enrolment."""
+
+    code = "proof_refused"
+    status = 401
+
+
+class UnsupportedProtocol(BadRequest):
+    """This marketplace does not speak protocol {protocol}. Update the agent."""
+
+    code = "unsupported_protocol"
+
+
+class BadFacts(BadRequest):
+    """The node says something that cannot be: {problem}."""
+
+    code = "bad_facts"
+
+
+class AlreadyEnrolled(SoukError):
+    """This {what} belongs to a node that is enrolled already. Retire that one first."""
+
+    code = "already_enrolled"
+    status = 409
+
+
+class NoProvider(Forbidden):
+    """This organisation does not provide yet: create its provider profile first (POST /api/v1/provider)."""
+
+    code = "no_provider"
+
+
+class ProviderExists(SoukError):
+    """This organisation has its provider profile already."""
+
+    code = "provider_exists"
+    status = 409
+
+
+class NoOpenOffer(SoukError):
+    """This node has no open offer."""
+
+    code = "no_open_offer"
+    status = 409

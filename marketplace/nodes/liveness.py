@@ -1,0 +1,194 @@
+"""Who is there. Beats go to Redis, from there in bulk to the database; silence is judged by both.
+
+beat        Redis hash souk:beats, node id -> unix time (without Redis: straight to the database)
+flush       every 2 s: one UPDATE of last_seen_at; who is seen again comes back online
+silent      three misses + 2 s: 17 s for a node that holds a lease, 47 s for an idle one
+mass        many at once: the server assumes the fault is its own, and nobody is called silent
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Q
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+from redis.exceptions import RedisError
+
+from marketplace.foundation import clock
+from marketplace.foundation.errors import StateConflict
+from marketplace.foundation.states import advance
+from marketplace.nodes.models import Node
+from marketplace.nodes.states import NodeState
+from provider_agent.protocol import (
+    BEAT_SECONDS_IDLE,
+    BEAT_SECONDS_LEASED,
+    LOST_GRACE_SECONDS,
+    MISSES_UNTIL_LOST,
+)
+
+logger = logging.getLogger(__name__)
+
+BEATS_KEY: Final = "souk:beats"
+REDIS_TIMEOUT_SECONDS: Final = 2.0
+SILENT_SECONDS_LEASED: Final = MISSES_UNTIL_LOST * BEAT_SECONDS_LEASED + LOST_GRACE_SECONDS
+SILENT_SECONDS_IDLE: Final = MISSES_UNTIL_LOST * BEAT_SECONDS_IDLE + LOST_GRACE_SECONDS
+FORGET_BEATS_SECONDS: Final = 600
+WAKES_PER_FLUSH_MAX: Final = 500  # the rest comes back with the next flush
+MASS_SILENCE_NODES: Final = 3
+MASS_SILENCE_SHARE: Final = 0.3
+MASS_SILENCE_PATIENCE_SECONDS: Final = 300  # after which the silent are believed silent, if others can be heard
+HEARD_SECONDS: Final = 60
+
+_FLUSH = """
+    UPDATE nodes_node AS node SET last_seen_at = beat.at
+    FROM unnest(%s::uuid[], %s::timestamptz[]) AS beat (id, at)
+    WHERE node.id = beat.id AND (node.last_seen_at IS NULL OR node.last_seen_at < beat.at)
+"""
+
+
+def record_beat(node_id: UUID) -> None:
+    """The node is alive now. One write to Redis; without Redis, one to the database."""
+    now = clock.now()
+    try:
+        _redis().hset(BEATS_KEY, str(node_id), repr(now.timestamp()))
+    except (RedisError, OSError):
+        record_beat_in_database(node_id, now)
+
+
+async def record_beat_async(redis: AsyncRedis, node_id: UUID) -> bool:
+    """The same from an event loop. False: Redis did not take it, and `record_beat_in_database` should, in a thread."""
+    try:
+        await redis.hset(BEATS_KEY, str(node_id), repr(clock.now().timestamp()))
+    except (RedisError, OSError):
+        logger.warning("Redis did not take a beat.", extra={"node_id": str(node_id)})
+        return False
+    return True
+
+
+def record_beat_in_database(node_id: UUID, now: datetime | None = None) -> None:
+    """The beat of a node while Redis is away."""
+    now = now or clock.now()
+    is_news = Q(last_seen_at=None) | Q(last_seen_at__lt=now)
+    Node.objects.filter(is_news, pk=node_id).update(last_seen_at=now)
+
+
+def flush_beats() -> int:
+    """Bring the beats into the database, in one statement; who is back from silence is online again.
+
+    Returns how many nodes were seen since the last flush. A beat is never moved back, so flushes may overlap.
+    """
+    now = clock.now()
+    beats = _read_all_beats()
+    old = [node_id for node_id, at in beats.items() if at < now - timedelta(seconds=FORGET_BEATS_SECONDS)]
+    if old:
+        _redis().hdel(BEATS_KEY, *map(str, old))
+    seen = 0
+    if beats:
+        with connection.cursor() as cursor:
+            cursor.execute(_FLUSH, [list(beats), list(beats.values())])
+            seen = cursor.rowcount
+    _wake(now)
+    return seen
+
+
+def find_silent(now: datetime, leased_node_ids: Collection[UUID] = ()) -> list[UUID]:
+    """Nodes that missed three beats and the grace; nobody while so many are silent that it must be the server's fault.
+
+    A node in `leased_node_ids` is judged by the short interval, and in whatever state it is: one that was retired or
+    quarantined in the middle of a lease falls silent too. The breaker is inside: do not apply it to the result again.
+    """
+    leased = set(leased_node_ids)
+    nodes = Node.objects.filter(Q(pk__in=Node.objects.alive().values("pk")) | Q(pk__in=leased))
+    last_seen = dict(nodes.values_list("pk", "last_seen_at"))
+    limits = {pk: SILENT_SECONDS_LEASED if pk in leased else SILENT_SECONDS_IDLE for pk in last_seen}
+    overdue = [pk for pk, seen in last_seen.items() if _is_over(now, seen, limits[pk])]
+    # The database may lag behind (no worker flushed): Redis has the last word where it has one.
+    last_seen |= {pk: max(seen, last_seen[pk] or seen) for pk, seen in _read_beats(overdue).items()}
+    silent = [pk for pk in overdue if _is_over(now, last_seen[pk], limits[pk])]
+    if not is_mass_silence(len(silent), len(last_seen)):
+        return silent
+    newest = max((seen for seen in last_seen.values() if seen), default=None)
+    is_server_hearing = newest is not None and not _is_over(now, newest, HEARD_SECONDS)
+    logger.error(
+        "Many nodes fell silent at once; rescheduling is frozen.",
+        extra={"silent": len(silent), "nodes": len(last_seen), "is_server_hearing": is_server_hearing},
+    )
+    if not is_server_hearing:
+        return []
+    return [pk for pk in silent if _is_over(now, last_seen[pk], limits[pk] + MASS_SILENCE_PATIENCE_SECONDS)]
+
+
+def is_mass_silence(silent: int, total: int) -> bool:
+    """Whether so many of all nodes are silent that the fault is more likely ours."""
+    return silent > max(MASS_SILENCE_NODES, MASS_SILENCE_SHARE * total)
+
+
+def mark_offline(node_ids: Iterable[UUID], *, reason: str = "silent") -> list[UUID]:
+    """Those of the nodes that were online or draining are offline; the others are left as they are."""
+    marked = []
+    for node in Node.objects.alive().filter(pk__in=list(node_ids)):
+        try:
+            advance(node, NodeState.OFFLINE, reason=reason)
+        except StateConflict:  # somebody else moved it between the two statements
+            continue
+        marked.append(node.pk)
+    return marked
+
+
+def _wake(now: datetime) -> None:
+    """Nodes that are away, or wait for their first beat after they were measured, and that beat now."""
+    is_waiting = Q(state=NodeState.OFFLINE) | Q(state=NodeState.PENDING, measured_at__isnull=False)
+    heard = Node.objects.filter(is_waiting, last_seen_at__gt=now - timedelta(seconds=SILENT_SECONDS_LEASED))
+    for node in heard[:WAKES_PER_FLUSH_MAX]:
+        target = NodeState.ONLINE if node.drain_requested_at is None else NodeState.DRAINING
+        try:
+            advance(node, target, reason="beat")
+        except StateConflict:
+            continue
+
+
+def _is_over(now: datetime, seen: datetime | None, seconds: float) -> bool:
+    return seen is None or now - seen > timedelta(seconds=seconds)
+
+
+def _read_all_beats() -> dict[UUID, datetime]:
+    try:
+        return _parse(_redis().hgetall(BEATS_KEY))
+    except (RedisError, OSError):
+        logger.warning("Redis did not answer; beats go straight to the database.")
+        return {}
+
+
+def _read_beats(node_ids: list[UUID]) -> dict[UUID, datetime]:
+    if not node_ids:
+        return {}
+    try:
+        values = _redis().hmget(BEATS_KEY, [str(node_id) for node_id in node_ids])
+    except (RedisError, OSError):
+        return {}
+    return _parse({str(node_id): value for node_id, value in zip(node_ids, values, strict=True) if value})
+
+
+def _parse(raw: Any) -> dict[UUID, datetime]:
+    return {UUID(_text(node_id)): datetime.fromtimestamp(float(at), UTC) for node_id, at in raw.items()}
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@lru_cache(maxsize=4)
+def _client(url: str) -> Redis:
+    return Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_SECONDS, socket_connect_timeout=REDIS_TIMEOUT_SECONDS)
+
+
+def _redis() -> Redis:
+    return _client(settings.REDIS_URL)
