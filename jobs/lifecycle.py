@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from uuid import UUID
 
 from django.conf import settings
@@ -25,10 +26,10 @@ from django.db.models import F
 from billing import holds, ledger, settlement
 from billing.kinds import AccountKind
 from jobs import leasing, quotes
-from jobs.errors import CapTooLow, JobEnded, JobNotFound, NoFit, NotEnoughMoney, SecretsGone
+from jobs.errors import CapTooLow, InputNotReady, JobEnded, JobNotEnded, JobNotFound, JobNotPaused, NoFit, NotEnoughMoney, SecretsGone
 from jobs.models import Artifact, Attempt, Job, Lease
 from jobs.spec import Spec, canonical, from_wire
-from jobs.states import JOB_ENDS, JobState
+from jobs.states import JOB_ENDS, ArtifactState, JobState
 from jobs.sync.wake import wake_nodes
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock, signing
@@ -54,10 +55,12 @@ def submit(
     """
     with transaction.atomic():
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
+        if input_artifact is not None and input_artifact.state != ArtifactState.COMPLETE:
+            raise InputNotReady(artifact_id=str(input_artifact.pk))
         missing = quote.cap_usd_micros - ledger.balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE)
         if missing > 0:
             raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=quote.cap_usd_micros)
-        now = clock.now()
+        now, deadline = clock.now(), spec.budget.deadline_seconds
         job = Job.objects.create(
             organisation=organisation,
             submitted_by=user,
@@ -71,7 +74,7 @@ def submit(
             price_ceiling_usd_micros=quote.price_ceiling_usd_micros,
             cap_usd_micros=quote.cap_usd_micros,
             attempts_max=spec.retry.max_attempts,
-            deadline_at=now + spec.budget.deadline if spec.budget.deadline else None,
+            deadline_at=now + timedelta(seconds=deadline) if deadline else None,
             queued_at=now,
         )
         record_birth(job, actor=str(user or "system"), data={"quote": str(quote.id)})
@@ -103,9 +106,11 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
     """Put a paused job back into the queue with a higher cap; it goes on from its newest checkpoint."""
     with transaction.atomic():
         job = lock(job_id)
+        if job.state != JobState.PAUSED:
+            raise JobNotPaused(state=job.state)
         raise_by = cap_usd_micros - job.cap_usd_micros
         if raise_by <= 0:
-            raise CapTooLow(cap_usd_micros=job.cap_usd_micros)
+            raise CapTooLow(cap_usd_micros=cap_usd_micros, present_usd_micros=job.cap_usd_micros)
         missing = raise_by - ledger.balance(job.organisation_id, AccountKind.CUSTOMER_AVAILABLE)
         if missing > 0:
             raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=cap_usd_micros)
@@ -119,7 +124,9 @@ def resubmit(job_id: UUID, *, actor: str) -> Job:
 
     Raises NoFit when nothing fits now, and SecretsGone for a job with secrets: they were erased when it ended.
     """
-    old = Job.objects.select_related("organisation", "submitted_by").get(pk=job_id)
+    old = Job.objects.select_related("organisation", "submitted_by", "input_artifact").get(pk=job_id)
+    if old.state not in JOB_ENDS:
+        raise JobNotEnded(state=old.state)
     spec = from_wire(old.spec)
     if spec.secrets:
         raise SecretsGone()
@@ -204,7 +211,9 @@ def mark_running(job: Job, attempt: Attempt) -> None:
 def stop_leases(leases: Iterable[Lease], reason: Reason) -> None:
     """Tell the nodes to stop these leases, with the first reason that was given; a lost message heals with the beat."""
     ids = [lease.pk for lease in leases]
-    Lease.objects.live().filter(pk__in=ids, stop_reason="").update(stop_reason=reason.value)
+    Lease.objects.live().filter(pk__in=ids, stop_reason="").update(
+        stop_reason=reason.value, stop_asked_at=clock.now()
+    )
     wake_nodes(list(Lease.objects.filter(pk__in=ids).values_list("node_id", flat=True)))
 
 

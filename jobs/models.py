@@ -152,6 +152,7 @@ class Lease(models.Model):
     cap_usd_micros = models.PositiveBigIntegerField()
     lease_until = models.DateTimeField()  # moved on by every sync
     stop_reason = models.CharField(max_length=64, blank=True)  # why the server wants it stopped; empty: it should run
+    stop_asked_at = models.DateTimeField(null=True, blank=True)
     # What the agent last reported, and what the server saw of it.
     reported_state = models.CharField(max_length=16, choices=ATTEMPT_CHOICES, default=AttemptState.ASSIGNED.value)
     reported_reason = models.CharField(max_length=64, blank=True)

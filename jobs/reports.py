@@ -23,7 +23,7 @@ from jobs.states import JOB_ON_NODES, LEASE_LIVE, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance
 from marketplace.nodes.models import Node
-from provider_agent.protocol import ATTEMPT_ENDS, AttemptState, LeaseReport, Reason
+from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, LeaseReport, Reason
 
 # How long after the end was reported the job stays open for the last bytes of its log and the last receipt.
 DRAIN_SECONDS_MAX = 30
@@ -62,9 +62,8 @@ def lose(lease_id: UUID, reason: Reason, message: str) -> None:
         lease = Lease.objects.select_related("attempt").get(pk=lease_id)
         if lease.state not in LEASE_LIVE or lease.reported_state in ATTEMPT_ENDS:
             return
-        state = AttemptState.LOST if reason in _LOST_REASONS or reason == Reason.PROCESS_VANISHED else AttemptState.FAILED
         Lease.objects.filter(pk=lease_id).update(
-            reported_state=state.value, reported_reason=reason.value, reported_message=message, reported_at=clock.now()
+            reported_state=REASONS[reason].state.value, reported_reason=reason.value, reported_message=message, reported_at=clock.now()
         )
         conclude(job, lease.attempt)
 

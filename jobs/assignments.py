@@ -1,0 +1,140 @@
+"""What should run on a node: the server's half of the level-triggered sync.
+
+The answer is the same however often it is asked, so a lost message heals with the next beat. Every lease that the node
+still reports is answered for: run it, stop it, or forget it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from jobs.leasing import LEASE_SECONDS
+from jobs.models import Lease, LeaseDevice
+from jobs.spec import from_wire, train_config
+from jobs.states import LEASE_LIVE
+from marketplace.foundation import clock, signing
+from marketplace.nodes.models import Node
+from provider_agent.protocol import (
+    ATTEMPT_ENDS,
+    MS_PER_HOUR,
+    Assignment,
+    CheckpointPolicy,
+    Desired,
+    GangPlace,
+    LeaseReport,
+    Program,
+    Reason,
+    SignedAssignment,
+    sign_assignment,
+)
+
+STOP_GRACE_SECONDS = 30
+LEASE_SECONDS_MAX = 30 * 24 * 3600
+
+
+def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list[Desired], list[UUID]]:
+    """What this node should run and stop, and what it may forget; with a version that changes only when they do."""
+    known = {report.lease_id: report for report in reports}
+    until = clock.now() + timedelta(seconds=LEASE_SECONDS)
+    live = list(
+        Lease.objects.live().filter(node=node).select_related("attempt__job__input_artifact", "attempt__resume_artifact")
+    )
+    desired = [_wanted(lease, until, is_known=lease.id in known) for lease in live]
+    gone = set(known) - {lease.id for lease in live}
+    ended = {lease.id: lease for lease in Lease.objects.filter(pk__in=gone, node=node)}
+    forget = []
+    for lease_id in sorted(gone):
+        report, lease = known[lease_id], ended.get(lease_id)
+        if report.state not in ATTEMPT_ENDS:
+            reason = Reason(lease.stop_reason or lease.reported_reason or Reason.LEASE_EXPIRED) if lease else None
+            desired.append(
+                Desired(
+                    lease_id=lease_id,
+                    fence=report.fence,
+                    action="stop",
+                    stop_reason=reason or Reason.LEASE_EXPIRED,
+                    lease_until=clock.now(),
+                )
+            )
+        elif lease is None or lease.fence != report.fence or _has_everything(lease):
+            forget.append(lease_id)
+    return _version(node, desired, forget), desired, forget
+
+
+def make_assignment(lease: Lease) -> SignedAssignment:
+    """The signed order to run one lease's part of its attempt; opens the job's secrets for it."""
+    attempt, job = lease.attempt, lease.attempt.job
+    spec = from_wire(job.spec)
+    rank_zero = attempt.leases.select_related("node").get(node_rank=0)
+    secrets = json.loads(signing.decrypt_secret(job.sealed_secrets)) if job.sealed_secrets else {}
+    devices = LeaseDevice.objects.filter(lease=lease).order_by("device__index")
+    assignment = Assignment(
+        node_id=lease.node_id,
+        lease_id=lease.id,
+        fence=lease.fence,
+        attempt_id=attempt.id,
+        attempt_number=attempt.number,
+        job_id=job.id,
+        job_name=job.name,
+        device_uuids=list(devices.values_list("device__uuid", flat=True)),
+        rate_usd_micros_per_hour=lease.rate_usd_micros_per_hour,
+        cap_usd_micros=lease.cap_usd_micros,
+        program=Program(
+            runtime="train" if spec.train else None,
+            config=train_config(spec),
+            image=spec.image,
+            command=spec.command,
+        ),
+        env=spec.env,
+        secrets=secrets,
+        input_artifact_id=job.input_artifact_id,
+        resume_artifact_id=attempt.resume_artifact_id,
+        checkpoint=CheckpointPolicy(
+            every_steps=spec.checkpoint.every_steps,
+            every_seconds=spec.checkpoint.every_seconds,
+            keep=spec.checkpoint.keep,
+        ),
+        gang=GangPlace(
+            nodes=attempt.leases.count(),
+            node_rank=lease.node_rank,
+            devices_per_node=lease.device_count,
+            master_address=rank_zero.node.fabric_address or "127.0.0.1",
+            master_port=attempt.master_port,
+        ),
+        seconds_max=seconds_payable(lease),
+        stop_grace_seconds=STOP_GRACE_SECONDS,
+    )
+    return sign_assignment(signing.server_key(), assignment)
+
+
+def seconds_payable(lease: Lease) -> int:
+    """How long the lease's cap lasts at its rate, in whole seconds, at least one."""
+    seconds = lease.cap_usd_micros * MS_PER_HOUR // max(1, lease.rate_usd_micros_per_hour) // 1000
+    return max(1, min(seconds, LEASE_SECONDS_MAX))
+
+
+def _wanted(lease: Lease, until: datetime, *, is_known: bool) -> Desired:
+    return Desired(
+        lease_id=lease.id,
+        fence=lease.fence,
+        action="stop" if lease.stop_reason else "run",
+        stop_reason=Reason(lease.stop_reason) if lease.stop_reason else None,
+        lease_until=until,
+        assignment=None if is_known else make_assignment(lease),
+    )
+
+
+def _has_everything(lease: Lease) -> bool:
+    """An ended lease owes nothing more: its streams are drained."""
+    return lease.state not in LEASE_LIVE and (
+        lease.log_bytes >= (lease.log_bytes_final or 0) and lease.event_bytes >= (lease.event_bytes_final or 0)
+    )
+
+
+def _version(node: Node, desired: Sequence[Desired], forget: Sequence[UUID]) -> str:
+    body = [node.state, [(str(d.lease_id), d.action, d.stop_reason) for d in desired], [str(i) for i in forget]]
+    return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:32]

@@ -1,0 +1,145 @@
+"""What heals without being asked: every few seconds, over whatever no message told us.
+
+    sweep_silent_nodes   a node that stopped beating is offline; its attempts are lost and recover elsewhere
+    sweep_leases         reserved but never started, told to stop but never did, deadline passed
+    sweep_jobs           ends that waited for their last bytes, budgets used up, deadlines, nodes in quarantine
+
+Each looks for ids without locks, then lets a verb decide again under the job's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q
+
+from jobs import lifecycle, reports
+from jobs.assignments import STOP_GRACE_SECONDS
+from jobs.errors import JobsError
+from jobs.models import Attempt, Job, Lease
+from jobs.states import JOB_WAITING, JobState, LeaseState
+from marketplace.foundation import clock
+from marketplace.foundation.errors import StateConflict
+from marketplace.nodes import liveness
+from marketplace.nodes.states import NodeState
+from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, MS_PER_HOUR, AttemptState, Reason
+
+log = logging.getLogger(__name__)
+
+START_SECONDS_MAX = 60  # from reserved to the agent's first word
+PREPARE_SECONDS_MAX = 45 * 60  # image, inputs and checkpoint; the agent has shorter deadlines of its own
+STOP_SECONDS_MAX = STOP_GRACE_SECONDS + 60  # from the wish to stop to the end's report
+BUDGET_MARGIN_SECONDS = 30  # before the cap is used up, so that a last checkpoint can be saved
+BUDGET_MARGIN_SHARE = 0.05  # and at most this share of what the cap pays for
+SWEEP_ROWS_MAX = 1000
+
+
+def sweep_silent_nodes() -> int:
+    """Mark silent nodes offline and lose what they ran; returns how many attempts were lost.
+
+    When many fall silent at once the fault is taken to be ours, and nothing is rescheduled.
+    """
+    now = clock.now()
+    leased = set(Lease.objects.live().values_list("node_id", flat=True))
+    silent = liveness.find_silent(now, leased_node_ids=leased)
+    if not silent:
+        return 0
+    liveness.mark_offline(silent)
+    leases = Lease.objects.live().filter(node_id__in=silent).exclude(reported_state__in=ATTEMPT_ENDS)
+    lost = list(leases.values_list("pk", flat=True)[:SWEEP_ROWS_MAX])
+    for lease_id in lost:
+        reports.lose(lease_id, Reason.NODE_SILENT, "The node stopped answering.")
+    return len(lost)
+
+
+def sweep_leases() -> int:
+    """End leases that no report will end; returns how many."""
+    now = clock.now()
+    live = Lease.objects.live().exclude(reported_state__in=ATTEMPT_ENDS)
+    overdue = [
+        (
+            live.filter(state=LeaseState.RESERVED, reserved_at__lt=now - timedelta(seconds=START_SECONDS_MAX)),
+            Reason.NEVER_STARTED,
+            "The node did not take the assignment up.",
+        ),
+        (
+            live.filter(
+                reported_state=AttemptState.PREPARING, active_at__lt=now - timedelta(seconds=PREPARE_SECONDS_MAX)
+            ),
+            Reason.NEVER_STARTED,
+            "The node was not ready in time.",
+        ),
+        (live.filter(lease_until__lt=now), Reason.LEASE_EXPIRED, "The lease ran out without a word of the node."),
+    ]
+    count = 0
+    for leases, reason, message in overdue:
+        for lease_id in leases.values_list("pk", flat=True)[:SWEEP_ROWS_MAX]:
+            reports.lose(lease_id, reason, message)
+            count += 1
+    return count + _end_unanswered_stops(now)
+
+
+def sweep_jobs() -> int:
+    """Finish, stop or end jobs whose time or money is up; returns how many were touched."""
+    return _conclude_drained() + _stop_spent() + _stop_late() + _stop_quarantined()
+
+
+def _conclude_drained() -> int:
+    waiting = Attempt.objects.live().filter(leases__reported_state__in=ATTEMPT_ENDS).distinct()
+    count = 0
+    for attempt_id, job_id in list(waiting.values_list("pk", "job_id")[:SWEEP_ROWS_MAX]):
+        with transaction.atomic():
+            job = lifecycle.lock(job_id)
+            attempt = Attempt.objects.live().filter(pk=attempt_id).first()
+            count += bool(attempt and reports.conclude(job, attempt))
+    return count
+
+
+def _stop_spent() -> int:
+    """Leases that are about to use up their cap save what they have and leave; the job is paused."""
+    running = Lease.objects.live().filter(running_at__isnull=False, stop_reason="")
+    spent = []
+    for lease in running.exclude(reported_state__in=ATTEMPT_ENDS)[:SWEEP_ROWS_MAX]:
+        payable_ms = lease.cap_usd_micros * MS_PER_HOUR // max(1, lease.rate_usd_micros_per_hour)
+        margin_ms = min(BUDGET_MARGIN_SECONDS * 1000, payable_ms * BUDGET_MARGIN_SHARE)
+        if lease.observed_ms + BEAT_SECONDS_LEASED * 1000 >= payable_ms - margin_ms:
+            spent.append(lease)
+    lifecycle.stop_leases(spent, Reason.BUDGET_EXHAUSTED)
+    return len(spent)
+
+
+def _stop_late() -> int:
+    late = Job.objects.unfinished().filter(deadline_at__lt=clock.now())
+    count = 0
+    for job_id in list(late.values_list("pk", flat=True)[:SWEEP_ROWS_MAX]):
+        try:
+            with transaction.atomic():
+                job = lifecycle.lock(job_id)
+                attempt = job.attempts.live().first()
+                if attempt is not None:
+                    lifecycle.stop_leases(attempt.leases.live(), Reason.DEADLINE_EXCEEDED)
+                elif job.state in JOB_WAITING or job.state == JobState.PAUSED:
+                    message = "The job's deadline passed before it was done."
+                    lifecycle.end_job(job, JobState.FAILED, Reason.DEADLINE_EXCEEDED, message=message)
+                count += 1
+        except (StateConflict, JobsError) as error:
+            log.warning("A late job could not be stopped: %s", error, extra={"job_id": str(job_id)})
+    return count
+
+
+def _stop_quarantined() -> int:
+    bad = Q(node__state__in=[NodeState.QUARANTINED, NodeState.RETIRED])
+    leases = list(Lease.objects.live().filter(bad, stop_reason="")[:SWEEP_ROWS_MAX])
+    lifecycle.stop_leases(leases, Reason.NODE_QUARANTINED)
+    return len(leases)
+
+
+def _end_unanswered_stops(now: datetime) -> int:
+    """A node that beats but does not stop what it was told to stop is not waited for."""
+    asked = Lease.objects.live().filter(stop_asked_at__lt=now - timedelta(seconds=STOP_SECONDS_MAX))
+    leases = list(asked.exclude(reported_state__in=ATTEMPT_ENDS)[:SWEEP_ROWS_MAX])
+    for lease in leases:
+        reports.lose(lease.pk, Reason(lease.stop_reason), "The node did not stop the program in time.")
+    return len(leases)

@@ -1,0 +1,44 @@
+"""Celery's doors into the jobs room: each may run twice or never; the sweeps heal."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from jobs import placement, sweeps
+from jobs.artifacts import prune
+from marketplace.foundation.exclusive import only_one
+
+
+@shared_task
+def place_jobs() -> int:
+    """Place what waits; started by every submit, and by beat for what it missed."""
+    with only_one("place_jobs") as is_mine:
+        return placement.place_batch() if is_mine else 0
+
+
+@shared_task
+def sweep_silent_nodes() -> int:
+    """Lose what runs on nodes that fell silent."""
+    with only_one("sweep_silent_nodes") as is_mine:
+        return sweeps.sweep_silent_nodes() if is_mine else 0
+
+
+@shared_task
+def sweep_leases() -> int:
+    """End leases that no report will end."""
+    with only_one("sweep_leases") as is_mine:
+        return sweeps.sweep_leases() if is_mine else 0
+
+
+@shared_task
+def sweep_jobs() -> int:
+    """Finish what drained, stop what is spent or late."""
+    with only_one("sweep_jobs") as is_mine:
+        return sweeps.sweep_jobs() if is_mine else 0
+
+
+@shared_task
+def prune_artifacts() -> int:
+    """Delete checkpoints that nobody will resume from, and uploads that nobody will finish."""
+    with only_one("prune_artifacts") as is_mine:
+        return prune.prune_all() if is_mine else 0
