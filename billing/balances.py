@@ -65,8 +65,16 @@ def balance(owner_id: UUID | None, kind: AccountKind | str, *, asset_id: int = U
         return int(cursor.fetchone()[0])
 
 
-def trial_balance() -> list[AssetTotals]:
-    """One row an asset; `is_balanced` holds at every commit, or the ledger is broken."""
+def trial_balance() -> dict[str, int]:
+    """Asset code -> credits minus debits over all accounts: 0 at every commit, or the ledger is broken."""
+    return {
+        totals.asset: totals.credits_posted + totals.credits_pending - totals.debits_posted - totals.debits_pending
+        for totals in asset_totals()
+    }
+
+
+def asset_totals() -> list[AssetTotals]:
+    """The sums of all accounts, one row an asset; `is_balanced` holds at every commit."""
     with connection.cursor() as cursor:
         cursor.execute(_TRIAL)
         return [AssetTotals(row[0], *map(int, row[1:])) for row in cursor.fetchall()]

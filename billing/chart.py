@@ -6,7 +6,7 @@ from uuid import UUID
 
 from billing.kinds import ENTRIES_ONLY_KINDS, NONNEGATIVE_KINDS, AccountKind
 from billing.models import Account, Asset
-from billing.models.ledger import USD_ASSET_ID, USD_SCALE
+from billing.models.ledger import USD_ASSET_CODE, USD_ASSET_ID, USD_SCALE
 
 
 def open_account(
@@ -27,5 +27,5 @@ def open_account(
 
 def open_usd() -> None:
     """See that the dollar exists."""
-    usd = Asset(id=USD_ASSET_ID, code="USD", scale=USD_SCALE, kind=Asset.Kind.FIAT)
+    usd = Asset(id=USD_ASSET_ID, code=USD_ASSET_CODE, scale=USD_SCALE, kind=Asset.Kind.FIAT)
     Asset.objects.bulk_create([usd], ignore_conflicts=True)

@@ -73,6 +73,11 @@ def release_hold(job_id: UUID, *, reason: str = "released") -> Hold:
         return advance(hold, HoldState.RELEASED, reason=reason, closed_at=clock.now())
 
 
+def is_open(job_id: UUID) -> bool:
+    """Whether money is set aside for the job right now."""
+    return Hold.objects.open().filter(job_id=job_id).exists()
+
+
 def lock_open_hold(job_id: UUID) -> Hold | None:
     """The job's open hold with its row locked, so that of two who close it the second finds none."""
     return Hold.objects.open().filter(job_id=job_id).select_for_update().first()

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing.balances import AssetTotals, balance, balances_by_kind, trial_balance
+from billing.balances import AssetTotals, asset_totals, balance, balances_by_kind, trial_balance
 from billing.errors import AccountFrozen, InsufficientFunds, TransferRefused
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Transfer
@@ -26,6 +26,7 @@ __all__ = [
     "AssetTotals",
     "NewTransfer",
     "VerifyReport",
+    "asset_totals",
     "balance",
     "balances_by_kind",
     "post",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
-from billing.balances import AssetTotals, trial_balance
+from billing.balances import AssetTotals, asset_totals
 from billing.models import DailyRoot, Transfer
 from billing.seal import GENESIS, merkle_root, transfer_hash
 
@@ -124,7 +124,7 @@ def verify() -> VerifyReport:
         report.transfers = _count("billing_transfer")
         for check, subject, sql in _CHECKS:
             report.problems += [Problem(check, subject, str(row[0]), row[1]) for row in _select(sql)]
-        report.totals = trial_balance()
+        report.totals = asset_totals()
         report.problems += [
             Problem("trial_balance", "asset", totals.asset, f"debits and credits differ: {totals}")
             for totals in report.totals

@@ -16,6 +16,7 @@ from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
 USD_ASSET_ID = 1
+USD_ASSET_CODE = "USD"
 USD_SCALE = 6  # micro-USD
 
 

@@ -1,0 +1,195 @@
+"""The operator's view of money: everything can be read, nothing can be changed; a deposit can be added, once."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import models
+from django.http import HttpRequest
+
+from billing import deposits
+from billing.models import (
+    Account,
+    Asset,
+    ChainBlock,
+    ChainEvent,
+    ChainTransaction,
+    DailyRoot,
+    Deposit,
+    Hold,
+    Payout,
+    ReceiptEvidence,
+    Settlement,
+    SettlementShare,
+    StripeEvent,
+    Transfer,
+    UsageReceipt,
+)
+from billing.money import format_usd, parse_usd
+from marketplace.accounts.models import Organisation
+
+
+class ReadOnly(admin.ModelAdmin[Any]):
+    """Looked at, never touched: money moves through the ledger's verbs."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+
+@admin.register(Account)
+class AccountAdmin(ReadOnly):
+    list_display = ["kind", "owner_id", "job_id", "balance", "is_frozen"]
+    list_filter = ["kind", "is_frozen"]
+    search_fields = ["owner_id", "job_id"]
+    actions = ["freeze", "unfreeze"]
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        """Freezing needs the permission to change accounts, which the forms do not give."""
+        return super().get_actions(request) if request.user.has_perm("billing.change_account") else {}
+
+    @admin.display(description="balance")
+    def balance(self, account: Account) -> str:
+        return format_usd(account.available) if account.is_summed else "see `souk ledger show`"
+
+    @admin.action(description="Freeze: money goes in, none goes out")
+    def freeze(self, request: HttpRequest, chosen: models.QuerySet[Account]) -> None:
+        self._set_frozen(request, chosen, is_frozen=True)
+
+    @admin.action(description="Unfreeze")
+    def unfreeze(self, request: HttpRequest, chosen: models.QuerySet[Account]) -> None:
+        self._set_frozen(request, chosen, is_frozen=False)
+
+    def _set_frozen(self, request: HttpRequest, chosen: models.QuerySet[Account], *, is_frozen: bool) -> None:
+        for account in chosen:
+            self.log_change(request, account, "frozen" if is_frozen else "unfrozen")
+        messages.success(request, f"{chosen.update(is_frozen=is_frozen)} accounts changed.")
+
+
+@admin.register(Transfer)
+class TransferAdmin(ReadOnly):
+    list_display = ["seq", "created_at", "code", "mode", "amount", "debit", "credit", "job_id"]
+    list_filter = ["code", "mode"]
+    search_fields = ["id", "group_id", "job_id", "external_ref"]
+    list_select_related = ["debit", "credit"]
+
+
+class DepositForm(forms.ModelForm[Deposit]):
+    """What the operator enters: whom, how much, and the source that makes it count once."""
+
+    organisation = forms.ModelChoiceField(Organisation.objects.order_by("name"))
+    amount = forms.CharField(help_text="In dollars, such as 25 or 2.50; six decimals at most.", max_length=30)
+
+    class Meta:
+        model = Deposit
+        fields = ["reference"]
+        help_texts = {"reference": "The bank's reference, or a note of your own. Each can be used once."}
+
+    def clean_amount(self) -> int:
+        try:
+            amount = parse_usd(self.cleaned_data["amount"])
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+        if amount <= 0:
+            raise forms.ValidationError("A deposit is above zero.")
+        return amount
+
+    def clean_reference(self) -> str:
+        reference: str = self.cleaned_data["reference"].strip()
+        if Deposit.objects.filter(rail=deposits.RAIL_OPERATOR, reference=reference).exists():
+            raise forms.ValidationError("This reference was used. A deposit needs one of its own.")
+        return reference
+
+
+@admin.register(Deposit)
+class DepositAdmin(ReadOnly):
+    list_display = ["created_at", "owner_id", "amount", "rail", "reference", "actor"]
+    list_filter = ["rail"]
+    search_fields = ["owner_id", "reference"]
+    form = DepositForm
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("billing.add_deposit"))
+
+    def get_fields(self, request: HttpRequest, obj: Deposit | None = None) -> Any:
+        if obj is None:
+            return ["organisation", "amount", "reference"]
+        return ["owner_id", "amount_usd_micros", "rail", "reference", "actor", "transfer", "created_at"]
+
+    @admin.display(description="amount")
+    def amount(self, deposit: Deposit) -> str:
+        return format_usd(deposit.amount_usd_micros)
+
+    def save_model(self, request: HttpRequest, obj: Deposit, form: Any, change: bool) -> None:
+        """The ledger's verb writes the row; the form's own instance becomes it."""
+        organisation_id: UUID = form.cleaned_data["organisation"].pk
+        transfer = deposits.credit(
+            organisation_id,
+            form.cleaned_data["amount"],
+            reference=form.cleaned_data["reference"],
+            actor=str(request.user),
+        )
+        written = Deposit.objects.get(transfer=transfer)
+        obj.pk, obj.owner_id, obj.amount_usd_micros = written.pk, written.owner_id, written.amount_usd_micros
+
+
+@admin.register(Hold)
+class HoldAdmin(ReadOnly):
+    list_display = ["created_at", "job_id", "owner_id", "amount_usd_micros", "state"]
+    list_filter = ["state"]
+    search_fields = ["job_id", "owner_id"]
+
+
+class ShareInline(admin.TabularInline[SettlementShare, Settlement]):
+    model = SettlementShare
+    extra = 0
+    can_delete = False
+
+
+@admin.register(Settlement)
+class SettlementAdmin(ReadOnly):
+    list_display = ["created_at", "job_id", "charged_usd_micros", "fee_usd_micros", "paid_usd_micros"]
+    search_fields = ["job_id", "owner_id"]
+    inlines = [ShareInline]
+
+
+@admin.register(SettlementShare)
+class SettlementShareAdmin(ReadOnly):
+    list_display = [
+        "lease_id",
+        "provider_id",
+        "charged_usd_micros",
+        "paid_usd_micros",
+        "challenge_until",
+        "released_at",
+    ]
+    search_fields = ["lease_id", "provider_id"]
+
+
+@admin.register(UsageReceipt)
+class UsageReceiptAdmin(ReadOnly):
+    list_display = ["lease_id", "seq", "billable_ms", "cumulative_amount", "signer", "received_at"]
+    search_fields = ["lease_id", "job_id", "digest"]
+
+
+@admin.register(ReceiptEvidence)
+class ReceiptEvidenceAdmin(ReadOnly):
+    list_display = ["found_at", "lease_id", "seq", "signer"]
+    search_fields = ["lease_id", "signer"]
+
+
+@admin.register(Payout)
+class PayoutAdmin(ReadOnly):
+    list_display = ["created_at", "provider_id", "rail", "amount", "state"]
+    list_filter = ["state", "rail"]
+
+
+admin.site.register([Asset, DailyRoot, StripeEvent, ChainBlock, ChainEvent, ChainTransaction], ReadOnly)

@@ -1,0 +1,112 @@
+"""/api/v1/balance and /api/v1/transfers: an organisation's own money, read only. Amounts are strings of micro-USD."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from marketplace.accounts.permissions import HasScope
+from rest_framework import serializers
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.balances import balance
+from billing.kinds import AccountKind, TransferCode
+from billing.models import Account, Transfer
+from billing.querysets import TransferQuerySet
+from marketplace.foundation.pagination import NewestFirst
+
+SCOPE = "billing:read"
+
+
+class BalanceSerializer(serializers.Serializer[dict[str, str]]):
+    """What an organisation has, as a customer and as a provider. All in micro-USD, as strings."""
+
+    customer_available_usd_micros = serializers.CharField(help_text="Prepaid, free to use.")
+    customer_held_usd_micros = serializers.CharField(help_text="Set aside for jobs that have not ended.")
+    provider_pending_usd_micros = serializers.CharField(help_text="Earned, inside the challenge window.")
+    provider_available_usd_micros = serializers.CharField(help_text="Earned, can be paid out.")
+
+
+class TransferSerializer(serializers.ModelSerializer[Transfer]):
+    """One movement of money, as one of its two owners sees it."""
+
+    amount_usd_micros = serializers.CharField(source="amount", help_text="Always above zero.")
+    code = serializers.ChoiceField(choices=TransferCode.choices, help_text="Why it moved.")
+    debit_kind = serializers.ChoiceField(
+        choices=AccountKind.choices, source="debit.kind", help_text="Kind of account that it left."
+    )
+    credit_kind = serializers.ChoiceField(
+        choices=AccountKind.choices, source="credit.kind", help_text="Kind of account that it reached."
+    )
+    change_usd_micros = serializers.SerializerMethodField(
+        help_text="By how much it changed what you own; 0: moved within."
+    )
+
+    class Meta:
+        model = Transfer
+        fields = [
+            "id",
+            "created_at",
+            "code",
+            "amount_usd_micros",
+            "change_usd_micros",
+            "debit_kind",
+            "credit_kind",
+            "job_id",
+            "hash",
+        ]
+
+    @extend_schema_field(serializers.CharField())
+    def get_change_usd_micros(self, transfer: Transfer) -> str:
+        owner_id: UUID = self.context["request"].organisation.id
+        return str(transfer.amount * (_is_of(transfer.credit, owner_id) - _is_of(transfer.debit, owner_id)))
+
+
+class NewestTransfersFirst(NewestFirst):
+    """By `seq`: many transfers of one group share their time."""
+
+    ordering = "-seq"
+
+
+class BalanceView(APIView):
+    """What the organisation has."""
+
+    permission_classes = [HasScope(SCOPE)]
+
+    @extend_schema(operation_id="balance", responses=BalanceSerializer)
+    def get(self, request: Request) -> Response:
+        owner_id: UUID = request.organisation.id  # type: ignore[attr-defined]
+        return Response(
+            BalanceSerializer(
+                {
+                    "customer_available_usd_micros": str(balance(owner_id, AccountKind.CUSTOMER_AVAILABLE)),
+                    "customer_held_usd_micros": str(balance(owner_id, AccountKind.JOB_HOLD)),
+                    "provider_pending_usd_micros": str(balance(owner_id, AccountKind.PROVIDER_PENDING)),
+                    "provider_available_usd_micros": str(balance(owner_id, AccountKind.PROVIDER_AVAILABLE)),
+                }
+            ).data
+        )
+
+
+@extend_schema(operation_id="transfers", description="Every transfer that touched the organisation's accounts.")
+class TransferList(ListAPIView[Transfer]):
+    permission_classes = [HasScope(SCOPE)]
+    serializer_class = TransferSerializer
+    pagination_class = NewestTransfersFirst
+    queryset = Transfer.objects.none()  # tells the schema the model; get_queryset answers
+
+    def get_queryset(self) -> TransferQuerySet:
+        return Transfer.objects.of(_owner_id(self.request)).select_related("debit", "credit")
+
+
+def _owner_id(request: Any) -> UUID:
+    owner_id: UUID = request.organisation.id
+    return owner_id
+
+
+def _is_of(account: Account, owner_id: UUID) -> bool:
+    return account.owner_id == owner_id

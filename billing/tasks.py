@@ -1,0 +1,19 @@
+"""Celery's doors into billing; each may run twice or never."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from billing import seal, settlement
+
+
+@shared_task
+def seal_transfers() -> None:
+    """Extend the hash chain; once a day, seal the day."""
+    seal.seal_transfers()
+
+
+@shared_task
+def release_pending() -> None:
+    """Make spendable what providers earned, once its challenge window is over."""
+    settlement.release_pending()

@@ -1,0 +1,71 @@
+"""`souk ledger`: is the money right, and where is it?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="The operator's view of the ledger: verify it, show what the accounts hold.")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("verify")
+def verify_ledger(as_json: Json = False) -> None:
+    """Recompute every sum, hash, hold and settlement from the transfers; exit status 1 if anything is wrong."""
+    _set_up()
+    from billing.verify import verify
+
+    report = verify()
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(report) | {"is_true": report.is_true}, default=str, indent=2))
+    else:
+        typer.echo(f"{report.accounts} accounts, {report.transfers} transfers, {report.sealed} of them sealed.")
+        typer.echo(f"Head of the hash chain: {report.head}")
+        for totals in report.totals:
+            off = totals.credits_posted - totals.debits_posted
+            typer.echo(f"{totals.asset}: debits {totals.debits_posted}, credits {totals.credits_posted}, sum {off}")
+        for problem in report.problems:
+            typer.echo(f"WRONG ({problem.check}) {problem.subject} {problem.id}: {problem.message}", err=True)
+        typer.echo("The ledger is true." if report.is_true else f"{len(report.problems)} problems.")
+    raise typer.Exit(0 if report.is_true else 1)
+
+
+@app.command("show")
+def show_ledger(as_json: Json = False) -> None:
+    """What the accounts hold, by kind; the balances of one asset add up to zero."""
+    _set_up()
+    from billing.balances import balances_by_kind
+    from billing.models.ledger import USD_ASSET_CODE
+    from billing.money import format_usd
+
+    rows = balances_by_kind()
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(row) | {"balance": str(row.balance)} for row in rows], indent=2))
+        return
+    for row in rows:
+        amount = format_usd(row.balance) if row.asset == USD_ASSET_CODE else str(row.balance)
+        typer.echo(f"{row.asset:5} {row.kind:20} {row.accounts:7} accounts {amount:>20}")
+    for asset in sorted({row.asset for row in rows}):
+        typer.echo(f"{asset:5} {'sum':20} {'':16} {sum(row.balance for row in rows if row.asset == asset):>20}")
+
+
+@app.command("seal")
+def seal_ledger() -> None:
+    """Extend the hash chain over every transfer that is final; the scheduled task does the same."""
+    _set_up()
+    from billing.seal import seal_transfers
+
+    typer.echo(f"{seal_transfers()} transfers sealed.")
+
+
+def _set_up() -> None:
+    """Django, only when a command needs it: `souk --help` must not ask for a database."""
+    import django
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "marketplace.config.settings")
+    django.setup()
