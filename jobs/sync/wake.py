@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def wake_nodes(node_ids: Iterable[UUID]) -> None:
-    """Wake the held syncs of these nodes once the present transaction has committed; never raises, never blocks long."""
+    """Wake the held syncs of these nodes once the present transaction has committed; never raises."""
     ids = sorted({str(node_id) for node_id in node_ids})
     if ids:
         transaction.on_commit(lambda: _publish(ids), robust=True)

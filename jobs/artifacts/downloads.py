@@ -1,0 +1,44 @@
+"""Addresses of the files of a complete artifact, under names that cannot collide."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import timedelta
+
+from jobs.artifacts.store import DOWNLOAD_URL_SECONDS, get_store, key_for
+from jobs.errors import ArtifactClosed
+from jobs.models import Artifact
+from jobs.states import ArtifactState
+from marketplace.foundation import clock
+from provider_agent.protocol import ArtifactDownloads, RemoteFile
+
+
+def remote_files(artifact: Artifact) -> list[RemoteFile]:
+    """Every file with its hash and an address, all nodes' parts together; raises ArtifactClosed for a partial one.
+
+    A file that several nodes left under one name comes once where it is the same, else as node-<rank>/name.
+    """
+    if artifact.state != ArtifactState.COMPLETE:
+        raise ArtifactClosed(artifact_id=str(artifact.id), state=artifact.state)
+    store, until = get_store(), clock.now() + timedelta(seconds=DOWNLOAD_URL_SECONDS)
+    parts = list(artifact.parts.filter(is_complete=True).order_by("node_rank"))
+    hashes: defaultdict[str, set[str]] = defaultdict(set)
+    for part in parts:
+        for file in part.files:
+            hashes[file["path"].casefold()].add(file["sha256"])
+    found: dict[str, RemoteFile] = {}
+    for part in parts:
+        for index, file in enumerate(part.files):
+            is_shared = len(hashes[file["path"].casefold()]) > 1
+            path = f"node-{part.node_rank}/{file['path']}" if is_shared else file["path"]
+            if path.casefold() not in found:
+                url = store.url_for_download(key_for(artifact.id, part.node_rank, index), until=until)
+                found[path.casefold()] = RemoteFile(path=path, size=file["size"], sha256=file["sha256"], url=url)
+    return list(found.values())
+
+
+def describe(artifact: Artifact) -> ArtifactDownloads:
+    """The same, as an agent is told."""
+    return ArtifactDownloads(
+        artifact_id=artifact.id, kind=artifact.kind, step=artifact.step, files=remote_files(artifact)
+    )

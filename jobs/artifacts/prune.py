@@ -1,0 +1,83 @@
+"""What may go: checkpoints that newer ones replace, and uploads that nobody will finish.
+
+A row's state changes first, its bytes go after the commit. The part keeps its list of files until they have gone, so
+that the sweep finds what a crash in between left behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Q
+
+from jobs.artifacts.store import get_store, prefix_for
+from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, Job
+from jobs.states import LEASE_LIVE, ArtifactState
+from marketplace.foundation import clock
+from marketplace.foundation.states import advance
+from provider_agent.protocol import ATTEMPT_ENDS
+
+CHECKPOINTS_KEPT_DEFAULT = 2
+INPUT_UPLOAD_SECONDS_MAX = 24 * 3600  # an input whose upload has not ended by then is given up
+ARTIFACTS_PER_SWEEP_MAX = 200
+
+log = logging.getLogger(__name__)
+
+
+def prune_checkpoints(job: Job) -> int:
+    """Delete all but the newest complete checkpoints of a job; returns how many went.
+
+    Never the newest one, and never one that a live attempt starts from. Call it with the job's row locked.
+    """
+    keep = max(1, int((job.spec.get("checkpoint") or {}).get("keep") or CHECKPOINTS_KEPT_DEFAULT))
+    in_use = set(Attempt.objects.live().filter(job=job).values_list("resume_artifact_id", flat=True))
+    pruned = [found for found in list(Artifact.objects.resumable(job)[keep:]) if found.id not in in_use]
+    for artifact in pruned:
+        advance(artifact, ArtifactState.DELETED, reason="pruned")
+    _delete_bytes_on_commit(artifact.id for artifact in pruned)
+    return len(pruned)
+
+
+def abandon_uploads(attempt: Attempt) -> int:
+    """Give up what an ended attempt has not finished uploading; it can never become complete."""
+    abandoned = list(Artifact.objects.filter(attempt=attempt, state=ArtifactState.UPLOADING))
+    for artifact in abandoned:
+        advance(artifact, ArtifactState.ABANDONED, reason="attempt_ended")
+    _delete_bytes_on_commit(artifact.id for artifact in abandoned)
+    return len(abandoned)
+
+
+def sweep() -> int:
+    """Abandon what nobody will finish, and delete bytes that a crash left behind; returns how many rows changed."""
+    changed = 0
+    over = Attempt.objects.filter(artifacts__state=ArtifactState.UPLOADING, state__in=ATTEMPT_ENDS)
+    for attempt in over.exclude(leases__state__in=LEASE_LIVE).distinct()[:ARTIFACTS_PER_SWEEP_MAX]:
+        with transaction.atomic():
+            changed += abandon_uploads(attempt)
+    before = clock.now() - timedelta(seconds=INPUT_UPLOAD_SECONDS_MAX)
+    late = Artifact.objects.filter(kind=ArtifactKind.INPUT, state=ArtifactState.UPLOADING, created_at__lt=before)
+    for artifact in late[:ARTIFACTS_PER_SWEEP_MAX]:
+        advance(artifact, ArtifactState.ABANDONED, reason="upload_never_ended")
+        changed += 1
+    gone = Q(artifact__state__in=[ArtifactState.ABANDONED, ArtifactState.DELETED]) & ~Q(files=[])
+    ids = ArtifactPart.objects.filter(gone).values_list("artifact_id", flat=True).distinct()
+    for artifact_id in ids[:ARTIFACTS_PER_SWEEP_MAX]:
+        _delete_bytes(artifact_id)
+        changed += 1
+    return changed
+
+
+def _delete_bytes_on_commit(artifact_ids: Iterable[UUID]) -> None:
+    for artifact_id in artifact_ids:
+        transaction.on_commit(partial(_delete_bytes, artifact_id), robust=True)
+
+
+def _delete_bytes(artifact_id: UUID) -> None:
+    get_store().delete_prefix(prefix_for(artifact_id))
+    ArtifactPart.objects.filter(artifact_id=artifact_id).update(files=[])
+    log.info("Bytes of artifact %s were deleted", artifact_id)

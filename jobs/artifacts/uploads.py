@@ -1,0 +1,106 @@
+"""Checkpoints and outputs, from the nodes of an attempt.
+
+    begin      a node announces its files: the artifact is UPLOADING, and the node learns where the bytes go
+    complete   a node's bytes are all there; with the last node's the artifact is COMPLETE, and nothing else makes it so
+
+Both may be repeated at any time. Only the node that holds the lease may call them, and only while it holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs import lifecycle
+from jobs.artifacts.manifest import accept_files
+from jobs.artifacts.parts import uploads_for, verify_bytes
+from jobs.errors import ArtifactClosed, ArtifactNotFound, BadManifest, LeaseOver, ManifestChanged, StaleFence
+from jobs.models import Artifact, ArtifactPart, Lease
+from jobs.states import LEASE_LIVE, ArtifactState
+from marketplace.foundation import clock
+from marketplace.foundation.states import advance, record_birth
+from provider_agent.protocol import BEAT_SECONDS_LEASED, ArtifactBegin, ArtifactUploads
+
+GRACE_MS = BEAT_SECONDS_LEASED * 1000  # the meter may be one heartbeat ahead of what the server saw
+
+
+def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUploads:
+    """Where the bytes go that the server does not have yet; none for a part that is complete already."""
+    files = accept_files(request.files, may_be_empty=request.kind == "output")
+    if request.node_rank != lease.node_rank:
+        raise BadManifest(f"This node's rank is {lease.node_rank}, not {request.node_rank}.")
+    if (request.kind == "checkpoint") != (request.step is not None):
+        raise BadManifest("A checkpoint has a step, and an output has none.")
+    with transaction.atomic():
+        lease = _require_live(lease.pk, fence=fence)
+        artifact = _find_or_create(lease, request)
+        part, _ = ArtifactPart.objects.get_or_create(
+            artifact=artifact,
+            node_rank=lease.node_rank,
+            defaults={
+                "lease": lease,
+                "files": files,
+                # Who pays for what was not saved depends on this figure, so the server's own view bounds it.
+                "billable_ms": min(request.billable_ms, lease.observed_ms + GRACE_MS),
+            },
+        )
+    if artifact.state not in {ArtifactState.UPLOADING, ArtifactState.COMPLETE}:
+        raise ArtifactClosed(artifact_id=str(artifact.id), state=artifact.state)
+    if [(f["path"], f["size"], f["sha256"]) for f in part.files] != [(f.path, f.size, f.sha256) for f in request.files]:
+        raise ManifestChanged(artifact_id=str(artifact.id))
+    return ArtifactUploads(artifact_id=artifact.id, uploads=[] if part.is_complete else uploads_for(part))
+
+
+def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]], *, fence: int) -> Artifact:
+    """This node's part is complete, verified as far as the store can; raises UploadIncomplete with the files."""
+    part = ArtifactPart.objects.select_related("artifact").filter(artifact_id=artifact_id, lease=lease).first()
+    if part is None:
+        raise ArtifactNotFound()
+    if fence != lease.fence:
+        raise StaleFence(fence=lease.fence, given=fence)
+    if part.is_complete:
+        return part.artifact
+    if part.artifact.state != ArtifactState.UPLOADING:
+        raise ArtifactClosed(artifact_id=str(artifact_id), state=part.artifact.state)
+    verify_bytes(part, etags)
+    with transaction.atomic():
+        # The job's row first, as everywhere: two nodes that finish together take turns, and the second one sees both.
+        lifecycle.lock(lease.attempt.job_id)
+        _require_live(lease.pk, fence=fence)
+        artifact = Artifact.objects.get(pk=artifact_id)
+        is_new = ArtifactPart.objects.filter(pk=part.pk, is_complete=False).update(is_complete=True)
+        complete_parts = artifact.parts.filter(is_complete=True)
+        if is_new and artifact.state == ArtifactState.UPLOADING and complete_parts.count() == artifact.parts_expected:
+            size = sum(file["size"] for one in complete_parts for file in one.files)
+            advance(artifact, ArtifactState.COMPLETE, completed_at=clock.now(), size_bytes=size)
+            lifecycle.checkpoint_accepted(artifact)
+    return artifact
+
+
+def _require_live(lease_id: UUID, *, fence: int) -> Lease:
+    """The lease as it is now; raises StaleFence or LeaseOver."""
+    lease = Lease.objects.select_related("attempt__job").get(pk=lease_id)
+    if lease.fence != fence:
+        raise StaleFence(fence=lease.fence, given=fence)
+    if lease.state not in LEASE_LIVE:
+        raise LeaseOver()
+    return lease
+
+
+def _find_or_create(lease: Lease, request: ArtifactBegin) -> Artifact:
+    job = lease.attempt.job
+    artifact, is_new = Artifact.objects.get_or_create(
+        attempt=lease.attempt,
+        kind=request.kind,
+        step=request.step,
+        defaults={
+            "organisation_id": job.organisation_id,
+            "job": job,
+            "parts_expected": lease.attempt.leases.count(),
+        },
+    )
+    if is_new:
+        record_birth(artifact, actor=f"node {lease.node_id}")
+    return artifact

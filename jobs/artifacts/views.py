@@ -1,0 +1,100 @@
+"""The door of the local store: PUT a part, GET a file or a range of it. The address is the only credential."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+
+from jobs.artifacts.links import open_link
+from jobs.artifacts.local import LocalStore
+from jobs.artifacts.store import get_store
+from jobs.errors import ArtifactNotFound, UploadRefused
+
+CHUNK_BYTES = 256 * 1024
+_RANGE = re.compile(r"bytes=(\d{1,15})?-(\d{1,15})?")
+
+
+@csrf_exempt
+def serve(request: HttpRequest, key: str) -> HttpResponseBase:
+    """PUT, GET and HEAD of one key."""
+    store = get_store()
+    if not isinstance(store, LocalStore):
+        raise ArtifactNotFound()
+    if request.method == "PUT":
+        return _put(request, key, store)
+    if request.method in {"GET", "HEAD"}:
+        return _get(request, key, store)
+    return HttpResponseNotAllowed(["GET", "HEAD", "PUT"])
+
+
+def _put(request: HttpRequest, key: str, store: LocalStore) -> HttpResponse:
+    link = open_link("PUT", key, request.GET.dict(), store.secret)
+    length = request.headers.get("Content-Length", "")
+    if length != str(link.size):
+        raise UploadRefused(expected=link.size, given=length or "an unknown number of")
+    etag = store.put_part(link, _chunks_of_body(request, link.size))
+    return HttpResponse(status=200, headers={"ETag": f'"{etag}"'})
+
+
+def _get(request: HttpRequest, key: str, store: LocalStore) -> HttpResponseBase:
+    open_link("GET", key, request.GET.dict(), store.secret)
+    source = store.open_file(key)
+    if source is None:
+        raise ArtifactNotFound()
+    size = os.fstat(source.fileno()).st_size
+    wanted = _range_of(request.headers.get("Range", ""), size)
+    # Customers' bytes come from the portal's own address: no browser may ever take them for a page.
+    headers = {
+        "Accept-Ranges": "bytes",
+        "Content-Disposition": "attachment",
+        "Content-Security-Policy": "sandbox",
+        "Cache-Control": "private, no-store",
+    }
+    if wanted is None:
+        source.close()
+        return HttpResponse(status=416, headers={**headers, "Content-Range": f"bytes */{size}"})
+    first, last, is_partial = wanted
+    headers["Content-Length"] = str(last - first + 1)
+    if is_partial:
+        headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+    status = 206 if is_partial else 200
+    if request.method == "HEAD":
+        source.close()
+        return HttpResponse(status=status, headers=headers, content_type="application/octet-stream")
+    body = _chunks_of_file(source, first, last - first + 1)
+    return StreamingHttpResponse(body, status=status, headers=headers, content_type="application/octet-stream")
+
+
+def _range_of(header: str, size: int) -> tuple[int, int, bool] | None:
+    """first, last, whether it is a part of the file; None for a range outside of it. Any other header is ignored."""
+    match = _RANGE.fullmatch(header.strip())
+    if match is None or match.groups() == (None, None):
+        return 0, size - 1, False
+    start, end = match.groups()
+    if start is None:
+        first, last = max(0, size - int(end)), size - 1
+    else:
+        first, last = int(start), min(int(end) if end else size - 1, size - 1)
+    return (first, last, True) if first <= last else None
+
+
+def _chunks_of_body(request: HttpRequest, size: int) -> Iterator[bytes]:
+    left = size
+    while left > 0 and (chunk := request.read(min(CHUNK_BYTES, left))):
+        left -= len(chunk)
+        yield chunk
+
+
+def _chunks_of_file(source: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
+    with source:
+        source.seek(offset)
+        left = size
+        while left > 0 and (chunk := source.read(min(CHUNK_BYTES, left))):
+            left -= len(chunk)
+            yield chunk
