@@ -23,7 +23,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from billing import holds, ledger, settlement
+from billing import holds, settlement
+from billing.balances import balance
 from billing.kinds import AccountKind
 from jobs import leasing, quotes
 from jobs.errors import CapTooLow, InputNotReady, JobEnded, JobNotEnded, JobNotFound, JobNotPaused, NoFit, NotEnoughMoney, SecretsGone
@@ -57,7 +58,7 @@ def submit(
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
         if input_artifact is not None and input_artifact.state != ArtifactState.COMPLETE:
             raise InputNotReady(artifact_id=str(input_artifact.pk))
-        missing = quote.cap_usd_micros - ledger.balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE)
+        missing = quote.cap_usd_micros - balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE)
         if missing > 0:
             raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=quote.cap_usd_micros)
         now, deadline = clock.now(), spec.budget.deadline_seconds
@@ -111,7 +112,7 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         raise_by = cap_usd_micros - job.cap_usd_micros
         if raise_by <= 0:
             raise CapTooLow(cap_usd_micros=cap_usd_micros, present_usd_micros=job.cap_usd_micros)
-        missing = raise_by - ledger.balance(job.organisation_id, AccountKind.CUSTOMER_AVAILABLE)
+        missing = raise_by - balance(job.organisation_id, AccountKind.CUSTOMER_AVAILABLE)
         if missing > 0:
             raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=cap_usd_micros)
         advance(job, JobState.QUEUED, reason="resumed", actor=actor, cap_usd_micros=cap_usd_micros, queued_at=clock.now())

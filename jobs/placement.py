@@ -1,0 +1,147 @@
+"""Place what waits: one look at the fleet for the whole batch, then one transaction a job.
+
+    1  the jobs that wait, in the queue's order, each with its demand
+    2  match: a pure function says where each goes, or why it does not
+    3  for each: hold, attempt, leases, events; all of it or nothing
+    4  on commit the nodes are woken
+
+Where two placements want one device, the database lets one have it; the other waits for the next tick's fresh snapshot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Sum
+
+from billing import holds
+from billing.errors import InsufficientFunds
+from jobs import fleet, leasing, lifecycle
+from jobs.errors import DeviceTaken
+from jobs.matching.match import Placement, SeatTaken, match
+from jobs.matching.request import MatchRequest
+from jobs.models import Artifact, Attempt, Job, Lease
+from jobs.pricing import demand_of
+from jobs.spec import from_wire
+from jobs.states import JOB_WAITING, JobState
+from jobs.sync.wake import wake_nodes
+from marketplace.foundation import clock
+from marketplace.foundation.states import advance, record_birth
+from marketplace.nodes.models import Device, Offer
+from provider_agent.protocol import Fault, Reason
+
+log = logging.getLogger(__name__)
+
+BATCH_MAX = 500  # jobs looked at in one tick
+PORT_FIRST, PORTS = 29_500, 2_000  # rendezvous ports of gangs, apart so that attempts on one machine do not meet
+
+
+def place_batch(limit: int = BATCH_MAX) -> int:
+    """Place as many waiting jobs as fit; returns how many were placed."""
+    waiting = list(Job.objects.waiting()[:limit])
+    if not waiting:
+        return 0
+    requests = [_request(job) for job in waiting]
+    result = match(requests, fleet.take_snapshot())
+    placed = sum(place_job(UUID(key), placement) for key, placement in result.placements.items())
+    for key, reason in result.reasons.items():
+        _say_why(UUID(key), reason.message)
+    return placed
+
+
+def place_job(job_id: UUID, placement: Placement) -> bool:
+    """Give one waiting job its leases, its attempt and its hold, in one transaction; False when it could not be.
+
+    The job stays in the queue then, and says what it waits for.
+    """
+    try:
+        with transaction.atomic():
+            return _place(lifecycle.lock(job_id), placement)
+    except DeviceTaken as error:
+        log.info("A placement lost a race: %s", error, extra={"job_id": str(job_id)})
+    except InsufficientFunds as error:
+        _say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
+    return False
+
+
+def _place(job: Job, placement: Placement) -> bool:
+    if job.state not in JOB_WAITING or job.cancel_requested_at is not None:
+        return False
+    # 1. Money first: no lease without a hold that covers it.
+    if not holds.is_open(job.id):
+        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount_usd_micros=job.cap_usd_micros)
+    left = job.cap_usd_micros - _charged(job)
+    if left <= 0:
+        message = "The budget was used up by earlier attempts."
+        lifecycle.end_job(job, JobState.FAILED, Reason.BUDGET_EXHAUSTED, message=message)
+        return False
+    # 2. The attempt, from the furthest checkpoint that is complete.
+    number = job.attempts.count() + 1
+    attempt = Attempt.objects.create(
+        job=job,
+        number=number,
+        resume_artifact=Artifact.objects.resumable(job).first(),
+        master_port=PORT_FIRST + (job.id.int + number) % PORTS,
+    )
+    record_birth(attempt, data={"job": str(job.id), "number": number})
+    # 3. Its leases; each may cost its share of what is left.
+    rates = [seat.price_usd_micros * len(seat.device_ids) for seat in placement.seats]
+    for rank, (seat, rate) in enumerate(zip(placement.seats, rates, strict=True)):
+        _reserve(attempt, seat, rank, cap_usd_micros=left * rate // sum(rates))
+    # 4. The job.
+    advance(job, JobState.PLACED, data={"attempt": str(attempt.id), "number": number}, waiting_for="")
+    wake_nodes([seat.node_id for seat in placement.seats])
+    return True
+
+
+def _reserve(attempt: Attempt, seat: SeatTaken, rank: int, *, cap_usd_micros: int) -> Lease:
+    """The seat as the snapshot had it, or DeviceTaken: an offer that was closed or changed since does not bind."""
+    offer = Offer.objects.rentable().filter(pk=seat.offer_id).first()
+    if offer is None or offer.price_usd_micros_per_device_hour != seat.price_usd_micros:
+        raise DeviceTaken(node_id=str(seat.node_id))
+    devices: Sequence[Device] = list(Device.objects.rentable().filter(pk__in=seat.device_ids).order_by("index"))
+    if len(devices) != len(seat.device_ids):
+        raise DeviceTaken(node_id=str(seat.node_id))
+    return leasing.reserve(
+        attempt,
+        offer,
+        devices,
+        node_rank=rank,
+        price_usd_micros=seat.price_usd_micros,
+        cap_usd_micros=cap_usd_micros,
+    )
+
+
+def _request(job: Job) -> MatchRequest:
+    failed = Lease.objects.filter(attempt__job=job, attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
+    left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
+    demand = demand_of(
+        from_wire(job.spec),
+        price_ceiling_usd_micros=job.price_ceiling_usd_micros,
+        cap_usd_micros=job.cap_usd_micros - _charged(job),
+        seconds_left=left,
+        avoid=frozenset(failed.values_list("node_id", flat=True)),
+    )
+    if demand.work_flops is not None:
+        demand = replace(demand, work_flops=demand.work_flops * _share_left(job))
+    return MatchRequest(key=str(job.id), demand=demand, priority=job.priority, queued_at=job.queued_at)
+
+
+def _share_left(job: Job) -> float:
+    """Part of the work that is still to be done: a job that resumes is not priced as if it began."""
+    checkpoint, total = Artifact.objects.resumable(job).first(), job.progress.get("steps_total")
+    if checkpoint is None or checkpoint.step is None or not total:
+        return 1.0
+    return max(0.0, 1.0 - checkpoint.step / total)
+
+
+def _charged(job: Job) -> int:
+    return Lease.objects.filter(attempt__job=job).aggregate(sum=Sum("charge_usd_micros"))["sum"] or 0
+
+
+def _say_why(job_id: UUID, message: str) -> None:
+    Job.objects.filter(pk=job_id, state__in=JOB_WAITING).exclude(waiting_for=message).update(waiting_for=message)
