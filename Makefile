@@ -1,0 +1,83 @@
+# Souk. `make demo` shows it working, `make test` proves it; each target installs what is missing by itself.
+#
+#   TORCH_INDEX=URL   package index for torch (https://download.pytorch.org/whl/cpu spares a laptop CUDA's gigabytes)
+#   PYTHON=python3.12 the interpreter that .venv is made with
+#   WORKERS=2         parallel test processes
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+TORCH_VERSION := 2.13.0
+TORCH_INDEX ?=
+UV_VERSION := 0.13.8
+WORKERS ?= 2
+UP ?=
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+CODE := marketplace jobs billing provider_agent runtimes tests benchmarks examples manage.py
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo up test check bench lock openapi format clean
+
+help:
+	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
+
+demo: $(INSTALLED) ## the whole product on real input, checked, in five minutes
+	$(BIN)/python examples/demo.py
+
+up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
+	$(BIN)/souk up $(UP)
+
+test: $(INSTALLED) ## every test; those that start whole marketplaces run one at a time
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/acceptance
+	if [ -d tests/acceptance ]; then $(BIN)/python -m pytest tests/acceptance; fi
+
+check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapshot
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.manage makemigrations --check --dry-run
+	$(BIN)/python -m tests.manage spectacular --validate --fail-on-warn --file .cache/openapi.yaml
+	@diff -u docs/openapi.yaml .cache/openapi.yaml \
+	  || { echo 'The API changed: look at the difference, then `make openapi` and commit docs/openapi.yaml.' >&2; exit 1; }
+
+openapi: $(INSTALLED) ## write docs/openapi.yaml anew
+	$(BIN)/python -m tests.manage spectacular --validate --fail-on-warn --file docs/openapi.yaml
+
+format: $(INSTALLED) ## let ruff rewrite what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(INSTALLED) ## every benchmark; results go to benchmarks/results/
+	shopt -s nullglob; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+# torch is left out of the lock (it is pinned above): its index may be chosen, and each has its own hashes.
+lock: $(INSTALLED) ## solve requirements.lock anew from pyproject.toml
+	echo 'torch ; python_version < "3"' > .cache/no-torch.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --extra server --extra agent --extra train --extra serve --extra chain --extra dev \
+	  --override .cache/no-torch.txt pyproject.toml -o requirements.lock
+
+clean: ## remove what was installed and cached here
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@command -v $(PYTHON) > /dev/null \
+	  || { echo 'Souk needs Python 3.11 or newer, and $(PYTHON) is not installed.' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Souk needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1); set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2> /dev/null \
+	  || { echo '$(PYTHON) lacks its venv module; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+	mkdir -p .cache
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH_VERSION) \
+	  $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	touch $(INSTALLED)

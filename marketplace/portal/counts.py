@@ -1,0 +1,45 @@
+"""The market in five numbers, for whoever comes to the front page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Min
+
+from jobs.models import Job
+from jobs.states import JobState
+from marketplace.nodes.models import Device, Node, Offer
+from marketplace.nodes.states import NodeState
+
+USD_MICROS = 1_000_000
+
+
+@dataclass(frozen=True)
+class MarketCounts:
+    """What is there now."""
+
+    nodes_online: int
+    devices: int
+    jobs_running: int
+    jobs_completed: int
+    cheapest_usd_micros_per_device_hour: int | None
+
+    @property
+    def cheapest_usd(self) -> str:
+        """Dollars with as many digits as a small price needs; a dash where nothing is offered."""
+        micros = self.cheapest_usd_micros_per_device_hour
+        if micros is None:
+            return "–"
+        return f"${micros // USD_MICROS}.{micros % USD_MICROS:06d}"[:-2].removesuffix("00")
+
+
+def count_market() -> MarketCounts:
+    """One look at the database; four small queries."""
+    cheapest = Offer.objects.rentable().aggregate(price=Min("price_usd_micros_per_device_hour"))["price"]
+    return MarketCounts(
+        nodes_online=Node.objects.filter(state=NodeState.ONLINE).count(),
+        devices=Device.objects.rentable().count(),
+        jobs_running=Job.objects.filter(state=JobState.RUNNING).count(),
+        jobs_completed=Job.objects.filter(state=JobState.COMPLETED).count(),
+        cheapest_usd_micros_per_device_hour=cheapest,
+    )
