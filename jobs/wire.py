@@ -37,6 +37,7 @@ class Candidate(Wire):
     expected_usd_micros: int | None
     usd_micros_per_exaflop: float  # the ranking where no work is declared
     is_chosen: bool = False
+    is_free: bool = True  # False: it fits, but its devices are taken now; the job would wait
 
 
 class Exclusion(Wire):
@@ -282,6 +283,49 @@ class SignIn(Wire):
     organisation: str
     organisation_id: UUID
     scopes: list[str]
+
+
+class SignInRequest(BaseModel):
+    """POST /api/v1/login"""
+
+    model_config = ConfigDict(extra="forbid")
+    email: str = Field(max_length=254)
+    password: str = Field(max_length=1024, repr=False)
+
+
+class ResumeRequest(BaseModel):
+    """POST /api/v1/jobs/{id}/resume: the paused job's new budget in all."""
+
+    model_config = ConfigDict(extra="forbid")
+    max_total_usd_micros: int = Field(gt=0)
+
+
+class ProviderView(Wire):
+    """Answer of POST /api/v1/provider"""
+
+    provider_id: UUID
+    name: str
+
+
+class EnrolmentTokenView(Wire):
+    """Answer of POST /api/v1/provider/enrolment-tokens: shown once; `command` is the line to run on the node."""
+
+    token: str = Field(repr=False)
+    command: str = Field(repr=False)
+    expires_at: datetime
+
+
+class NodeView(Wire):
+    """GET /api/v1/provider/nodes"""
+
+    node_id: UUID
+    name: str
+    state: str
+    executor: str = ""
+    device_model: str = ""
+    devices: int = 0
+    price_usd_micros_per_device_hour: int | None = None
+    last_seen_at: datetime | None = None
 
 
 ArtifactKindName = Literal["input", "checkpoint", "output"]

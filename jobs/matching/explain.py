@@ -1,0 +1,76 @@
+"""Why not: the exclusions of a fleet, counted and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from jobs.matching.fit import Why
+from jobs.matching.request import Demand
+from jobs.spec.units import format_money
+from jobs.wire import Exclusion
+
+SHOWN_MAX = 4  # reasons in one line
+
+MESSAGES: dict[Why, str] = {
+    Why.PENDING: "{n} not measured since they enrolled",
+    Why.SILENT: "{n} missed their last heartbeats",
+    Why.OFFLINE: "{n} offline",
+    Why.DRAINING: "{n} draining",
+    Why.QUARANTINED: "{n} in quarantine",
+    Why.UNMEASURED: "{n} not measured yet",
+    Why.NO_OFFER: "{n} without an open offer",
+    Why.KIND: "{n} without a {kind}",
+    Why.MODEL: "{n} without {models}",
+    Why.MEMORY: "{n} lack {memory} of memory per device",
+    Why.DTYPE: "{n} cannot compute in {dtype}, or were not measured in it",
+    Why.GPUS: "{n} have fewer than {devices} such devices",
+    Why.EXECUTOR: "{n} cannot run a container image",
+    Why.REGION: "{n} outside {regions}",
+    Why.PRICE: "{n} above your price of ${ceiling} per device and hour",
+    Why.TOO_SHORT: "{n} rent for longer than ${cap} can pay",
+    Why.FABRIC: "{n} not among {nodes} that reach each other",
+    Why.TOO_LONG: "{n} would take longer than their offer lasts",
+    Why.DEADLINE: "{n} too slow for your deadline",
+    Why.COST: "{n} expected to cost more than ${cap} in all",
+    Why.BUSY: "{n} busy",
+    Why.RESERVED: "{n} kept for this or an older job that waits for them",
+}
+
+
+def exclusions_of(demand: Demand, excluded: Mapping[int, Why]) -> list[Exclusion]:
+    """The reasons with how many nodes each excludes, most first; their counts add up to the nodes excluded."""
+    counts = Counter(excluded.values())
+    return [
+        Exclusion(code=why.value, nodes=nodes, message=_message(why, nodes, demand))
+        for why, nodes in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def waiting_message(exclusions: list[Exclusion], *, nodes: int) -> str:
+    """One line for a job that waits: "0 of 412 nodes: 300 lack 48 GiB of memory per device, 90 busy"."""
+    if not exclusions:
+        return f"0 of {nodes} nodes"
+    shown = [exclusion.message for exclusion in exclusions[:SHOWN_MAX]]
+    rest = sum(exclusion.nodes for exclusion in exclusions[SHOWN_MAX:])
+    return f"0 of {nodes} nodes: " + ", ".join(shown) + (f", {rest} for other reasons" if rest else "")
+
+
+def format_memory(mib: int) -> str:
+    """Whole GiB where it is, else MiB, as a job file may have it."""
+    return f"{mib // 1024}GiB" if mib and mib % 1024 == 0 else f"{mib}MiB"
+
+
+def _message(why: Why, nodes: int, demand: Demand) -> str:
+    return MESSAGES[why].format(
+        n=nodes,
+        kind={"gpu": "GPU", "cpu": "CPU share"}.get(demand.kind or "", "device"),
+        models=" or ".join(demand.models) or "such a device",
+        memory=format_memory(demand.memory_mib),
+        dtype=demand.dtype if demand.dtype != "auto" else "float32",
+        devices=demand.devices,
+        regions=" and ".join(demand.regions),
+        ceiling=format_money(demand.price_ceiling_usd_micros or 0),
+        cap=format_money(demand.cap_usd_micros or 0),
+        nodes=demand.nodes,
+    )

@@ -1,0 +1,202 @@
+"""The nearest change that would make a job fit: each demand relaxed alone, and each fix tried before it is offered."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from jobs.matching.explain import format_memory
+from jobs.matching.fit import Why, screen
+from jobs.matching.places import Place, places_of
+from jobs.matching.request import Demand
+from jobs.matching.snapshot import DeviceGroup, FleetSnapshot
+from jobs.spec.units import format_money
+from jobs.wire import Fix
+
+CENT_USD_MICROS = 10_000
+
+
+class Change(NamedTuple):
+    """One field of a job file with a new value, and the demand that follows from it."""
+
+    field: str
+    value: str
+    demand: Demand
+    message: str  # with {n} for the nodes that it adds
+
+
+def find_fixes(demand: Demand, snapshot: FleetSnapshot, reasons: Iterable[Why]) -> list[Fix]:
+    """For a demand that fits nowhere: of each field that `reasons` blame, the nearest value that alone makes it fit."""
+    blamed = set(reasons)
+    fixes = []
+    for causes, nearest in RELAXATIONS:
+        change = nearest(demand, snapshot) if blamed & causes else None
+        nodes = _nodes_that_take(change.demand, snapshot) if change else 0
+        if change and nodes:
+            message = change.message.format(n=f"{nodes} node" + ("s" if nodes > 1 else ""))
+            fixes.append(Fix(field=change.field, value=change.value, nodes=nodes, message=message))
+    return fixes
+
+
+def _cheaper_than(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, price_ceiling_usd_micros=None), snapshot)
+    if not places or demand.price_ceiling_usd_micros is None:
+        return None
+    price = min(max(snapshot.prices_usd_micros[seat.index] for seat in place.seats) for place in places)
+    more = format_money(price - demand.price_ceiling_usd_micros)
+    return Change(
+        "budget.max_per_gpu_hour",
+        format_money(price),
+        dataclasses.replace(demand, price_ceiling_usd_micros=price),
+        f"+${more} per GPU-hour adds {{n}}",
+    )
+
+
+def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, memory_mib=0), snapshot)
+    if not places:
+        return None
+    mib = max(min(_group(snapshot, place, i).memory_mib for i in range(len(place.seats))) for place in places)
+    return Change(
+        "resources.memory",
+        format_memory(mib),
+        dataclasses.replace(demand, memory_mib=mib),
+        f"{format_memory(mib)} of memory per device adds {{n}}",
+    )
+
+
+def _more_regions(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, regions=()), snapshot)
+    missing = _most_common({snapshot.regions[seat.index] for seat in place.seats} for place in places)
+    if missing is None:
+        return None
+    regions = tuple(dict.fromkeys((*demand.regions, *missing)))
+    return Change(
+        "resources.region",
+        f"[{', '.join(regions)}]",
+        dataclasses.replace(demand, regions=regions),
+        f"allowing {' and '.join(missing)} adds {{n}}",
+    )
+
+
+def _more_models(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, models=()), snapshot)
+    missing = _most_common({_group(snapshot, place, i).model for i in range(len(place.seats))} for place in places)
+    if missing is None:
+        return None
+    models = tuple(dict.fromkeys((*demand.models, *missing)))
+    return Change(
+        "resources.models",
+        f"[{', '.join(models)}]",
+        dataclasses.replace(demand, models=models),
+        f"allowing {' and '.join(missing)} adds {{n}}",
+    )
+
+
+def _fewer_gpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, devices=1), snapshot)
+    sizes = [min(_group(snapshot, place, i).count for i in range(len(place.seats))) for place in places]
+    devices = min(max(sizes, default=0), demand.devices - 1)
+    if devices < 1:
+        return None
+    return Change(
+        "resources.gpus",
+        str(devices),
+        dataclasses.replace(demand, devices=devices),
+        f"{devices} per node instead of {demand.devices} adds {{n}}",
+    )
+
+
+def _fewer_nodes(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    fabrics = Counter(snapshot.fabrics[seat.index] for seat in screen(demand, snapshot).seats)
+    sizes = [size if fabric else 1 for fabric, size in fabrics.items()]
+    nodes = min(max(sizes, default=0), demand.nodes - 1)
+    if nodes < 1:
+        return None
+    return Change(
+        "resources.nodes",
+        str(nodes),
+        dataclasses.replace(demand, nodes=nodes),
+        f"{nodes} instead of {demand.nodes} nodes in the gang adds {{n}}",
+    )
+
+
+def _any_kind(demand: Demand, _snapshot: FleetSnapshot) -> Change | None:
+    return Change(
+        "resources.kind", "any", dataclasses.replace(demand, kind=None), "allowing any kind of device adds {n}"
+    )
+
+
+def _higher_cap(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, cap_usd_micros=None), snapshot)
+    if not places or demand.cap_usd_micros is None:
+        return None
+    least = min(_cap_needed(demand, snapshot, place) for place in places)
+    cap = math.ceil(least / CENT_USD_MICROS) * CENT_USD_MICROS
+    return Change(
+        "budget.max_total",
+        format_money(cap),
+        dataclasses.replace(demand, cap_usd_micros=cap),
+        f"a budget of ${format_money(cap)} adds {{n}}",
+    )
+
+
+def _later_deadline(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, seconds_left=None), snapshot)
+    soonest = min((place.estimate.expected_seconds or 0.0 for place in places), default=0.0)
+    if soonest <= 0:
+        return None
+    minutes = math.ceil(soonest / 60)
+    return Change(
+        "budget.deadline",
+        f"{minutes}m",
+        dataclasses.replace(demand, seconds_left=minutes * 60.0),
+        f"a deadline of {minutes} minutes adds {{n}}",
+    )
+
+
+RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change | None]]] = [
+    (frozenset({Why.PRICE}), _cheaper_than),
+    (frozenset({Why.MEMORY}), _less_memory),
+    (frozenset({Why.REGION}), _more_regions),
+    (frozenset({Why.MODEL}), _more_models),
+    (frozenset({Why.GPUS}), _fewer_gpus),
+    (frozenset({Why.FABRIC}), _fewer_nodes),
+    (frozenset({Why.KIND}), _any_kind),
+    (frozenset({Why.COST, Why.TOO_SHORT}), _higher_cap),
+    (frozenset({Why.DEADLINE}), _later_deadline),
+]
+
+
+def _places(demand: Demand, snapshot: FleetSnapshot) -> list[Place]:
+    return places_of(demand)(demand, snapshot, screen(demand, snapshot).seats).found
+
+
+def _nodes_that_take(demand: Demand, snapshot: FleetSnapshot) -> int:
+    seats = screen(demand, snapshot).seats
+    places = places_of(demand)(demand, snapshot, seats)
+    return len(seats) - len(places.excluded) if places.found else 0
+
+
+def _group(snapshot: FleetSnapshot, place: Place, position: int) -> DeviceGroup:
+    seat = place.seats[position]
+    return snapshot.groups[seat.index][seat.group]
+
+
+def _most_common(sets: Iterable[set[str]]) -> list[str] | None:
+    """The set that most places have, in a fixed order."""
+    counts = Counter(tuple(sorted(each)) for each in sets)
+    return list(min(counts, key=lambda each: (-counts[each], each))) if counts else None
+
+
+def _cap_needed(demand: Demand, snapshot: FleetSnapshot, place: Place) -> int:
+    """What a budget must hold for this place: what it is expected to cost, and the shortest time it is rented for."""
+    devices = demand.devices * demand.nodes
+    shortest = [
+        snapshot.prices_usd_micros[seat.index] * devices * snapshot.seconds_min[seat.index] / 3600
+        for seat in place.seats
+    ]
+    return max(place.estimate.expected_usd_micros or 0, math.ceil(max(shortest)))

@@ -1,0 +1,175 @@
+"""Place a batch of waiting jobs on a snapshot: all or nothing for each, cheapest to complete, in the queue's order.
+
+    1. Order: priority, then who came first.
+    2. Equal demands are one class: screened and priced once.
+    3. A job takes the best place whose devices are free, counting what this batch took before.
+    4. A job that fits somewhere but finds it busy is the head of those behind it: every node that could ever take it is
+       reserved. A later job may go ahead only on other nodes. So backfill never delays an older job, and none starves.
+
+The database has the last word when leases are written; whoever loses a device there comes back with a fresh snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from jobs.matching.cost import Estimate, Seat
+from jobs.matching.explain import exclusions_of, waiting_message
+from jobs.matching.fit import Screening, Why, screen
+from jobs.matching.places import Place, Places, places_of
+from jobs.matching.request import Demand, MatchRequest
+from jobs.matching.snapshot import FleetSnapshot
+from jobs.wire import Exclusion
+
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The operator's choices. `has_backfill`: whether a job may go ahead of an older one that waits."""
+
+    has_backfill: bool = True
+
+
+class SeatTaken(NamedTuple):
+    """One node's part of a placement; the position in the list is the node's rank."""
+
+    node_id: UUID
+    offer_id: UUID
+    device_ids: tuple[UUID, ...]
+    price_usd_micros: int  # per device and hour
+
+
+class Placement(NamedTuple):
+    """Where one job goes, whole."""
+
+    key: str
+    seats: tuple[SeatTaken, ...]
+    estimate: Estimate
+
+
+class Waiting(NamedTuple):
+    """Why one job is not placed now. `is_possible`: it fits somewhere, and waits for devices to become free."""
+
+    key: str
+    is_possible: bool
+    exclusions: list[Exclusion]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class MatchResult:
+    """Every request of the batch once: in `placements`, or in `reasons`."""
+
+    placements: dict[str, Placement]
+    reasons: dict[str, Waiting]
+
+
+def match(requests: Iterable[MatchRequest], snapshot: FleetSnapshot, policy: Policy | None = None) -> MatchResult:
+    """Placements and reasons for a whole batch. Never places where it does not fit, nor two jobs on one device."""
+    policy = policy or Policy()
+    board = _Board(snapshot)
+    classes: dict[Demand, _Class] = {}
+    placements: dict[str, Placement] = {}
+    reasons: dict[str, Waiting] = {}
+    is_closed = False  # without backfill, once somebody waits
+    for request in sorted(requests, key=lambda request: (-request.priority, request.queued_at or _LAST)):
+        alike = classes.get(request.demand)
+        if alike is None:
+            alike = classes[request.demand] = _Class(request.demand, snapshot)
+        place = None if is_closed and alike.is_possible else alike.next_place(board)
+        if place is not None:
+            placements[request.key] = board.take(request, place)
+            continue
+        reasons[request.key] = alike.reason(request.key, board)
+        board.reserved.update(alike.could_take)
+        is_closed = is_closed or (alike.is_possible and not policy.has_backfill)
+    return MatchResult(placements, reasons)
+
+
+@dataclass(slots=True)
+class _Board:
+    """What this batch has taken and reserved so far; both only grow."""
+
+    snapshot: FleetSnapshot
+    taken: Counter[Seat] = field(default_factory=Counter)  # devices of a group, from the front of its free ones
+    reserved: set[int] = field(default_factory=set)
+
+    def has_room(self, seat: Seat, devices: int) -> bool:
+        return len(self.snapshot.groups[seat.index][seat.group].free) - self.taken[seat] >= devices
+
+    def take(self, request: MatchRequest, place: Place) -> Placement:
+        return Placement(
+            request.key, tuple(self._take_seat(seat, request.demand.devices) for seat in place.seats), place.estimate
+        )
+
+    def _take_seat(self, seat: Seat, devices: int) -> SeatTaken:
+        first = self.taken[seat]
+        self.taken[seat] += devices
+        offer_id = self.snapshot.offer_ids[seat.index]
+        assert offer_id is not None, "a node without an offer has no seat"  # noqa: S101 - a programmer's mistake
+        return SeatTaken(
+            self.snapshot.node_ids[seat.index],
+            offer_id,
+            self.snapshot.groups[seat.index][seat.group].free[first : first + devices],
+            self.snapshot.prices_usd_micros[seat.index],
+        )
+
+
+class _Class:
+    """All requests with one demand: what they share, and how far down the list of places they have come."""
+
+    def __init__(self, demand: Demand, snapshot: FleetSnapshot) -> None:
+        self._demand = demand
+        self._snapshot = snapshot
+        self._screening: Screening = screen(demand, snapshot)
+        self._places: Places = places_of(demand)(demand, snapshot, self._screening.seats)
+        self._next = 0
+        self._is_exhausted = not self._places.found
+        self._reason: tuple[list[Exclusion], str] | None = None
+        left = [seat.index for seat in self._screening.seats if seat.index not in self._places.excluded]
+        self.could_take: Sequence[int] = left
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it fits somewhere once devices are free."""
+        return bool(self._places.found)
+
+    def next_place(self, board: _Board) -> Place | None:
+        """The best place whose devices are free and not reserved. Once there is none, there is none in this batch."""
+        if self._is_exhausted:
+            return None
+        place = self._next_single(board) if self._demand.nodes == 1 else self._next_gang(board)
+        self._is_exhausted = place is None
+        return place
+
+    def reason(self, key: str, board: _Board) -> Waiting:
+        """Why a request of this class waits; the same for all of them that wait in one batch."""
+        if self._reason is None:
+            excluded = {**self._screening.excluded, **self._places.excluded}
+            excluded.update((index, Why.RESERVED if index in board.reserved else Why.BUSY) for index in self.could_take)
+            exclusions = exclusions_of(self._demand, excluded)
+            self._reason = exclusions, waiting_message(exclusions, nodes=len(self._snapshot))
+        return Waiting(key, self.is_possible, *self._reason)
+
+    def _next_single(self, board: _Board) -> Place | None:
+        found = self._places.found
+        while self._next < len(found):
+            place = found[self._next]
+            if self._is_free(place.seats[0], board):
+                return place
+            self._next += 1
+        return None
+
+    def _next_gang(self, board: _Board) -> Place | None:
+        seats = [seat for seat in self._screening.seats if self._is_free(seat, board)]
+        found = places_of(self._demand)(self._demand, self._snapshot, seats).found
+        return found[0] if found else None
+
+    def _is_free(self, seat: Seat, board: _Board) -> bool:
+        return seat.index not in board.reserved and board.has_room(seat, self._demand.devices)

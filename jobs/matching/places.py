@@ -1,0 +1,210 @@
+"""Places: seats that take a whole demand, each with its cost. One node, or a gang on one fabric, never a part."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, overload
+
+from jobs.matching.cost import (
+    EXAFLOP,
+    SECONDS_PER_HOUR,
+    Estimate,
+    Seat,
+    cost_of,
+    devices_worth,
+    estimate,
+    failure_chance,
+    rework_seconds,
+    startup_seconds,
+)
+from jobs.matching.fit import Why
+from jobs.matching.request import Demand, flops_of
+from jobs.matching.snapshot import FleetSnapshot
+
+
+class Place(NamedTuple):
+    """Seats, rank 0 first, and what completing the demand there is expected to cost."""
+
+    seats: tuple[Seat, ...]
+    estimate: Estimate
+    is_avoided: bool  # a node among them lost this job before
+    order: tuple[int, ...]  # the nodes' ids as numbers: breaks ties, so that the answer does not depend on row order
+
+    @property
+    def rank(self) -> tuple[bool, float, float, tuple[int, ...]]:
+        """Smaller is better: not avoided, then cheaper to complete, then sooner."""
+        return (self.is_avoided, *self.estimate.rank, self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a demand could go, best first, and why it cannot go on the seats that drop out."""
+
+    found: Sequence[Place]
+    excluded: dict[int, Why] = field(default_factory=dict)
+
+
+def single_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]) -> Places:
+    """One place a seat, for a demand of one node.
+
+    The same figures as `place_of`, but without making an object of each of ten thousand: that is left for the few that
+    somebody looks at.
+    """
+    worth = {kind: devices_worth(demand, kind) for kind in {each.kind for each in snapshot.classes}}
+    work, devices, avoid, dtype = demand.work_flops, demand.devices, demand.avoid, demand.dtype
+    deadline = demand.seconds_left if demand.seconds_left is not None else math.inf
+    cap = demand.cap_usd_micros if demand.cap_usd_micros is not None else math.inf
+    ranked: list[tuple[bool, float, float, int, Seat]] = []
+    excluded: dict[int, Why] = {}
+    for seat in seats:
+        index = seat.index
+        group = snapshot.groups[index][seat.group]
+        throughput = flops_of(group.flops_per_second, group.kind, dtype) * worth[group.kind]
+        rate = snapshot.prices_usd_micros[index] * devices
+        node_id = snapshot.node_ids[index]
+        if work is None:
+            cost, seconds = rate / SECONDS_PER_HOUR / throughput * EXAFLOP, -throughput
+        else:
+            startup = startup_seconds(snapshot.executors[index])
+            chance = failure_chance(snapshot.failures[index], snapshot.successes[index])
+            work_seconds = work / throughput
+            seconds = startup + work_seconds + rework_seconds(demand, work_seconds, startup, chance)
+            cost = cost_of(rate, seconds)
+            if seconds > snapshot.seconds_max[index]:
+                excluded[index] = Why.TOO_LONG
+                continue
+            if seconds > deadline:
+                excluded[index] = Why.DEADLINE
+                continue
+            if cost > cap:
+                excluded[index] = Why.COST
+                continue
+        ranked.append((bool(avoid) and node_id in avoid, cost, seconds, node_id.int, seat))
+    ranked.sort()
+    return Places(_SinglePlaces(demand, snapshot, [entry[-1] for entry in ranked]), excluded)
+
+
+class _SinglePlaces(Sequence[Place]):
+    """Places of one seat each, made when they are looked at."""
+
+    def __init__(self, demand: Demand, snapshot: FleetSnapshot, seats: list[Seat]) -> None:
+        self._demand, self._snapshot, self._seats = demand, snapshot, seats
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    @overload
+    def __getitem__(self, position: int) -> Place: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[Place]: ...
+    def __getitem__(self, position: int | slice) -> Place | list[Place]:
+        if isinstance(position, slice):
+            return [place_of(self._demand, self._snapshot, (seat,)) for seat in self._seats[position]]
+        return place_of(self._demand, self._snapshot, (self._seats[position],))
+
+
+def gang_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]) -> Places:
+    """The best place of each fabric, for a demand of several nodes; nodes without a fabric reach nobody."""
+    by_fabric: defaultdict[tuple[str, str], list[Seat]] = defaultdict(list)
+    for seat in seats:
+        kind = snapshot.groups[seat.index][seat.group].kind  # GPUs and processors cannot train together
+        by_fabric[snapshot.fabrics[seat.index], kind].append(seat)
+    found: list[Place] = []
+    excluded: dict[int, Why] = {}
+    for (fabric, _), members in by_fabric.items():
+        why: Why | None = Why.FABRIC
+        if fabric and len(members) >= demand.nodes:
+            best, why = _best_gang(demand, snapshot, members)
+            if why is None:
+                found.append(best)
+        if why is not None:
+            excluded.update((seat.index, why) for seat in members)
+    found.sort(key=_rank)
+    return Places(found, excluded)
+
+
+def places_of(demand: Demand) -> Callable[[Demand, FleetSnapshot, Iterable[Seat]], Places]:
+    """How places for this demand are found."""
+    return single_places if demand.nodes == 1 else gang_places
+
+
+def place_of(demand: Demand, snapshot: FleetSnapshot, seats: tuple[Seat, ...]) -> Place:
+    """These seats together, with their cost."""
+    groups = [snapshot.groups[seat.index][seat.group] for seat in seats]
+    holds = 1.0
+    for seat in seats:
+        holds *= 1 - failure_chance(snapshot.failures[seat.index], snapshot.successes[seat.index])
+    figures = estimate(
+        demand,
+        kind=groups[0].kind,
+        flops_per_device=min(flops_of(group.flops_per_second, group.kind, demand.dtype) for group in groups),
+        price_usd_micros_sum=sum(snapshot.prices_usd_micros[seat.index] for seat in seats),
+        startup=max(startup_seconds(snapshot.executors[seat.index]) for seat in seats),
+        break_chance=1 - holds,
+    )
+    ids = [snapshot.node_ids[seat.index] for seat in seats]
+    is_avoided = bool(demand.avoid) and any(node_id in demand.avoid for node_id in ids)
+    return Place(seats, figures, is_avoided, tuple(node_id.int for node_id in ids))
+
+
+def _best_gang(demand: Demand, snapshot: FleetSnapshot, seats: list[Seat]) -> tuple[Place, Why | None]:
+    """The best gang of one fabric that breaks no limit; else the best of all, with the limit that it breaks.
+
+    The slowest node sets the pace, so for each possible slowest one the cheapest others that are at least as fast join
+    it: exact but for the nodes' failure rates and start-ups, which weigh little.
+    """
+
+    def speed(seat: Seat) -> float:
+        group = snapshot.groups[seat.index][seat.group]
+        return flops_of(group.flops_per_second, group.kind, demand.dtype)
+
+    fastest_first = sorted(
+        seats, key=lambda seat: (_is_avoided(demand, snapshot, seat), -speed(seat), _id(snapshot, seat))
+    )
+    cheapest: list[tuple[int, int, Seat]] = []  # a heap whose top is the dearest of the cheapest `nodes` so far
+    best: tuple[Place, Why | None] | None = None
+    for seat in fastest_first:
+        entry = (-snapshot.prices_usd_micros[seat.index], -_id(snapshot, seat), seat)
+        if len(cheapest) < demand.nodes:
+            heapq.heappush(cheapest, entry)
+        elif heapq.heappushpop(cheapest, entry) is entry:
+            continue
+        if len(cheapest) < demand.nodes:
+            continue
+        members = sorted((member for _, _, member in cheapest), key=lambda member: _id(snapshot, member))
+        place = place_of(demand, snapshot, tuple(members))
+        why = _refusal(demand, snapshot, place)
+        if best is None or (why is not None, place.rank) < (best[1] is not None, best[0].rank):
+            best = (place, why)
+    assert best is not None, "called with fewer seats than nodes"  # noqa: S101 - a programmer's mistake
+    return best
+
+
+def _refusal(demand: Demand, snapshot: FleetSnapshot, place: Place) -> Why | None:
+    """The limit that completing the job here would break; None where no work is declared, so nothing is expected."""
+    seconds, usd_micros = place.estimate.expected_seconds, place.estimate.expected_usd_micros
+    if seconds is None or usd_micros is None:
+        return None
+    if seconds > min(snapshot.seconds_max[seat.index] for seat in place.seats):
+        return Why.TOO_LONG
+    if demand.seconds_left is not None and seconds > demand.seconds_left:
+        return Why.DEADLINE
+    if demand.cap_usd_micros is not None and usd_micros > demand.cap_usd_micros:
+        return Why.COST
+    return None
+
+
+def _rank(place: Place) -> tuple[bool, float, float, tuple[int, ...]]:
+    return place.rank
+
+
+def _id(snapshot: FleetSnapshot, seat: Seat) -> int:
+    return snapshot.node_ids[seat.index].int
+
+
+def _is_avoided(demand: Demand, snapshot: FleetSnapshot, seat: Seat) -> bool:
+    return snapshot.node_ids[seat.index] in demand.avoid

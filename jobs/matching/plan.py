@@ -1,0 +1,70 @@
+"""The plan of one job: where it fits, best first, why elsewhere not, and what would help where it fits nowhere."""
+
+from __future__ import annotations
+
+from jobs.matching.explain import exclusions_of
+from jobs.matching.fit import Why, screen
+from jobs.matching.fixes import find_fixes
+from jobs.matching.places import Place, Places, places_of
+from jobs.matching.request import Demand
+from jobs.matching.snapshot import FleetSnapshot
+from jobs.wire import Candidate, Plan
+
+CANDIDATES_MAX = 20
+
+
+def plan(demand: Demand, snapshot: FleetSnapshot) -> Plan:
+    """What a quote shows. The first candidate is the chosen one, and is free now unless every place that fits is busy.
+
+    Nodes are candidates or counted in one exclusion, but for those of a gang's fabric that it leaves out.
+    """
+    screening = screen(demand, snapshot)
+    find = places_of(demand)
+    free = [seat for seat in screening.seats if len(snapshot.groups[seat.index][seat.group].free) >= demand.devices]
+    possible = find(demand, snapshot, screening.seats)
+    now = find(demand, snapshot, free) if len(free) < len(screening.seats) else possible
+    excluded = {**screening.excluded, **possible.excluded}
+    excluded.update((index, Why.BUSY) for index in _busy(possible, now, {seat.index for seat in free}, demand))
+    shown = now if now.found else possible
+    return Plan(
+        nodes_seen=len(snapshot),
+        candidates=[
+            _candidate(demand, snapshot, place, is_chosen=number == 0, is_free=bool(now.found))
+            for number, place in enumerate(shown.found[:CANDIDATES_MAX])
+        ],
+        exclusions=exclusions_of(demand, excluded),
+        fixes=[] if shown.found else find_fixes(demand, snapshot, set(excluded.values())),
+        work_flops=demand.work_flops,
+    )
+
+
+def _busy(possible: Places, now: Places, free: set[int], demand: Demand) -> set[int]:
+    """Nodes that would take the demand, were their devices free."""
+    if demand.nodes == 1:
+        return {place.seats[0].index for place in possible.found} - {place.seats[0].index for place in now.found}
+    gangs_now = {seat.index for place in now.found for seat in place.seats}
+    return {seat.index for place in possible.found for seat in place.seats if seat.index not in free} - gangs_now
+
+
+def _candidate(demand: Demand, snapshot: FleetSnapshot, place: Place, *, is_chosen: bool, is_free: bool) -> Candidate:
+    indexes = [seat.index for seat in place.seats]
+    models = {snapshot.groups[seat.index][seat.group].model for seat in place.seats}
+    prices = [snapshot.prices_usd_micros[index] for index in indexes]
+    figures = place.estimate
+    return Candidate(
+        node_ids=[snapshot.node_ids[index] for index in indexes],
+        node_names=[snapshot.names[index] for index in indexes],
+        device_model=" + ".join(sorted(models)),
+        devices=demand.devices * demand.nodes,
+        region=" + ".join(sorted({snapshot.regions[index] for index in indexes})),
+        price_usd_micros_per_device_hour=max(prices),
+        flops_per_second=figures.flops_per_second,
+        work_seconds=figures.work_seconds,
+        startup_seconds=figures.startup_seconds,
+        rework_seconds=figures.rework_seconds,
+        expected_seconds=figures.expected_seconds,
+        expected_usd_micros=figures.expected_usd_micros,
+        usd_micros_per_exaflop=figures.usd_micros_per_exaflop,
+        is_chosen=is_chosen,
+        is_free=is_free,
+    )

@@ -1,0 +1,51 @@
+"""What one job demands, as the matcher reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Everything about a job that decides where it fits and what it costs. Equal demands are solved once."""
+
+    devices: int  # per node
+    nodes: int = 1
+    kind: str | None = None  # "gpu", "cpu"; None: either
+    models: tuple[str, ...] = ()  # any of them; empty: every model
+    memory_mib: int = 0  # per device, at least
+    regions: tuple[str, ...] = ()  # any of them; empty: everywhere
+    executors: tuple[str, ...] = ()  # any of them; empty: every executor
+    dtype: str = "auto"
+    work_flops: float | None = None  # None: the job declares no work
+    checkpoint_seconds: float = 0  # 0: not by time
+    checkpoint_share: float = 0  # part of the work between two checkpoints; 0: not by steps
+    price_ceiling_usd_micros: int | None = None  # per device and hour
+    cap_usd_micros: int | None = None  # what completing may be expected to cost at most
+    seconds_left: float | None = None  # until the deadline
+    avoid: frozenset[UUID] = frozenset()  # nodes that lost this job before: taken last
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRequest:
+    """One job that waits for a place. `key` names it in the answer."""
+
+    key: str
+    demand: Demand
+    priority: int = 50
+    queued_at: datetime | None = None  # first come, first served within a priority
+
+
+def flops_of(measured: Mapping[str, float], kind: str, dtype: str) -> float:
+    """Measured FLOP/s of a device in the type that the job will compute in; 0 where that was not measured.
+
+    `auto` is what the built-in runtime does: bfloat16 on a GPU that has it, else float32.
+    """
+    if dtype != "auto":
+        return measured.get(dtype, 0.0)
+    if kind == "gpu" and measured.get("bfloat16", 0.0) > 0:
+        return measured["bfloat16"]
+    return measured.get("float32", 0.0)

@@ -1,0 +1,120 @@
+"""The fleet at one moment, in columns: what the matcher knows, and all that it knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from itertools import pairwise
+from typing import NamedTuple
+from uuid import UUID
+
+
+class DeviceGroup(NamedTuple):
+    """Equal devices of one node. A job's devices on a node are all of one group."""
+
+    kind: str
+    model: str
+    memory_mib: int
+    flops_per_second: Mapping[str, float]  # dtype -> measured FLOP/s of one device, the slowest of the group
+    count: int
+    free: tuple[UUID, ...]  # devices without a live lease, in the order of their index
+
+
+class DeviceClass(NamedTuple):
+    """What the devices of a group are, apart from how fast they are and how many."""
+
+    kind: str
+    model: str
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node as it enters a snapshot."""
+
+    node_id: UUID
+    name: str
+    state: str
+    provider_id: UUID
+    offer_id: UUID | None  # None: no open offer
+    price_usd_micros: int  # per device and hour; 0 without an offer
+    seconds_min: int
+    seconds_max: float  # of the offer, or until it closes: whichever is less
+    region: str
+    fabric: str
+    executor: str
+    is_measured: bool
+    failures: int
+    successes: int
+    groups: tuple[DeviceGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    """Equal positions of all columns are one node. `class_ids` points, group by group, into `classes`."""
+
+    taken_at: datetime
+    node_ids: tuple[UUID, ...]
+    names: tuple[str, ...]
+    states: tuple[str, ...]
+    provider_ids: tuple[UUID, ...]
+    offer_ids: tuple[UUID | None, ...]
+    prices_usd_micros: tuple[int, ...]
+    seconds_min: tuple[int, ...]
+    seconds_max: tuple[float, ...]
+    regions: tuple[str, ...]
+    fabrics: tuple[str, ...]
+    executors: tuple[str, ...]
+    are_measured: tuple[bool, ...]
+    failures: tuple[int, ...]
+    successes: tuple[int, ...]
+    groups: tuple[tuple[DeviceGroup, ...], ...]
+    class_ids: tuple[tuple[int, ...], ...]
+    classes: tuple[DeviceClass, ...]
+
+    def __len__(self) -> int:
+        return len(self.node_ids)
+
+
+def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot:
+    """The columns of `rows`, in their order."""
+    rows = list(rows)
+    known: dict[DeviceClass, int] = {}
+    class_ids = tuple(
+        tuple(known.setdefault(DeviceClass(*group[:3]), len(known)) for group in row.groups) for row in rows
+    )
+    names = [field.name for field in fields(NodeRow)]
+    columns = {name: tuple(getattr(row, name) for row in rows) for name in names}
+    return FleetSnapshot(
+        taken_at=taken_at,
+        node_ids=columns["node_id"],
+        names=columns["name"],
+        states=columns["state"],
+        provider_ids=columns["provider_id"],
+        offer_ids=columns["offer_id"],
+        prices_usd_micros=columns["price_usd_micros"],
+        seconds_min=columns["seconds_min"],
+        seconds_max=columns["seconds_max"],
+        regions=columns["region"],
+        fabrics=columns["fabric"],
+        executors=columns["executor"],
+        are_measured=columns["is_measured"],
+        failures=columns["failures"],
+        successes=columns["successes"],
+        groups=columns["groups"],
+        class_ids=class_ids,
+        classes=tuple(known),
+    )
+
+
+def is_model(wanted: str, model: str) -> bool:
+    """Whether every word of `wanted` is a word of `model`: H100 is in "NVIDIA H100 80GB HBM3", A100 not in "A1000"."""
+    words = _words(model)
+    known = {*words, *(first + second for first, second in pairwise(words))}
+    return all(word in known for word in _words(wanted))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
