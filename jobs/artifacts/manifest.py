@@ -1,4 +1,4 @@
-"""Which lists of files are accepted: names that no file system misreads, sizes within limits; every mistake is named."""
+"""Which lists of files are accepted: names that no file system misreads, sizes within limits; mistakes are named."""
 
 from __future__ import annotations
 

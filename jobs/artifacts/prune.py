@@ -52,7 +52,7 @@ def abandon_uploads(attempt: Attempt) -> int:
     return len(abandoned)
 
 
-def sweep() -> int:
+def prune_all() -> int:
     """Abandon what nobody will finish, and delete bytes that a crash left behind; returns how many rows changed."""
     changed = 0
     over = Attempt.objects.filter(artifacts__state=ArtifactState.UPLOADING, state__in=ATTEMPT_ENDS)

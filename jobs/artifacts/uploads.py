@@ -16,6 +16,7 @@ from django.db import transaction
 from jobs import lifecycle
 from jobs.artifacts.manifest import accept_files
 from jobs.artifacts.parts import uploads_for, verify_bytes
+from jobs.artifacts.prune import prune_checkpoints
 from jobs.errors import ArtifactClosed, ArtifactNotFound, BadManifest, LeaseOver, ManifestChanged, StaleFence
 from jobs.models import Artifact, ArtifactPart, Lease
 from jobs.states import LEASE_LIVE, ArtifactState
@@ -67,7 +68,7 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
     verify_bytes(part, etags)
     with transaction.atomic():
         # The job's row first, as everywhere: two nodes that finish together take turns, and the second one sees both.
-        lifecycle.lock(lease.attempt.job_id)
+        job = lifecycle.lock(lease.attempt.job_id)
         _require_live(lease.pk, fence=fence)
         artifact = Artifact.objects.get(pk=artifact_id)
         is_new = ArtifactPart.objects.filter(pk=part.pk, is_complete=False).update(is_complete=True)
@@ -75,7 +76,7 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
         if is_new and artifact.state == ArtifactState.UPLOADING and complete_parts.count() == artifact.parts_expected:
             size = sum(file["size"] for one in complete_parts for file in one.files)
             advance(artifact, ArtifactState.COMPLETE, completed_at=clock.now(), size_bytes=size)
-            lifecycle.checkpoint_accepted(artifact)
+            prune_checkpoints(job)
     return artifact
 
 

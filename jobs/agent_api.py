@@ -1,0 +1,162 @@
+"""The agents' appends: logs, events, receipts, artifacts of a lease. Every call is signed, and harmless to repeat.
+
+Plain views: a body is bytes here, read once, within a limit, before anything else is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+from uuid import UUID
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_GET, require_POST
+from pydantic import BaseModel
+
+from jobs import lifecycle, receipts, reports, streams
+from jobs.artifacts import downloads, uploads
+from jobs.errors import ArtifactNotFound, BodyTooLarge, LeaseNotFound, StaleFence
+from jobs.models import Artifact, Attempt, Lease, Stream
+from jobs.states import LEASE_LIVE
+from marketplace.foundation.errors import BadRequest
+from marketplace.nodes.agent_auth import authenticate_agent
+from marketplace.nodes.models import Node
+from provider_agent.protocol import (
+    APPEND_BYTES_MAX,
+    ATTEMPT_ENDS,
+    AppendResponse,
+    ArtifactBegin,
+    ArtifactComplete,
+    ReceiptAck,
+    ReceiptAppend,
+)
+
+RECEIPTS_BODY_BYTES_MAX = 256 * 1024
+MANIFEST_BODY_BYTES_MAX = 24 * 1024 * 1024  # 20,000 files with long names, or their ETags
+NUMBER_DIGITS_MAX = 18
+
+P = ParamSpec("P")
+R = TypeVar("R")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+
+
+def for_lease(
+    bytes_max: int,
+) -> Callable[[Callable[Concatenate[HttpRequest, Lease, bytes, P], HttpResponse]], View[...]]:
+    """The view gets the lease of the node that signed the request, and the body; any other lease is not found."""
+
+    def decorate(view: Callable[Concatenate[HttpRequest, Lease, bytes, P], HttpResponse]) -> View[...]:
+        @csrf_exempt
+        @wraps(view)
+        def wrapped(request: HttpRequest, lease_id: UUID, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            body = _read_body(request, bytes_max)
+            node = authenticate_agent(request.method or "", request.get_full_path(), request.headers, body)
+            return view(request, _lease_of(node, lease_id), body, *args, **kwargs)
+
+        return wrapped
+
+    return decorate
+
+
+@require_POST
+@for_lease(APPEND_BYTES_MAX)
+def append_log(request: HttpRequest, lease: Lease, body: bytes) -> HttpResponse:
+    """POST leases/{lease_id}/logs?offset=&fence="""
+    return _append(request, lease, Stream.LOG, body)
+
+
+@require_POST
+@for_lease(APPEND_BYTES_MAX)
+def append_events(request: HttpRequest, lease: Lease, body: bytes) -> HttpResponse:
+    """POST leases/{lease_id}/events?offset=&fence="""
+    return _append(request, lease, Stream.EVENT, body)
+
+
+@require_POST
+@for_lease(RECEIPTS_BODY_BYTES_MAX)
+def append_receipts(request: HttpRequest, lease: Lease, body: bytes) -> HttpResponse:
+    """POST leases/{lease_id}/receipts?fence="""
+    message = ReceiptAppend.model_validate_json(body)
+    _require_fence(request, lease)
+    seq = receipts.accept(lease, message.receipts)
+    _conclude(lease)
+    return _answer(ReceiptAck(seq=seq))
+
+
+@require_POST
+@for_lease(MANIFEST_BODY_BYTES_MAX)
+def begin_artifact(request: HttpRequest, lease: Lease, body: bytes) -> HttpResponse:
+    """POST leases/{lease_id}/artifacts?fence="""
+    message = ArtifactBegin.model_validate_json(body)
+    return _answer(uploads.begin(lease, message, fence=_number(request, "fence")))
+
+
+@require_POST
+@for_lease(MANIFEST_BODY_BYTES_MAX)
+def complete_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_id: UUID) -> HttpResponse:
+    """POST leases/{lease_id}/artifacts/{artifact_id}/complete?fence="""
+    message = ArtifactComplete.model_validate_json(body)
+    uploads.complete(lease, artifact_id, message.etags, fence=_number(request, "fence"))
+    return HttpResponse(b"{}", content_type="application/json")
+
+
+@require_GET
+@for_lease(0)
+def get_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_id: UUID) -> HttpResponse:
+    """GET leases/{lease_id}/artifacts/{artifact_id}: the job's input, or the checkpoint to go on from; nothing else."""
+    attempt = lease.attempt
+    if lease.state not in LEASE_LIVE or artifact_id not in {attempt.job.input_artifact_id, attempt.resume_artifact_id}:
+        raise ArtifactNotFound()
+    return _answer(downloads.describe(Artifact.objects.get(pk=artifact_id)))
+
+
+def _append(request: HttpRequest, lease: Lease, stream: Stream, body: bytes) -> HttpResponse:
+    fence, offset = _number(request, "fence"), _number(request, "offset")
+    have = streams.append(lease, stream, fence=fence, offset=offset, data=body)
+    _conclude(lease)
+    return _answer(AppendResponse(offset=have))
+
+
+def _conclude(lease: Lease) -> None:
+    """The last bytes of an attempt that ended finish it now, not only at the next sweep."""
+    if lease.state not in LEASE_LIVE or lease.reported_state not in ATTEMPT_ENDS:
+        return
+    with transaction.atomic():
+        job = lifecycle.lock(lease.attempt.job_id)
+        attempt = Attempt.objects.live().filter(pk=lease.attempt_id).first()
+        if attempt is not None:
+            reports.conclude(job, attempt)
+
+
+def _lease_of(node: Node, lease_id: UUID) -> Lease:
+    lease = Lease.objects.select_related("attempt__job", "node").filter(pk=lease_id, node_id=node.pk).first()
+    if lease is None:
+        raise LeaseNotFound()
+    return lease
+
+
+def _require_fence(request: HttpRequest, lease: Lease) -> None:
+    fence = _number(request, "fence")
+    if fence != lease.fence:
+        raise StaleFence(fence=lease.fence, given=fence)
+
+
+def _number(request: HttpRequest, name: str) -> int:
+    text = request.GET.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX):
+        raise BadRequest(f"?{name}= must be a whole number.")
+    return int(text)
+
+
+def _read_body(request: HttpRequest, bytes_max: int) -> bytes:
+    body = request.read(bytes_max + 1)
+    if len(body) > bytes_max:
+        raise BodyTooLarge(bytes_max=bytes_max)
+    return bytes(body)
+
+
+def _answer(message: BaseModel) -> HttpResponse:
+    return HttpResponse(message.model_dump_json().encode(), content_type="application/json")

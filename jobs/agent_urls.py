@@ -1,0 +1,16 @@
+"""Mounted at /api/agent/v1/, beside the nodes room's."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from jobs import agent_api
+
+urlpatterns = [
+    path("leases/<uuid:lease_id>/logs", agent_api.append_log),
+    path("leases/<uuid:lease_id>/events", agent_api.append_events),
+    path("leases/<uuid:lease_id>/receipts", agent_api.append_receipts),
+    path("leases/<uuid:lease_id>/artifacts", agent_api.begin_artifact),
+    path("leases/<uuid:lease_id>/artifacts/<uuid:artifact_id>", agent_api.get_artifact),
+    path("leases/<uuid:lease_id>/artifacts/<uuid:artifact_id>/complete", agent_api.complete_artifact),
+]
