@@ -38,9 +38,9 @@ PRIOR_ATTEMPTS = 20
 
 
 class Seat(NamedTuple):
-    """A node where the demand fits, and which of its groups of devices. `index` is its position in the snapshot."""
+    """A node where the demand fits, and which of its groups of devices. `row` is its position in the snapshot."""
 
-    index: int
+    row: int
     group: int
 
 

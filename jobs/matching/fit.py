@@ -108,7 +108,7 @@ def _best_group(demand: Demand, groups: tuple[DeviceGroup, ...], reasons: list[W
     best, best_flops, furthest = 0, 0.0, Why.KIND
     for position, (group, unfit) in enumerate(zip(groups, reasons, strict=True)):
         flops = 0.0 if unfit else flops_of(group.flops_per_second, group.kind, demand.dtype)
-        why = unfit or (Why.DTYPE if flops <= 0 else Why.GPUS if group.count < demand.devices else None)
+        why = unfit or (Why.DTYPE if flops <= 0 else Why.GPUS if group.total < demand.devices else None)
         if why is None and flops > best_flops:
             best, best_flops = position, flops
         elif why is not None and ORDER[why] > ORDER[furthest]:

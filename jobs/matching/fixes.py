@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from jobs.matching.explain import format_memory
@@ -45,7 +45,7 @@ def _cheaper_than(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     places = _places(dataclasses.replace(demand, price_ceiling_usd_micros=None), snapshot)
     if not places or demand.price_ceiling_usd_micros is None:
         return None
-    price = min(max(snapshot.prices_usd_micros[seat.index] for seat in place.seats) for place in places)
+    price = min(max(snapshot.prices_usd_micros[seat.row] for seat in place.seats) for place in places)
     more = format_money(price - demand.price_ceiling_usd_micros)
     return Change(
         "budget.max_per_gpu_hour",
@@ -70,7 +70,7 @@ def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 
 def _more_regions(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     places = _places(dataclasses.replace(demand, regions=()), snapshot)
-    missing = _most_common({snapshot.regions[seat.index] for seat in place.seats} for place in places)
+    missing = _most_common({snapshot.regions[seat.row] for seat in place.seats} for place in places)
     if missing is None:
         return None
     regions = tuple(dict.fromkeys((*demand.regions, *missing)))
@@ -98,7 +98,7 @@ def _more_models(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 
 def _fewer_gpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     places = _places(dataclasses.replace(demand, devices=1), snapshot)
-    sizes = [min(_group(snapshot, place, i).count for i in range(len(place.seats))) for place in places]
+    sizes = [min(_group(snapshot, place, i).total for i in range(len(place.seats))) for place in places]
     devices = min(max(sizes, default=0), demand.devices - 1)
     if devices < 1:
         return None
@@ -111,7 +111,7 @@ def _fewer_gpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 
 
 def _fewer_nodes(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    fabrics = Counter(snapshot.fabrics[seat.index] for seat in screen(demand, snapshot).seats)
+    fabrics = Counter(snapshot.fabrics[seat.row] for seat in screen(demand, snapshot).seats)
     sizes = [size if fabric else 1 for fabric, size in fabrics.items()]
     nodes = min(max(sizes, default=0), demand.nodes - 1)
     if nodes < 1:
@@ -171,7 +171,7 @@ RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change
 ]
 
 
-def _places(demand: Demand, snapshot: FleetSnapshot) -> list[Place]:
+def _places(demand: Demand, snapshot: FleetSnapshot) -> Sequence[Place]:
     return places_of(demand)(demand, snapshot, screen(demand, snapshot).seats).found
 
 
@@ -183,20 +183,19 @@ def _nodes_that_take(demand: Demand, snapshot: FleetSnapshot) -> int:
 
 def _group(snapshot: FleetSnapshot, place: Place, position: int) -> DeviceGroup:
     seat = place.seats[position]
-    return snapshot.groups[seat.index][seat.group]
+    return snapshot.groups[seat.row][seat.group]
 
 
 def _most_common(sets: Iterable[set[str]]) -> list[str] | None:
     """The set that most places have, in a fixed order."""
-    counts = Counter(tuple(sorted(each)) for each in sets)
-    return list(min(counts, key=lambda each: (-counts[each], each))) if counts else None
+    counts: Counter[tuple[str, ...]] = Counter(tuple(sorted(each)) for each in sets)
+    return list(min(counts.items(), key=lambda item: (-item[1], item[0]))[0]) if counts else None
 
 
 def _cap_needed(demand: Demand, snapshot: FleetSnapshot, place: Place) -> int:
     """What a budget must hold for this place: what it is expected to cost, and the shortest time it is rented for."""
     devices = demand.devices * demand.nodes
     shortest = [
-        snapshot.prices_usd_micros[seat.index] * devices * snapshot.seconds_min[seat.index] / 3600
-        for seat in place.seats
+        snapshot.prices_usd_micros[seat.row] * devices * snapshot.seconds_min[seat.row] / 3600 for seat in place.seats
     ]
     return max(place.estimate.expected_usd_micros or 0, math.ceil(max(shortest)))

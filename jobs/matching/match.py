@@ -101,7 +101,7 @@ class _Board:
     reserved: set[int] = field(default_factory=set)
 
     def has_room(self, seat: Seat, devices: int) -> bool:
-        return len(self.snapshot.groups[seat.index][seat.group].free) - self.taken[seat] >= devices
+        return len(self.snapshot.groups[seat.row][seat.group].free) - self.taken[seat] >= devices
 
     def take(self, request: MatchRequest, place: Place) -> Placement:
         return Placement(
@@ -111,13 +111,13 @@ class _Board:
     def _take_seat(self, seat: Seat, devices: int) -> SeatTaken:
         first = self.taken[seat]
         self.taken[seat] += devices
-        offer_id = self.snapshot.offer_ids[seat.index]
+        offer_id = self.snapshot.offer_ids[seat.row]
         assert offer_id is not None, "a node without an offer has no seat"  # noqa: S101 - a programmer's mistake
         return SeatTaken(
-            self.snapshot.node_ids[seat.index],
+            self.snapshot.node_ids[seat.row],
             offer_id,
-            self.snapshot.groups[seat.index][seat.group].free[first : first + devices],
-            self.snapshot.prices_usd_micros[seat.index],
+            self.snapshot.groups[seat.row][seat.group].free[first : first + devices],
+            self.snapshot.prices_usd_micros[seat.row],
         )
 
 
@@ -132,7 +132,7 @@ class _Class:
         self._next = 0
         self._is_exhausted = not self._places.found
         self._reason: tuple[list[Exclusion], str] | None = None
-        left = [seat.index for seat in self._screening.seats if seat.index not in self._places.excluded]
+        left = [seat.row for seat in self._screening.seats if seat.row not in self._places.excluded]
         self.could_take: Sequence[int] = left
 
     @property
@@ -172,4 +172,4 @@ class _Class:
         return found[0] if found else None
 
     def _is_free(self, seat: Seat, board: _Board) -> bool:
-        return seat.index not in board.reserved and board.has_room(seat, self._demand.devices)
+        return seat.row not in board.reserved and board.has_room(seat, self._demand.devices)

@@ -61,27 +61,27 @@ def single_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]
     ranked: list[tuple[bool, float, float, int, Seat]] = []
     excluded: dict[int, Why] = {}
     for seat in seats:
-        index = seat.index
-        group = snapshot.groups[index][seat.group]
+        row = seat.row
+        group = snapshot.groups[row][seat.group]
         throughput = flops_of(group.flops_per_second, group.kind, dtype) * worth[group.kind]
-        rate = snapshot.prices_usd_micros[index] * devices
-        node_id = snapshot.node_ids[index]
+        rate = snapshot.prices_usd_micros[row] * devices
+        node_id = snapshot.node_ids[row]
         if work is None:
             cost, seconds = rate / SECONDS_PER_HOUR / throughput * EXAFLOP, -throughput
         else:
-            startup = startup_seconds(snapshot.executors[index])
-            chance = failure_chance(snapshot.failures[index], snapshot.successes[index])
+            startup = startup_seconds(snapshot.executors[row])
+            chance = failure_chance(snapshot.failures[row], snapshot.successes[row])
             work_seconds = work / throughput
             seconds = startup + work_seconds + rework_seconds(demand, work_seconds, startup, chance)
             cost = cost_of(rate, seconds)
-            if seconds > snapshot.seconds_max[index]:
-                excluded[index] = Why.TOO_LONG
+            if seconds > snapshot.seconds_max[row]:
+                excluded[row] = Why.TOO_LONG
                 continue
             if seconds > deadline:
-                excluded[index] = Why.DEADLINE
+                excluded[row] = Why.DEADLINE
                 continue
             if cost > cap:
-                excluded[index] = Why.COST
+                excluded[row] = Why.COST
                 continue
         ranked.append((bool(avoid) and node_id in avoid, cost, seconds, node_id.int, seat))
     ranked.sort()
@@ -111,8 +111,8 @@ def gang_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]) 
     """The best place of each fabric, for a demand of several nodes; nodes without a fabric reach nobody."""
     by_fabric: defaultdict[tuple[str, str], list[Seat]] = defaultdict(list)
     for seat in seats:
-        kind = snapshot.groups[seat.index][seat.group].kind  # GPUs and processors cannot train together
-        by_fabric[snapshot.fabrics[seat.index], kind].append(seat)
+        kind = snapshot.groups[seat.row][seat.group].kind  # GPUs and processors cannot train together
+        by_fabric[snapshot.fabrics[seat.row], kind].append(seat)
     found: list[Place] = []
     excluded: dict[int, Why] = {}
     for (fabric, _), members in by_fabric.items():
@@ -122,7 +122,7 @@ def gang_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]) 
             if why is None:
                 found.append(best)
         if why is not None:
-            excluded.update((seat.index, why) for seat in members)
+            excluded.update((seat.row, why) for seat in members)
     found.sort(key=_rank)
     return Places(found, excluded)
 
@@ -134,19 +134,19 @@ def places_of(demand: Demand) -> Callable[[Demand, FleetSnapshot, Iterable[Seat]
 
 def place_of(demand: Demand, snapshot: FleetSnapshot, seats: tuple[Seat, ...]) -> Place:
     """These seats together, with their cost."""
-    groups = [snapshot.groups[seat.index][seat.group] for seat in seats]
+    groups = [snapshot.groups[seat.row][seat.group] for seat in seats]
     holds = 1.0
     for seat in seats:
-        holds *= 1 - failure_chance(snapshot.failures[seat.index], snapshot.successes[seat.index])
+        holds *= 1 - failure_chance(snapshot.failures[seat.row], snapshot.successes[seat.row])
     figures = estimate(
         demand,
         kind=groups[0].kind,
         flops_per_device=min(flops_of(group.flops_per_second, group.kind, demand.dtype) for group in groups),
-        price_usd_micros_sum=sum(snapshot.prices_usd_micros[seat.index] for seat in seats),
-        startup=max(startup_seconds(snapshot.executors[seat.index]) for seat in seats),
+        price_usd_micros_sum=sum(snapshot.prices_usd_micros[seat.row] for seat in seats),
+        startup=max(startup_seconds(snapshot.executors[seat.row]) for seat in seats),
         break_chance=1 - holds,
     )
-    ids = [snapshot.node_ids[seat.index] for seat in seats]
+    ids = [snapshot.node_ids[seat.row] for seat in seats]
     is_avoided = bool(demand.avoid) and any(node_id in demand.avoid for node_id in ids)
     return Place(seats, figures, is_avoided, tuple(node_id.int for node_id in ids))
 
@@ -159,7 +159,7 @@ def _best_gang(demand: Demand, snapshot: FleetSnapshot, seats: list[Seat]) -> tu
     """
 
     def speed(seat: Seat) -> float:
-        group = snapshot.groups[seat.index][seat.group]
+        group = snapshot.groups[seat.row][seat.group]
         return flops_of(group.flops_per_second, group.kind, demand.dtype)
 
     fastest_first = sorted(
@@ -168,7 +168,7 @@ def _best_gang(demand: Demand, snapshot: FleetSnapshot, seats: list[Seat]) -> tu
     cheapest: list[tuple[int, int, Seat]] = []  # a heap whose top is the dearest of the cheapest `nodes` so far
     best: tuple[Place, Why | None] | None = None
     for seat in fastest_first:
-        entry = (-snapshot.prices_usd_micros[seat.index], -_id(snapshot, seat), seat)
+        entry = (-snapshot.prices_usd_micros[seat.row], -_id(snapshot, seat), seat)
         if len(cheapest) < demand.nodes:
             heapq.heappush(cheapest, entry)
         elif heapq.heappushpop(cheapest, entry) is entry:
@@ -189,7 +189,7 @@ def _refusal(demand: Demand, snapshot: FleetSnapshot, place: Place) -> Why | Non
     seconds, usd_micros = place.estimate.expected_seconds, place.estimate.expected_usd_micros
     if seconds is None or usd_micros is None:
         return None
-    if seconds > min(snapshot.seconds_max[seat.index] for seat in place.seats):
+    if seconds > min(snapshot.seconds_max[seat.row] for seat in place.seats):
         return Why.TOO_LONG
     if demand.seconds_left is not None and seconds > demand.seconds_left:
         return Why.DEADLINE
@@ -203,8 +203,8 @@ def _rank(place: Place) -> tuple[bool, float, float, tuple[int, ...]]:
 
 
 def _id(snapshot: FleetSnapshot, seat: Seat) -> int:
-    return snapshot.node_ids[seat.index].int
+    return snapshot.node_ids[seat.row].int
 
 
 def _is_avoided(demand: Demand, snapshot: FleetSnapshot, seat: Seat) -> bool:
-    return snapshot.node_ids[seat.index] in demand.avoid
+    return snapshot.node_ids[seat.row] in demand.avoid

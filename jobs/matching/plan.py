@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.matching.explain import exclusions_of
 from jobs.matching.fit import Why, screen
 from jobs.matching.fixes import find_fixes
-from jobs.matching.places import Place, Places, places_of
+from jobs.matching.places import Place, places_of
 from jobs.matching.request import Demand
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.wire import Candidate, Plan
@@ -20,11 +20,12 @@ def plan(demand: Demand, snapshot: FleetSnapshot) -> Plan:
     """
     screening = screen(demand, snapshot)
     find = places_of(demand)
-    free = [seat for seat in screening.seats if len(snapshot.groups[seat.index][seat.group].free) >= demand.devices]
+    free = [seat for seat in screening.seats if len(snapshot.groups[seat.row][seat.group].free) >= demand.devices]
     possible = find(demand, snapshot, screening.seats)
     now = find(demand, snapshot, free) if len(free) < len(screening.seats) else possible
     excluded = {**screening.excluded, **possible.excluded}
-    excluded.update((index, Why.BUSY) for index in _busy(possible, now, {seat.index for seat in free}, demand))
+    busy = {seat.row for seat in screening.seats} - {seat.row for seat in free} - set(possible.excluded)
+    excluded.update(dict.fromkeys(busy, Why.BUSY))
     shown = now if now.found else possible
     return Plan(
         nodes_seen=len(snapshot),
@@ -38,25 +39,17 @@ def plan(demand: Demand, snapshot: FleetSnapshot) -> Plan:
     )
 
 
-def _busy(possible: Places, now: Places, free: set[int], demand: Demand) -> set[int]:
-    """Nodes that would take the demand, were their devices free."""
-    if demand.nodes == 1:
-        return {place.seats[0].index for place in possible.found} - {place.seats[0].index for place in now.found}
-    gangs_now = {seat.index for place in now.found for seat in place.seats}
-    return {seat.index for place in possible.found for seat in place.seats if seat.index not in free} - gangs_now
-
-
 def _candidate(demand: Demand, snapshot: FleetSnapshot, place: Place, *, is_chosen: bool, is_free: bool) -> Candidate:
-    indexes = [seat.index for seat in place.seats]
-    models = {snapshot.groups[seat.index][seat.group].model for seat in place.seats}
-    prices = [snapshot.prices_usd_micros[index] for index in indexes]
+    rows = [seat.row for seat in place.seats]
+    models = {snapshot.groups[seat.row][seat.group].model for seat in place.seats}
+    prices = [snapshot.prices_usd_micros[row] for row in rows]
     figures = place.estimate
     return Candidate(
-        node_ids=[snapshot.node_ids[index] for index in indexes],
-        node_names=[snapshot.names[index] for index in indexes],
+        node_ids=[snapshot.node_ids[row] for row in rows],
+        node_names=[snapshot.names[row] for row in rows],
         device_model=" + ".join(sorted(models)),
         devices=demand.devices * demand.nodes,
-        region=" + ".join(sorted({snapshot.regions[index] for index in indexes})),
+        region=" + ".join(sorted({snapshot.regions[row] for row in rows})),
         price_usd_micros_per_device_hour=max(prices),
         flops_per_second=figures.flops_per_second,
         work_seconds=figures.work_seconds,

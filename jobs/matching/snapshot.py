@@ -18,7 +18,7 @@ class DeviceGroup(NamedTuple):
     model: str
     memory_mib: int
     flops_per_second: Mapping[str, float]  # dtype -> measured FLOP/s of one device, the slowest of the group
-    count: int
+    total: int
     free: tuple[UUID, ...]  # devices without a live lease, in the order of their index
 
 

@@ -1,0 +1,91 @@
+"""A quote is a promise: make it, sign it, and hold a submitted job to it."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from datetime import timedelta
+from uuid import UUID
+
+from django.conf import settings
+
+from billing.balances import balance
+from billing.kinds import AccountKind
+from jobs import fleet
+from jobs.errors import QuoteExpired, QuoteForged, QuoteMismatch, QuoteNotFound, QuoteUsed
+from jobs.matching.plan import plan
+from jobs.models import Job, Quote
+from jobs.pricing import Terms, demand_of, terms_of
+from jobs.spec import Spec, canonical, spec_hash
+from jobs.wire import Plan, QuoteView
+from marketplace.accounts.models import Organisation
+from marketplace.foundation import clock, signing
+
+
+def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
+    """A signed, stored promise for `spec`; where it fits nowhere, the reasons and the nearest fixes instead."""
+    found = plan(demand_of(spec), fleet.take_snapshot())
+    terms = terms_of(spec, found)
+    quote = _store_quote(spec, organisation, found, terms) if terms else None
+    return QuoteView(
+        quote_id=quote.id if quote else None,
+        spec_hash=spec_hash(spec),
+        plan=found,
+        price_ceiling_usd_micros=quote.price_ceiling_usd_micros if quote else None,
+        expected_usd_micros=terms.expected_usd_micros if terms else None,
+        expected_seconds=terms.expected_seconds if terms else None,
+        cap_usd_micros=quote.cap_usd_micros if quote else None,
+        expires_at=quote.expires_at if quote else None,
+        signature=quote.signature if quote else None,
+        balance_usd_micros=balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE),
+    )
+
+
+def verify_quote(quote_id: UUID, *, organisation: Organisation, spec: Spec) -> Quote:
+    """The quote under its row lock, when `organisation` may submit `spec` with it now. Inside a transaction.
+
+    Raises QuoteNotFound, QuoteUsed, QuoteForged, QuoteMismatch or QuoteExpired.
+    """
+    quote = Quote.objects.select_for_update().filter(pk=quote_id, organisation=organisation).first()
+    if quote is None:
+        raise QuoteNotFound()
+    if not hmac.compare_digest(signing.sign(quote_bytes(quote)), quote.signature):
+        raise QuoteForged()
+    used_by = Job.objects.filter(quote=quote).values_list("id", flat=True).first()
+    if used_by is not None:
+        raise QuoteUsed(job_id=str(used_by))
+    if quote.spec_hash != spec_hash(spec):
+        raise QuoteMismatch(quoted_spec_hash=quote.spec_hash)
+    if quote.expires_at <= clock.now():
+        raise QuoteExpired(expired_at=quote.expires_at.isoformat(timespec="seconds"))
+    return quote
+
+
+def quote_bytes(quote: Quote) -> bytes:
+    """What the signature covers: the promise's terms as canonical JSON (sorted keys, no spaces, ASCII)."""
+    body = {
+        "quote_id": str(quote.id),
+        "organisation_id": str(quote.organisation_id),
+        "spec_hash": quote.spec_hash,
+        "price_ceiling_usd_micros": quote.price_ceiling_usd_micros,
+        "cap_usd_micros": quote.cap_usd_micros,
+        "expires_at": quote.expires_at.isoformat(),
+    }
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _store_quote(spec: Spec, organisation: Organisation, found: Plan, terms: Terms) -> Quote:
+    quote = Quote(
+        organisation=organisation,
+        spec=canonical(spec),
+        spec_hash=spec_hash(spec),
+        price_ceiling_usd_micros=terms.price_ceiling_usd_micros,
+        expected_usd_micros=terms.expected_usd_micros or 0,
+        expected_seconds=terms.expected_seconds,
+        cap_usd_micros=terms.cap_usd_micros,
+        plan=found.model_dump(mode="json"),
+        expires_at=clock.now() + timedelta(seconds=settings.SOUK_QUOTE_SECONDS),
+    )
+    quote.signature = signing.sign(quote_bytes(quote))
+    quote.save(force_insert=True)
+    return quote
