@@ -2,8 +2,8 @@
 
 Three kinds of call, all signed by the node's transport key and all harmless to repeat:
 
-    enrol    once                      POST /api/agent/v1/enrol
-    sync     level-triggered           POST /api/agent/v1/sync          the agent says what is, the server what should be
+    enrol    once                      POST /api/agent/v1/enrol         and at the end /api/agent/v1/retire
+    sync     level-triggered           POST /api/agent/v1/sync          the agent says what is, the server what should
     append   logs, events, receipts,   POST /api/agent/v1/leases/...    by offset or sequence
              artifacts
 
@@ -462,7 +462,7 @@ def string_to_sign(method: str, path_and_query: str, time_ms: int, body: bytes) 
     return f"souk-request-v1\n{method.upper()}\n{path_and_query}\n{time_ms}\n{digest}".encode()
 
 
-def sign_request(
+def sign_request(  # noqa: PLR0917 - in the order in which they are signed
     key: Ed25519PrivateKey, node_id: UUID, method: str, path_and_query: str, time_ms: int, body: bytes
 ) -> dict[str, str]:
     """The three headers that authenticate a request of a node."""
@@ -474,7 +474,7 @@ def sign_request(
     }
 
 
-def verify_request(
+def verify_request(  # noqa: PLR0917 - in the order in which they are signed
     public_key_hex: str, signature_base64: str, method: str, path_and_query: str, time_ms: int, body: bytes
 ) -> bool:
     """Whether the signature fits; the caller checks the time window."""
@@ -498,6 +498,11 @@ def verify_assignment(server_public_key_hex: str, signed: SignedAssignment) -> A
     if not verify_bytes(server_public_key_hex, signed.signature, signed.payload.encode()):
         raise ValueError("the assignment is not signed by this marketplace's key")
     return Assignment.model_validate_json(signed.payload)
+
+
+def sign_bytes(key: Ed25519PrivateKey, message: bytes) -> str:
+    """An Ed25519 signature as base64; the counterpart of verify_bytes."""
+    return base64.b64encode(key.sign(message)).decode()
 
 
 def verify_bytes(public_key_hex: str, signature_base64: str, message: bytes) -> bool:
@@ -542,6 +547,9 @@ class ReceiptDomain(Message):
     verifying_contract: str = Field(default=ZERO_ADDRESS, pattern=ADDRESS_PATTERN)
 
 
+NO_CONTRACT: Final = ReceiptDomain()
+
+
 class UsageReceipt(Message):
     """What one lease has used so far: both figures are cumulative, so that only the newest receipt matters."""
 
@@ -577,20 +585,20 @@ def id_bytes32(value: UUID) -> bytes:
     return value.bytes.rjust(32, b"\0")
 
 
-def receipt_digest(receipt: UsageReceipt, domain: ReceiptDomain = ReceiptDomain()) -> str:
+def receipt_digest(receipt: UsageReceipt, domain: ReceiptDomain = NO_CONTRACT) -> str:
     """EIP-712 digest of a receipt as 0x-hex; what the key signs and the next receipt points to."""
     message = _signable(receipt, domain)
     digest = _keccak(b"\x19" + message.version + message.header + message.body)
     return "0x" + digest.hex()
 
 
-def sign_receipt(private_key_hex: str, receipt: UsageReceipt, domain: ReceiptDomain = ReceiptDomain()) -> SignedReceipt:
+def sign_receipt(private_key_hex: str, receipt: UsageReceipt, domain: ReceiptDomain = NO_CONTRACT) -> SignedReceipt:
     """Sign a receipt with the node's secp256k1 receipt key."""
     signed = Account.sign_message(_signable(receipt, domain), private_key=private_key_hex)
     return SignedReceipt(receipt=receipt, signature="0x" + bytes(signed.signature).hex())
 
 
-def recover_receipt_signer(signed: SignedReceipt, domain: ReceiptDomain = ReceiptDomain()) -> str:
+def recover_receipt_signer(signed: SignedReceipt, domain: ReceiptDomain = NO_CONTRACT) -> str:
     """The address whose key signed; raises ValueError for a malformed signature."""
     try:
         address: str = Account.recover_message(_signable(signed.receipt, domain), signature=signed.signature)

@@ -1,0 +1,136 @@
+"""Measures the node's devices with runtimes.probe, under the same limits as jobs, and reports the result once.
+
+A lock on a shared path lets the agents of one machine measure one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from provider_agent.client import with_retries
+from provider_agent.devices.base import cores_of
+from provider_agent.errors import ExecutorFailed
+from provider_agent.executors.base import LaunchSpec, log_path
+from provider_agent.porter import Porter
+from provider_agent.protocol import DeviceKind, DeviceMeasurement, MeasurementRequest
+
+PROBE_SECONDS = 2
+BENCHMARK_SECONDS_MAX = 600.0
+LOCK_SECONDS_MAX = 3600.0
+POLL_SECONDS = 0.2
+LOG_CHARACTERS_SHOWN = 600
+FACT_MEASURED = "measured"
+
+log = logging.getLogger(__name__)
+
+
+async def measure_once(porter: Porter) -> None:
+    """Measure and report, unless this set of devices was reported already; raises AgentError or OSError."""
+    uuids = ",".join(porter.devices)
+    if porter.journal.load_fact(FACT_MEASURED) == uuids:
+        return
+    async with _machine_to_ourselves(porter):
+        log.info("Benchmark started. devices=%s", uuids)
+        request = await _run_probe(porter)
+    await with_retries(lambda: porter.client.send_measurements(request))
+    porter.journal.save_fact(FACT_MEASURED, uuids)
+    log.info("Benchmark reported. devices=%s", uuids)
+
+
+@asynccontextmanager
+async def _machine_to_ourselves(porter: Porter) -> AsyncIterator[None]:
+    """Hold the lock that all agents of this machine share, where the configuration names one."""
+    path = Path(porter.config.benchmark_lock or porter.folder.root / "benchmark.lock")
+    with path.open("a") as lock:  # noqa: ASYNC230 - opening a local file
+        async with asyncio.timeout(LOCK_SECONDS_MAX):
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(POLL_SECONDS)
+        yield
+
+
+async def _run_probe(porter: Porter) -> MeasurementRequest:
+    """Run the probe through the executor, as any program, and read the JSON line it prints."""
+    spec = _probe_spec(porter)
+    spec.work.mkdir(parents=True)
+    try:
+        handle = await porter.executor.start(spec)
+        try:
+            async with asyncio.timeout(BENCHMARK_SECONDS_MAX):
+                while (ended := await porter.executor.poll(handle)) is None:  # noqa: ASYNC110 - polling a process
+                    await asyncio.sleep(POLL_SECONDS)
+        finally:
+            await porter.executor.kill(handle)
+            await porter.executor.cleanup(handle)
+        printed = log_path(spec.folder).read_text(errors="replace")
+        found = _read_result(printed)
+        if ended.code != 0 or found is None:
+            raise ExecutorFailed(f"The probe failed ({ended}): {printed[-LOG_CHARACTERS_SHOWN:]}")
+        return _map_to_devices(porter, found)
+    finally:
+        shutil.rmtree(spec.folder, ignore_errors=True)
+
+
+def _probe_spec(porter: Porter) -> LaunchSpec:
+    devices = list(porter.devices.values())
+    executor = porter.executor
+    lease_id = uuid4()  # no lease: a name for its folder
+    folder = porter.folder.lease(lease_id)
+    cores = sorted({core for device in devices for core in cores_of(device)})
+    is_gpu = devices[0].kind is DeviceKind.GPU
+    names = [f"{'cuda' if is_gpu else 'cpu'}:{index}" for index in range(len(devices))]
+    threads = {"OMP_NUM_THREADS": str(max(len(cores) // len(devices), 1))} if cores else {}
+    probe = [executor.python(), "-m", "runtimes.probe", "--devices", ",".join(names)]
+    return LaunchSpec(
+        lease_id=lease_id,
+        folder=folder,
+        argv=[*probe, "--seconds", str(PROBE_SECONDS), "--json"],
+        env={"LANG": "C.UTF-8", **executor.environment(executor.seen_work(folder)), **threads},
+        cores=cores,
+        gpu_uuids=[device.uuid for device in devices] if is_gpu else [],
+        image=porter.config.train_image if executor.name == "docker" else "",
+    )
+
+
+def _read_result(printed: str) -> dict[str, Any] | None:
+    """The probe's JSON line among whatever libraries print."""
+    for line in reversed(printed.splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and "probe_version" in found:
+            return found
+    return None
+
+
+def _map_to_devices(porter: Porter, found: dict[str, Any]) -> MeasurementRequest:
+    """The probe numbers devices as it was told; the marketplace knows them by UUID."""
+    uuids = list(porter.devices)
+    measured = found["devices"]
+    if len(measured) != len(uuids):
+        raise ExecutorFailed(f"The probe measured {len(measured)} devices of {len(uuids)}.")
+    return MeasurementRequest(
+        probe_version=found["probe_version"],
+        devices=[
+            DeviceMeasurement(
+                uuid=uuid,
+                flops_per_second=entry["flops_per_second"],
+                memory_bytes_per_second=entry["memory_bytes_per_second"],
+                seconds=entry["seconds"],
+            )
+            for uuid, entry in zip(uuids, measured, strict=True)
+        ],
+    )

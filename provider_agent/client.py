@@ -1,0 +1,234 @@
+"""Signed calls to the server. Every call is bounded in time, and repeated only where errors.decide says it can help."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urljoin
+from uuid import UUID
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel
+
+from provider_agent import protocol
+from provider_agent.errors import ClockSkewed, Refused, Retryable, Unreachable, decide
+
+ATTEMPTS_MAX = 6
+RETRY_SECONDS_FIRST = 0.3
+RETRY_SECONDS_MAX = 20.0
+TIMEOUT = httpx.Timeout(connect=5.0, read=20.0, write=20.0, pool=20.0)
+SYNC_READ_MARGIN_SECONDS = 5.0
+TRANSFER_TIMEOUT = httpx.Timeout(connect=5.0, read=120.0, write=120.0, pool=120.0)
+CHUNK_BYTES = 256 * 1024
+CONNECTIONS_MAX = 16
+
+API = "/api/agent/v1"
+T = TypeVar("T")
+
+
+class Client:
+    """One node's connection to one marketplace."""
+
+    def __init__(
+        self,
+        *,
+        api_url: str,
+        sync_url: str = "",
+        node_id: UUID | None = None,
+        key: Ed25519PrivateKey | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._api_url = api_url.rstrip("/")
+        self._sync_url = (sync_url or api_url).rstrip("/")
+        self._node_id = node_id
+        self._key = key
+        self.clock_offset = timedelta(0)  # server's time minus ours
+        limits = httpx.Limits(max_connections=CONNECTIONS_MAX)
+        self._http = httpx.AsyncClient(timeout=TIMEOUT, limits=limits, transport=transport, trust_env=True)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._http.aclose()
+
+    def server_now(self) -> datetime:
+        """The server's time as far as we know it."""
+        return datetime.now(UTC) + self.clock_offset
+
+    def learn_clock(self, server_time: datetime) -> None:
+        """From now on sign with the server's time."""
+        self.clock_offset = server_time - datetime.now(UTC)
+
+    # --- the three kinds of call
+
+    async def enrol(self, request: protocol.EnrolRequest) -> protocol.EnrolResponse:
+        """Turn a token into a node; not repeated, because the token is single-use."""
+        response = await self._send("POST", f"{self._api_url}{API}/enrol", _json(request), signed=False)
+        return protocol.EnrolResponse.model_validate_json(response.content)
+
+    async def sync(self, request: protocol.SyncRequest) -> protocol.SyncResponse:
+        """One beat; not repeated here, the sync loop is its own retry."""
+        limits = httpx.Timeout(TIMEOUT, read=request.wait_seconds + SYNC_READ_MARGIN_SECONDS)
+        response = await self._send("POST", f"{self._sync_url}{API}/sync", _json(request), limits=limits)
+        return protocol.SyncResponse.model_validate_json(response.content)
+
+    async def append(self, lease_id: UUID, stream: str, *, offset: int, fence: int, data: bytes) -> int:
+        """Append `data` to a lease's "logs" or "events" at `offset`; returns the offset that the server has now.
+
+        A 409 is an answer, not an error: it names the offset to go on from.
+        """
+        url = f"{self._lease(lease_id)}/{stream}?offset={offset}&fence={fence}"
+        try:
+            response = await self._send("POST", url, data, content_type="application/octet-stream")
+        except Refused as error:
+            if error.status == 409 and isinstance(error.details.get("offset"), int):
+                return int(error.details["offset"])
+            raise
+        return protocol.AppendResponse.model_validate_json(response.content).offset
+
+    async def send_receipts(self, lease_id: UUID, receipts: list[protocol.SignedReceipt], *, fence: int) -> int:
+        """Append receipts; returns the newest sequence that the server has accepted."""
+        body = _json(protocol.ReceiptAppend(receipts=receipts))
+        response = await self._send("POST", f"{self._lease(lease_id)}/receipts?fence={fence}", body)
+        return protocol.ReceiptAck.model_validate_json(response.content).seq
+
+    async def begin_artifact(
+        self, lease_id: UUID, begin: protocol.ArtifactBegin, *, fence: int
+    ) -> protocol.ArtifactUploads:
+        """Announce an artifact's files and learn where their bytes go."""
+        response = await self._send("POST", f"{self._lease(lease_id)}/artifacts?fence={fence}", _json(begin))
+        return protocol.ArtifactUploads.model_validate_json(response.content)
+
+    async def complete_artifact(
+        self, lease_id: UUID, artifact_id: UUID, complete: protocol.ArtifactComplete, *, fence: int
+    ) -> None:
+        """Say that every byte was put; repeating it changes nothing."""
+        url = f"{self._lease(lease_id)}/artifacts/{artifact_id}/complete?fence={fence}"
+        await self._send("POST", url, _json(complete))
+
+    async def get_artifact(self, lease_id: UUID, artifact_id: UUID) -> protocol.ArtifactDownloads:
+        """Where the files of an input or resume artifact can be fetched."""
+        response = await self._send("GET", f"{self._lease(lease_id)}/artifacts/{artifact_id}", b"")
+        return protocol.ArtifactDownloads.model_validate_json(response.content)
+
+    async def send_measurements(self, request: protocol.MeasurementRequest) -> None:
+        """Report what the probe measured."""
+        await self._send("POST", f"{self._api_url}{API}/measurements", _json(request))
+
+    async def retire(self) -> None:
+        """Take the node out of the market for good."""
+        await self._send("POST", f"{self._api_url}{API}/retire", b"{}")
+
+    # --- bytes, by URLs that carry their own signature
+
+    async def put_part(self, url: str, path: Path, *, offset: int, size: int) -> str:
+        """PUT `size` bytes of `path` from `offset`; returns the ETag of the stored part."""
+        headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+        content = _read_range(path, offset, size) if size else b""
+        try:
+            response = await self._http.put(
+                self._absolute(url), content=content, headers=headers, timeout=TRANSFER_TIMEOUT
+            )
+        except httpx.TransportError as error:
+            raise decide(error) from error
+        if response.status_code >= 300:
+            raise decide(response)
+        return str(response.headers.get("ETag", "")).strip('"')
+
+    async def download(self, url: str, write: Callable[[bytes], Any]) -> None:
+        """GET `url` and hand its bytes to `write` in order."""
+        try:
+            async with self._http.stream(
+                "GET", self._absolute(url), timeout=TRANSFER_TIMEOUT, follow_redirects=True
+            ) as response:
+                if response.status_code >= 300:
+                    await response.aread()
+                    raise decide(response)
+                async for chunk in response.aiter_bytes(CHUNK_BYTES):
+                    write(chunk)
+        except httpx.TransportError as error:
+            raise decide(error) from error
+
+    # --- below
+
+    def _lease(self, lease_id: UUID) -> str:
+        return f"{self._api_url}{API}/leases/{lease_id}"
+
+    def _absolute(self, url: str) -> str:
+        return urljoin(self._api_url + "/", url)
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        body: bytes,
+        *,
+        signed: bool = True,
+        content_type: str = "application/json",
+        limits: httpx.Timeout = TIMEOUT,
+    ) -> httpx.Response:
+        """One request. A refused clock is learnt and the request signed anew, once."""
+        try:
+            return await self._send_once(method, url, body, signed=signed, content_type=content_type, limits=limits)
+        except ClockSkewed as error:
+            if error.server_time is None:
+                raise
+            self.learn_clock(error.server_time)
+        return await self._send_once(method, url, body, signed=signed, content_type=content_type, limits=limits)
+
+    async def _send_once(
+        self, method: str, url: str, body: bytes, *, signed: bool, content_type: str, limits: httpx.Timeout
+    ) -> httpx.Response:
+        headers = {"Content-Type": content_type}
+        if signed:
+            headers |= self._sign(method, url, body)
+        try:
+            response = await self._http.request(method, url, content=body, headers=headers, timeout=limits)
+        except httpx.TransportError as error:
+            raise decide(error) from error
+        except httpx.InvalidURL as error:
+            raise Unreachable(f"{url} is not a URL: {error}") from error
+        if response.status_code >= 300:
+            raise decide(response)
+        return response
+
+    def _sign(self, method: str, url: str, body: bytes) -> dict[str, str]:
+        if self._key is None or self._node_id is None:
+            raise ValueError("a signed call needs a node and its key")
+        time_ms = int(time.time() * 1000 + self.clock_offset.total_seconds() * 1000)
+        path_and_query = httpx.URL(url).raw_path.decode("ascii")
+        return protocol.sign_request(self._key, self._node_id, method, path_and_query, time_ms, body)
+
+
+async def with_retries(call: Callable[[], Awaitable[T]], *, attempts_max: int = ATTEMPTS_MAX) -> T:
+    """Repeat `call` after Retryable errors, pausing a random part of a doubling interval (full jitter)."""
+    for attempt in range(1, attempts_max + 1):
+        try:
+            return await call()
+        except Retryable:
+            if attempt == attempts_max:
+                raise
+        await asyncio.sleep(random.uniform(0, min(RETRY_SECONDS_FIRST * 2**attempt, RETRY_SECONDS_MAX)))
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+async def _read_range(path: Path, offset: int, size: int) -> AsyncIterator[bytes]:
+    """`size` bytes of `path` from `offset`, in chunks, read off the event loop."""
+    with path.open("rb") as source:
+        source.seek(offset)
+        left = size
+        while left:
+            chunk = await asyncio.to_thread(source.read, min(CHUNK_BYTES, left))
+            if not chunk:
+                raise Unreachable(f"{path.name} became shorter while it was sent")
+            left -= len(chunk)
+            yield chunk
+
+
+def _json(message: BaseModel) -> bytes:
+    return message.model_dump_json().encode()

@@ -1,0 +1,116 @@
+"""What the agent remembers of its enrolment, and where everything lies in its data folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from provider_agent.atomic import write_atomically
+from provider_agent.errors import BadConfig, NotEnrolled
+from provider_agent.protocol import DEVICES_PER_NODE_MAX, OfferTerms
+
+CONFIG_VERSION = 1
+DATA_OF_ROOT = Path("/var/lib/souk-agent")
+DATA_BELOW_HOME = ".souk-agent"
+TRAIN_IMAGE = "gpusouk/train:latest"
+
+
+class AgentSettings(BaseModel):
+    """What the provider chose at enrolment; nothing here comes from the server."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    offer: OfferTerms
+    executor: Literal["process", "docker"] = "process"
+    device_kind: Literal["auto", "gpu", "cpu"] = "auto"
+    devices: int = Field(default=1, ge=1, le=DEVICES_PER_NODE_MAX)  # CPU shares, where there is no GPU
+    cpu_cores: list[int] = Field(default_factory=list)  # empty: every core that this process may use
+    fabric: str = ""
+    fabric_address: str = ""
+    runtime_python: str = ""  # empty: the agent builds an environment in its data folder
+    train_image: str = TRAIN_IMAGE
+    image_python: str = "python3"
+    engine_url: str = ""  # empty: DOCKER_HOST or the default socket
+    fabric_network: str = ""  # the container network by which gang nodes reach each other
+    container_user: str = Field(default="10001:10001", pattern=r"^[1-9][0-9]*:[1-9][0-9]*$")
+    benchmark_lock: str = ""  # a path shared by all agents of one machine
+
+
+class AgentConfig(AgentSettings):
+    """An enrolled node."""
+
+    version: Literal[1] = 1
+    node_id: UUID
+    server_public_key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    server: str
+    sync_url: str
+    api_url: str
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """Where the agent keeps things; every path is below `root`."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal.sqlite3"
+
+    @property
+    def status(self) -> Path:
+        return self.root / "status.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "agent.lock"
+
+    @property
+    def leases(self) -> Path:
+        return self.root / "leases"
+
+    @property
+    def runtimes(self) -> Path:
+        return self.root / "runtimes"
+
+    def lease(self, lease_id: UUID) -> Path:
+        """The folder of one lease; its work folder and log lie in it."""
+        return self.leases / str(lease_id)
+
+    def prepare(self) -> None:
+        """Make the folder, readable by its owner alone."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Containers run as another user and must pass through to their work folder: execute, but no listing.
+        self.root.chmod(0o711)
+        self.leases.mkdir(exist_ok=True, mode=0o711)
+
+
+def default_data_folder() -> DataFolder:
+    """/var/lib/souk-agent for root, else ~/.souk-agent."""
+    return DataFolder(DATA_OF_ROOT if os.geteuid() == 0 else Path.home() / DATA_BELOW_HOME)
+
+
+def save_config(folder: DataFolder, config: AgentConfig) -> None:
+    """Write the configuration atomically, for the owner's eyes."""
+    folder.prepare()
+    write_atomically(folder.config, config.model_dump_json(indent=2).encode() + b"\n", mode=0o600)
+
+
+def load_config(folder: DataFolder) -> AgentConfig:
+    """The configuration of an enrolled node; raises NotEnrolled or BadConfig."""
+    try:
+        return AgentConfig.model_validate_json(folder.config.read_bytes())
+    except FileNotFoundError as error:
+        raise NotEnrolled from error
+    except ValidationError as error:
+        raise BadConfig(f"{folder.config} cannot be used: {error}") from error

@@ -1,0 +1,92 @@
+"""Names the cause of every ending: from an exit code, a signal or a stop to one Reason."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+
+from provider_agent.executors.base import Exit
+from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, Reason
+from runtimes.contract import EventKind, ExitCode
+
+SIGNAL_CODE_BASE = 128
+
+# Codes that the built-in runtimes promise; of an own command they mean nothing to us.
+REASON_OF_CODE = {
+    ExitCode.OK: Reason.COMPLETED,
+    ExitCode.BAD_CONFIG: Reason.BAD_CONFIG,
+    ExitCode.BAD_DATA: Reason.BAD_INPUT,
+    ExitCode.INTERNAL: Reason.INTERNAL,
+    ExitCode.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
+    ExitCode.STOPPED: Reason.EXECUTOR_FAILED,  # somebody other than us sent the signal
+}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why an attempt ended, for everyone to read."""
+
+    reason: Reason
+    message: str = ""
+    exit_code: int | None = None
+
+
+def name_ending(ended: Exit, *, stop_reason: Reason | None, is_builtin: bool, failure: dict[str, object]) -> Ending:
+    """The one cause of an ending. `failure` is the runtime's last `failed` event, which names the code."""
+    flagged = [
+        (ended.lease_expired, Reason.LEASE_EXPIRED),
+        (stop_reason is not None, stop_reason),
+        (ended.out_of_memory, Reason.OUT_OF_MEMORY),
+        (ended.vanished, Reason.PROCESS_VANISHED),
+        (ended.code == ExitCode.OK, Reason.COMPLETED),
+    ]
+    for is_so, reason in flagged:
+        if is_so and reason is not None:
+            return Ending(reason, ended.message, ended.code)
+    if ended.signal is not None:
+        return _name_signal(ended.signal)
+    return _name_code(ended, is_builtin, failure)
+
+
+def last_failure(events: bytes) -> dict[str, object]:
+    """The last `failed` event of an event file's end, or nothing."""
+    for line in reversed(events.splitlines()):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and event.get("event") == EventKind.FAILED:
+            return event
+    return {}
+
+
+def has_started(events: bytes) -> bool:
+    """Whether a `started` event is among these lines."""
+    return any(b'"event":"started"' in line.replace(b" ", b"") for line in events.splitlines())
+
+
+def _name_code(ended: Exit, is_builtin: bool, failure: dict[str, object]) -> Ending:
+    code = ended.code or 0
+    message = str(failure.get("message") or ended.message or f"the program ended with exit code {code}")
+    message = message[:MESSAGE_CHARACTERS_MAX]
+    if not is_builtin:
+        return Ending(Reason.EXIT_NONZERO, message, code)
+    if code > SIGNAL_CODE_BASE:  # runtimes.launch says so when a rank was ended by a signal
+        return _name_signal(code - SIGNAL_CODE_BASE)
+    real = failure.get("exit_code", code)
+    code = real if isinstance(real, int) else code
+    known = {int(key): reason for key, reason in REASON_OF_CODE.items()}
+    return Ending(known.get(code, Reason.EXIT_NONZERO), message, code)
+
+
+def _name_signal(number: int) -> Ending:
+    """SIGKILL and SIGTERM that we did not send came from the node; any other the program brought upon itself."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = str(number)
+    message = f"the program was ended by the signal {name}"
+    if number in {signal.SIGKILL, signal.SIGTERM}:
+        return Ending(Reason.PROCESS_VANISHED, message)
+    return Ending(Reason.EXIT_NONZERO, message, SIGNAL_CODE_BASE + number)

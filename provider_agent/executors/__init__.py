@@ -1,0 +1,1 @@
+"""How a program is started, watched, stopped and found again: as a process group, or in a container."""

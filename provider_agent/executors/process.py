@@ -1,0 +1,235 @@
+"""Runs programs as process groups of the agent's own user. It isolates nothing.
+
+A program can read and write whatever that user can. Use it for your own jobs, for tests and for the embedded mode.
+Each program has a supervisor (see supervisor.py) that survives the agent and writes down how the program ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psutil
+
+from provider_agent.atomic import write_atomically
+from provider_agent.errors import ExecutorFailed
+from provider_agent.executors import base, supervisor
+from provider_agent.executors.base import Exit, Handle, LaunchSpec
+
+WARNING = "The process executor isolates nothing: programs run as this user and can read what it can read."
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+START_SECONDS_MAX = 15.0
+KILL_SECONDS_MAX = 10.0
+POLL_SECONDS = 0.02
+GRACE_SECONDS = 30
+START_TIME_TOLERANCE = 0.05
+
+
+class ProcessExecutor:
+    """Programs as process groups below a supervisor each."""
+
+    name = "process"
+
+    def __init__(self, runtime_python: str, *, source_folder: str = "") -> None:
+        self._runtime_python = runtime_python
+        self._source_folder = source_folder  # where `runtimes` is, when it is not installed
+        self._children: dict[int, subprocess.Popen[bytes]] = {}  # supervisors that this agent must reap
+
+    async def check(self) -> str:
+        """Processes can always be started."""
+        return f"process {sys.platform}"
+
+    def seen_work(self, spec_folder: Path) -> str:
+        """The path as it is: nothing is hidden."""
+        return str(spec_folder / base.WORK_NAME)
+
+    def python(self) -> str:
+        """The runtime environment's interpreter."""
+        return self._runtime_python
+
+    def environment(self, seen_work: str) -> dict[str, str]:
+        """A path that begins with the runtime environment; a source checkout is importable too."""
+        path = f"{Path(self._runtime_python).parent}:{SYSTEM_PATH}"
+        found = {"PATH": path, "HOME": seen_work}
+        return found | ({"PYTHONPATH": self._source_folder} if self._source_folder else {})
+
+    async def start(self, spec: LaunchSpec) -> Handle:
+        """Start a supervisor with the program below it, and wait until it has said so."""
+        for name in ("supervisor.json", "exit.json"):
+            (spec.folder / name).unlink(missing_ok=True)
+        launch = json.dumps(_launch_file(spec)).encode()
+        write_atomically(spec.folder / "launch.json", launch, mode=0o600)
+        child = _spawn_supervisor(spec)
+        self._children[child.pid] = child
+        until = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < until:
+            handle = _read_handle(spec.folder)
+            if handle is not None:
+                return handle
+            if child.poll() is not None:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        child.kill()
+        (spec.folder / "launch.json").unlink(missing_ok=True)
+        raise ExecutorFailed(f"The supervisor did not start; see {spec.folder / 'supervisor.log'}.")
+
+    async def adopt(self, lease_id: UUID, folder: Path, handle: Handle | None) -> Handle | None:
+        """From the journal's handle, or from the file of a supervisor that started just before the agent died."""
+        if handle is not None:
+            return handle
+        until = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < until:
+            found = _read_handle(folder)
+            if found is not None:
+                return found
+            if not _marked_processes(lease_id):
+                return None
+            await asyncio.sleep(POLL_SECONDS)
+        return None
+
+    async def poll(self, handle: Handle) -> Exit | None:
+        """The supervisor's word; without one and without a supervisor the program has vanished."""
+        if _is_alive(handle, self._children):
+            return None
+        found = _read_exit(Path(handle["folder"]))
+        if found is not None:
+            return found
+        await self.kill(handle)  # the supervisor was killed: nothing of the program may go on unwatched
+        return Exit(vanished=True, message="the program and its supervisor are gone, without an exit code")
+
+    async def extend(self, handle: Handle, seconds: float) -> None:
+        """Tell the supervisor until when it may go on without an agent."""
+        until = time.clock_gettime(time.CLOCK_BOOTTIME) + seconds
+        write_atomically(Path(handle["folder"]) / "lease_until", f"{until:.3f}".encode())
+
+    async def stop(self, handle: Handle) -> None:
+        """SIGTERM to the program's process group; torchrun hands it on to its workers."""
+        if _is_alive(handle, self._children) and handle["child"]:
+            try:
+                os.killpg(handle["child"], signal.SIGTERM)
+            except ProcessLookupError:
+                return
+
+    async def kill(self, handle: Handle) -> None:
+        """SIGKILL to everything below the supervisor, and to whatever still carries the lease's marker."""
+        until = time.monotonic() + KILL_SECONDS_MAX
+        lease_id = UUID(handle["lease_id"])
+        while time.monotonic() < until:
+            spared = handle["pid"] if _is_alive(handle, self._children) else None
+            victims = [pid for pid in _marked_processes(lease_id) if pid != spared]
+            if spared is not None:
+                victims += _below(spared)
+            for pid in set(victims):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            if not victims and spared is None:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+        if _is_alive(handle, self._children):
+            os.kill(handle["pid"], signal.SIGKILL)
+
+    async def cleanup(self, handle: Handle) -> None:
+        """Reap the supervisor."""
+        child = self._children.pop(handle["pid"], None)
+        if child is not None:
+            await asyncio.to_thread(child.wait, KILL_SECONDS_MAX)
+
+
+def _launch_file(spec: LaunchSpec) -> dict[str, Any]:
+    """What the supervisor reads and deletes. The environment is the program's alone, not the agent's."""
+    env = dict(spec.env) | {base.MARKER: str(spec.lease_id), "CUDA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids)}
+    return {
+        "argv": spec.argv,
+        "cwd": str(spec.work),
+        "env": env,
+        "cores": spec.cores,
+        "memory_mib_max": spec.memory_mib_max,
+        "processes_max": base.PROCESSES_MAX,
+        "file_bytes_max": base.FILE_BYTES_MAX,
+        "log_bytes_max": base.LOG_BYTES_MAX,
+        "log_cap_line": base.LOG_CAP_LINE,
+        "grace_seconds": GRACE_SECONDS,
+    }
+
+
+def _spawn_supervisor(spec: LaunchSpec) -> subprocess.Popen[bytes]:
+    """In a session of its own and without a parent-death signal: it must outlive the agent."""
+    with (spec.folder / "supervisor.log").open("ab") as log:
+        return subprocess.Popen(  # noqa: S603 - our own file
+            [sys.executable, "-I", "-S", supervisor.__file__, str(spec.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=spec.folder,
+            env={base.MARKER: str(spec.lease_id), "PATH": os.defpath},
+            start_new_session=True,
+        )
+
+
+def _read_handle(folder: Path) -> Handle | None:
+    """Who the supervisor is: its pid with its start time, because pids are used again."""
+    try:
+        said = json.loads((folder / "supervisor.json").read_text())
+    except FileNotFoundError:
+        return None
+    try:
+        started = psutil.Process(said["pid"]).create_time()
+    except psutil.NoSuchProcess:
+        started = 0.0
+    lease_id = folder.name
+    return {"pid": said["pid"], "child": said["child"], "started": started, "folder": str(folder), "lease_id": lease_id}
+
+
+def _read_exit(folder: Path) -> Exit | None:
+    try:
+        return Exit.from_dict(json.loads((folder / "exit.json").read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def _is_alive(handle: Handle, children: dict[int, subprocess.Popen[bytes]]) -> bool:
+    """Whether that very supervisor still runs; a zombie does not."""
+    child = children.get(handle["pid"])
+    if child is not None:
+        return child.poll() is None
+    try:
+        process = psutil.Process(handle["pid"])
+        is_same = abs(process.create_time() - handle["started"]) < START_TIME_TOLERANCE
+        return is_same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _below(pid: int) -> list[int]:
+    try:
+        return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _marked_processes(lease_id: UUID) -> list[int]:
+    """Processes whose environment carries the lease's id; finds what lost its supervisor."""
+    marker = f"{base.MARKER}={lease_id}".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if marker in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def processes_of(lease_id: UUID) -> list[int]:
+    """Every process of a lease on this node: its supervisor, and whatever carries its marker."""
+    return sorted(_marked_processes(lease_id))

@@ -1,0 +1,236 @@
+"""Outlives the agent beside one program: pumps its output to the log, and writes down how it ended.
+
+Started as `python -I supervisor.py LEASE_FOLDER` by the process executor. Standard library only; imports nothing of
+ours. It is the program's subreaper, so that whatever the program detaches still belongs to it.
+
+1. read launch.json (it holds secrets) and delete it
+2. start the program in a session of its own, with limits; write supervisor.json
+3. pump output into the log up to the cap; watch memory and the lease's end
+4. when the program has ended: kill what it left behind, write exit.json atomically
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+TICK_SECONDS = 0.1
+WATCH_SECONDS = 0.5
+DRAIN_SECONDS = 2.0
+READ_BYTES = 64 * 1024
+PR_SET_CHILD_SUBREAPER = 36
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+CANNOT_START = 127
+
+
+def main(folder: Path) -> None:
+    """Run one program to its end."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    launch = json.loads((folder / "launch.json").read_text())
+    (folder / "launch.json").unlink()
+    reader, writer = os.pipe()
+    log = Log(folder / "log", launch["log_bytes_max"], launch["log_cap_line"])
+    try:
+        program = subprocess.Popen(  # noqa: S603 - the customer's command, as an argument list
+            launch["argv"],
+            cwd=launch["cwd"],
+            env=launch["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=writer,
+            start_new_session=True,
+            preexec_fn=lambda: limit_self(launch),  # noqa: PLW1509 - this process has one thread
+        )
+    except OSError as error:
+        log.write(f"[souk] cannot start {launch['argv'][0]}: {error}\n".encode())
+        write_json(folder / "supervisor.json", {"pid": os.getpid(), "child": 0})
+        write_json(folder / "exit.json", {"code": CANNOT_START, "message": f"cannot start the command: {error}"})
+        return
+    os.close(writer)
+    write_json(folder / "supervisor.json", {"pid": os.getpid(), "child": program.pid})
+    outcome = watch(program, reader, log, launch, folder)
+    kill_descendants(program.pid)
+    drain(reader, log)
+    write_json(folder / "exit.json", outcome)
+
+
+def watch(
+    program: subprocess.Popen[bytes], reader: int, log: Log, launch: dict[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Pump and watch until the program has ended; returns how."""
+    flags: dict[str, Any] = {}
+    watched_at = 0.0
+    grace_until = float("inf")
+    is_open = True
+    while program.poll() is None:
+        is_open = pump(reader, log, is_open)
+        now = time.monotonic()
+        if now < watched_at + WATCH_SECONDS:
+            continue
+        watched_at = now
+        reap_orphans(program.pid)
+        limit_bytes = launch["memory_mib_max"] * 1024 * 1024
+        if limit_bytes and memory_bytes() > limit_bytes:
+            flags = {"out_of_memory": True, "message": f"used more than {launch['memory_mib_max']} MiB"}
+            kill_descendants(program.pid)
+        elif now > grace_until:
+            kill_descendants(program.pid)
+        elif not flags and lease_has_expired(folder):
+            flags = {"lease_expired": True, "message": "the lease ran out while no agent was there"}
+            grace_until = now + launch["grace_seconds"]
+            os.killpg(program.pid, signal.SIGTERM)
+    code = program.returncode
+    return {"code": code if code >= 0 else None, "signal": -code if code < 0 else None, **flags}
+
+
+def pump(reader: int, log: Log, is_open: bool) -> bool:
+    """Move what is there from the pipe to the log; returns whether the pipe is still open."""
+    if not is_open:
+        time.sleep(TICK_SECONDS)
+        return False
+    ready, _, _ = select.select([reader], [], [], TICK_SECONDS)
+    if not ready:
+        return True
+    data = os.read(reader, READ_BYTES)
+    log.write(data)
+    return bool(data)
+
+
+def drain(reader: int, log: Log) -> None:
+    """Take what is left in the pipe; nobody writes any more, but be bounded all the same."""
+    until = time.monotonic() + DRAIN_SECONDS
+    while time.monotonic() < until:
+        ready, _, _ = select.select([reader], [], [], 0)
+        data = os.read(reader, READ_BYTES) if ready else b""
+        if not data:
+            return
+        log.write(data)
+
+
+class Log:
+    """An append-only file with a cap; the last line says that the cap was reached."""
+
+    def __init__(self, path: Path, bytes_max: int, cap_line: str) -> None:
+        self._file = path.open("ab", buffering=0)
+        self._cap_line = cap_line.encode()
+        self._left = bytes_max - len(self._cap_line) - path.stat().st_size
+        self._is_full = False
+
+    def write(self, data: bytes) -> None:
+        """Keep `data`, or as much of it as fits."""
+        if self._is_full:
+            return
+        self._file.write(data[: max(self._left, 0)])
+        self._left -= len(data)
+        if self._left < 0:
+            self._is_full = True
+            self._file.write(self._cap_line)
+
+
+def limit_self(launch: dict[str, Any]) -> None:
+    """Limits of the program, set between fork and exec. Memory is watched instead: RLIMIT_AS breaks torch."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    lower_limit(resource.RLIMIT_FSIZE, launch["file_bytes_max"])
+    lower_limit(resource.RLIMIT_NPROC, launch["processes_max"])
+    if launch["cores"]:
+        os.sched_setaffinity(0, launch["cores"])
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def lower_limit(which: int, value: int) -> None:
+    """Set a limit, never above the one we have."""
+    hard = resource.getrlimit(which)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def lease_has_expired(folder: Path) -> bool:
+    """Whether the agent's last word on the lease's end (seconds of CLOCK_BOOTTIME) has passed."""
+    try:
+        until = float((folder / "lease_until").read_text())
+    except (OSError, ValueError):
+        return False
+    return time.clock_gettime(time.CLOCK_BOOTTIME) > until
+
+
+def descendants(*, with_zombies: bool = False) -> list[int]:
+    """Every process below this one: what the program started, also what it detached."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parent, is_zombie = int(fields[1]), fields[0] == "Z"
+        if with_zombies or not is_zombie:
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found, queue = [], [os.getpid()]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def kill_descendants(program_pid: int) -> None:
+    """End them all; what forks meanwhile is caught by the next round."""
+    for _ in range(20):
+        alive = descendants()
+        for pid in alive:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        reap_orphans(program_pid)
+        if not alive:
+            return
+        time.sleep(0.02)
+
+
+def reap_orphans(program_pid: int) -> None:
+    """Collect ended orphans; the program itself is left to its Popen object, which would else lose its exit code."""
+    for pid in descendants(with_zombies=True):
+        if pid == program_pid:
+            continue
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            continue
+
+
+def memory_bytes() -> int:
+    """Private resident memory of all descendants together."""
+    total = 0
+    for pid in descendants():
+        try:
+            fields = Path(f"/proc/{pid}/statm").read_text().split()
+        except OSError:
+            continue
+        total += (int(fields[1]) - int(fields[2])) * PAGE_BYTES
+    return total
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Write a file that is either absent or whole."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w") as out:
+        json.dump(data, out)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,51 @@
+"""What this machine is, as far as the agent can see it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+import psutil
+
+from provider_agent.config import AgentSettings, DataFolder
+from provider_agent.devices.cpu import MIB, cpu_model
+from provider_agent.protocol import DeviceFacts, NodeFacts
+
+DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line
+
+
+@cache
+def agent_version() -> str:
+    """The installed version of the distribution, or that this is a source checkout."""
+    try:
+        return version("gpusouk")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+def find_facts(
+    settings: AgentSettings, folder: DataFolder, devices: list[DeviceFacts], *, engine_version: str
+) -> NodeFacts:
+    """The machine with its devices."""
+    return NodeFacts(
+        agent_version=agent_version(),
+        operating_system=_operating_system(),
+        kernel=platform.release()[:120],
+        cpu_model=cpu_model(),
+        cpu_count=len(os.sched_getaffinity(0)),
+        memory_mib=max(psutil.virtual_memory().total // MIB, 1),
+        disk_free_mib=shutil.disk_usage(folder.root).free // MIB // DISK_STEP_MIB * DISK_STEP_MIB,
+        executor=settings.executor,
+        engine_version=engine_version[:80],
+        devices=devices,
+    )
+
+
+def _operating_system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")[:120]
+    except OSError:
+        return platform.system()

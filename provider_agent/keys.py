@@ -1,0 +1,67 @@
+"""The node's two keys: made here, kept at mode 0600, never sent.
+
+Ed25519 signs requests; secp256k1 signs receipts. The payout wallet is never on the node.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from eth_account import Account
+from eth_account.messages import encode_defunct
+
+from provider_agent.atomic import write_atomically
+from provider_agent.errors import NotEnrolled
+
+TRANSPORT_KEY_NAME = "transport.key"
+RECEIPT_KEY_NAME = "receipt.key"
+
+
+@dataclass(frozen=True)
+class NodeKeys:
+    """Both private keys of a node."""
+
+    transport: Ed25519PrivateKey = field(repr=False)
+    receipt_hex: str = field(repr=False)
+
+    @property
+    def transport_public_hex(self) -> str:
+        """What the server knows the node's requests by."""
+        return self.transport.public_key().public_bytes_raw().hex()
+
+    @property
+    def receipt_address(self) -> str:
+        """What the server, customers and contracts know the node's receipts by."""
+        return str(Account.from_key(self.receipt_hex).address)
+
+    def sign_as_receipt_key(self, message: bytes) -> str:
+        """EIP-191 signature by the receipt key, 0x-hex; the proof of enrolment."""
+        signed = Account.sign_message(encode_defunct(message), private_key=self.receipt_hex)
+        return "0x" + bytes(signed.signature).hex()
+
+
+def make_keys(folder: Path) -> NodeKeys:
+    """Make both keys in `folder`, or return those already there: a repeated enrolment keeps its identity."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not (folder / TRANSPORT_KEY_NAME).exists():
+        _write_secret(folder / TRANSPORT_KEY_NAME, Ed25519PrivateKey.generate().private_bytes_raw().hex())
+    if not (folder / RECEIPT_KEY_NAME).exists():
+        _write_secret(folder / RECEIPT_KEY_NAME, "0x" + secrets.token_bytes(32).hex())
+    return load_keys(folder)
+
+
+def load_keys(folder: Path) -> NodeKeys:
+    """The keys of an enrolled node; raises NotEnrolled where there are none."""
+    try:
+        transport_hex = (folder / TRANSPORT_KEY_NAME).read_text().strip()
+        receipt_hex = (folder / RECEIPT_KEY_NAME).read_text().strip()
+    except FileNotFoundError as error:
+        raise NotEnrolled from error
+    return NodeKeys(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(transport_hex)), receipt_hex)
+
+
+def _write_secret(path: Path, text: str) -> None:
+    write_atomically(path, text.encode(), mode=0o600)

@@ -1,0 +1,82 @@
+"""Everything before a program starts: folders, inputs, the checkpoint to go on from, command and environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from provider_agent.devices.base import cores_of
+from provider_agent.errors import ImageUnavailable
+from provider_agent.executors.base import LaunchSpec
+from provider_agent.fetch import fetch_artifact
+from provider_agent.porter import Porter
+from provider_agent.protocol import Assignment, DeviceKind
+from provider_agent.workfolder import (
+    INPUT_NAME,
+    RESUME_NAME,
+    command_line,
+    contract_environment,
+    free_port,
+    load_secrets,
+    make_work_folder,
+    program_environment,
+)
+from runtimes.contract import checkpoint_folder
+
+
+async def prepare(porter: Porter, assignment: Assignment) -> LaunchSpec:
+    """Make the work folder and fetch what belongs in it; may be repeated as long as the program has not started."""
+    folder = porter.folder.lease(assignment.lease_id)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+    work = make_work_folder(folder, assignment)
+    if assignment.input_artifact_id is not None:
+        await fetch_artifact(porter.client, assignment.lease_id, assignment.input_artifact_id, work / INPUT_NAME)
+    step_folder = await _fetch_checkpoint(porter, assignment, work)
+    return _launch_spec(porter, assignment, folder, step_folder)
+
+
+async def _fetch_checkpoint(porter: Porter, assignment: Assignment, work: Path) -> str:
+    """Fetch the checkpoint to go on from; returns its folder's name, empty when the program starts anew."""
+    if assignment.resume_artifact_id is None:
+        return ""
+    arriving = work / RESUME_NAME / "arriving"
+    found = await fetch_artifact(porter.client, assignment.lease_id, assignment.resume_artifact_id, arriving)
+    target = checkpoint_folder(work / RESUME_NAME, found.step or 0)
+    arriving.rename(target)
+    return target.name
+
+
+def _launch_spec(porter: Porter, assignment: Assignment, folder: Path, step_folder: str) -> LaunchSpec:
+    devices = [porter.devices[uuid] for uuid in assignment.device_uuids]
+    executor, config = porter.executor, porter.config
+    seen_work = executor.seen_work(folder)
+    is_gang = assignment.gang.nodes > 1
+    master_port = assignment.gang.master_port if is_gang else free_port()
+    contract = contract_environment(
+        assignment, devices, seen_work=seen_work, resume_step_folder=step_folder, master_port=master_port
+    )
+    return LaunchSpec(
+        lease_id=assignment.lease_id,
+        folder=folder,
+        argv=command_line(assignment, python=executor.python()),
+        env=program_environment(
+            assignment,
+            load_secrets(folder),
+            devices,
+            defaults=executor.environment(seen_work),
+            contract=contract,
+            fabric_address=config.fabric_address,
+        ),
+        cores=sorted({core for device in devices for core in cores_of(device)}),
+        gpu_uuids=[device.uuid for device in devices if device.kind is DeviceKind.GPU],
+        memory_mib_max=assignment.memory_mib_max,
+        image=_image_for(porter, assignment),
+        needs_network=is_gang,
+    )
+
+
+def _image_for(porter: Porter, assignment: Assignment) -> str:
+    if porter.executor.name == "docker":
+        return assignment.program.image or porter.config.train_image
+    if assignment.program.image:
+        raise ImageUnavailable(f"This node runs no containers, so not the image {assignment.program.image}.")
+    return ""

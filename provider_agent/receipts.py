@@ -1,0 +1,108 @@
+"""Makes a lease's receipts and brings them to the server: cumulative, gapless, chained, stored before they are sent.
+
+One every RECEIPT_SECONDS while the program runs, one at each complete checkpoint, one at the end. A receipt once
+stored is never changed: the server treats a second one with the same sequence as evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from pathlib import Path
+
+from provider_agent import protocol
+from provider_agent.errors import AgentError, Retryable
+from provider_agent.journal import LeaseEntry
+from provider_agent.porter import Porter
+from provider_agent.protocol import UsageReceipt
+from provider_agent.snapshot import read_bytes
+
+RECEIPT_SECONDS = 10.0
+EVENT_BYTES_MAX = 64 * 1024 * 1024  # of one lease; what follows is neither hashed nor shipped
+HASH_BYTES = 1 << 20
+PAUSE_SECONDS = 1.0
+PAUSE_SECONDS_REFUSED = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class ReceiptBook:
+    """The receipts of one lease."""
+
+    def __init__(self, porter: Porter, entry: LeaseEntry, events: Path) -> None:
+        self._porter = porter
+        self._entry = entry
+        self._events = events
+        self._hash = hashlib.sha256()
+        self._hashed = 0
+        self.made = asyncio.Event()
+        newest = porter.journal.newest_receipt(entry.lease_id)
+        self._seq = newest[0].receipt.seq if newest else 0
+        self._digest = newest[1] if newest else protocol.ZERO_HASH
+        self._billable_ms = newest[0].receipt.billable_ms if newest else 0
+
+    @property
+    def seq(self) -> int:
+        """The newest receipt's sequence; 0 before the first."""
+        return self._seq
+
+    def make(self, billable_ms: int) -> None:
+        """Sign and store the next receipt, together with the meter; nothing new to say, no receipt."""
+        if billable_ms <= self._billable_ms:
+            return
+        assignment = self._entry.assignment
+        amount = protocol.charge(assignment.rate_usd_micros_per_hour, billable_ms)
+        receipt = UsageReceipt(
+            job_id=assignment.job_id,
+            lease_id=assignment.lease_id,
+            seq=self._seq + 1,
+            billable_ms=billable_ms,
+            cumulative_amount=min(amount, assignment.cap_usd_micros),
+            meter_hash=self._meter_hash(),
+            prev_digest=self._digest,
+        )
+        signed = protocol.sign_receipt(self._porter.keys.receipt_hex, receipt)
+        digest = protocol.receipt_digest(receipt)
+        self._entry.billable_ms = billable_ms
+        with self._porter.journal.transaction():
+            self._porter.journal.save_receipt(signed, digest)
+            self._porter.journal.save_lease(self._entry)
+        self._seq, self._digest, self._billable_ms = receipt.seq, digest, billable_ms
+        self.made.set()
+
+    def _meter_hash(self) -> str:
+        """SHA-256 of the event bytes so far, hashed once each."""
+        while data := read_bytes(self._events, self._hashed, min(HASH_BYTES, EVENT_BYTES_MAX - self._hashed)):
+            self._hash.update(data)
+            self._hashed += len(data)
+        return "0x" + self._hash.hexdigest()
+
+
+async def ship_receipts(porter: Porter, entry: LeaseEntry, book: ReceiptBook) -> None:
+    """Send what the server has not accepted, in order, until the lease has ended and nothing is left."""
+    while True:
+        book.made.clear()
+        waiting = porter.journal.unacknowledged_receipts(entry.lease_id, protocol.RECEIPTS_PER_APPEND_MAX)
+        if not waiting:
+            if entry.has_ended:
+                return
+            await _wait(book.made, PAUSE_SECONDS)
+            continue
+        try:
+            seq = await porter.client.send_receipts(entry.lease_id, waiting, fence=entry.assignment.fence)
+        except AgentError as error:
+            # Also a refusal is tried again: the server may only have observed less time than we metered so far.
+            log.warning("Receipts were not accepted: %s lease_id=%s", error, entry.lease_id)
+            await asyncio.sleep(PAUSE_SECONDS if isinstance(error, Retryable) else PAUSE_SECONDS_REFUSED)
+            continue
+        porter.journal.acknowledge_receipts(entry.lease_id, seq)
+        if seq < waiting[0].receipt.seq:  # the server wants none of these yet
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return

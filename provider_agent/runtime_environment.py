@@ -1,0 +1,98 @@
+"""Builds the environment that the process executor's programs run in: torch is there, never in the agent.
+
+One folder a version, built beside its final name and renamed when it is complete: a half-built one is never used.
+SOUK_TORCH_INDEX names the package index that torch is taken from (a CPU build, for example).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from provider_agent.config import DataFolder
+from provider_agent.errors import RuntimeUnavailable
+from provider_agent.facts import agent_version
+
+INDEX_VARIABLE = "SOUK_TORCH_INDEX"
+STEP_SECONDS_MAX = 3600
+DISTRIBUTION = "gpusouk"
+OUTPUT_LINES_SHOWN = 15
+
+Say = Callable[[str], None]
+
+
+def environment_python(folder: DataFolder) -> Path:
+    """The interpreter of this version's environment, whether it is built or not."""
+    return _environment(folder) / "bin" / "python"
+
+
+def build_environment(folder: DataFolder, say: Say) -> Path:
+    """Build this version's environment unless it is there; returns its interpreter. Raises RuntimeUnavailable."""
+    python = environment_python(folder)
+    if python.exists():
+        return python
+    final = _environment(folder)
+    building = final.with_name(f".{final.name}.building")
+    shutil.rmtree(building, ignore_errors=True)
+    folder.runtimes.mkdir(parents=True, exist_ok=True)
+    say(f"Building the runtime environment in {final} (once for each version; torch is large)")
+    _step([sys.executable, "-m", "venv", str(building)], say)
+    pip = [str(building / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    index = os.environ.get(INDEX_VARIABLE, "")
+    _step([*pip, _torch_requirement(), *(["--index-url", index] if index else [])], say)
+    _step([*pip, _own_requirement()], say)
+    building.rename(final)  # scripts in bin/ keep the old path in their first line; we only use `python -m`
+    say(f"The runtime environment is ready: {python}")
+    return python
+
+
+def _environment(folder: DataFolder) -> Path:
+    return folder.runtimes / f"train-{agent_version()}"
+
+
+def _torch_requirement() -> str:
+    """torch as this version pins it."""
+    try:
+        requires = distribution(DISTRIBUTION).requires or []
+    except PackageNotFoundError:
+        requires = []
+    for requirement in requires:
+        found = re.match(r"torch\s*==\s*([0-9.]+)", requirement)
+        if found:
+            return f"torch=={found.group(1)}"
+    return "torch"
+
+
+def _own_requirement() -> str:
+    """This very version with what training needs: from the index, or from where it was installed."""
+    try:
+        direct = distribution(DISTRIBUTION).read_text("direct_url.json")
+    except PackageNotFoundError as error:
+        raise RuntimeUnavailable(
+            "This agent runs from a source checkout, which cannot be installed again. "
+            "Name an interpreter that has torch: souk-agent enrol ... --runtime-python PATH"
+        ) from error
+    if direct:
+        return f"{DISTRIBUTION}[train] @ {json.loads(direct)['url']}"
+    return f"{DISTRIBUTION}[train]=={agent_version()}"
+
+
+def _step(command: list[str], say: Say) -> None:
+    """Run one command; its output is shown only when it fails."""
+    say("  " + " ".join(command[-3:]))
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, text=True, timeout=STEP_SECONDS_MAX, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RuntimeUnavailable(f"{command[0]} did not finish: {error}") from error
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
+        raise RuntimeUnavailable(f"`{' '.join(command)}` failed:\n{tail}")

@@ -1,0 +1,198 @@
+"""The sync loop: say what is, hear what should be, converge. Level-triggered, so that lost messages heal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from uuid import UUID, uuid4
+
+from provider_agent.assignments import accept_assignment
+from provider_agent.attempts import Attempt
+from provider_agent.errors import AgentError, BadAssignment, Refused, StaleFence
+from provider_agent.porter import Porter
+from provider_agent.protocol import (
+    LEASES_PER_NODE_MAX,
+    PROTOCOL_VERSION,
+    AttemptState,
+    Desired,
+    NodeFacts,
+    Reason,
+    SyncRequest,
+    SyncResponse,
+)
+
+FACTS_SECONDS = 60.0
+SPACING_SECONDS = 0.05  # between two polls, however fast the server answers
+REFUSALS_MAX = 5  # of this many refusals in a row (401, 403) the node draws its conclusion
+NODE_GONE_STATUS = frozenset({401, 403})
+
+log = logging.getLogger(__name__)
+
+
+class Sync:
+    """The loop and what it remembers between two polls."""
+
+    def __init__(self, porter: Porter, find_facts: Callable[[], NodeFacts]) -> None:
+        self._porter = porter
+        self._find_facts = find_facts
+        self._boot_id = uuid4()
+        self._known = ""
+        self._sent_facts: NodeFacts | None = None
+        self._facts_at = 0.0
+        self._refusals = 0
+        self.attempts: dict[UUID, Attempt] = {}
+        self.node_state = "unknown"
+        self.last_error = ""
+        self.answered: Callable[[], None] = lambda: None  # called after each answer and each failure
+
+    def adopt_all(self) -> None:
+        """Take up every lease that the journal has; those that may have a program first, they have their devices."""
+        for entry in sorted(self._porter.journal.load_leases(), key=lambda e: e.state is AttemptState.ASSIGNED):
+            attempt = Attempt(self._porter, entry)
+            self.attempts[entry.lease_id] = attempt
+            attempt.launch()
+
+    async def loop(self) -> None:
+        """Poll until cancelled; raises Refused when the server keeps refusing this node and nothing runs here."""
+        heartbeat, wake = self._porter.heartbeat, self._porter.wake
+        while True:
+            wake.clear()
+            began = time.monotonic()
+            known = self._known
+            try:
+                response = await self._poll_once()
+            except AgentError as error:
+                self._note_failure(error)
+                await self._pause(heartbeat.record_failure())
+                continue
+            if response is None:  # something changed here: say so at once
+                continue
+            heartbeat.record_contact(response.beat_seconds)
+            await self._converge(response)
+            self.answered()
+            left = SPACING_SECONDS
+            if response.version == known:  # a server that does not hold polls is asked once a beat
+                left = max(heartbeat.wait_seconds() - (time.monotonic() - began), SPACING_SECONDS)
+            await self._pause(left)
+
+    async def _poll_once(self) -> SyncResponse | None:
+        """One held poll; None when a change here made it stale and it was given up."""
+        request = self._request()
+        polling = asyncio.ensure_future(self._porter.client.sync(request))
+        waking = asyncio.ensure_future(self._porter.wake.wait())
+        try:
+            await asyncio.wait({polling, waking}, return_when=asyncio.FIRST_COMPLETED)
+            if not polling.done():
+                return None
+            response = polling.result()
+        finally:
+            for task in (polling, waking):
+                task.cancel()
+            await asyncio.gather(polling, waking, return_exceptions=True)
+        self._refusals = 0
+        self.last_error = ""
+        if request.facts is not None:
+            self._sent_facts = request.facts
+        return response
+
+    def _request(self) -> SyncRequest:
+        reports = [attempt.report() for attempt in self.attempts.values()]
+        return SyncRequest(
+            protocol=PROTOCOL_VERSION,
+            boot_id=self._boot_id,
+            known=self._known,
+            wait_seconds=round(self._porter.heartbeat.wait_seconds(), 3),
+            leases=reports[:LEASES_PER_NODE_MAX],
+            facts=self._changed_facts(),
+        )
+
+    def _changed_facts(self) -> NodeFacts | None:
+        """The facts when the server does not have them yet."""
+        now = time.monotonic()
+        if self._sent_facts is not None and now < self._facts_at + FACTS_SECONDS:
+            return None
+        self._facts_at = now
+        facts = self._find_facts()
+        return facts if facts != self._sent_facts else None
+
+    # --- converge
+
+    async def _converge(self, response: SyncResponse) -> None:
+        """Start what is new, stop what should stop, forget what is settled. A lease not named runs out by itself."""
+        self._known = response.version
+        self.node_state = response.node_state
+        for desired in response.desired:
+            attempt = self.attempts.get(desired.lease_id)
+            if attempt is None:
+                self._accept(desired)
+            else:
+                self._adjust(attempt, desired)
+        for lease_id in response.forget:
+            await self._forget(lease_id)
+
+    def _accept(self, desired: Desired) -> None:
+        try:
+            entry = accept_assignment(self._porter, desired)
+        except (BadAssignment, StaleFence) as error:
+            log.error("Assignment refused: %s lease_id=%s", error, desired.lease_id)
+            self.last_error = str(error)
+            return
+        self._give_way(entry.assignment.device_uuids, entry.assignment.fence)
+        attempt = Attempt(self._porter, entry)
+        self.attempts[entry.lease_id] = attempt
+        log.info("Lease accepted. lease_id=%s job_id=%s", entry.lease_id, entry.assignment.job_id)
+        if desired.action == "stop":
+            attempt.request_stop(desired.stop_reason or Reason.CANCELLED_BY_OPERATOR)
+        attempt.launch()
+
+    def _give_way(self, device_uuids: list[str], fence: int) -> None:
+        """A newer lease of a device means that the server has given up the older one."""
+        for attempt in self.attempts.values():
+            assignment = attempt.entry.assignment
+            if assignment.fence < fence and set(assignment.device_uuids) & set(device_uuids):
+                attempt.request_stop(Reason.LEASE_EXPIRED)
+
+    def _adjust(self, attempt: Attempt, desired: Desired) -> None:
+        if desired.fence != attempt.entry.assignment.fence:
+            log.error("The server names another fence than the assignment's. lease_id=%s", desired.lease_id)
+            return
+        attempt.extend_lease(desired.lease_until)
+        if desired.action == "stop":
+            attempt.request_stop(desired.stop_reason or Reason.CANCELLED_BY_OPERATOR)
+
+    async def _forget(self, lease_id: UUID) -> None:
+        """Drop a settled lease; one that still runs is stopped first and forgotten at a later beat."""
+        attempt = self.attempts.get(lease_id)
+        if attempt is None:
+            return
+        if not attempt.entry.has_ended:
+            attempt.request_stop(Reason.LEASE_EXPIRED)
+            return
+        try:
+            await attempt.forget()
+        except AgentError as error:
+            log.error("A lease could not be removed yet: %s lease_id=%s", error, lease_id)
+            return
+        del self.attempts[lease_id]
+
+    # --- failures
+
+    def _note_failure(self, error: AgentError) -> None:
+        """Log, and raise when the server knows this node no more and nothing is left to look after."""
+        log.warning("Sync failed: %s", error)
+        self.last_error = str(error)
+        self.answered()
+        is_refusal = isinstance(error, Refused) and error.status in NODE_GONE_STATUS
+        self._refusals = self._refusals + 1 if is_refusal else 0
+        is_idle = all(attempt.entry.has_ended for attempt in self.attempts.values())
+        if self._refusals >= REFUSALS_MAX and is_idle:
+            raise error
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not when something changes here."""
+        try:
+            await asyncio.wait_for(self._porter.wake.wait(), seconds)
+        except TimeoutError:
+            return

@@ -1,0 +1,28 @@
+"""Ends a lease by itself when its time has passed without contact: nobody pays for it any more, and another has it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from uuid import UUID
+
+from provider_agent.attempts import Attempt
+from provider_agent.protocol import Reason
+
+CHECK_SECONDS = 0.25
+
+log = logging.getLogger(__name__)
+
+
+async def watch_leases(attempts: Mapping[UUID, Attempt]) -> None:
+    """Stop every live lease whose deadline has passed. Runs until it is cancelled."""
+    while True:
+        now = time.monotonic()
+        for attempt in list(attempts.values()):
+            entry = attempt.entry
+            if not entry.has_ended and entry.stop_reason is None and now > attempt.lease_deadline:
+                log.warning("The lease ran out without contact. lease_id=%s", entry.lease_id)
+                attempt.request_stop(Reason.LEASE_EXPIRED)
+        await asyncio.sleep(CHECK_SECONDS)

@@ -1,0 +1,129 @@
+"""What a program is given: its folders, configuration, environment and command line, as runtimes/contract.py says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import psutil
+
+from provider_agent.atomic import write_atomically
+from provider_agent.devices.base import cores_of
+from provider_agent.executors.base import WORK_NAME
+from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
+from runtimes.contract import CONTRACT_VERSION, Env
+
+SECRETS_NAME = "secrets.json"
+EVENTS_NAME = "events.jsonl"
+CONFIG_NAME = "config.json"
+INPUT_NAME = "input"
+OUTPUT_NAME = "output"
+CHECKPOINT_NAME = "checkpoint"
+RESUME_NAME = "resume"
+LOOPBACK = "127.0.0.1"
+CONTRACT_PREFIX = "SOUK_"
+
+
+def make_work_folder(lease_folder: Path, assignment: Assignment) -> Path:
+    """An empty work folder with the contract's folders and the runtime's configuration; begins anew if repeated."""
+    work = lease_folder / WORK_NAME
+    shutil.rmtree(work, ignore_errors=True)
+    for name in (INPUT_NAME, OUTPUT_NAME, CHECKPOINT_NAME):
+        (work / name).mkdir(parents=True)
+    (work / CONFIG_NAME).write_text(json.dumps(assignment.program.config))
+    (work / EVENTS_NAME).touch()
+    return work
+
+
+def keep_secrets(lease_folder: Path, secrets: dict[str, str]) -> None:
+    """Write the secrets to a 0600 file beside the work folder, so that a restart before the start still has them."""
+    lease_folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+    if secrets:
+        write_atomically(lease_folder / SECRETS_NAME, json.dumps(secrets).encode(), mode=0o600)
+
+
+def load_secrets(lease_folder: Path) -> dict[str, str]:
+    """The secrets of a lease that has not started yet."""
+    try:
+        loaded: dict[str, str] = json.loads((lease_folder / SECRETS_NAME).read_text())
+    except FileNotFoundError:
+        return {}
+    return loaded
+
+
+def drop_secrets(lease_folder: Path) -> None:
+    """Delete the file; the program has them, or will never need them."""
+    (lease_folder / SECRETS_NAME).unlink(missing_ok=True)
+    (lease_folder / "launch.json").unlink(missing_ok=True)
+
+
+def free_port() -> int:
+    """A port that nobody uses now; torchrun's rendezvous on one node takes it a moment later."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def contract_environment(
+    assignment: Assignment, devices: list[DeviceFacts], *, seen_work: str, resume_step_folder: str, master_port: int
+) -> dict[str, str]:
+    """The variables of the contract, by the paths that the program sees."""
+    gang, checkpoint = assignment.gang, assignment.checkpoint
+    is_single = gang.nodes == 1
+    return {
+        Env.CONTRACT: str(CONTRACT_VERSION),
+        Env.JOB_ID: str(assignment.job_id),
+        Env.ATTEMPT_ID: str(assignment.attempt_id),
+        Env.WORK_DIR: seen_work,
+        Env.INPUT_DIR: f"{seen_work}/{INPUT_NAME}",
+        Env.OUTPUT_DIR: f"{seen_work}/{OUTPUT_NAME}",
+        Env.CHECKPOINT_DIR: f"{seen_work}/{CHECKPOINT_NAME}",
+        Env.RESUME_FROM: f"{seen_work}/{RESUME_NAME}/{resume_step_folder}" if resume_step_folder else "",
+        Env.EVENTS: f"{seen_work}/{EVENTS_NAME}",
+        Env.CONFIG: f"{seen_work}/{CONFIG_NAME}",
+        Env.DEVICE_KIND: "cuda" if devices[0].kind is DeviceKind.GPU else "cpu",
+        Env.DEVICES_PER_NODE: str(len(devices)),
+        Env.NODES: str(gang.nodes),
+        Env.NODE_RANK: str(gang.node_rank),
+        Env.MASTER_ADDR: LOOPBACK if is_single else gang.master_address,
+        Env.MASTER_PORT: str(master_port),
+        Env.CHECKPOINT_EVERY_STEPS: str(checkpoint.every_steps),
+        Env.CHECKPOINT_EVERY_SECONDS: str(checkpoint.every_seconds),
+        Env.CHECKPOINT_KEEP: str(checkpoint.keep),
+    }
+
+
+def program_environment(
+    assignment: Assignment,
+    secrets: dict[str, str],
+    devices: list[DeviceFacts],
+    *,
+    defaults: dict[str, str],
+    contract: dict[str, str],
+    fabric_address: str,
+) -> dict[str, str]:
+    """Defaults, then what the customer set, then the contract, which a customer cannot override."""
+    cores = sum(len(cores_of(device)) for device in devices)
+    threads = {"OMP_NUM_THREADS": str(max(cores // len(devices), 1))} if cores else {}
+    interface = "lo" if assignment.gang.nodes == 1 else _interface_of(fabric_address)
+    gloo = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
+    theirs = {name: value for name, value in (assignment.env | secrets).items() if not name.startswith(CONTRACT_PREFIX)}
+    return {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **defaults, **threads, **gloo, **theirs, **contract}
+
+
+def command_line(assignment: Assignment, *, python: str) -> list[str]:
+    """The customer's own command, or the built-in runtime under its launcher, which reads the contract's variables."""
+    program = assignment.program
+    if program.command:
+        return list(program.command)
+    return [python, "-m", "runtimes.launch", f"runtimes.{program.runtime}"]
+
+
+def _interface_of(address: str) -> str:
+    """The network interface that has this IP address; empty when none has."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in addresses):
+            return name
+    return ""
