@@ -1,0 +1,112 @@
+"""Who belongs to an organisation, and as what. It always keeps one owner."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+
+from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner, NotAMember
+from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
+from marketplace.foundation import clock
+
+INVITATION_DAYS: Final = 7
+INVITATION_BYTES: Final = 32
+
+
+def create(owner: User, name: str) -> Membership:
+    """A new organisation; returns its first owner's membership."""
+    with transaction.atomic():
+        organisation = Organisation.objects.create(name=name.strip()[:120])
+        return Membership.objects.create(organisation=organisation, user=owner, role=Role.OWNER)
+
+
+def invite(
+    organisation: Organisation | None, *, email: str, role: str = Role.MEMBER, invited_by: User | None = None
+) -> tuple[Invitation, str]:
+    """An invitation for one address, and its text, which is kept nowhere; without organisation: to the marketplace."""
+    email = email.strip().lower()
+    if organisation is not None and organisation.memberships.filter(user__email=email).exists():
+        raise AlreadyMember
+    plaintext = "souki_" + secrets.token_urlsafe(INVITATION_BYTES)
+    invitation = Invitation.objects.create(
+        organisation=organisation,
+        email=email,
+        role=Role(role),
+        token_hash=_hash(plaintext),
+        invited_by=invited_by,
+        expires_at=clock.now() + timedelta(days=INVITATION_DAYS),
+    )
+    return invitation, plaintext
+
+
+def withdraw(invitation: Invitation) -> None:
+    """Nobody can accept it any more; one that was accepted stays as it is."""
+    Invitation.objects.filter(pk=invitation.pk, accepted_at=None).delete()
+
+
+def use_invitation(plaintext: str, *, email: str) -> Invitation:
+    """Take an invitation, once: of two that try at the same time one gets it. Raises InvitationRefused."""
+    now = clock.now()
+    unused = Invitation.objects.filter(
+        token_hash=_hash(plaintext), email=email.strip().lower(), accepted_at=None, expires_at__gt=now
+    )
+    if unused.update(accepted_at=now) != 1:
+        raise InvitationRefused
+    return Invitation.objects.select_related("organisation").get(token_hash=_hash(plaintext))
+
+
+def accept(user: User, plaintext: str) -> Membership:
+    """The user joins the inviting organisation."""
+    try:
+        with transaction.atomic():
+            invitation = use_invitation(plaintext, email=user.email)
+            if invitation.organisation is None:  # to the marketplace, where this user is already
+                raise InvitationRefused
+            return Membership.objects.create(organisation=invitation.organisation, user=user, role=invitation.role)
+    except IntegrityError as error:
+        raise AlreadyMember from error
+
+
+def change_role(organisation: Organisation, user_id: UUID, role: str) -> Membership:
+    """The member's role from now on; the scopes of their keys shrink with it."""
+    with transaction.atomic():
+        membership = _lock(organisation, user_id)
+        if membership.role == Role.OWNER and role != Role.OWNER:
+            _refuse_last_owner(organisation)
+        membership.role = Role(role)
+        membership.save(update_fields=["role"])
+    return membership
+
+
+def remove(organisation: Organisation, user_id: UUID) -> None:
+    """The user leaves, and their keys in this organisation are revoked."""
+    with transaction.atomic():
+        membership = _lock(organisation, user_id)
+        if membership.role == Role.OWNER:
+            _refuse_last_owner(organisation)
+        membership.delete()
+        keys = ApiKey.objects.filter(organisation=organisation, user_id=user_id, revoked_at=None)
+        keys.update(revoked_at=clock.now())
+
+
+def _lock(organisation: Organisation, user_id: UUID) -> Membership:
+    """The organisation's row is locked first, so that two owners cannot leave at the same time."""
+    Organisation.objects.select_for_update().get(pk=organisation.pk)
+    membership = Membership.objects.filter(organisation=organisation, user_id=user_id).first()
+    if membership is None:
+        raise NotAMember
+    return membership
+
+
+def _refuse_last_owner(organisation: Organisation) -> None:
+    if Membership.objects.filter(organisation=organisation, role=Role.OWNER).count() <= 1:
+        raise LastOwner
+
+
+def _hash(plaintext: str) -> str:
+    return hashlib.sha256(plaintext.encode()).hexdigest()

@@ -1,0 +1,32 @@
+"""Which scope a view needs. `permission_classes = [HasScope("jobs:read", write="jobs:write")]`"""
+
+from __future__ import annotations
+
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from marketplace.accounts.asking import membership_of, scopes_of
+from marketplace.accounts.errors import ScopeMissing
+from marketplace.accounts.scopes import Scope
+
+
+class HasScope(BasePermission):
+    """The request's key and role have the scope; `write`, if given, is for every method but GET, HEAD and OPTIONS."""
+
+    def __init__(self, scope: str, *, write: str | None = None) -> None:
+        self.read, self.write = Scope(scope), Scope(write or scope)
+
+    def __call__(self) -> HasScope:
+        """REST views call each of their permission classes; this one is made already."""
+        return self
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Raises ScopeMissing, which names the scope; False for who is not signed in at all."""
+        if not request.user or not request.user.is_authenticated:
+            return False
+        membership_of(request)
+        scope = self.read if request.method in SAFE_METHODS else self.write
+        if scope not in scopes_of(request):
+            raise ScopeMissing(scope=str(scope))
+        return True
