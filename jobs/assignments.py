@@ -20,7 +20,6 @@ from marketplace.foundation import clock, signing
 from marketplace.nodes.models import Node
 from provider_agent.protocol import (
     ATTEMPT_ENDS,
-    MS_PER_HOUR,
     Assignment,
     CheckpointPolicy,
     Desired,
@@ -29,6 +28,7 @@ from provider_agent.protocol import (
     Program,
     Reason,
     SignedAssignment,
+    payable_ms,
     sign_assignment,
 )
 
@@ -113,7 +113,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
 
 def seconds_payable(lease: Lease) -> int:
     """How long the lease's cap lasts at its rate, in whole seconds, at least one."""
-    seconds = lease.cap_usd_micros * MS_PER_HOUR // max(1, lease.rate_usd_micros_per_hour) // 1000
+    seconds = payable_ms(lease.rate_usd_micros_per_hour, lease.cap_usd_micros) // 1000
     return max(1, min(seconds, LEASE_SECONDS_MAX))
 
 

@@ -24,7 +24,7 @@ from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.nodes import liveness
 from marketplace.nodes.states import NodeState
-from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, MS_PER_HOUR, AttemptState, Reason
+from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, AttemptState, Reason, payable_ms
 
 log = logging.getLogger(__name__)
 
@@ -102,9 +102,9 @@ def _stop_spent() -> int:
     running = Lease.objects.live().filter(running_at__isnull=False, stop_reason="")
     spent = []
     for lease in running.exclude(reported_state__in=ATTEMPT_ENDS)[:SWEEP_ROWS_MAX]:
-        payable_ms = lease.cap_usd_micros * MS_PER_HOUR // max(1, lease.rate_usd_micros_per_hour)
-        margin_ms = min(BUDGET_MARGIN_SECONDS * 1000, payable_ms * BUDGET_MARGIN_SHARE)
-        if lease.observed_ms + BEAT_SECONDS_LEASED * 1000 >= payable_ms - margin_ms:
+        limit_ms = payable_ms(lease.rate_usd_micros_per_hour, lease.cap_usd_micros)
+        margin_ms = min(BUDGET_MARGIN_SECONDS * 1000, limit_ms * BUDGET_MARGIN_SHARE)
+        if lease.observed_ms + BEAT_SECONDS_LEASED * 1000 >= limit_ms - margin_ms:
             spent.append(lease)
     lifecycle.stop_leases(spent, Reason.BUDGET_EXHAUSTED)
     return len(spent)

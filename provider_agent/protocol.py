@@ -580,6 +580,11 @@ def charge(rate_per_hour: int, billable_ms: int) -> int:
     return rate_per_hour * billable_ms // MS_PER_HOUR
 
 
+def payable_ms(rate_per_hour: int, cap: int) -> int:
+    """The longest time whose charge stays within `cap`, in milliseconds; without end where the rate is 0."""
+    return cap * MS_PER_HOUR // rate_per_hour if rate_per_hour else 2**63 - 1
+
+
 def id_bytes32(value: UUID) -> bytes:
     """A UUID as bytes32: its 16 bytes, left-padded with zeros."""
     return value.bytes.rjust(32, b"\0")

@@ -49,16 +49,17 @@ class ReceiptBook:
 
     def make(self, billable_ms: int) -> None:
         """Sign and store the next receipt, together with the meter; nothing new to say, no receipt."""
+        assignment = self._entry.assignment
+        # Time beyond the cap is not claimed at all, so that every receipt's amount is exactly rate x time.
+        billable_ms = min(billable_ms, protocol.payable_ms(assignment.rate_usd_micros_per_hour, assignment.cap_usd_micros))
         if billable_ms <= self._billable_ms:
             return
-        assignment = self._entry.assignment
-        amount = protocol.charge(assignment.rate_usd_micros_per_hour, billable_ms)
         receipt = UsageReceipt(
             job_id=assignment.job_id,
             lease_id=assignment.lease_id,
             seq=self._seq + 1,
             billable_ms=billable_ms,
-            cumulative_amount=min(amount, assignment.cap_usd_micros),
+            cumulative_amount=protocol.charge(assignment.rate_usd_micros_per_hour, billable_ms),
             meter_hash=self._meter_hash(),
             prev_digest=self._digest,
         )
