@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -11,15 +13,11 @@ from marketplace.accounts.errors import ScopeMissing
 from marketplace.accounts.scopes import Scope
 
 
-class HasScope(BasePermission):
-    """The request's key and role have the scope; `write`, if given, is for every method but GET, HEAD and OPTIONS."""
+class _ScopePermission(BasePermission):
+    """The request acts for an organisation, and its key and role have the scope."""
 
-    def __init__(self, scope: str, *, write: str | None = None) -> None:
-        self.read, self.write = Scope(scope), Scope(write or scope)
-
-    def __call__(self) -> HasScope:
-        """REST views call each of their permission classes; this one is made already."""
-        return self
+    read: ClassVar[Scope]
+    write: ClassVar[Scope]
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Raises ScopeMissing, which names the scope; False for who is not signed in at all."""
@@ -30,3 +28,12 @@ class HasScope(BasePermission):
         if scope not in scopes_of(request):
             raise ScopeMissing(scope=str(scope))
         return True
+
+
+def _has_scope(scope: str, *, write: str | None = None) -> type[BasePermission]:
+    """The permission class of a scope; `write`, if given, is for every method but GET, HEAD and OPTIONS."""
+    scopes = {"read": Scope(scope), "write": Scope(write or scope)}
+    return type("HasScope", (_ScopePermission,), scopes)
+
+
+HasScope = _has_scope

@@ -12,7 +12,6 @@ from django.http import HttpRequest
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event, IdempotencyKey, OutboxMessage
 
-
 if TYPE_CHECKING:
     PlainAdmin = admin.ModelAdmin[Any]
 else:
@@ -20,7 +19,13 @@ else:
 
 
 class ReadOnlyAdmin(PlainAdmin):
-    """Shows, and changes nothing: not even for a superuser."""
+    """Shows, and changes nothing by a form: not even for a superuser.
+
+    Its actions are verbs of the rooms. `permissions=["operate"]` asks for the right to change the model.
+    """
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -59,7 +64,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     ordering = ["-created_at"]
     actions = ["try_again"]
 
-    @admin.action(description="Try the failed ones again")
+    @admin.action(description="Try the failed ones again", permissions=["operate"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
         failed = queryset.filter(state=OutboxMessage.State.FAILED)
         count = failed.update(state=OutboxMessage.State.WAITING, attempts=0, next_at=clock.now())

@@ -1,0 +1,123 @@
+"""People, organisations and keys, for operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.forms import AdminUserCreationForm
+from django.db import models
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from marketplace.accounts import api_keys, organisations
+from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, SitePolicy, User
+from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
+
+if TYPE_CHECKING:
+    MembershipsBase = admin.TabularInline[Membership, Any]
+    UsersBase = DjangoUserAdmin[User]
+    NewUserBase = AdminUserCreationForm[User]
+else:
+    MembershipsBase, UsersBase, NewUserBase = admin.TabularInline, DjangoUserAdmin, AdminUserCreationForm
+
+
+class Memberships(MembershipsBase):
+    model = Membership
+    extra = 0
+    autocomplete_fields = ["user", "organisation"]
+
+
+class NewUserForm(NewUserBase):
+    """Asks for the address in place of a user name."""
+
+    class Meta:
+        model = User
+        fields = ["email"]
+
+    def clean_email(self) -> str:
+        return str(self.cleaned_data["email"]).strip().lower()
+
+
+@admin.register(User)
+class UserAdmin(UsersBase):
+    list_display = ["email", "name", "is_active", "is_staff", "created_at", "last_login"]
+    list_filter = ["is_active", "is_staff"]
+    search_fields = ["email", "name"]
+    ordering = ["email"]
+    readonly_fields = ["created_at", "last_login"]
+    add_form = NewUserForm
+    fieldsets = [
+        (None, {"fields": ["email", "password", "name"]}),
+        ("May", {"fields": ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]}),
+        ("Times", {"fields": ["created_at", "last_login"]}),
+    ]
+    add_fieldsets = [(None, {"classes": ["wide"], "fields": ["email", "usable_password", "password1", "password2"]})]
+    inlines = [Memberships]
+
+
+@admin.register(Organisation)
+class OrganisationAdmin(PlainAdmin):
+    list_display = ["name", "id", "created_at"]
+    search_fields = ["name", "=id"]
+    inlines = [Memberships]
+
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False  # its jobs, leases and ledger accounts refer to it for ever
+
+
+@admin.register(Membership)
+class MembershipAdmin(PlainAdmin):
+    list_display = ["user", "organisation", "role", "created_at"]
+    list_filter = ["role"]
+    search_fields = ["user__email", "organisation__name"]
+    autocomplete_fields = ["user", "organisation"]
+
+
+@admin.register(Invitation)
+class InvitationAdmin(PlainAdmin):
+    """Adding one shows its text, once."""
+
+    list_display = ["email", "organisation", "role", "created_at", "expires_at", "accepted_at"]
+    search_fields = ["email", "organisation__name"]
+    autocomplete_fields = ["organisation"]
+    fields = ["organisation", "email", "role"]
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        inviter = request.user if isinstance(request.user, User) else None
+        made, text = organisations.invite(obj.organisation, email=obj.email, role=obj.role, invited_by=inviter)
+        obj.pk = made.pk
+        obj._state.adding = False
+        obj.refresh_from_db()
+        self.message_user(request, f"Give this invitation to {made.email}; it is shown once: {text}", messages.WARNING)
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ReadOnlyAdmin):
+    list_display = ["prefix", "name", "user", "organisation", "scopes", "created_at", "last_used_at", "revoked_at"]
+    list_filter = ["created_at"]
+    search_fields = ["=prefix", "user__email", "organisation__name"]
+    list_select_related = ["user", "organisation"]
+    exclude = ["key_hash"]
+    actions = ["revoke"]
+
+    @admin.action(description="Revoke", permissions=["operate"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        for key in queryset:
+            api_keys.revoke(key)
+        self.message_user(request, "Revoked.")
+
+
+@admin.register(SitePolicy)
+class SitePolicyAdmin(PlainAdmin):
+    list_display = ["__str__", "signup"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return not SitePolicy.objects.exists()
+
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False

@@ -1,0 +1,216 @@
+"""/api/v1/: signing up and in, organisations, members, invitations."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib.auth import logout
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, status
+from rest_framework.permissions import AllowAny, IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from marketplace.accounts import api_keys, organisations, signin, signup
+from marketplace.accounts.asking import key_of, organisation_of, scopes_of, user_of
+from marketplace.accounts.models import Invitation, Membership, Organisation
+from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.scopes import Scope
+from marketplace.accounts.serializers import (
+    AcceptRequest,
+    InvitationSummary,
+    LoginRequest,
+    LoginResponse,
+    Me,
+    Member,
+    MembershipSummary,
+    NewInvitation,
+    OrganisationSummary,
+    SignupRequest,
+    SignupResponse,
+)
+from marketplace.foundation.errors import NotFound
+from marketplace.foundation.idempotency import idempotent
+from marketplace.foundation.throttles import ScopedThrottle
+
+CLIENT_CHARACTERS_MAX = 120
+
+
+class SignupView(APIView):
+    """Make an account, where the operator lets people do so."""
+
+    authentication_classes = []
+    permission_classes = [AllowAny]
+    throttle_classes = [ScopedThrottle]
+    throttle_scope = "signin"
+
+    @extend_schema(request=SignupRequest, responses={201: SignupResponse}, auth=[])
+    @idempotent
+    def post(self, request: Request) -> Response:
+        asked = SignupRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        data = dict(asked.validated_data)
+        membership = signup.sign_up(organisation_name=data.pop("organisation"), **data)
+        return Response(SignupResponse(membership).data, status=status.HTTP_201_CREATED)
+
+
+class LoginView(APIView):
+    """A password for an API key."""
+
+    authentication_classes = []
+    permission_classes = [AllowAny]
+    throttle_classes = [ScopedThrottle]
+    throttle_scope = "signin"
+
+    @extend_schema(request=LoginRequest, responses={201: LoginResponse}, auth=[])
+    @idempotent
+    def post(self, request: Request) -> Response:
+        asked = LoginRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        client = request.headers.get("User-Agent", "")[:CLIENT_CHARACTERS_MAX]
+        key, plaintext = signin.sign_in(client=client, **asked.validated_data)
+        answer = {"key": plaintext, "organisation": key.organisation, "scopes": key.scopes}
+        return Response(LoginResponse(answer).data, status=status.HTTP_201_CREATED)
+
+
+class LogoutView(APIView):
+    """Revoke the key of this request, or end the session."""
+
+    permission_classes = [IsAuthenticated]
+
+    @extend_schema(request=None, responses={204: None})
+    def post(self, request: Request) -> Response:
+        if key := key_of(request):
+            api_keys.revoke(key)
+        else:
+            logout(request._request)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class MeView(APIView):
+    """Who I am, which organisation this request acts for, and what it may do."""
+
+    permission_classes = [IsAuthenticated]
+
+    @extend_schema(responses=Me)
+    def get(self, request: Request) -> Response:
+        user = user_of(request)
+        membership: Membership | None = getattr(request, "membership", None)
+        answer = {
+            "user": user,
+            "organisation": membership.organisation if membership else None,
+            "role": membership.role if membership else None,
+            "scopes": sorted(scopes_of(request)),
+            "organisations": user.memberships.select_related("organisation").order_by("created_at"),
+        }
+        return Response(Me(answer).data)
+
+
+class OrganisationsView(generics.ListAPIView[Membership]):
+    """The organisations that I belong to; a new one is mine."""
+
+    permission_classes = [IsAuthenticated]
+    serializer_class = MembershipSummary
+    queryset = Membership.objects.none()
+
+    def get_queryset(self) -> QuerySet[Membership]:
+        return user_of(self.request).memberships.select_related("organisation")
+
+    @extend_schema(request=OrganisationSummary, responses={201: MembershipSummary})
+    @idempotent
+    def post(self, request: Request) -> Response:
+        asked = OrganisationSummary(data=request.data)
+        asked.is_valid(raise_exception=True)
+        membership = organisations.create(user_of(request), asked.validated_data["name"])
+        return Response(MembershipSummary(membership).data, status=status.HTTP_201_CREATED)
+
+
+class _OfOrganisation(APIView):
+    """Rows of the organisation that the request acts for; there are no others."""
+
+    permission_classes = [HasScope(Scope.ACCOUNT_ADMIN)]
+
+    @property
+    def organisation(self) -> Organisation:
+        return organisation_of(self.request)
+
+
+class MembersView(_OfOrganisation, generics.ListAPIView[Membership]):
+    """The members of the organisation."""
+
+    serializer_class = Member
+    queryset = Membership.objects.none()
+
+    def get_queryset(self) -> QuerySet[Membership]:
+        return self.organisation.memberships.select_related("user")
+
+
+class MemberView(_OfOrganisation):
+    """One member: another role, or none."""
+
+    @extend_schema(request=Member, responses=Member)
+    def patch(self, request: Request, user_id: UUID) -> Response:
+        asked = Member(data=request.data)
+        asked.is_valid(raise_exception=True)
+        self._refuse_stranger(user_id)
+        membership = organisations.change_role(self.organisation, user_id, asked.validated_data["role"])
+        return Response(Member(membership).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, user_id: UUID) -> Response:
+        self._refuse_stranger(user_id)
+        organisations.remove(self.organisation, user_id)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _refuse_stranger(self, user_id: UUID) -> None:
+        if not self.organisation.memberships.filter(user_id=user_id).exists():
+            raise NotFound
+
+
+class InvitationsView(_OfOrganisation, generics.ListAPIView[Invitation]):
+    """Who is invited."""
+
+    serializer_class = InvitationSummary
+    queryset = Invitation.objects.none()
+
+    def get_queryset(self) -> QuerySet[Invitation]:
+        return Invitation.objects.filter(organisation=self.organisation)
+
+    @extend_schema(request=InvitationSummary, responses={201: NewInvitation})
+    @idempotent
+    def post(self, request: Request) -> Response:
+        asked = InvitationSummary(data=request.data)
+        asked.is_valid(raise_exception=True)
+        invitation, plaintext = organisations.invite(
+            self.organisation, invited_by=user_of(request), **asked.validated_data
+        )
+        answer = {**InvitationSummary(invitation).data, "token": plaintext}
+        return Response(answer, status=status.HTTP_201_CREATED)
+
+
+class InvitationView(_OfOrganisation):
+    """One invitation."""
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, invitation_id: UUID) -> Response:
+        invitation = Invitation.objects.filter(organisation=self.organisation, pk=invitation_id).first()
+        if invitation is None:
+            raise NotFound
+        organisations.withdraw(invitation)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class AcceptInvitationView(APIView):
+    """Join the organisation that invited me."""
+
+    permission_classes = [IsAuthenticated]
+
+    @extend_schema(request=AcceptRequest, responses={201: MembershipSummary})
+    @idempotent
+    def post(self, request: Request) -> Response:
+        asked = AcceptRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        membership = organisations.accept(user_of(request), asked.validated_data["token"])
+        return Response(MembershipSummary(membership).data, status=status.HTTP_201_CREATED)

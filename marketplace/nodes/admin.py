@@ -1,0 +1,139 @@
+"""Supply, for operators: what is there, and drain, quarantine, release, retire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.db import models
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
+from marketplace.foundation.errors import SoukError
+from marketplace.nodes import availability, enrolment, offers
+from marketplace.nodes.models import Device, EnrolmentToken, Node, Offer, Provider
+
+OPERATOR_REASON = "operator"
+
+if TYPE_CHECKING:
+    InlineBase = admin.TabularInline[Any, Any]
+else:
+    InlineBase = admin.TabularInline
+
+
+class ReadOnlyInline(InlineBase):
+    """Rows that agents write."""
+
+    extra = 0
+    can_delete = False
+    show_change_link = True
+
+    def has_add_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+
+class Devices(ReadOnlyInline):
+    model = Device
+    fields = ["index", "kind", "model", "memory_mib", "flops_per_second", "is_healthy"]
+
+
+class Offers(ReadOnlyInline):
+    model = Offer
+    fields = ["price_usd_micros_per_device_hour", "seconds_min", "seconds_max", "region", "available_until", "is_open"]
+
+
+@admin.register(Provider)
+class ProviderAdmin(PlainAdmin):
+    list_display = ["display_name", "organisation", "contact_email", "created_at"]
+    search_fields = ["display_name", "organisation__name"]
+    autocomplete_fields = ["organisation"]
+    actions = ["issue_token"]
+
+    @admin.action(description="Issue an enrolment token", permissions=["change"])
+    def issue_token(self, request: HttpRequest, queryset: QuerySet[Provider]) -> None:
+        for provider in queryset:
+            token, plaintext = enrolment.issue_token(provider, actor=_actor(request))
+            text = f"Token for {provider}, shown once, until {token.expires_at:%Y-%m-%d %H:%M} UTC: {plaintext}"
+            self.message_user(request, text, messages.WARNING)
+
+
+@admin.register(EnrolmentToken)
+class EnrolmentTokenAdmin(ReadOnlyAdmin):
+    list_display = ["prefix", "provider", "note", "created_by", "created_at", "expires_at", "used_at", "node"]
+    list_select_related = ["provider", "node"]
+    search_fields = ["=prefix", "provider__display_name"]
+    exclude = ["token_hash"]
+
+
+@admin.register(Node)
+class NodeAdmin(ReadOnlyAdmin):
+    list_display = ["name", "provider", "state", "executor", "region", "last_seen_at", "failures", "successes"]
+    list_filter = ["state", "executor", "region"]
+    list_select_related = ["provider"]
+    search_fields = ["name", "=id", "provider__display_name"]
+    inlines = [Devices, Offers]
+    actions = ["drain", "resume", "quarantine", "release", "retire"]
+
+    @admin.action(description="Drain", permissions=["operate"])
+    def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        self._each(request, queryset, lambda node, actor: availability.drain(node, actor=actor, reason=OPERATOR_REASON))
+
+    @admin.action(description="Resume", permissions=["operate"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        self._each(request, queryset, lambda node, actor: availability.resume(node, actor=actor))
+
+    @admin.action(description="Quarantine: stop everything on it", permissions=["operate"])
+    def quarantine(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        def verb(node: Node, actor: str) -> Node:
+            return availability.quarantine(node, actor=actor, reason=OPERATOR_REASON)
+
+        self._each(request, queryset, verb)
+
+    @admin.action(description="Release from quarantine", permissions=["operate"])
+    def release(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        self._each(request, queryset, lambda node, actor: availability.release(node, actor=actor))
+
+    @admin.action(description="Retire for good", permissions=["operate"])
+    def retire(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        self._each(request, queryset, lambda node, actor: enrolment.retire(node, actor=actor))
+
+    def _each(self, request: HttpRequest, nodes: QuerySet[Node], verb: Callable[[Node, str], object]) -> None:
+        for node in nodes:
+            try:
+                verb(node, _actor(request))
+            except SoukError as error:
+                self.message_user(request, f"{node.name}: {error.message}", messages.ERROR)
+            else:
+                self.message_user(request, f"{node.name} is {Node.objects.get(pk=node.pk).state}.")
+
+
+@admin.register(Device)
+class DeviceAdmin(ReadOnlyAdmin):
+    list_display = ["model", "kind", "node", "index", "memory_mib", "is_healthy"]
+    list_filter = ["kind", "is_healthy", "model"]
+    list_select_related = ["node"]
+    search_fields = ["=uuid", "model", "node__name"]
+
+
+@admin.register(Offer)
+class OfferAdmin(ReadOnlyAdmin):
+    list_display = ["node", "price_usd_micros_per_device_hour", "region", "is_open", "available_until", "created_at"]
+    list_filter = ["is_open", "region"]
+    list_select_related = ["node"]
+    search_fields = ["node__name"]
+    actions = ["withdraw"]
+
+    @admin.action(description="Withdraw", permissions=["operate"])
+    def withdraw(self, request: HttpRequest, queryset: QuerySet[Offer]) -> None:
+        for offer in queryset.filter(is_open=True):
+            offers.withdraw(offer.node)
+        self.message_user(request, "Withdrawn.")
+
+
+def _actor(request: HttpRequest) -> str:
+    return f"operator:{request.user.pk}"
