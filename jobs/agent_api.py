@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec
 from uuid import UUID
 
 from django.db import transaction
@@ -39,7 +39,6 @@ MANIFEST_BODY_BYTES_MAX = 24 * 1024 * 1024  # 20,000 files with long names, or t
 NUMBER_DIGITS_MAX = 18
 
 P = ParamSpec("P")
-R = TypeVar("R")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 

@@ -1,0 +1,74 @@
+"""What a sync is answered with. Runs in threads: these are the only lines of the sync process that see the database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ParamSpec, TypeVar
+from uuid import UUID
+
+from django.db import connection
+
+from jobs import assignments, reports
+from marketplace.foundation.errors import SoukError, StateConflict
+from marketplace.nodes import inventory
+from marketplace.nodes.models import Node
+from provider_agent.protocol import Desired, SyncRequest
+
+TRIES_MAX = 3  # when another process moved the same rows first
+
+log = logging.getLogger(__name__)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What should be on a node."""
+
+    version: str
+    node_state: str
+    desired: list[Desired]
+    forget: list[UUID]
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs there, nothing is to be done."""
+        return not self.desired and not self.forget
+
+
+def take_in(node_id: UUID, request: SyncRequest, received_at: datetime) -> None:
+    """What the node says of itself and its leases is known now; harmless to repeat."""
+    node = Node.objects.get(pk=node_id)
+    if request.facts is not None:
+        try:
+            node = inventory.update_facts(node, request.facts)
+        except StateConflict:
+            raise
+        except SoukError as error:
+            # Its leases must go on, whatever is wrong with its account of itself.
+            log.warning("A node's facts were refused: %s", error.message, extra={"node_id": str(node_id)})
+    for tries_left in reversed(range(TRIES_MAX)):
+        try:
+            reports.apply_reports(node, request.leases, boot_id=request.boot_id, received_at=received_at)
+            return
+        except StateConflict:
+            if not tries_left:
+                raise
+
+
+def answer_for(node_id: UUID, request: SyncRequest) -> Answer:
+    """What should be on the node, given what it says is there."""
+    node = Node.objects.get(pk=node_id)
+    version, desired, forget = assignments.desired_state(node, request.leases)
+    return Answer(version, node.state, desired, forget)
+
+
+def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call it, and give the thread's connection back to the pool, whatever happens."""
+    try:
+        return call(*args, **kwargs)
+    finally:
+        connection.close()

@@ -1,0 +1,182 @@
+"""The sync process: thousands of held requests on one event loop, a few threads for the database.
+
+    1  authenticate      signature over method, path, query, time and body
+    2  record the beat   in Redis; without Redis, in the database
+    3  take in           what the node says, where it is news
+    4  answer            at once when it differs from what the node knows
+    5  else hold         until the node is woken, or its time is up
+
+Reading, routing and errors are in `app.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ParamSpec, TypeVar
+from uuid import UUID
+
+import pydantic_core
+import redis.asyncio as redis
+from redis.asyncio.connection import BlockingConnectionPool
+
+from jobs.errors import ProtocolUnsupported
+from jobs.sync.answers import Answer, answer_for, take_in, with_connection
+from jobs.sync.memory import Memory
+from jobs.sync.waiting import Bell, Bells, Subscription
+from marketplace.foundation import clock
+from marketplace.foundation.errors import BadRequest
+from marketplace.nodes.agent_auth import authenticate_agent
+from marketplace.nodes.liveness import record_beat_async, record_beat_in_database
+from provider_agent.protocol import (
+    BEAT_SECONDS_IDLE,
+    BEAT_SECONDS_LEASED,
+    HEADER_TIME,
+    PROTOCOL_VERSIONS_SPOKEN,
+    SyncRequest,
+    SyncResponse,
+)
+
+WAIT_SECONDS_MAX = 15.0
+HELD_MAX = 20_000  # beyond it nobody is held, and everybody polls
+LOOK_SECONDS = 3.0  # how often a held sync looks for itself while no wakes arrive
+JITTER = 0.1
+REDIS_CONNECTIONS_MAX = 32
+REDIS_SECONDS_MAX = 1.0
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request as it was signed."""
+
+    method: str
+    path_and_query: str
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+
+
+class SyncServer:
+    """Everything one process has. `start` and `stop` belong to one event loop."""
+
+    def __init__(self, *, redis_url: str, threads_max: int) -> None:
+        self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="sync")
+        self._bells = Bells()
+        self._memory = Memory()
+        self._subscription = Subscription(redis_url, on_wake=self._wake, on_gap=self._wake_all)
+        self._listening: asyncio.Task[None] | None = None
+        pool = BlockingConnectionPool.from_url(
+            redis_url,
+            max_connections=REDIS_CONNECTIONS_MAX,
+            timeout=REDIS_SECONDS_MAX,
+            socket_timeout=REDIS_SECONDS_MAX,
+            socket_connect_timeout=REDIS_SECONDS_MAX,
+        )
+        self._redis = redis.Redis.from_pool(pool)
+
+    async def start(self) -> None:
+        """Begin to listen for wakes."""
+        self._listening = asyncio.create_task(self._subscription.listen())
+
+    async def stop(self) -> None:
+        """Let everybody go."""
+        self._bells.ring_all()
+        if self._listening is not None:
+            self._listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listening
+        await self._redis.aclose()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def state(self) -> dict[str, object]:
+        """What /healthz shows."""
+        return {"status": "ok", "held": self._bells.held, "is_listening": self._subscription.is_listening}
+
+    async def sync(self, call: Call) -> SyncResponse:
+        """Answer one sync; raises a SoukError for a request that cannot be answered."""
+        received_at = clock.now()
+        node = await self._in_thread(authenticate_agent, call.method, call.path_and_query, call.headers, call.body)
+        request = parse_request(call.body)
+        await self._record_beat(node.pk, received_at)
+        with self._bells.hold(node.pk) as bell:
+            await self._take_in(node.pk, request, received_at, int(call.headers[HEADER_TIME.lower()]))
+            answer = await self._answer(node.pk, request)
+            if answer.version == request.known:
+                answer = await self._hold(bell, node.pk, request, answer)
+        return self._respond(answer, request)
+
+    # --- below
+
+    async def _take_in(self, node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> None:
+        if self._memory.is_news(node_id, request, time_ms):
+            await self._in_thread(take_in, node_id, request, received_at)
+            self._memory.remember(node_id, request, time_ms)
+
+    async def _answer(self, node_id: UUID, request: SyncRequest) -> Answer:
+        known = self._memory.answer_of(node_id, request) if self._subscription.is_listening else None
+        if known is not None:
+            return known
+        wakes = self._memory.of(node_id).wakes
+        answer = await self._in_thread(answer_for, node_id, request)
+        self._memory.keep(node_id, request, answer, wakes=wakes)
+        return answer
+
+    async def _hold(self, bell: Bell, node_id: UUID, request: SyncRequest, answer: Answer) -> Answer:
+        """The answer as soon as it differs from what the node knows, or the same one when its time is up."""
+        seconds = min(request.wait_seconds, WAIT_SECONDS_MAX, _beat_seconds(answer, request))
+        until = asyncio.get_running_loop().time() + (seconds if self._bells.held <= HELD_MAX else 0)
+        while (left := until - asyncio.get_running_loop().time()) > 0 and answer.version == request.known:
+            is_listening = self._subscription.is_listening
+            if await bell.heard(left if is_listening else min(left, LOOK_SECONDS)) or not is_listening:
+                answer = await self._answer(node_id, request)
+        return answer
+
+    def _respond(self, answer: Answer, request: SyncRequest) -> SyncResponse:
+        return SyncResponse(
+            server_time=clock.now(),
+            version=answer.version,
+            # A little less each time, so that nodes which started together do not stay together.
+            beat_seconds=_beat_seconds(answer, request) * random.uniform(1 - JITTER, 1),
+            node_state=answer.node_state,
+            desired=answer.desired,
+            forget=answer.forget,
+        )
+
+    async def _record_beat(self, node_id: UUID, received_at: datetime) -> None:
+        if not await record_beat_async(self._redis, node_id):
+            await self._in_thread(record_beat_in_database, node_id, received_at)
+
+    async def _in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: with_connection(call, *args, **kwargs))
+
+    def _wake(self, node_ids: list[UUID]) -> None:
+        self._memory.wake(node_ids)
+        self._bells.ring(node_ids)
+
+    def _wake_all(self) -> None:
+        self._memory.wake_all()
+        self._bells.ring_all()
+
+
+def parse_request(body: bytes) -> SyncRequest:
+    """The message; the protocol's version is looked at first, because a newer one may have fields we do not know."""
+    try:
+        raw = pydantic_core.from_json(body)
+    except ValueError as error:
+        raise BadRequest("The body is not JSON.") from error
+    given = raw.get("protocol") if isinstance(raw, dict) else None
+    if given not in PROTOCOL_VERSIONS_SPOKEN:
+        raise ProtocolUnsupported(spoken=list(PROTOCOL_VERSIONS_SPOKEN), given=given)
+    return SyncRequest.model_validate_json(body)
+
+
+def _beat_seconds(answer: Answer, request: SyncRequest) -> float:
+    return BEAT_SECONDS_LEASED if answer.desired or request.leases else BEAT_SECONDS_IDLE
