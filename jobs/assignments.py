@@ -41,7 +41,9 @@ def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list
     known = {report.lease_id: report for report in reports}
     until = clock.now() + timedelta(seconds=LEASE_SECONDS)
     live = list(
-        Lease.objects.live().filter(node=node).select_related("attempt__job__input_artifact", "attempt__resume_artifact")
+        Lease.objects.live()
+        .filter(node=node)
+        .select_related("attempt__job__input_artifact", "attempt__resume_artifact")
     )
     desired = [_wanted(lease, until, is_known=lease.id in known) for lease in live]
     gone = set(known) - {lease.id for lease in live}

@@ -1,8 +1,8 @@
 """Reserve devices, keep the right to them alive, end it with a price.
 
-    reserve     devices -> lease; the database lets a device have one live lease
-    extend      every sync moves `lease_until` on
-    end_lease   the devices are free, and what the lease cost is decided for ever
+reserve     devices -> lease; the database lets a device have one live lease
+extend      every sync moves `lease_until` on
+end_lease   the devices are free, and what the lease cost is decided for ever
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ GRACE_MS = BEAT_SECONDS_LEASED * 1000  # the agent may claim one heartbeat more 
 
 
 def reserve(
-    attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price_usd_micros: int, cap_usd_micros: int
+    attempt: Attempt,
+    offer: Offer,
+    devices: Sequence[Device],
+    *,
+    node_rank: int,
+    price_usd_micros: int,
+    cap_usd_micros: int,
 ) -> Lease:
     """Take `devices` for `attempt` at a frozen price; raises DeviceTaken when another lease was faster."""
     try:
@@ -93,7 +99,9 @@ def checkpointed_ms(lease: Lease) -> int:
     """Where the lease's meter stood when the newest checkpoint that is complete on the server was taken; 0 for none."""
     part = (
         ArtifactPart.objects.filter(
-            lease=lease, artifact__kind="checkpoint", artifact__state__in=[ArtifactState.COMPLETE, ArtifactState.DELETED]
+            lease=lease,
+            artifact__kind="checkpoint",
+            artifact__state__in=[ArtifactState.COMPLETE, ArtifactState.DELETED],
         )
         .order_by("-artifact__step")
         .first()

@@ -27,7 +27,17 @@ from billing import holds, settlement
 from billing.balances import balance
 from billing.kinds import AccountKind
 from jobs import leasing, quotes
-from jobs.errors import CapTooLow, InputNotReady, JobEnded, JobNotEnded, JobNotFound, JobNotPaused, NoFit, NotEnoughMoney, SecretsGone
+from jobs.errors import (
+    CapTooLow,
+    InputNotReady,
+    JobEnded,
+    JobNotEnded,
+    JobNotFound,
+    JobNotPaused,
+    NoFit,
+    NotEnoughMoney,
+    SecretsGone,
+)
 from jobs.models import Artifact, Attempt, Job, Lease
 from jobs.spec import Spec, canonical, from_wire
 from jobs.states import JOB_ENDS, ArtifactState, JobState
@@ -115,7 +125,9 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         missing = raise_by - balance(job.organisation_id, AccountKind.CUSTOMER_AVAILABLE)
         if missing > 0:
             raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=cap_usd_micros)
-        advance(job, JobState.QUEUED, reason="resumed", actor=actor, cap_usd_micros=cap_usd_micros, queued_at=clock.now())
+        advance(
+            job, JobState.QUEUED, reason="resumed", actor=actor, cap_usd_micros=cap_usd_micros, queued_at=clock.now()
+        )
         holds.extend_hold(job.id, amount_usd_micros=raise_by)
     return job
 
@@ -212,9 +224,7 @@ def mark_running(job: Job, attempt: Attempt) -> None:
 def stop_leases(leases: Iterable[Lease], reason: Reason) -> None:
     """Tell the nodes to stop these leases, with the first reason that was given; a lost message heals with the beat."""
     ids = [lease.pk for lease in leases]
-    Lease.objects.live().filter(pk__in=ids, stop_reason="").update(
-        stop_reason=reason.value, stop_asked_at=clock.now()
-    )
+    Lease.objects.live().filter(pk__in=ids, stop_reason="").update(stop_reason=reason.value, stop_asked_at=clock.now())
     wake_nodes(list(Lease.objects.filter(pk__in=ids).values_list("node_id", flat=True)))
 
 

@@ -279,7 +279,9 @@ class Artifact(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(state__in=ArtifactState.values), name="artifact_state_known"),
             models.UniqueConstraint(
-                fields=["attempt", "kind", "step"], nulls_distinct=False, condition=Q(attempt__isnull=False),
+                fields=["attempt", "kind", "step"],
+                nulls_distinct=False,
+                condition=Q(attempt__isnull=False),
                 name="one_artifact_per_attempt_and_step",
             ),
         ]

@@ -136,7 +136,7 @@ def _share_left(job: Job) -> float:
     checkpoint, total = Artifact.objects.resumable(job).first(), job.progress.get("steps_total")
     if checkpoint is None or checkpoint.step is None or not total:
         return 1.0
-    return max(0.0, 1.0 - checkpoint.step / total)
+    return max(0.0, 1.0 - checkpoint.step / float(total))
 
 
 def _charged(job: Job) -> int:

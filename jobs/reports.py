@@ -63,7 +63,10 @@ def lose(lease_id: UUID, reason: Reason, message: str) -> None:
         if lease.state not in LEASE_LIVE or lease.reported_state in ATTEMPT_ENDS:
             return
         Lease.objects.filter(pk=lease_id).update(
-            reported_state=REASONS[reason].state.value, reported_reason=reason.value, reported_message=message, reported_at=clock.now()
+            reported_state=REASONS[reason].state.value,
+            reported_reason=reason.value,
+            reported_message=message,
+            reported_at=clock.now(),
         )
         conclude(job, lease.attempt)
 

@@ -1,12 +1,12 @@
 """States of a job, a lease and an artifact; an attempt's are the protocol's.
 
-    job       queued -> placed -> running -> completed
-              placed | running -> recovering -> placed          a node was lost; the job goes on elsewhere
-              running -> paused -> queued                       the budget was used up; it goes on with a higher one
-              queued | placed | running | recovering | paused -> failed
-              every state that is not an end -> cancelled
-    lease     reserved -> active -> ended;   reserved -> ended
-    artifact  uploading -> complete -> deleted;   uploading -> abandoned
+job       queued -> placed -> running -> completed
+          placed | running -> recovering -> placed          a node was lost; the job goes on elsewhere
+          running -> paused -> queued                       the budget was used up; it goes on with a higher one
+          queued | placed | running | recovering | paused -> failed
+          every state that is not an end -> cancelled
+lease     reserved -> active -> ended;   reserved -> ended
+artifact  uploading -> complete -> deleted;   uploading -> abandoned
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LEASE_MACHINE = machine(
 )
 LEASE_LIVE = frozenset({LeaseState.RESERVED, LeaseState.ACTIVE})
 
-ATTEMPT_MACHINE = machine("attempt", {**ATTEMPT_TRANSITIONS, **dict.fromkeys(ATTEMPT_ENDS, ())})
+ATTEMPT_MACHINE = machine("attempt", {**dict.fromkeys(ATTEMPT_ENDS, frozenset()), **ATTEMPT_TRANSITIONS})
 ATTEMPT_CHOICES = [(state.value, state.value) for state in AttemptState]
 ATTEMPT_LIVE = frozenset(set(AttemptState) - ATTEMPT_ENDS)
 

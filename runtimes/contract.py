@@ -8,8 +8,8 @@ OUTPUT_DIR. `runtimes/README.md` says the same on one page.
         input/                     files of the job, read-only by intent
         checkpoint/step-00000100/  one folder a checkpoint; MANIFEST written last makes it complete
         output/                    what the customer gets; complete when the command exits 0
-        events.jsonl               one JSON object a line, appended by global rank 0 only; on the other nodes of a gang it
-                                   holds that node's `started` and nothing else
+        events.jsonl               one JSON object a line, appended by global rank 0 only; on the other nodes of a
+                                   gang it holds that node's `started` and nothing else
         config.json                the `train` section of the job file, for the built-in runtime
 """
 

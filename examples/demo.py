@@ -1,0 +1,378 @@
+"""`make demo`: the whole product on real input, every claim checked. Exit status 0 only if all of them held.
+
+1  a marketplace starts in a temporary folder
+2  three providers enrol a node each, through the same door as anyone, with different prices and speeds
+3  a customer gets a plan: the chosen node is the cheapest to complete, not the cheapest per hour
+4  the job trains; in the middle its node's agent and runtime are killed with SIGKILL
+5  it recovers on another node from its last complete checkpoint
+6  the model is downloaded, loaded and sampled
+7  the bill is verified, the ledger adds up to 0, everybody got what they should
+8  everything is stopped, and nothing is left running
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+from demo_parts import (
+    BIN,
+    Claims,
+    DemoFailed,
+    Party,
+    Processes,
+    free_ports,
+    kill_tree,
+    operator_browser,
+    post_form,
+    run,
+    run_json,
+    say,
+    title,
+    wait_for,
+)
+
+from jobs.client.sdk import Souk
+from jobs.wire import JobView
+
+SOUK, AGENT = str(BIN / "souk"), str(BIN / "souk-agent")
+JOB_FILE = Path(__file__).parent / "train-tiny-llama.yaml"
+PASSWORD = "correct horse battery staple"
+DEPOSIT = "5.00"
+# name, dollars per device and hour, cores its two devices share
+NODES = [("swift", "0.90", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.40", "0")]
+START_SECONDS, ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 120, 180, 60, 240
+
+
+class Demo:
+    """The story; each chapter leaves what the next one needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.claims = Claims()
+        self.processes = Processes()
+        self.server = ""
+        self.operator: dict[str, Any] = {}
+        self.agents: dict[str, subprocess.Popen[str]] = {}
+        self.providers: dict[str, Party] = {}
+
+    def tell(self) -> None:
+        """All chapters, in order."""
+        title(1, "A marketplace of your own")
+        self.start_market()
+        title(2, "Three providers lend their nodes, one customer brings money")
+        alice = self.sign_up("alice")
+        self.deposit(alice)
+        for name, price, cores in NODES:
+            self.add_node(name, price, cores)
+        self.wait_for_offers(alice)
+        title(3, "What would it cost?")
+        chosen = self.plan(alice)
+        title(4, "Launch, and kill the node in the middle")
+        job = self.launch_and_kill(alice, chosen)
+        title(5, "It recovered")
+        self.check_recovery(job, chosen)
+        title(6, "The model")
+        self.check_model(alice, job)
+        title(7, "The money")
+        self.check_money(alice, job)
+
+    def start_market(self) -> None:
+        """`souk up` in a temporary folder, on ports of its own."""
+        port = free_ports(2)
+        data = self.folder / "market"
+        command = [SOUK, "up", "--data", str(data), "--port", str(port), "--open-signup", "--json"]
+        env = {**os.environ, "SOUK_CHALLENGE_SECONDS": "0"}
+        up = self.processes.start("souk up", command, self.folder / "up.log", stdout=subprocess.PIPE, env=env)
+        line: list[str] = []
+        assert up.stdout is not None
+        reader = threading.Thread(target=lambda: line.append(up.stdout.readline()), daemon=True)  # type: ignore[union-attr]
+        reader.start()
+        reader.join(START_SECONDS)
+        if not line or not line[0].startswith("{"):
+            raise DemoFailed("the marketplace did not start:\n" + (self.folder / "up.log").read_text()[-3000:])
+        self.operator = json.loads(line[0])
+        self.server = self.operator["api_url"]
+        health = httpx.get(f"{self.server}/healthz", timeout=10)
+        self.claims.check(
+            "web, sync, worker, beat, PostgreSQL and Redis are up", health.status_code == 200, self.server
+        )
+
+    def sign_up(self, name: str) -> Party:
+        """An account like anybody's, and a key for the command line."""
+        with httpx.Client(base_url=self.server, timeout=30) as web:
+            account = {"email": f"{name}@example.org", "password": PASSWORD, "organisation": name.capitalize()}
+            web.post("/api/v1/signup", json=account).raise_for_status()
+            answer = web.post("/api/v1/login", json={"email": account["email"], "password": PASSWORD})
+            signed_in = answer.raise_for_status().json()
+        home = self.folder / f"home-{name}"
+        home.mkdir()
+        return Party(name, signed_in["key"], signed_in["organisation_id"], home)
+
+    def deposit(self, alice: Party) -> None:
+        """The operator credits the customer in the admin pages."""
+        fields = {"organisation": alice.organisation_id, "amount": DEPOSIT, "reference": "demo deposit"}
+        with operator_browser(self.server, self.operator["admin_email"], self.operator["admin_password"]) as browser:
+            post_form(browser, "/admin/billing/deposit/add/", fields)
+        balance = run_json([SOUK, "balance"], alice.env(self.server))
+        self.claims.check(
+            f"the operator credited Alice ${DEPOSIT} in the admin", balance["available_usd_micros"] == 5_000_000
+        )
+
+    def add_node(self, name: str, price: str, cores: str) -> None:
+        """A provider's own token, then the line that anybody would paste."""
+        bob = self.sign_up(f"{name}-provider")
+        self.providers[name] = bob
+        token = run_json([SOUK, "provider", "add-node"], bob.env(self.server))["token"]
+        data = self.folder / f"agent-{name}"
+        command = [AGENT, "enrol", "--server", self.server, "--token", token, "--name", name, "--price", price]
+        command += ["--region", "demo", "--executor", "process", "--devices", "2", "--cpu-cores", cores]
+        command += ["--runtime-python", sys.executable, "--benchmark-lock", str(self.folder / "benchmark.lock")]
+        run([*command, "--data", str(data)], bob.env(self.server), shown=False)
+        say(f"   {name}: ${price} per device and hour, 2 devices on core{'s' if ',' in cores else ''} {cores}")
+        self.agents[name] = self.processes.start(
+            f"agent {name}",
+            [AGENT, "start", "--data", str(data)],
+            self.folder / f"agent-{name}.log",
+            env=bob.env(self.server),
+        )
+
+    def wait_for_offers(self, alice: Party) -> None:
+        """Each node is listed once it was measured; the benchmarks wait for each other."""
+        with self.souk(alice) as souk:
+            wait_for("all nodes to be measured and online", lambda: len(souk.offers()) == len(NODES), ENROL_SECONDS)
+        run([SOUK, "offers"], alice.env(self.server))
+        self.claims.check("three nodes enrolled, were measured and are listed", True)
+
+    def plan(self, alice: Party) -> str:
+        """The plan table, and why the first candidate is first."""
+        run([SOUK, "plan", str(JOB_FILE)], alice.env(self.server))
+        candidates = run_json([SOUK, "plan", str(JOB_FILE)], alice.env(self.server))["plan"]["candidates"]
+        chosen = next(each for each in candidates if each["is_chosen"])
+        per_hour = min(candidates, key=lambda each: each["price_usd_micros_per_device_hour"])
+        name: str = chosen["node_names"][0]
+        cheapest = min(each["expected_usd_micros"] for each in candidates)
+        self.claims.check(
+            "the chosen node is the cheapest to complete", chosen["expected_usd_micros"] == cheapest, name
+        )
+        self.claims.check(
+            "the cheapest per hour would cost more in the end",
+            per_hour["node_names"][0] != name and per_hour["expected_usd_micros"] > cheapest,
+            f"{per_hour['node_names'][0]}: {dollars(per_hour['expected_usd_micros'])} against {dollars(cheapest)}",
+        )
+        return name
+
+    def launch_and_kill(self, alice: Party, chosen: str) -> JobView:
+        """`souk launch` streams in the foreground; behind its back the node dies once a checkpoint is safe."""
+        launch = [SOUK, "launch", str(JOB_FILE), "--yes"]
+        say(f"   $ souk launch {JOB_FILE.name} --yes")
+        process = subprocess.Popen(
+            launch, env=alice.env(self.server), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        shower = threading.Thread(target=_show, args=(process,), daemon=True)
+        shower.start()
+        try:
+            with self.souk(alice) as souk:
+                job = wait_for("the job to be submitted", lambda: next(iter(souk.jobs(limit=1)), None), PLACE_SECONDS)
+                self.kill_in_the_middle(souk, job.job_id, chosen)
+                status = process.wait(TRAIN_SECONDS)
+                shower.join(5)
+                self.claims.check("souk launch followed the job through the recovery to its end", status == 0, status)
+                return souk.job(job.job_id)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                process.wait(10)
+
+    def kill_in_the_middle(self, souk: Souk, job_id: UUID, chosen: str) -> None:
+        """SIGKILL for the agent and the runtime, when there is a complete checkpoint and more work was done since."""
+
+        def checkpointed_step() -> int | None:
+            steps = [
+                a.step for a in souk.artifacts(job_id) if a.kind == "checkpoint" and a.state == "complete" and a.step
+            ]
+            return max(steps, default=None)
+
+        def is_further() -> bool:
+            view = souk.job(job_id)
+            if view.state not in {"queued", "placed", "running"}:
+                raise DemoFailed(f"the job was {view.state} before it could be killed: {view.message}")
+            return (view.progress.get("step") or 0) > (checkpointed_step() or 10**9)
+
+        wait_for("a complete checkpoint and some steps after it", is_further, TRAIN_SECONDS)
+        on = souk.job(job_id).attempts[-1].leases[0].node_name
+        self.claims.check("the job is on the chosen node", on == chosen, on)
+        killed = kill_tree(self.agents[chosen])
+        say(
+            f"   !! SIGKILL: agent and runtime of {chosen}, {len(killed)} processes, checkpoint {checkpointed_step()} is safe"
+        )
+
+    def check_recovery(self, job: JobView, chosen: str) -> None:
+        """The first attempt is lost, the last one resumed elsewhere from a step above 0."""
+        first, last = job.attempts[0], job.attempts[-1]
+        self.claims.check("the job completed", job.state == "completed", job.state)
+        self.claims.check(
+            "the first attempt is lost, with a name and a fault",
+            (first.state, first.reason, first.fault) == ("lost", "node_silent", "provider"),
+            f"{first.state}, {first.reason}, {first.fault}",
+        )
+        self.claims.check(
+            "it went on elsewhere from its last complete checkpoint",
+            last.resumed_from_step and last.leases[0].node_name != chosen,
+            f"step {last.resumed_from_step} on {last.leases[0].node_name}",
+        )
+
+    def check_model(self, alice: Party, job: JobView) -> None:
+        """Download, load with transformers, and say something."""
+        target = self.folder / "download"
+        run([SOUK, "download", str(job.job_id), "--to", str(target)], alice.env(self.server))
+        model_folder = next(target.rglob("model.safetensors")).parent
+        with self.souk(alice) as souk:
+            losses = evaluated(souk, job)
+        self.claims.check(
+            "evaluation loss fell from the first to the last",
+            losses[-1][1] < losses[0][1] - 1,
+            f"step {losses[0][0]}: {losses[0][1]:.3f}, step {losses[-1][0]}: {losses[-1][1]:.3f}",
+        )
+        text = sample(model_folder)
+        self.claims.check("transformers loads the model and it writes", len(text.split()) > 5)
+        for line in text.splitlines():
+            say("     | " + line)
+
+    def check_money(self, alice: Party, job: JobView) -> None:
+        """The bill, the ledger, the accounts."""
+        run([SOUK, "bill", str(job.job_id)], alice.env(self.server))
+        answer = run_json([SOUK, "bill", str(job.job_id)], alice.env(self.server))
+        bill = answer.get("bill", answer)
+        lines, total = bill["lines"], bill["total_usd_micros"]
+        self.claims.check(
+            "every receipt's signature and the hash chain were verified", answer.get("verified", True) is True
+        )
+        self.claims.check(
+            "the lines add up to the charge", sum(x["charge_usd_micros"] for x in lines) == total, dollars(total)
+        )
+        lost = lines[0]
+        self.claims.check(
+            "the lost node's work since the checkpoint was not charged",
+            lost["refunded_usd_micros"] > 0 and lost["charge_usd_micros"] > 0,
+            f"claimed {dollars(lost['claimed_usd_micros'])}, charged {dollars(lost['charge_usd_micros'])}",
+        )
+        report = run_json([SOUK, "ledger", "verify", "--data", self.operator["data"]], self.operator_env())
+        self.claims.check("the ledger verifies, and its sum is 0", report["ok"] and report["sum"] in (0, "0"), report)
+        self.show_accounts(alice, job, bill)
+
+    def show_accounts(self, alice: Party, job: JobView, bill: dict[str, Any]) -> None:
+        """What everybody has now; the parts add up to the deposit."""
+        with self.souk(alice) as souk:
+            left = souk.balance()
+        earned = {}
+        for name, bob in self.providers.items():
+            with self.souk(bob) as souk:
+                balance = souk.balance()
+            earned[name] = balance.provider_pending_usd_micros + balance.provider_available_usd_micros
+        say(f"     Alice has {dollars(left.available_usd_micros)} of ${DEPOSIT}")
+        for name, amount in earned.items():
+            say(f"     {name} earned {dollars(amount)}")
+        say(f"     the marketplace's fee is {dollars(bill['fee_usd_micros'])}")
+        parts = left.available_usd_micros + sum(earned.values()) + bill["fee_usd_micros"]
+        self.claims.check("what everybody got adds up to the deposit", parts == 5_000_000, dollars(parts))
+        served = {lease.node_name for attempt in job.attempts for lease in attempt.leases if lease.charge_usd_micros}
+        paid = {name for name, amount in earned.items() if amount}
+        self.claims.check("whoever worked was paid, and nobody else", paid == served, ", ".join(sorted(paid)))
+
+    def operator_env(self) -> dict[str, str]:
+        """The operator's own shell."""
+        return {**os.environ, "COLUMNS": "110"}
+
+    def souk(self, party: Party) -> Souk:
+        """The marketplace from Python, in a party's name."""
+        return Souk(self.server, party.key)
+
+
+def evaluated(souk: Souk, job: JobView) -> list[tuple[int, float]]:
+    """(step, evaluation loss) of all attempts, in order of steps."""
+    found: dict[int, float] = {}
+    for attempt in job.attempts:
+        offset = 0
+        while True:
+            page = souk.stream(job.job_id, "events", attempt=attempt.number, offset=offset)
+            for line in page.text.splitlines():
+                event = json.loads(line)
+                if event["event"] == "evaluated":
+                    found[event["step"]] = event["loss"]
+            if page.next_offset == offset:
+                break
+            offset = page.next_offset
+    return sorted(found.items())
+
+
+def sample(folder: Path) -> str:
+    """A few words of the model that was trained."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(0)
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    prompt = tokenizer("The ", return_tensors="pt").input_ids
+    tokens = model.generate(prompt, max_new_tokens=60, do_sample=True, top_k=40, pad_token_id=0)
+    return str(tokenizer.decode(tokens[0], skip_special_tokens=True))
+
+
+def dollars(usd_micros: int) -> str:
+    """To the micro-dollar."""
+    return f"${Decimal(usd_micros) / 1_000_000:.6f}"
+
+
+def _show(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        say("     " + line.rstrip())
+
+
+def main() -> int:
+    """Tell the story, then put everything away; 0 only if every claim held."""
+    started = time.monotonic()
+    # The embedded PostgreSQL opens the permissions of every folder above its data, so never below a home.
+    folder = Path(tempfile.mkdtemp(prefix="souk-demo-", dir="/tmp"))
+    demo, status = Demo(folder), 1
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        demo.tell()
+        status = 0
+    except KeyboardInterrupt:
+        say("\ninterrupted")
+        status = 130
+    except (DemoFailed, httpx.HTTPError, subprocess.SubprocessError) as error:
+        say(f"\nThe demo failed: {error}\nIts logs are kept in {folder}")
+    finally:
+        title(8, "Everything is put away")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        left = demo.processes.stop_all()
+    if status == 0 and left:
+        say(f"not so: nothing is left running (killed now: {left})\nIts logs are kept in {folder}")
+        return 1
+    if status != 1:
+        shutil.rmtree(folder, ignore_errors=True)
+    if status == 0:
+        say(
+            f"   [ok] nothing is left running\n\n{len(demo.claims.checked) + 1} claims held in {time.monotonic() - started:.0f} s"
+        )
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

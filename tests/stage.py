@@ -1,0 +1,186 @@
+"""A small market for tests of the jobs room: Alice buys, Bob provides. The real verbs make the rows, where there are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.utils import timezone
+
+from billing import deposits, metering
+from jobs import lifecycle, placement, quotes, receipts, reports
+from jobs.models import Attempt, Job, Lease
+from jobs.spec import Spec, from_wire
+from marketplace.accounts.models import Membership, Organisation, Role, User
+from marketplace.nodes.models import Device, Node, Offer, Provider
+from marketplace.nodes.states import NodeState
+from provider_agent.protocol import (
+    ZERO_HASH,
+    AttemptState,
+    LeaseReport,
+    Reason,
+    ReceiptDomain,
+    SignedReceipt,
+    UsageReceipt,
+    charge,
+    sign_receipt,
+)
+
+DOLLAR = 1_000_000
+TRAIN: dict[str, Any] = {
+    "kind": "train",
+    "name": "tiny",
+    "resources": {"gpus": 2, "kind": "any"},
+    "work": {"steps": 100},
+    "budget": {"max_total": "2.00"},
+    "checkpoint": {"every": "10 steps", "keep": 2},
+    "train": {"model": "tiny-llama", "data": "python-docs"},
+}
+
+
+def spec_of(**changes: Any) -> Spec:
+    """A valid spec, with sections replaced."""
+    return from_wire({**TRAIN, **changes})
+
+
+def organisation(name: str, *, usd_micros: int = 0) -> Organisation:
+    """An organisation with one owner of the same name, and money where it is given some."""
+    created = Organisation.objects.create(name=name)
+    user = User.objects.create_user(f"{name}@example.org")
+    Membership.objects.create(organisation=created, user=user, role=Role.OWNER)
+    if usd_micros:
+        deposits.credit(created.id, usd_micros, reference=f"for {name} {uuid4()}", actor="operator")
+    return created
+
+
+def receipt_key(name: str) -> str:
+    """The receipt key of the node of this name."""
+    return "0x" + hashlib.sha256(f"receipt {name}".encode()).hexdigest()
+
+
+def node(
+    name: str = "bobs-node",
+    *,
+    price_usd_micros: int = DOLLAR,
+    devices: int = 2,
+    flops: float = 1e13,
+    memory_mib: int = 24_000,
+    fabric: str = "",
+    provider: Organisation | None = None,
+) -> Node:
+    """A measured node that is online, with an open offer."""
+    from eth_account import Account
+
+    owner = provider or organisation(f"provider-{name}")
+    seller, _ = Provider.objects.get_or_create(organisation=owner, defaults={"display_name": owner.name})
+    created = Node.objects.create(
+        provider=seller,
+        name=name,
+        state=NodeState.ONLINE,
+        transport_public_key=hashlib.sha256(f"transport {name}".encode()).hexdigest(),
+        receipt_address=Account.from_key(receipt_key(name)).address,
+        executor="process",
+        agent_version="1",
+        protocol=1,
+        memory_mib=memory_mib * devices,
+        cpu_count=devices,
+        fabric=fabric,
+        fabric_address="127.0.0.1" if fabric else "",
+        last_seen_at=timezone.now(),
+        measured_at=timezone.now(),
+    )
+    for index in range(devices):
+        Device.objects.create(
+            node=created,
+            uuid=f"{name}-{index}",
+            index=index,
+            kind="gpu",
+            model="NVIDIA H100",
+            memory_mib=memory_mib,
+            flops_per_second={"float32": flops, "bfloat16": flops},
+        )
+    Offer.objects.create(node=created, price_usd_micros_per_device_hour=price_usd_micros)
+    return created
+
+
+def submit(alice: Organisation, spec: Spec | None = None, **more: Any) -> Job:
+    """Quote and submit."""
+    spec = spec or spec_of()
+    view = quotes.make_quote(spec, alice)
+    assert view.quote_id is not None, view.plan
+    user = alice.members.first()
+    return lifecycle.submit(organisation=alice, user=user, spec=spec, quote_id=view.quote_id, **more)
+
+
+def place(job: Job) -> list[Lease]:
+    """Place everything that waits; returns the leases of the job's newest attempt, rank 0 first."""
+    placement.place_batch()
+    job.refresh_from_db()
+    attempt = job.attempts.order_by("-number").first()
+    return list(attempt.leases.select_related("node", "attempt").order_by("node_rank")) if attempt else []
+
+
+def say(
+    lease: Lease, state: AttemptState, *, fence: int | None = None, boot_id: UUID | None = None, **more: Any
+) -> None:
+    """The lease's node reports it (and its other live leases as they were last reported)."""
+    others = Lease.objects.live().filter(node_id=lease.node_id).exclude(pk=lease.pk).select_related("attempt")
+    lines = [
+        LeaseReport(
+            lease_id=each.id, fence=each.fence, attempt_id=each.attempt_id, state=AttemptState(each.reported_state)
+        )
+        for each in others
+    ]
+    lines.append(
+        LeaseReport(lease_id=lease.id, fence=fence or lease.fence, attempt_id=lease.attempt_id, state=state, **more)
+    )
+    fresh = Node.objects.get(pk=lease.node_id)
+    reports.apply_reports(fresh, lines, boot_id=boot_id or fresh.boot_id or uuid4(), received_at=timezone.now())
+
+
+def see_running(lease: Lease, *, seconds: float) -> None:
+    """As if the server had watched the lease run for so long."""
+    now = timezone.now()
+    Lease.objects.filter(pk=lease.pk).update(running_at=now - timedelta(seconds=seconds), observed_until=now)
+
+
+def receipt(lease: Lease, *, ms: int, seq: int | None = None, key: str | None = None) -> SignedReceipt:
+    """The next receipt of a lease, signed by its node's key."""
+    newest = metering.newest(lease.id)
+    body = UsageReceipt(
+        job_id=lease.attempt.job_id,
+        lease_id=lease.id,
+        seq=seq or (newest.seq if newest else 0) + 1,
+        billable_ms=ms,
+        cumulative_amount=charge(lease.rate_usd_micros_per_hour, ms),
+        prev_digest=newest.digest if newest else ZERO_HASH,
+    )
+    return sign_receipt(key or receipt_key(lease.node.name), body, ReceiptDomain())
+
+
+def bill(lease: Lease, *, ms: int) -> None:
+    """The node sends its next receipt."""
+    receipts.accept(Lease.objects.select_related("attempt", "node").get(pk=lease.pk), [receipt(lease, ms=ms)])
+
+
+def finish(lease: Lease, reason: Reason = Reason.COMPLETED, **more: Any) -> None:
+    """The node reports the end that belongs to a reason, with every byte and receipt delivered."""
+    from provider_agent.protocol import REASONS
+
+    newest = metering.newest(lease.id)
+    say(lease, REASONS[reason].state, reason=reason, receipt_seq=newest.seq if newest else 0, **more)
+
+
+def newest_attempt(job: Job) -> Attempt:
+    """The attempt with the highest number."""
+    return job.attempts.order_by("-number")[0]
+
+
+def states_of(rows: Sequence[Any]) -> list[str]:
+    """Their states as they are in the database now."""
+    for row in rows:
+        row.refresh_from_db()
+    return [str(row.state) for row in rows]
