@@ -1,0 +1,56 @@
+"""An unsafe configuration is refused, a safe one is not."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_django import Settings
+
+from marketplace.config.checks import check_artifact_store, check_keys, check_transport
+
+
+def ids_of(found: list[object]) -> list[str]:
+    return [str(one.id) for one in found]  # type: ignore[attr-defined]
+
+
+def test_the_tests_own_settings_are_safe() -> None:
+    assert check_transport(None) + check_keys(None) + check_artifact_store(None) == []
+
+
+@pytest.mark.parametrize("name", ["SOUK_API_URL", "SOUK_SYNC_URL"])
+def test_a_site_that_others_reach_needs_https(settings: Settings, name: str) -> None:
+    setattr(settings, name, "http://market.example")
+    assert ids_of([*check_transport(None)]) == ["souk.E001"]
+    setattr(settings, name, "https://market.example")
+    assert check_transport(None) == []
+
+
+def test_an_operator_may_say_that_plain_http_is_meant(settings: Settings) -> None:
+    settings.SOUK_API_URL = "http://10.0.0.5:8000"
+    settings.SOUK_INSECURE_HTTP = True
+    assert check_transport(None) == []
+
+
+def test_debug_is_for_loopback_only(settings: Settings) -> None:
+    settings.DEBUG = True
+    settings.SOUK_API_URL = "https://market.example"
+    assert ids_of([*check_transport(None)]) == ["souk.E002"]
+
+
+@pytest.mark.parametrize("secret", ["short", "a" * 60, ""])
+def test_a_weak_secret_key_is_refused(settings: Settings, secret: str) -> None:
+    settings.SOUK_SECRET_KEY = secret
+    assert ids_of([*check_keys(None)]) == ["souk.E003"]
+
+
+@pytest.mark.parametrize("key", ["", "00" * 32, "zz" * 32, "0123456789abcdef"])
+def test_a_signing_key_must_be_random_hex(settings: Settings, key: str) -> None:
+    settings.SOUK_SIGNING_KEY = key
+    assert ids_of([*check_keys(None)]) == ["souk.E004"]
+
+
+def test_s3_needs_a_bucket_and_another_store_is_unknown(settings: Settings) -> None:
+    settings.SOUK_ARTIFACT_STORE = "s3"
+    settings.SOUK_S3_BUCKET = ""
+    assert ids_of([*check_artifact_store(None)]) == ["souk.E006"]
+    settings.SOUK_ARTIFACT_STORE = "ftp"
+    assert ids_of([*check_artifact_store(None)]) == ["souk.E005"]
