@@ -29,7 +29,7 @@ from provider_agent.protocol import AttemptState
 
 
 class Quote(models.Model):
-    """A price promise: for this spec, never more than this cap, if submitted before it expires. Signed, never changed."""
+    """A price promise: this spec, never more than this cap, if submitted before it expires. Signed, never changed."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="quotes")
@@ -291,7 +291,7 @@ class Artifact(models.Model):
 
 
 class ArtifactPart(models.Model):
-    """What one node (or the customer) puts into an artifact: the files with their SHA-256, and where the meter stood."""
+    """What one node (or the customer) puts into an artifact: files with their SHA-256, and where the meter stood."""
 
     artifact = models.ForeignKey(Artifact, on_delete=models.CASCADE, related_name="parts")
     lease = models.ForeignKey(Lease, null=True, blank=True, on_delete=models.PROTECT, related_name="artifact_parts")

@@ -176,8 +176,8 @@ class JobView(Wire):
 class StreamPage(Wire):
     """GET /api/v1/jobs/{id}/logs | events ?attempt=&node_rank=&offset=&wait_seconds=: a piece of one lease's stream.
 
-    `is_complete`: nothing more will come of this attempt's stream. `attempts`: how many there are by now. An attempt that
-    does not exist yet has an empty page, not a 404. Offsets count bytes; `text` never ends within a character.
+    `is_complete`: nothing more will come of this attempt's stream. `attempts`: how many there are by now. An attempt
+    that does not exist yet has an empty page, not a 404. Offsets count bytes; `text` never ends within a character.
     """
 
     attempt: int

@@ -1,4 +1,4 @@
-"""A small market for tests of the jobs room: Alice buys, Bob provides. The real verbs make the rows, where there are."""
+"""A small market for tests of the jobs room: Alice buys, Bob provides. The real verbs make the rows."""
 
 from __future__ import annotations
 
