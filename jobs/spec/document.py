@@ -180,7 +180,7 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
 def _text(source: str | bytes) -> str:
     size = len(source) if isinstance(source, bytes) else len(source.encode("utf-8", "surrogatepass"))
     if size > FILE_BYTES_MAX:
-        _refuse(f"the file has {size} bytes", None, f"at most {FILE_BYTES_MAX} bytes (256 KiB)")
+        _refuse("the file is too large", None, f"at most {FILE_BYTES_MAX} bytes (256 KiB)")
     if isinstance(source, str):
         return source
     try:

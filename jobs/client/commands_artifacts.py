@@ -1,0 +1,136 @@
+"""artifacts, download, bill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from jobs.client.errors import BillDoesNotVerify, TransferFailed, UsageMistake
+from jobs.client.options import JobName, Json, Server, find_job, open_souk
+
+if TYPE_CHECKING:
+    from jobs.client.sdk import Souk
+    from jobs.wire import ArtifactView
+
+PANEL = "Results"
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    for command in (artifacts, download, bill):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def artifacts(job: JobName, server: Server = None, as_json: Json = False) -> None:
+    """List a job's checkpoints and outputs.
+
+    Example: souk artifacts tiny-llama
+    """
+    from jobs.client.output import ago, console, print_json, size, table
+
+    with open_souk(server) as souk:
+        found = souk.artifacts(find_job(souk, job))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            str(artifact.artifact_id),
+            artifact.kind,
+            "-" if artifact.step is None else str(artifact.step),
+            artifact.state,
+            str(artifact.file_count),
+            size(artifact.size_bytes),
+            ago(artifact.completed_at),
+        )
+        for artifact in found
+    ]
+    columns = ("id", "kind", "step", "state", "files", "size", "complete")
+    console().print(table("", columns, rows, right=("step", "files", "size")))
+
+
+def download(
+    job: JobName,
+    *,
+    into: Annotated[Path | None, typer.Option("--into", "-o", help="The folder; the job's name if not given.")] = None,
+    kind: Annotated[str, typer.Option("--kind", help="output or checkpoint: the newest complete one.")] = "output",
+    artifact: Annotated[str | None, typer.Option("--artifact", help="Exactly this artifact instead.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch what a job made, verify every file, go on where an earlier download stopped.
+
+    Examples: souk download tiny-llama; souk download tiny-llama --kind checkpoint --into ckpt
+    """
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from jobs.client.download import download_artifact
+    from jobs.client.output import console, print_json
+
+    with open_souk(server) as souk:
+        job_id = find_job(souk, job)
+        chosen = _choose(souk, job_id, kind, artifact)
+        folder = into or Path(souk.job(job_id).name)
+        if as_json:
+            paths = download_artifact(souk, chosen.artifact_id, folder, force=force)
+            print_json({"artifact_id": str(chosen.artifact_id), "files": [str(path) for path in paths]})
+            return
+        columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, console=console()) as bar:
+            task = bar.add_task("", total=chosen.size_bytes)
+            paths = download_artifact(
+                souk, chosen.artifact_id, folder, force=force, on_bytes=lambda count: bar.advance(task, count)
+            )
+    console().print(f"{len(paths)} files, each with its recorded SHA-256, in {folder}", markup=False)
+
+
+def _choose(souk: Souk, job_id: UUID, kind: str, artifact: str | None) -> ArtifactView:
+    if kind not in ("output", "checkpoint"):
+        raise UsageMistake(f"--kind is output or checkpoint, not {kind!r}.")
+    found = [row for row in souk.artifacts(job_id) if row.state == "complete"]
+    if artifact is not None:
+        found = [row for row in found if str(row.artifact_id).startswith(artifact.lower())]
+    else:
+        found = [row for row in found if row.kind == kind]
+    if not found:
+        raise TransferFailed(f"The job has no complete {'artifact of that id' if artifact else kind} yet.")
+    return max(found, key=lambda row: (row.step if row.step is not None else -1, row.created_at))
+
+
+def bill(
+    job: JobName,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check every receipt on this computer.")] = True,
+    export: Annotated[
+        Path | None, typer.Option("--export", help="Write the bill with all receipts to this file, as JSON.")
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a job cost, and verify on this computer that the nodes' signed receipts add up to it.
+
+    Examples: souk bill tiny-llama; souk bill tiny-llama --export bill.json
+    """
+    from jobs.client.bill_verify import verify_bill
+    from jobs.client.bill_view import bill_view
+    from jobs.client.output import console, print_json
+
+    with open_souk(server) as souk:
+        job_id = find_job(souk, job)
+        found = souk.bill(job_id)
+    if found.job_id != job_id:
+        raise BillDoesNotVerify(f"The server sent the bill of another job, {found.job_id}.")
+    verification = verify_bill(found) if verify else None
+    if export is not None:
+        export.write_text(json.dumps(found.model_dump(mode="json"), indent=2) + "\n")
+    problem = verification.problem if verification else None
+    if as_json and problem is None:
+        print_json({"bill": found, "verified": verification is not None})
+    elif not as_json:
+        console().print(bill_view(found, verification))
+    if problem is not None:
+        raise BillDoesNotVerify(f"The bill does not verify: {problem}", {"bill": found.model_dump(mode="json")})

@@ -1,0 +1,85 @@
+"""What can go wrong on the customer's side. Every class names its exit status.
+
+SoukClientError
+├── UsageMistake           the command line asks for something that does not go together
+├── NotSignedIn            no key for this server, or the server does not take it
+├── ServerUnreachable      no answer, after all retries
+├── SoukApiError           the server answered with an error
+├── NothingFits            no node fits the job
+├── TransferFailed         a file could not be sent or fetched whole, or would be overwritten
+└── BillDoesNotVerify      the bill is not backed by its receipts
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs.client.exit_codes import ExitCode
+
+
+class SoukClientError(Exception):
+    """Something went wrong."""
+
+    code = "error"
+    exit_code = ExitCode.UNEXPECTED
+
+    def __init__(self, message: str = "", details: dict[str, Any] | None = None) -> None:
+        self.message = message or (self.__doc__ or "").strip()
+        self.details = details or {}
+        super().__init__(self.message)
+
+
+class UsageMistake(SoukClientError):
+    """The options do not go together."""
+
+    code = "usage"
+    exit_code = ExitCode.USAGE
+
+
+class NotSignedIn(SoukClientError):
+    """You are not signed in to this server. Run `souk login`, or set SOUK_API_KEY."""
+
+    code = "not_signed_in"
+    exit_code = ExitCode.NOT_SIGNED_IN
+
+
+class ServerUnreachable(SoukClientError):
+    """The server does not answer."""
+
+    code = "unreachable"
+    exit_code = ExitCode.UNREACHABLE
+
+
+class SoukApiError(SoukClientError):
+    """The server refused."""
+
+    code = "refused"
+    exit_code = ExitCode.REFUSED
+
+    def __init__(self, status: int, code: str, message: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message, details)
+        self.status = status
+        self.code = code
+        if status >= 500:
+            self.exit_code = ExitCode.UNREACHABLE
+
+
+class NothingFits(SoukClientError):
+    """No node fits this job now."""
+
+    code = "nothing_fits"
+    exit_code = ExitCode.NOTHING_FITS
+
+
+class TransferFailed(SoukClientError):
+    """A file could not be transferred."""
+
+    code = "transfer_failed"
+    exit_code = ExitCode.TRANSFER_FAILED
+
+
+class BillDoesNotVerify(SoukClientError):
+    """The bill is not backed by its receipts."""
+
+    code = "bill_does_not_verify"
+    exit_code = ExitCode.BILL_DOES_NOT_VERIFY

@@ -1,0 +1,68 @@
+"""The files that a job file names, with size and SHA-256, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.spec import Spec, SpecError, SpecErrors
+from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, ArtifactFile
+from runtimes.contract import sha256_file
+
+FILES_BYTES_MAX = 20 * 1024**3
+SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", ".DS_Store"})
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """One file to send: where it is, and its entry in the job's input."""
+
+    source: Path
+    entry: ArtifactFile
+
+
+def gather_files(spec: Spec, folder: Path) -> list[LocalFile]:
+    """Every file under the spec's `files`, each once, by path; raises SpecErrors for what is missing or too much."""
+    found: dict[str, Path] = {}
+    errors: list[SpecError] = []
+    root = folder.resolve()
+    for index, name in enumerate(spec.files):
+        try:
+            found |= {path.relative_to(folder).as_posix(): path for path in _files(folder / name, root)}
+        except ValueError as error:
+            errors.append(
+                SpecError(None, None, f"files[{index}]", f"{name!r} {error}", "a file or folder that is there")
+            )
+    if not errors and len(found) > FILES_PER_ARTIFACT_MAX:
+        message = f"{len(found)} files are too many"
+        errors.append(SpecError(None, None, "files", message, f"at most {FILES_PER_ARTIFACT_MAX} files"))
+    size = sum(path.stat().st_size for path in found.values())
+    if size > FILES_BYTES_MAX:
+        errors.append(SpecError(None, None, "files", f"{size} bytes are too many", f"at most {FILES_BYTES_MAX} bytes"))
+    if errors:
+        raise SpecErrors(errors)
+    return [LocalFile(found[path], _entry(path, found[path])) for path in sorted(found)]
+
+
+def _files(path: Path, root: Path) -> Iterator[Path]:
+    """`path` itself, or every file below it; links that lead out of the job file's folder are refused."""
+    if not path.exists():
+        raise ValueError("does not exist")
+    if not path.resolve().is_relative_to(root):
+        raise ValueError("leads out of the job file's folder")
+    if path.is_file():
+        yield path
+        return
+    if not path.is_dir():
+        raise ValueError("is neither a file nor a folder")
+    for child in sorted(path.iterdir()):
+        if child.name not in SKIPPED and (child.exists() or not child.is_symlink()):
+            yield from _files(child, root)
+
+
+def _entry(path: str, source: Path) -> ArtifactFile:
+    try:
+        return ArtifactFile(path=path, size=source.stat().st_size, sha256=sha256_file(source))
+    except OSError as error:
+        raise SpecErrors([SpecError(None, None, "files", f"{path!r} cannot be read: {error.strerror}")]) from error

@@ -1,0 +1,95 @@
+"""From a job file to a running job: check, gather, quote, ask, send, submit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from jobs.client.errors import NothingFits, SoukApiError, UsageMistake
+from jobs.client.gather import LocalFile, gather_files
+from jobs.client.output import duration
+from jobs.client.sdk import Souk
+from jobs.client.upload import upload_files
+from jobs.spec import Spec, SpecError, SpecErrors, parse
+from jobs.spec.document import FILE_BYTES_MAX
+from jobs.wire import JobView, QuoteView
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A checked job file with what it needs from this computer."""
+
+    path: Path
+    spec: Spec
+    files: list[LocalFile]
+    secrets: dict[str, str]
+
+
+def read_job_file(path: Path) -> Spec:
+    """The spec in a file; raises SpecErrors, or UsageMistake where it cannot be read."""
+    try:
+        with path.open("rb") as opened:
+            return parse(opened.read(FILE_BYTES_MAX + 1))
+    except OSError as error:
+        raise UsageMistake(f"{path} cannot be read: {error.strerror}") from error
+
+
+def prepare(path: Path) -> JobFile:
+    """Everything that can be wrong on this side, found before anything is sent."""
+    spec = read_job_file(path)
+    missing = [
+        SpecError(
+            None,
+            None,
+            f"secrets[{index}]",
+            f"the environment variable {name} is not set",
+            "its value in the environment",
+        )
+        for index, name in enumerate(spec.secrets)
+        if name not in os.environ
+    ]
+    if missing:
+        raise SpecErrors(missing)
+    secrets = {name: os.environ[name] for name in spec.secrets}
+    return JobFile(path, spec, gather_files(spec, path.absolute().parent), secrets)
+
+
+def require_fit(quote: QuoteView) -> None:
+    """Raise NothingFits, with the reasons and the nearest fixes, for a quote without a promise."""
+    if quote.quote_id is not None:
+        return
+    plan = quote.plan
+    fixes = "; ".join(fix.message for fix in plan.fixes)
+    message = f"0 of {plan.nodes_seen} nodes fit this job." + (f" Would help: {fixes}." if fixes else "")
+    raise NothingFits(message, {"plan": plan.model_dump(mode="json")})
+
+
+def submit(
+    souk: Souk, job_file: JobFile, quote: QuoteView, *, on_bytes: Callable[[int], None] = lambda _: None
+) -> JobView:
+    """Send the files, then submit exactly what was quoted; repeating a lost submit changes nothing."""
+    require_fit(quote)
+    assert quote.quote_id is not None  # noqa: S101 - require_fit has raised otherwise
+    input_id = upload_files(souk, job_file.files, on_bytes=on_bytes) if job_file.files else None
+    return souk.submit(
+        job_file.spec,
+        quote.quote_id,
+        input_artifact_id=input_id,
+        secrets=job_file.secrets,
+        idempotency_key=str(uuid4()),
+    )
+
+
+def explain_refusal(error: SoukApiError) -> str:
+    """What to do about a refused submit, where there is something."""
+    if error.status == 402:
+        return "Deposit the missing amount, or lower budget.max_total."
+    if error.code.startswith("quote_"):
+        return "The quote has expired or prices have changed: run the command again for a new one."
+    if error.status == 429:
+        seconds = error.details.get("retry_after_seconds")
+        return f"Try again in {duration(seconds)}." if isinstance(seconds, int | float) else "Try again later."
+    return ""

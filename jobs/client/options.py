@@ -1,0 +1,72 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from jobs.client.errors import NotSignedIn, UsageMistake
+
+if TYPE_CHECKING:
+    from jobs.client.sdk import Souk
+
+JOBS_SEARCHED_MAX = 500
+PREFIX_CHARACTERS_MIN = 4
+
+Server = Annotated[
+    str | None,
+    typer.Option("--server", help="The marketplace's address; SOUK_SERVER or the one of `souk login` if not given."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+JobFilePath = Annotated[Path, typer.Argument(metavar="FILE", help="The job file.", show_default=False)]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="A job's id, the beginning of it, or a name that one job has.", show_default=False
+    ),
+]
+
+
+def open_souk(server: str | None) -> Souk:
+    """A signed-in client; raises NotSignedIn before anything is asked of the server."""
+    from jobs.client.sdk import Souk
+    from jobs.client.settings import choose_key, choose_server, load_settings
+
+    settings = load_settings()
+    chosen = choose_server(server, settings)
+    key = choose_key(chosen, settings)
+    if not key:
+        raise NotSignedIn(
+            f"You are not signed in to {chosen}. Run `souk login --server {chosen}`, or set SOUK_API_KEY."
+        )
+    return Souk(chosen, key)
+
+
+def find_job(souk: Souk, text: str) -> UUID:
+    """The id of the job that `text` names; raises UsageMistake for none or several."""
+    try:
+        return UUID(text)
+    except ValueError:
+        pass
+    jobs = souk.jobs(limit=JOBS_SEARCHED_MAX)
+    found = [job for job in jobs if job.name == text]
+    if not found and len(text) >= PREFIX_CHARACTERS_MIN:
+        found = [job for job in jobs if str(job.job_id).startswith(text.lower())]
+    if len(found) == 1:
+        return found[0].job_id
+    if not found:
+        raise UsageMistake(f"No job is called {text!r}. `souk jobs` lists them.")
+    ids = ", ".join(str(job.job_id) for job in found[:5])
+    raise UsageMistake(f"{len(found)} jobs are called {text!r}; give an id: {ids}{', ...' if len(found) > 5 else ''}")
+
+
+def ask(question: str, *, as_json: bool) -> bool:
+    """Yes or no from somebody who is there; raises UsageMistake where nobody is."""
+    if as_json or not sys.stdin.isatty():
+        raise UsageMistake("Nobody is there to confirm; add --yes.")
+    return typer.confirm(question)

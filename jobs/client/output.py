@@ -1,0 +1,95 @@
+"""What `souk` prints: tables for people on a terminal, exactly one JSON value a line on stdout with --json."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+from jobs.client.job_states import STYLES
+from jobs.spec.units import format_money
+
+
+def console() -> Console:
+    """Where people read; made anew, so that a redirected stdout is seen."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def notice(text: str) -> None:
+    """A remark beside the result: on stderr, so that stdout stays what was asked for."""
+    Console(file=sys.stderr, highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON; views as the API has them."""
+    sys.stdout.write(json.dumps(jsonable(value), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def jsonable(value: Any) -> Any:
+    """Views and whatever holds them as plain JSON."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    return value
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
+    """A table whose `right` columns are numbers."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", no_wrap=name in right)
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def money(usd_micros: int | None) -> str:
+    """`$1.25`, exact to the micro-dollar; a dash for what is not known."""
+    if usd_micros is None:
+        return "-"
+    text = format_money(usd_micros)
+    return f"-${text[1:]}" if text.startswith("-") else f"${text}"
+
+
+def duration(seconds: float | None) -> str:
+    """`1h 5m`, the two largest units; a dash for what is not known."""
+    if seconds is None:
+        return "-"
+    left = max(0, round(seconds))
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        if left >= size:
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return " ".join(parts[:2]) or "0s"
+
+
+def ago(at: datetime | None) -> str:
+    """How long ago something was."""
+    return "-" if at is None else f"{duration((datetime.now(UTC) - at).total_seconds())} ago"
+
+
+def state(name: str) -> str:
+    """A job's state with its colour, as rich markup."""
+    style = STYLES.get(name)
+    return f"[{style}]{name}[/]" if style else name
+
+
+def size(count: int) -> str:
+    """`1.5 MB`"""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

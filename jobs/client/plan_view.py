@@ -1,0 +1,93 @@
+"""The plan table: where a job fits, what it will cost there, why one place was chosen, or why none fits."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from jobs.client.output import duration, money, table
+from jobs.wire import Candidate, Plan, QuoteView
+
+CANDIDATES_SHOWN = 10
+
+
+def plan_view(quote: QuoteView) -> RenderableType:
+    """Everything a customer needs to say yes or no, or to change the job file."""
+    plan = quote.plan
+    parts: list[RenderableType] = []
+    if plan.candidates:
+        parts.append(_candidates(plan, quote))
+        parts.append(Text.from_markup(_why(plan)))
+    parts += _exclusions(plan, fits=quote.quote_id is not None)
+    if quote.quote_id is not None:
+        parts += [Text(), Text.from_markup(_promise(quote))]
+    return Group(*parts)
+
+
+def _candidates(plan: Plan, quote: QuoteView) -> RenderableType:
+    shown = sorted(plan.candidates, key=lambda candidate: not candidate.is_chosen)[:CANDIDATES_SHOWN]
+    columns = ("", "nodes", "devices", "region", "$/device-hour", "TFLOP/s", "expected time", "expected", "at most")
+    rows = [_row(candidate, quote) for candidate in shown]
+    title = f"{len(plan.candidates)} of {plan.nodes_seen} fit"
+    return table(title, columns, rows, right=columns[4:])
+
+
+def _row(candidate: Candidate, quote: QuoteView) -> tuple[str, ...]:
+    mark = "[bold green]>[/]" if candidate.is_chosen else ""
+    return (
+        mark,
+        escape(", ".join(candidate.node_names)) + ("" if candidate.is_free else " [yellow](busy)[/]"),
+        f"{candidate.devices} x {escape(candidate.device_model)}",
+        escape(candidate.region),
+        money(candidate.price_usd_micros_per_device_hour),
+        f"{candidate.flops_per_second / 1e12:.4g}",
+        duration(candidate.expected_seconds),
+        money(candidate.expected_usd_micros),
+        money(quote.cap_usd_micros) if candidate.is_chosen else "",
+    )
+
+
+def _why(plan: Plan) -> str:
+    chosen = next((candidate for candidate in plan.candidates if candidate.is_chosen), None)
+    if chosen is None:
+        return ""
+    names = escape(", ".join(chosen.node_names))
+    if chosen.expected_usd_micros is None:
+        return f"{names} is chosen: the least per unit of measured speed (the job declares no work)."
+    parts = [f"{duration(chosen.work_seconds)} of work", f"{duration(chosen.startup_seconds)} to start"]
+    if chosen.rework_seconds >= 1:
+        parts.append(f"{duration(chosen.rework_seconds)} of expected rework")
+    cheaper = [
+        other
+        for other in plan.candidates
+        if other.price_usd_micros_per_device_hour < chosen.price_usd_micros_per_device_hour
+    ]
+    note = " Others cost less an hour, but more to complete." if cheaper else ""
+    return f"{names} is chosen: the cheapest to complete ({', '.join(parts)}).{note}"
+
+
+def _exclusions(plan: Plan, *, fits: bool) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if not fits:
+        if not plan.nodes_seen:
+            parts.append(Text.from_markup("[bold red]Nothing fits:[/] no node is known to the marketplace."))
+        else:
+            parts.append(Text.from_markup(f"[bold red]Nothing fits:[/] 0 of {plan.nodes_seen} nodes."))
+    parts += [Text(f"  not: {exclusion.message}", style="dim") for exclusion in plan.exclusions]
+    if not fits:
+        parts += [Text(f"  would help: {fix.message} ({fix.field}: {fix.value})") for fix in plan.fixes]
+    return parts
+
+
+def _promise(quote: QuoteView) -> str:
+    expires = f", good until {quote.expires_at:%H:%M:%S} UTC" if quote.expires_at else ""
+    expected = f"Expected [bold]{money(quote.expected_usd_micros)}[/] in {duration(quote.expected_seconds)}"
+    lines = [
+        f"{expected}; never more than [bold]{money(quote.cap_usd_micros)}[/]{expires}.",
+        f"Your balance is {money(quote.balance_usd_micros)}.",
+    ]
+    missing = (quote.cap_usd_micros or 0) - quote.balance_usd_micros
+    if missing > 0:
+        lines.append(f"[red]{money(missing)} are missing to hold the maximum.[/]")
+    return "\n".join(lines)

@@ -1,0 +1,188 @@
+"""The marketplace from Python: `with Souk(server, key) as souk: souk.quote(...)`. One method a route, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+from uuid import UUID
+
+from jobs.client.settings import choose_key, choose_server, load_settings
+from jobs.client.transport import READ_SECONDS, Transport
+from jobs.spec import Spec, canonical
+from jobs.wire import (
+    ArtifactView,
+    BalanceView,
+    BillView,
+    EnrolmentTokenView,
+    JobView,
+    NodeView,
+    OfferView,
+    ProviderView,
+    QuoteView,
+    SignIn,
+    StreamPage,
+    SubmitRequest,
+    UploadComplete,
+    UploadRequest,
+    UploadView,
+    Wire,
+)
+
+PAGES_MAX = 1000
+
+View = TypeVar("View", bound=Wire)
+
+
+class Souk:
+    """A signed-in customer or provider. Raises SoukClientError's classes; safe to repeat after any of them."""
+
+    def __init__(self, server: str, key: str = "") -> None:
+        self.transport = Transport(server, key)
+
+    @classmethod
+    def from_settings(cls, server: str | None = None) -> Souk:
+        """As the command does: the server and key from the environment or from what `souk login` remembered."""
+        settings = load_settings()
+        chosen = choose_server(server, settings)
+        return cls(chosen, choose_key(chosen, settings))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.transport.close()
+
+    # --- who I am
+
+    def login(self, email: str, password: str) -> SignIn:
+        """A new key for this command; it replaces none."""
+        return SignIn.model_validate(self.transport.post("/login", {"email": email, "password": password}))
+
+    def balance(self) -> BalanceView:
+        """What the organisation has, holds and earned."""
+        return BalanceView.model_validate(self.transport.get("/balance"))
+
+    # --- a job
+
+    def quote(self, spec: Spec | dict[str, Any]) -> QuoteView:
+        """A price promise, or the reasons why nothing fits (then `quote_id` is None)."""
+        return QuoteView.model_validate(self.transport.post("/quotes", {"spec": _body(spec)}))
+
+    def begin_upload(self, request: UploadRequest) -> UploadView:
+        """Announce the job's files; the answer says where their bytes go."""
+        return UploadView.model_validate(self.transport.post("/uploads", request.model_dump(mode="json")))
+
+    def complete_upload(self, artifact_id: UUID, etags: dict[str, list[str]]) -> None:
+        """All bytes were sent; from now on the files can be a job's input."""
+        body = UploadComplete(etags=etags).model_dump(mode="json")
+        self.transport.post(f"/uploads/{artifact_id}/complete", body)
+
+    def submit(
+        self,
+        spec: Spec | dict[str, Any],
+        quote_id: UUID,
+        *,
+        input_artifact_id: UUID | None = None,
+        secrets: dict[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> JobView:
+        """The job, queued. The same idempotency key submits it once, however often this is called."""
+        request = SubmitRequest(
+            spec=_body(spec), quote_id=quote_id, input_artifact_id=input_artifact_id, secrets=secrets or {}
+        )
+        body = request.model_dump(mode="json")
+        return JobView.model_validate(self.transport.post("/jobs", body, idempotency_key=idempotency_key))
+
+    def jobs(self, *, limit: int | None = None) -> list[JobView]:
+        """The organisation's jobs, newest first."""
+        return list(islice(self._all("/jobs", JobView), limit))
+
+    def job(self, job_id: UUID) -> JobView:
+        """One job with its attempts."""
+        return JobView.model_validate(self.transport.get(f"/jobs/{job_id}"))
+
+    def cancel(self, job_id: UUID) -> JobView:
+        """Ask for the job's end; done once its state says so."""
+        return JobView.model_validate(self.transport.post(f"/jobs/{job_id}/cancel"))
+
+    def resume(self, job_id: UUID, *, max_total_usd_micros: int) -> JobView:
+        """Go on with a paused job under a higher budget."""
+        body = {"max_total_usd_micros": max_total_usd_micros}
+        return JobView.model_validate(self.transport.post(f"/jobs/{job_id}/resume", body))
+
+    def stream(
+        self,
+        job_id: UUID,
+        which: Literal["logs", "events"] = "logs",
+        *,
+        attempt: int = 1,
+        node_rank: int = 0,
+        offset: int = 0,
+        wait_seconds: float = 0,
+    ) -> StreamPage:
+        """A piece of one attempt's log or events from `offset` on; waits up to `wait_seconds` for something new."""
+        answer = self.transport.get(
+            f"/jobs/{job_id}/{which}",
+            read_seconds=READ_SECONDS + wait_seconds,
+            attempt=attempt,
+            node_rank=node_rank,
+            offset=offset,
+            wait_seconds=wait_seconds or None,
+        )
+        return StreamPage.model_validate(answer)
+
+    def artifacts(self, job_id: UUID) -> list[ArtifactView]:
+        """Checkpoints and outputs of a job, newest first, without addresses."""
+        return list(self._all(f"/jobs/{job_id}/artifacts", ArtifactView))
+
+    def artifact(self, artifact_id: UUID) -> ArtifactView:
+        """One artifact with an address for each file, which expires."""
+        return ArtifactView.model_validate(self.transport.get(f"/artifacts/{artifact_id}"))
+
+    def bill(self, job_id: UUID) -> BillView:
+        """What the job cost, with every receipt."""
+        return BillView.model_validate(self.transport.get(f"/jobs/{job_id}/bill"))
+
+    # --- the market
+
+    def offers(self) -> list[OfferView]:
+        """What can be rented now."""
+        return list(self._all("/offers", OfferView))
+
+    def create_provider(self, name: str | None = None) -> ProviderView:
+        """Make the organisation a provider; harmless where it is one already."""
+        return ProviderView.model_validate(self.transport.post("/provider", {"name": name} if name else {}))
+
+    def issue_enrolment_token(self) -> EnrolmentTokenView:
+        """A token that enrols one node, with the line to run there; it is shown once."""
+        return EnrolmentTokenView.model_validate(self.transport.post("/provider/enrolment-tokens"))
+
+    def nodes(self) -> list[NodeView]:
+        """The provider's nodes."""
+        return list(self._all("/provider/nodes", NodeView))
+
+    def _all(self, path: str, view: type[View]) -> Iterator[View]:
+        """Every row of a list that comes in pages."""
+        for _ in range(PAGES_MAX):
+            page = self.transport.get(path)
+            yield from (view.model_validate(row) for row in page["results"])
+            if not page.get("next"):
+                return
+            path = _relative(page["next"])
+
+
+def _body(spec: Spec | dict[str, Any]) -> dict[str, Any]:
+    return canonical(spec) if isinstance(spec, Spec) else spec
+
+
+def _relative(url: str) -> str:
+    """The next page's path and query: the key never follows a link to another address."""
+    return url.split("/api/v1", 1)[-1]
