@@ -216,7 +216,8 @@ class Demo:
         self.claims.check("the job is on the chosen node", on == chosen, on)
         killed = kill_tree(self.agents[chosen])
         say(
-            f"   !! SIGKILL: agent and runtime of {chosen}, {len(killed)} processes, checkpoint {checkpointed_step()} is safe"
+            f"   !! SIGKILL: agent and runtime of {chosen}, {len(killed)} processes; "
+            f"checkpoint {checkpointed_step()} is safe"
         )
 
     def check_recovery(self, job: JobView, chosen: str) -> None:
@@ -368,9 +369,8 @@ def main() -> int:
     if status != 1:
         shutil.rmtree(folder, ignore_errors=True)
     if status == 0:
-        say(
-            f"   [ok] nothing is left running\n\n{len(demo.claims.checked) + 1} claims held in {time.monotonic() - started:.0f} s"
-        )
+        say("   [ok] nothing is left running")
+        say(f"\n{len(demo.claims.checked) + 1} claims held in {time.monotonic() - started:.0f} s")
     return status
 
 

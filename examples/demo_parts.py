@@ -136,7 +136,7 @@ def run(command: list[str], env: dict[str, str], *, seconds: float = 120, shown:
     """Run one of our commands as a user would; returns what it printed, raises DemoFailed when it failed."""
     if shown:
         say("   $ " + " ".join(Path(command[0]).name if i == 0 else word for i, word in enumerate(command)))
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=seconds)
+    done = subprocess.run(command, check=False, env=env, capture_output=True, text=True, timeout=seconds)
     if done.returncode != 0:
         raise DemoFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     if shown:
