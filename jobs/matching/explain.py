@@ -34,7 +34,7 @@ MESSAGES: dict[Why, str] = {
     Why.DEADLINE: "{n} too slow for your deadline",
     Why.COST: "{n} expected to cost more than ${cap} in all",
     Why.BUSY: "{n} busy",
-    Why.RESERVED: "{n} kept for this or an older job that waits for them",
+    Why.RESERVED: "{n} kept for an older job that waits for them",
 }
 
 

@@ -1,0 +1,171 @@
+"""A batch of jobs on a fleet: what is never done, what is done first, who waits for whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.matching.fit import screen
+from jobs.matching.match import Policy, match
+from jobs.matching.request import Demand, MatchRequest, flops_of
+from jobs.matching.snapshot import NodeRow, is_model
+from tests.unit.jobs.matching.fleets import NOW, demand, demands, fleet, fleets, gpus, node
+
+
+def request(key: str, wanted: Demand | None = None, *, priority: int = 50, after: int = 0) -> MatchRequest:
+    return MatchRequest(key, wanted or demand(), priority, NOW + timedelta(seconds=after))
+
+
+def test_a_job_goes_to_the_node_that_completes_it_cheapest_not_to_the_lowest_price() -> None:
+    slow = gpus(first=100, flops_per_second={"bfloat16": 50e12})
+    found = match(
+        [request("a")],
+        fleet(
+            node(1, price_usd_micros=1_000_000, groups=[slow]),
+            node(2, price_usd_micros=2_000_000, groups=[gpus(first=200)]),
+        ),
+    )
+    assert [seat.node_id for seat in found.placements["a"].seats] == [UUID(int=2)]
+    assert not found.reasons
+
+
+def test_work_without_a_figure_goes_where_a_unit_of_throughput_is_cheapest() -> None:
+    fast = gpus(first=100, flops_per_second={"bfloat16": 400e12})
+    slow = gpus(first=200, flops_per_second={"bfloat16": 300e12})
+    rows = fleet(node(1, price_usd_micros=2_000_000, groups=[fast]), node(2, price_usd_micros=1_600_000, groups=[slow]))
+    found = match([request("a", demand(work_flops=None))], rows)
+    assert found.placements["a"].seats[0].node_id == UUID(int=1)
+    assert found.placements["a"].estimate.expected_usd_micros is None
+
+
+def test_a_node_that_lost_the_job_before_is_taken_last_but_taken() -> None:
+    rows = [node(1, price_usd_micros=1_000_000), node(2, price_usd_micros=3_000_000)]
+    shy = demand(avoid=frozenset({UUID(int=1)}))
+    assert match([request("a", shy)], fleet(*rows)).placements["a"].seats[0].node_id == UUID(int=2)
+    assert match([request("a", shy)], fleet(rows[0])).placements["a"].seats[0].node_id == UUID(int=1)
+
+
+def test_an_unreliable_node_loses_to_a_reliable_one_at_the_same_price() -> None:
+    rows = fleet(node(1, failures=9, successes=1), node(2, failures=0, successes=10))
+    assert match([request("a")], rows).placements["a"].seats[0].node_id == UUID(int=2)
+
+
+def test_first_come_is_first_served_within_a_priority() -> None:
+    queue = [request("late", after=9), request("early", after=1), request("urgent", priority=90, after=20)]
+    found = match(queue, fleet(node(1, groups=[gpus(2, first=100)])))
+    assert set(found.placements) == {"urgent", "early"}
+    assert found.reasons["late"].is_possible
+    assert found.reasons["late"].message == "0 of 1 nodes: 1 busy"
+
+
+def test_a_small_job_does_not_overtake_a_large_one_on_a_node_that_the_large_one_waits_for() -> None:
+    half_free = node(1, groups=[gpus(8, free=4, first=100)])
+    queue = [request("large", demand(devices=8), after=1), request("small", after=2)]
+    found = match(queue, fleet(half_free))
+    assert not found.placements
+    assert {key: reason.is_possible for key, reason in found.reasons.items()} == {"large": True, "small": True}
+    assert found.reasons["small"].message == "0 of 1 nodes: 1 kept for an older job that waits for them"
+
+
+def test_a_small_job_goes_ahead_on_a_node_that_can_never_take_the_large_one() -> None:
+    queue = [request("large", demand(devices=8), after=1), request("small", after=2)]
+    rows = fleet(node(1, groups=[gpus(8, free=4, first=100)]), node(2, price_usd_micros=9_000_000))
+    assert match(queue, rows).placements["small"].seats[0].node_id == UUID(int=2)
+    assert "small" in match(queue, rows, Policy(has_backfill=False)).reasons
+
+
+def test_a_job_that_fits_nowhere_holds_up_nobody() -> None:
+    queue = [request("impossible", demand(devices=64), after=1), request("small", after=2)]
+    found = match(queue, fleet(node(1)), Policy(has_backfill=False))
+    assert set(found.placements) == {"small"}
+    assert not found.reasons["impossible"].is_possible
+
+
+def test_a_gang_is_placed_whole_on_one_fabric_or_not_at_all() -> None:
+    pair = demand(nodes=2)
+    apart = [node(1, fabric="rack-1"), node(2, fabric="rack-2"), node(3), node(4)]
+    found = match([request("a", pair)], fleet(*apart))
+    assert not found.placements
+    assert {(e.code, e.nodes) for e in found.reasons["a"].exclusions} == {("fabric", 4)}
+    together = match([request("a", pair)], fleet(*apart, node(5, fabric="rack-2")))
+    assert [seat.node_id for seat in together.placements["a"].seats] == [UUID(int=2), UUID(int=5)]
+
+
+def test_a_gang_leaves_out_the_slow_node_that_would_hold_up_the_others() -> None:
+    slow = gpus(first=300, flops_per_second={"bfloat16": 40e12})
+    rows = [node(n, fabric="rack", price_usd_micros=2_000_000) for n in (1, 2)]
+    rows.append(node(3, fabric="rack", price_usd_micros=1_000_000, groups=[slow]))
+    found = match([request("a", demand(nodes=2))], fleet(*rows))
+    assert {seat.node_id for seat in found.placements["a"].seats} == {UUID(int=1), UUID(int=2)}
+
+
+@given(fleets(), st.lists(st.tuples(demands(), st.integers(0, 2)), min_size=1, max_size=8))
+def test_no_job_is_placed_where_it_does_not_fit_and_no_device_twice(
+    rows: list[NodeRow], wanted: list[tuple[Demand, int]]
+) -> None:
+    queue = [request(str(i), each, priority=50 + rank, after=i) for i, (each, rank) in enumerate(wanted)]
+    found = match(queue, fleet(*rows))
+    assert found.placements.keys() | found.reasons.keys() == {each.key for each in queue}
+    assert not found.placements.keys() & found.reasons.keys()
+    by_id = {row.node_id: row for row in rows}
+    taken: Counter[UUID] = Counter()
+    for each in queue:
+        if each.key not in found.placements:
+            continue
+        seats = found.placements[each.key].seats
+        assert len({seat.node_id for seat in seats}) == len(seats) == each.demand.nodes
+        if each.demand.nodes > 1:
+            fabrics = {by_id[seat.node_id].fabric for seat in seats}
+            assert len(fabrics) == 1
+            assert "" not in fabrics
+        cost = found.placements[each.key].estimate.expected_usd_micros
+        assert cost is None or each.demand.cap_usd_micros is None or cost <= each.demand.cap_usd_micros
+        for seat in seats:
+            assert_fits(by_id[seat.node_id], each.demand, seat.device_ids)
+            assert seat.price_usd_micros == by_id[seat.node_id].price_usd_micros
+            taken.update(seat.device_ids)
+    assert all(times == 1 for times in taken.values())
+
+
+@given(fleets(), demands(), st.randoms(use_true_random=False))
+def test_the_order_of_the_nodes_changes_nothing(rows: list[NodeRow], wanted: Demand, random: object) -> None:
+    first = match([request("a", wanted)], fleet(*rows))
+    random.shuffle(rows)  # type: ignore[attr-defined]
+    assert match([request("a", wanted)], fleet(*rows)) == first
+
+
+@given(fleets(), demands())
+def test_every_node_has_a_seat_or_exactly_one_reason(rows: list[NodeRow], wanted: Demand) -> None:
+    screening = screen(wanted, fleet(*rows))
+    seats = [seat.row for seat in screening.seats]
+    assert sorted([*seats, *screening.excluded]) == list(range(len(rows)))
+    found = match([request("a", wanted)], fleet(*rows))
+    if "a" in found.reasons:
+        assert sum(exclusion.nodes for exclusion in found.reasons["a"].exclusions) == len(rows)
+
+
+def test_a_model_is_known_by_its_words_not_by_its_letters() -> None:
+    assert is_model("H100", "NVIDIA H100 80GB HBM3")
+    assert is_model("rtx4090", "NVIDIA GeForce RTX 4090")
+    assert is_model("A100-80GB", "NVIDIA A100-SXM4-80GB")
+    assert not is_model("A100", "NVIDIA RTX A1000")
+    assert not is_model("H100", "NVIDIA H200")
+
+
+def assert_fits(row: NodeRow, wanted: Demand, device_ids: tuple[UUID, ...]) -> None:
+    assert row.state == "online"
+    assert row.is_measured
+    assert row.offer_id is not None
+    assert not wanted.regions or row.region in wanted.regions
+    assert not wanted.executors or row.executor in wanted.executors
+    assert wanted.price_ceiling_usd_micros is None or row.price_usd_micros <= wanted.price_ceiling_usd_micros
+    (group,) = [group for group in row.groups if set(device_ids) <= set(group.free)]
+    assert len(set(device_ids)) == len(device_ids) == wanted.devices
+    assert wanted.kind in {None, group.kind}
+    assert group.memory_mib >= wanted.memory_mib
+    assert not wanted.models or any(is_model(model, group.model) for model in wanted.models)
+    assert flops_of(group.flops_per_second, group.kind, wanted.dtype) > 0

@@ -1,0 +1,122 @@
+"""The plan of one job: its arithmetic, its reasons, and fixes that are true."""
+
+from __future__ import annotations
+
+import dataclasses
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+
+from jobs.matching.cost import cost_of, failure_chance, scaling_efficiency
+from jobs.matching.plan import CANDIDATES_MAX, plan
+from jobs.matching.request import Demand
+from jobs.matching.snapshot import NodeRow
+from jobs.spec.units import parse_duration, parse_memory, parse_money
+from jobs.wire import Fix
+from tests.unit.jobs.matching.fleets import demand, demands, fleet, fleets, gpus, node
+
+
+def test_the_candidates_come_cheapest_to_complete_first_and_the_first_is_chosen() -> None:
+    found = plan(demand(), fleet(*(node(n, price_usd_micros=n * 500_000) for n in range(1, 30))))
+    costs = [candidate.expected_usd_micros or 0 for candidate in found.candidates]
+    assert costs == sorted(costs)
+    assert [candidate.is_chosen for candidate in found.candidates] == [True] + [False] * (CANDIDATES_MAX - 1)
+    assert found.nodes_seen == 29
+
+
+def test_cost_to_complete_is_price_times_devices_times_start_up_work_and_rework() -> None:
+    wanted = demand(devices=4, checkpoint_seconds=600, work_flops=4e18)
+    (candidate,) = plan(wanted, fleet(node(1, successes=80, failures=3, groups=[gpus(4, first=100)]))).candidates
+    work = 4e18 / (4 * 400e12 * 0.40 * 0.95**2)
+    rework = (4 / 103) * (600 / 2 + 60)
+    assert candidate.work_seconds == pytest.approx(work)
+    assert candidate.rework_seconds == pytest.approx(rework)
+    assert candidate.expected_seconds == pytest.approx(60 + work + rework)
+    assert candidate.expected_usd_micros == cost_of(4 * 2_000_000, 60 + work + rework)
+    assert candidate.flops_per_second == pytest.approx(4 * 400e12 * 0.40 * 0.95**2)
+
+
+def test_where_nothing_is_free_the_plan_shows_what_the_job_would_wait_for() -> None:
+    found = plan(demand(), fleet(node(1, groups=[gpus(1, free=0)]), node(2, state="offline")))
+    assert [(candidate.node_names, candidate.is_free) for candidate in found.candidates] == [(["node-1"], False)]
+    assert {(e.code, e.nodes) for e in found.exclusions} == {("busy", 1), ("offline", 1)}
+
+
+def test_the_reasons_say_what_is_missing_and_the_fix_says_what_would_help() -> None:
+    small = [node(n, groups=[gpus(first=n * 100, model="RTX 4090", memory_mib=24_576)]) for n in range(1, 4)]
+    dear = [node(n, price_usd_micros=2_450_000) for n in range(4, 6)]
+    found = plan(demand(memory_mib=49_152, price_ceiling_usd_micros=2_400_000), fleet(*small, *dear))
+    assert [e.message for e in found.exclusions] == [
+        "3 lack 48GiB of memory per device",
+        "2 above your price of $2.40 per device and hour",
+    ]
+    assert [(fix.field, fix.value, fix.nodes, fix.message) for fix in found.fixes] == [
+        ("budget.max_per_gpu_hour", "2.45", 2, "+$0.05 per GPU-hour adds 2 nodes"),
+        ("resources.memory", "24GiB", 3, "24GiB of memory per device adds 3 nodes"),
+    ]
+
+
+def test_no_work_is_promised_a_node_whose_offer_ends_before() -> None:
+    found = plan(demand(work_flops=1e20), fleet(node(1, seconds_max=3600)))
+    assert [e.code for e in found.exclusions] == ["too_long"]
+
+
+@given(fleets(), demands())
+def test_every_excluded_node_is_counted_once(rows: list[NodeRow], wanted: Demand) -> None:
+    found = plan(wanted, fleet(*rows))
+    excluded = sum(exclusion.nodes for exclusion in found.exclusions)
+    if not found.candidates:
+        assert excluded == len(rows)
+    elif wanted.nodes == 1 and found.candidates[0].is_free:
+        assert excluded + len(found.candidates) == len(rows)
+
+
+@given(fleets(), demands())
+def test_every_fix_makes_the_job_fit(rows: list[NodeRow], wanted: Demand) -> None:
+    found = plan(wanted, fleet(*rows))
+    assert not (found.fixes and found.candidates)
+    for fix in found.fixes:
+        helped = plan(apply_fix(wanted, fix), fleet(*rows))
+        assert helped.candidates
+        assert fix.nodes > 0
+
+
+@given(fleets(), demands())
+def test_no_dearer_candidate_is_chosen_than_another_that_is_shown(rows: list[NodeRow], wanted: Demand) -> None:
+    candidates = plan(dataclasses.replace(wanted, avoid=frozenset()), fleet(*rows)).candidates
+    if candidates and wanted.work_flops is not None:
+        assert candidates[0].expected_usd_micros == min(c.expected_usd_micros or 0 for c in candidates)
+    elif candidates:
+        assert candidates[0].usd_micros_per_exaflop == min(c.usd_micros_per_exaflop for c in candidates)
+
+
+def test_nothing_is_lost_to_scaling_on_one_device_and_more_between_nodes_than_in_one() -> None:
+    assert scaling_efficiency(1, 1) == 1
+    assert scaling_efficiency(8, 1) > scaling_efficiency(1, 8)
+    assert failure_chance(0, 0) == pytest.approx(0.05)
+    assert failure_chance(0, 100) < failure_chance(3, 100) < failure_chance(0, 0) < failure_chance(10, 0)
+
+
+def apply_fix(wanted: Demand, fix: Fix) -> Demand:
+    """What the customer would get who wrote the fix's value into the job file."""
+    names = tuple(name.strip() for name in fix.value.strip("[]").split(","))
+    change = {
+        "budget.max_per_gpu_hour": lambda: {"price_ceiling_usd_micros": parse_money(fix.value)},
+        "budget.max_total": lambda: {"cap_usd_micros": parse_money(fix.value)},
+        "budget.deadline": lambda: {"seconds_left": parse_duration(fix.value)},
+        "resources.memory": lambda: {"memory_mib": parse_memory(fix.value)},
+        "resources.region": lambda: {"regions": names},
+        "resources.models": lambda: {"models": names},
+        "resources.gpus": lambda: {"devices": int(fix.value)},
+        "resources.nodes": lambda: {"nodes": int(fix.value)},
+        "resources.kind": lambda: {"kind": None},
+    }[fix.field]()
+    return dataclasses.replace(wanted, **change)
+
+
+def test_the_ids_of_a_gang_come_in_the_order_of_its_ranks() -> None:
+    rows = [node(n, fabric="rack") for n in (3, 1, 2)]
+    (candidate,) = plan(demand(nodes=3), fleet(*rows)).candidates
+    assert candidate.node_ids == [UUID(int=1), UUID(int=2), UUID(int=3)]
+    assert candidate.devices == 3
