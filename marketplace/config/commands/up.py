@@ -108,3 +108,7 @@ def _announce(running: Running, opened: DataFolder, supervisor: Supervisor, as_j
 def _say(line: str) -> None:
     """Progress goes to standard error, so that --json leaves one line on standard output."""
     typer.echo(line, err=True)
+
+
+if __name__ == "__main__":
+    app()

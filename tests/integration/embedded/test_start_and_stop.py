@@ -1,0 +1,137 @@
+"""`souk up` from the first start over a crash to the second start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import httpx
+import psutil
+import psycopg
+import pytest
+
+from marketplace.config.embedded import postgres
+from tests.integration.embedded.marketplaces import Up, all_gone, free_port, wait_for
+
+
+def sign_in(up: Up, password: str) -> int:
+    """The status of the admin's front page after an attempt to sign in."""
+    with httpx.Client(base_url=up.url, follow_redirects=True) as browser:
+        browser.get("/admin/login/")
+        form = {"username": up.ready["admin_email"], "password": password, "next": "/admin/"}
+        form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
+        page = browser.post("/admin/login/", data=form, headers={"Referer": up.url})
+    return 200 if "Log out" in page.text else 401
+
+
+def remember_something(up: Up) -> None:
+    with psycopg.connect(postgres.url_for(up.folder / "run")) as connection:
+        connection.execute("CREATE TABLE kept (word text)")
+        connection.execute("INSERT INTO kept VALUES ('souk')")
+
+
+def recall_something(up: Up) -> str:
+    with psycopg.connect(postgres.url_for(up.folder / "run")) as connection:
+        row = connection.execute("SELECT word FROM kept").fetchone()
+    assert row
+    return str(row[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_everything_starts_answers_stops_and_is_found_again(short_folder: Path, number: signal.Signals) -> None:
+    data, port = short_folder / "data", free_port()
+    with Up(data, port) as up:
+        assert up.is_well()
+        assert set(up.ready["pids"]) == {"postgres", "redis", "web", "sync", "worker", "beat"}
+        assert "Souk" in httpx.get(up.url).text
+        password = up.ready["admin_password"]
+        assert (sign_in(up, password), sign_in(up, password + "x")) == (200, 401)
+        remember_something(up)
+        everything = up.processes()
+        status, said = up.stop(number)
+    assert (status, all_gone(everything)) == (0, True)
+    assert "stopped" in said
+    assert not (data / "postgres" / "postmaster.pid").exists()
+
+    with Up(data, port) as again:
+        assert recall_something(again) == "souk"
+        assert again.ready["admin_password"] == password
+        assert sign_in(again, password) == 200
+
+
+def test_a_killed_supervisor_takes_its_children_along_and_the_next_start_recovers(short_folder: Path) -> None:
+    data, port = short_folder / "data", free_port()
+    with Up(data, port) as up:
+        remember_something(up)
+        everything = up.processes()
+        up.process.kill()
+        up.process.wait()
+        wait_for(lambda: all_gone(everything), seconds=30)
+    with Up(data, port) as again:
+        assert recall_something(again) == "souk"
+        assert again.is_well()
+
+
+def test_an_orphan_that_will_not_go_is_ended_by_the_next_start(short_folder: Path) -> None:
+    data, port = short_folder / "data", free_port()
+    with Up(data, port) as up:
+        up.stop()
+    stubborn = psutil.Popen(["sleep", "600"])
+    rows = [{"name": "web", "pid": stubborn.pid, "started": stubborn.create_time()}]
+    (data / "children.json").write_text(json.dumps(rows))
+    # A lock file whose pid belongs to a living stranger, as after the restart of a small container.
+    (data / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n{data / 'postgres'}\n")
+    with Up(data, port) as again:
+        assert again.is_well()
+        assert stubborn.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_only_the_owner_may_read_keys_and_reach_the_servers(running: Up) -> None:
+    assert stat.S_IMODE((running.folder / "secrets.json").stat().st_mode) == 0o600
+    for name in ("run", "postgres", "redis", "logs", "artifacts"):
+        assert stat.S_IMODE((running.folder / name).stat().st_mode) == 0o700, name
+
+
+def test_no_server_listens_beyond_loopback(running: Up) -> None:
+    listening = [
+        connection.laddr.ip
+        for process in running.processes()
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert listening
+    assert set(listening) == {"127.0.0.1"}
+
+
+def test_the_tasks_of_beat_reach_the_worker(running: Up) -> None:
+    """Beat -> Redis -> worker -> verb: the Redis queue does not grow, and nothing failed."""
+    import time
+
+    import redis as redis_client
+
+    time.sleep(6)
+    client = redis_client.Redis(unix_socket_path=str(running.folder / "run" / "redis.sock"))
+    assert client.llen("souk") <= 2
+    lines = (running.folder / "logs" / "worker.log").read_text().splitlines()
+    failed = [line for line in lines if line.startswith("{") and json.loads(line)["level"] in {"error", "critical"}]
+    assert failed == []
+
+
+def test_metrics_answer_with_the_market_and_the_requests(running: Up) -> None:
+    httpx.get(running.url)
+    text = httpx.get(f"{running.url}/metrics").text
+    assert "souk_ledger_sum_usd_micros 0.0" in text
+    assert "souk_live_leases 0.0" in text
+    assert 'souk_http_requests_total{method="GET",route="",status="200"}' in text
+
+
+def test_docs_and_schema_come_from_this_server_alone(running: Up) -> None:
+    page = httpx.get(f"{running.url}/api/docs").text
+    assert "swagger-ui" in page
+    assert "https://" not in page
+    asset = next(part for part in page.split('"') if part.endswith("swagger-ui-bundle.js"))
+    assert httpx.get(f"{running.url}{asset}").status_code == 200
+    assert "openapi: 3" in httpx.get(f"{running.url}/api/schema").text
