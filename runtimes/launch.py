@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from runtimes.contract import Env, ExitCode
 
@@ -25,11 +26,12 @@ def main(argv: list[str] | None = None) -> int:
     """Start one rank a device, wait for all, and return the code that says most about how they ended."""
     arguments = sys.argv[1:] if argv is None else argv
     signal.signal(signal.SIGTERM, forward_to_children)
+    from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.run import parse_args, run
 
+    untyped: Any = torchrun
     try:
-        run(parse_args([*torchrun_arguments(os.environ), "-m", *(arguments or [DEFAULT_MODULE])]))
+        untyped.run(untyped.parse_args([*torchrun_arguments(os.environ), "-m", *(arguments or [DEFAULT_MODULE])]))
     except ChildFailedError as error:
         return telling_code(failure.exitcode for failure in error.failures.values())
     return ExitCode.OK

@@ -1,1 +1,1 @@
-"""Trains a causal language model with FSDP2 under torchrun: `python -m runtimes.launch`, or torchrun -m runtimes.train."""
+"""Trains a causal language model with FSDP2 under torchrun. Start it by `python -m runtimes.launch`."""

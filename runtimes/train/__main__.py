@@ -1,4 +1,4 @@
-"""One rank of a training. Under the agent: `python -m runtimes.launch`; by hand:
+"""One rank of a training. Under the agent it is started by runtimes/launch.py; by hand:
 
 torchrun --nproc-per-node 2 -m runtimes.train --config config.json --output out
 """
@@ -6,17 +6,24 @@ torchrun --nproc-per-node 2 -m runtimes.train --config config.json --output out
 from __future__ import annotations
 
 import argparse
+import ctypes
+import json
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
+from pathlib import Path
 
 from runtimes.contract import EventKind, EventWriter, ExitCode
 from runtimes.train.config import read_config
 from runtimes.train.container import Container, read_container
-from runtimes.train.errors import OutOfMemory, Stopped, TrainError
+from runtimes.train.errors import OutOfMemory, TrainError
 
+PR_SET_PDEATHSIG = 1  # Linux, prctl(2)
+CAUSE_LOOKS_MAX = 10
+CAUSE_LOOK_SECONDS = 0.1
 OUT_OF_MEMORY_MARKS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
@@ -26,12 +33,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--config", help="the configuration (default: $SOUK_CONFIG)")
     parser.add_argument("--output", help="folder for everything, without an agent (default: the container's folders)")
     arguments = parser.parse_args(argv)
+    die_with_launcher()
     # 1. From the first moment on, SIGTERM means: save at the next step's end, then leave.
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     # 2. Where we are, and who of us speaks.
     container = read_container(os.environ, config=arguments.config, output=arguments.output)
     container.work_dir.mkdir(parents=True, exist_ok=True)
+    cause_file(container, container.rank).unlink(missing_ok=True)
     events = EventWriter(container.events_path if container.is_leader else "")
     try:
         # 3. A bad configuration is told before torch is loaded.
@@ -40,9 +49,17 @@ def main(argv: list[str] | None = None) -> int:
         from runtimes.train.loop import train
 
         train(config, container, events, stop)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it ends this rank, and must end it with a code
+    except BaseException as error:  # whatever it is, it ends this rank, and must end it with a code
         leave(classify(error), container, events)
     return ExitCode.OK
+
+
+def die_with_launcher() -> None:
+    """Have the kernel kill this rank when its launcher dies: torchrun puts ranks into sessions of their own, where a
+    SIGKILL of the launcher's process group does not reach them."""
+    if "LOCAL_RANK" not in os.environ or sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def classify(error: BaseException) -> TrainError:
@@ -58,13 +75,35 @@ def classify(error: BaseException) -> TrainError:
 
 def leave(error: TrainError, container: Container, events: EventWriter) -> None:
     """End this rank at once, without waiting for the others: a group with a failed rank cannot be closed in order."""
-    if container.is_leader and not isinstance(error, Stopped):
-        events.write(EventKind.FAILED, message=str(error), exit_code=int(error.exit_code))
-    if container.is_leader or error.exit_code in (ExitCode.INTERNAL, ExitCode.OUT_OF_MEMORY):
-        sys.stderr.write(f"souk train, rank {container.rank}: {error}\n")
+    code, message = int(error.exit_code), str(error)
+    if container.is_leader and code == ExitCode.INTERNAL:
+        code, message = find_cause(container) or (code, message)
+    elif not container.is_leader:
+        cause_file(container, container.rank).write_text(json.dumps([code, message]))
+    if container.is_leader and code != ExitCode.STOPPED:
+        events.write(EventKind.FAILED, message=message, exit_code=code)
+    if container.is_leader or code in (ExitCode.INTERNAL, ExitCode.OUT_OF_MEMORY):
+        sys.stderr.write(f"souk train, rank {container.rank}: {message}\n")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(int(error.exit_code))
+    os._exit(code)
+
+
+def find_cause(container: Container) -> tuple[int, str] | None:
+    """What another rank of this node died of: the leader itself only sees that a peer is gone."""
+    for _ in range(CAUSE_LOOKS_MAX):
+        for rank in range(1, container.local_world_size):
+            path = cause_file(container, rank)
+            if path.is_file() and (text := path.read_text()):
+                code, message = json.loads(text)
+                return code, f"rank {rank}: {message}"
+        time.sleep(CAUSE_LOOK_SECONDS)
+    return None
+
+
+def cause_file(container: Container, rank: int) -> Path:
+    """Where a rank leaves the cause of its end for the leader."""
+    return container.work_dir / f".failed-{rank}"
 
 
 if __name__ == "__main__":

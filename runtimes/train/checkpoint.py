@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from tokenizers import Tokenizer
 from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from runtimes.contract import (
     MANIFEST_NAME,
@@ -48,7 +50,7 @@ class Checkpointer:
 
     def __init__(self, container: Container, ranks: Ranks, events: EventWriter) -> None:
         self._root = container.checkpoint_dir
-        # The other nodes' parts may still lack their manifest when this node prunes, so a gang keeps the one before too.
+        # The other nodes' parts may still lack their manifest when this node prunes: a gang keeps the one before too.
         self._keep = container.checkpoint_keep if container.nodes == 1 else max(2, container.checkpoint_keep)
         self._ranks, self._events = ranks, events
         self._finisher = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -58,20 +60,27 @@ class Checkpointer:
     def save(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, tokenizer: Tokenizer, trainer: dict[str, Any]
     ) -> None:
-        """Copy the state, then write it in the background; waits for the previous checkpoint first. All ranks call it."""
+        """Copy the state, then write it in the background, one checkpoint at a time. All ranks call it."""
         self.wait()
         began = time.monotonic()
         folder = checkpoint_folder(self._root, trainer["step"])
         weights, moments = get_state_dict(model, optimizer)
-        writer = dcp.FileSystemWriter(folder, single_file_per_rank=True, sync_files=True, overwrite=True)
-        written = dcp.async_save(
+        writer = FileSystemWriter(folder, single_file_per_rank=True, sync_files=True, overwrite=True)
+        written: Any = async_save(
             {"model": weights, "optimizer": moments}, storage_writer=writer, process_group=self._ranks.checkpoint
         )
-        assert isinstance(written, Future)
         self.saved_step = trainer["step"]
         if self._ranks.is_node_leader:
             blocked = time.monotonic() - began
-            self._pending = self._finisher.submit(self._finish, written, folder, tokenizer, trainer, began, blocked)
+            self._pending = self._finisher.submit(
+                self._finish,
+                written,
+                folder=folder,
+                tokenizer=tokenizer,
+                trainer=trainer,
+                began=began,
+                blocked=blocked,
+            )
         else:
             self._pending = written
 
@@ -89,13 +98,14 @@ class Checkpointer:
     def _finish(
         self,
         written: Future[Any],
+        *,
         folder: Path,
         tokenizer: Tokenizer,
         trainer: dict[str, Any],
         began: float,
         blocked: float,
     ) -> None:
-        """On each node's leader: wait until all ranks of all nodes have written, then make this node's part complete."""
+        """On a node's leader: wait until all ranks of all nodes have written, then make this node's part complete."""
         written.result()  # torch answers after every rank's files and the metadata are written
         if self._ranks.is_leader:
             (folder / TRAINER_FILE).write_text(json.dumps(trainer))
@@ -137,7 +147,7 @@ def read_trainer(folder: Path) -> dict[str, Any]:
     """What the trainer wrote beside the weights; raises BadData for a folder that is not a complete checkpoint."""
     try:
         trainer: dict[str, Any] = json.loads((folder / TRAINER_FILE).read_text())
-        metadata = dcp.FileSystemReader(folder).read_metadata()
+        metadata = FileSystemReader(folder).read_metadata()
     except (OSError, ValueError, EOFError) as error:
         raise BadData(f"checkpoint {folder.name} is not complete: {error}") from error
     files = {entry.relative_path for entry in (metadata.storage_data or {}).values()}
@@ -151,5 +161,5 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optim
     """Fill the sharded model and optimizer from a checkpoint of any number of ranks. All ranks call it."""
     weights, moments = get_state_dict(model, optimizer)
     state: dict[str, Any] = {"model": weights, "optimizer": moments}
-    dcp.load(state, storage_reader=dcp.FileSystemReader(folder), process_group=ranks.checkpoint)
+    load(state, storage_reader=FileSystemReader(folder), process_group=ranks.checkpoint)
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])

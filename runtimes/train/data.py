@@ -29,7 +29,7 @@ DOCUMENTS_PER_BATCH = 256  # encoded at once
 
 @dataclass(frozen=True)
 class Corpus:
-    """A tokenised corpus. `digest` names its exact tokens and cut; two nodes or two attempts that differ are refused."""
+    """A tokenised corpus. `digest` names its exact tokens and cut: nodes or attempts that differ are refused."""
 
     tokens: NDArray[np.int32]  # shape (T,), mapped from disk
     sequence_length: int
@@ -48,7 +48,8 @@ class Corpus:
     def _sequences(self, ids: NDArray[np.int64], first: int) -> NDArray[np.int64]:
         starts = (ids + first) * self.sequence_length
         offsets = np.arange(self.sequence_length + 1)
-        return self.tokens[starts[:, None] + offsets[None, :]].astype(np.int64)
+        sequences: NDArray[np.int64] = self.tokens[starts[:, None] + offsets[None, :]].astype(np.int64)
+        return sequences
 
 
 def read_documents(names: tuple[str, ...], input_dir: Path, seed: int) -> list[str]:

@@ -17,7 +17,7 @@ WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model comes from. `folder` is None for a shipped one; `has_weights`: training goes on from its weights."""
+    """Where a model comes from. `folder` is None for a shipped one; `has_weights`: training starts from them."""
 
     name: str
     config: Any  # transformers.PretrainedConfig
@@ -43,7 +43,7 @@ def find_model(name: str, input_dir: Path) -> ModelSource:
 
 
 def build_model(source: ModelSource, *, seed: int, with_weights: bool) -> nn.Module:
-    """The model in float32 on the CPU: its own weights where it has them, else drawn from `seed`, the same on every rank.
+    """The model in float32 on the CPU: its own weights where it has them, else drawn from `seed`, alike on every rank.
 
     Each rank holds it whole for a moment, before it is sharded block by block; `with_weights` is False where a
     checkpoint will overwrite them.
@@ -53,11 +53,19 @@ def build_model(source: ModelSource, *, seed: int, with_weights: bool) -> nn.Mod
     torch.manual_seed(seed)
     if source.has_weights and with_weights:
         model: nn.Module = AutoModelForCausalLM.from_pretrained(
-            source.folder, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
+            str(source.folder), dtype=torch.float32, trust_remote_code=False, use_safetensors=True
         )
     else:
-        model = AutoModelForCausalLM.from_config(source.config, dtype=torch.float32, trust_remote_code=False)
+        model = new_model(source)
     return model
+
+
+def new_model(source: ModelSource) -> Any:
+    """A transformers model of this configuration in float32, on the default device, with weights drawn at random."""
+    from transformers import AutoModelForCausalLM
+
+    make: Any = AutoModelForCausalLM.from_config  # untyped there
+    return make(source.config, dtype=torch.float32, trust_remote_code=False)
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from runtimes.train.container import Container
@@ -53,10 +55,9 @@ def join_ranks(container: Container) -> Ranks:
     if "MASTER_ADDR" in os.environ:
         dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
     else:  # started without torchrun: one rank, no network at all
-        dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT, store=dist.HashStore(), rank=0, world_size=1)
-    control = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
-    checkpoint = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
-    assert control is not None and checkpoint is not None
+        dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT, store=HashStore(), rank=0, world_size=1)
+    control: Any = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
+    checkpoint: Any = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
     return Ranks(
         rank=container.rank,
         world_size=container.world_size,
@@ -101,7 +102,7 @@ def shard_model(model: nn.Module, ranks: Ranks, dtype: torch.dtype) -> None:
 
     Parameters, gradients and optimizer state stay in float32; a lower `dtype` is what the blocks compute in.
     """
-    mesh = dist.init_device_mesh(ranks.device.type, (ranks.world_size,))
+    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
     policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
     for block in _decoder_blocks(model):
         fully_shard(block, mesh=mesh, mp_policy=policy)
@@ -113,7 +114,7 @@ def _decoder_blocks(model: nn.Module) -> list[nn.Module]:
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     if not lists:
         return []
-    return list(max(lists, key=lambda blocks: sum(p.numel() for p in blocks.parameters())))
+    return list(max(lists, key=lambda blocks: sum(p.numel() for block in blocks for p in block.parameters())))
 
 
 def _choose_device(container: Container) -> torch.device:
@@ -128,7 +129,7 @@ def _choose_device(container: Container) -> torch.device:
 def _choose_interface(nodes: int) -> None:
     """Tell gloo and NCCL their network interface: loopback on one node, else the one that leads to the master.
 
-    Left alone, gloo takes the address that the node's own name resolves to, which in a container is none or a wrong one.
+    Left alone, gloo takes the address that the node's own name resolves to: in a container none, or a wrong one.
     """
     if nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

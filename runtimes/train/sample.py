@@ -17,7 +17,7 @@ TOP_K = 50
 def sample_text(
     model: nn.Module, tokenizer: Tokenizer, ranks: Ranks, *, prompt: str, end_id: int, context: int, seed: int
 ) -> str:
-    """Text that follows `prompt`, without it; decided by the weights and `seed`. `context`: tokens the model was fed."""
+    """Text that follows `prompt`, without it; decided by weights and `seed`. `context`: tokens the model takes."""
     generator = torch.Generator().manual_seed(seed)
     ids = (tokenizer.encode(prompt).ids or [end_id])[-max(1, context - SAMPLED_TOKENS) :]
     drawn: list[int] = []

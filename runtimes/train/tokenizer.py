@@ -1,4 +1,4 @@
-"""The tokenizer: byte-level BPE, trained on the data or loaded from the model's folder; the same text gives the same."""
+"""The tokenizer: byte-level BPE, trained on the data or loaded; the same text gives the same tokenizer."""
 
 from __future__ import annotations
 

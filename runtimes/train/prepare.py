@@ -1,0 +1,149 @@
+"""Everything before the first step, in order: tokenizer, data, model, and the state of a checkpoint if there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tokenizers import Tokenizer
+
+from runtimes.contract import EventKind, EventWriter
+from runtimes.train.checkpoint import Checkpointer, load_checkpoint, read_trainer, remove_partial
+from runtimes.train.config import TrainConfig
+from runtimes.train.container import Container
+from runtimes.train.data import Corpus, encode_documents, open_corpus, read_documents
+from runtimes.train.errors import BadConfig, BadData
+from runtimes.train.model import ModelSource, build_model, count_parameters
+from runtimes.train.optimizer import make_optimizer
+from runtimes.train.parallel import Ranks, shard_model, together
+from runtimes.train.report import report_started, say
+from runtimes.train.tokenizer import PADDING, end_of_text_id, load_tokenizer, train_tokenizer
+from runtimes.train.training import Text, Training
+
+TOKENS_FILE = "cache/tokens.int32"  # below the working directory
+PINNED = ("global_batch_size", "sequence_length", "seed")  # what a checkpoint's cursor means depends on these
+
+
+def prepare_text(
+    config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, resume_from: Path | None
+) -> Text:
+    """Tokenizer and tokens, the same on every rank; fits the model's configuration to the tokenizer."""
+    tokenizer = prepare_tokenizer(config, container, ranks, source, resume_from)
+    end_id = fit_model(config, source, tokenizer)
+    return Text(tokenizer, end_id, prepare_corpus(config, container, ranks, tokenizer, end_id))
+
+
+def prepare_tokenizer(
+    config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, resume_from: Path | None
+) -> Tokenizer:
+    """The checkpoint's tokenizer, else the model's, else one that rank 0 trains on the data."""
+
+    def find_or_train() -> str:
+        if not ranks.is_leader:
+            return ""
+        known = load_tokenizer(resume_from) if resume_from else load_tokenizer(source.folder) if source.folder else None
+        if known is None:
+            documents = read_documents(config.data, container.input_dir, config.seed)
+            known = train_tokenizer(documents, config.vocabulary_size or source.config.vocab_size)
+        return str(known.to_str())
+
+    return Tokenizer.from_str(together(ranks, find_or_train)[0])
+
+
+def fit_model(config: TrainConfig, source: ModelSource, tokenizer: Tokenizer) -> int:
+    """Fit a new model's vocabulary and special ids to the tokenizer, check those of one with weights; the end's id."""
+    vocabulary = tokenizer.get_vocab_size()
+    end_id = end_of_text_id(tokenizer, source.config.eos_token_id)
+    if not source.has_weights:
+        source.config.vocab_size = max(config.vocabulary_size or source.config.vocab_size, vocabulary)
+        source.config.bos_token_id = source.config.eos_token_id = end_id
+        source.config.pad_token_id = tokenizer.token_to_id(PADDING)
+    if vocabulary > source.config.vocab_size:
+        raise BadData(f"the tokenizer has {vocabulary} tokens, the model {source.config.vocab_size}")
+    longest = getattr(source.config, "max_position_embeddings", None) or config.sequence_length
+    if config.sequence_length > longest:
+        raise BadConfig([f"sequence_length {config.sequence_length} is longer than the model's {longest} positions"])
+    return end_id
+
+
+def prepare_corpus(
+    config: TrainConfig, container: Container, ranks: Ranks, tokenizer: Tokenizer, end_id: int
+) -> Corpus:
+    """The data as tokens: encoded by each node's leader, mapped by all, and checked to be the same on every node."""
+    path = container.work_dir / TOKENS_FILE
+
+    def encode() -> str | None:
+        if not ranks.is_node_leader:
+            return None
+        documents = read_documents(config.data, container.input_dir, config.seed)
+        return encode_documents(documents, tokenizer, end_id, path)
+
+    digests = {digest for digest in together(ranks, encode) if digest is not None}
+    if len(digests) != 1:
+        raise BadData("the nodes were given different data")
+    return open_corpus(path, digests.pop(), sequence_length=config.sequence_length, eval_fraction=config.eval_fraction)
+
+
+def prepare_training(
+    config: TrainConfig,
+    container: Container,
+    ranks: Ranks,
+    *,
+    events: EventWriter,
+    source: ModelSource,
+    text: Text,
+    resume_from: Path | None,
+) -> Training:
+    """Build and shard the model, report the start, and fill in the checkpoint's state if there is one."""
+    dtype = choose_dtype(config.dtype, ranks.device)
+    model = build_model(source, seed=config.seed, with_weights=resume_from is None)
+    parameters = count_parameters(model)
+    shard_model(model, ranks, dtype)
+    optimizer = make_optimizer(model, config)
+    checkpointer = Checkpointer(container, ranks, events)
+    training = Training(config, ranks, events, source, text, model, optimizer, checkpointer, dtype)
+    report_started(training, container, parameters)
+    if resume_from is not None:
+        resume(training, resume_from)
+    if ranks.is_node_leader:
+        remove_partial(container.checkpoint_dir, but=resume_from)
+    dist.barrier(group=ranks.control)  # nobody writes a checkpoint before the rests of the last attempt are gone
+    return training
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """What the blocks compute in; `auto` is bfloat16 where the hardware multiplies it fast."""
+    if name == "auto":
+        fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        name = "bfloat16" if fast else "float32"
+    return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def resume(training: Training, folder: Path) -> None:
+    """Take over step, weights and optimizer of a checkpoint, whatever number of ranks wrote it."""
+    began = time.monotonic()
+    trainer = together(training.ranks, lambda: read_trainer(folder))[training.ranks.rank]
+    check_resumable(training, trainer)
+    load_checkpoint(folder, training.model, training.optimizer, training.ranks)
+    training.step = training.checkpointer.saved_step = trainer["step"]
+    seconds = round(time.monotonic() - began, 3)
+    training.events.write(EventKind.RESUMED, step=training.step, from_world_size=trainer["world_size"], seconds=seconds)
+    say(training.ranks, f"resumed from step {training.step}, saved by {trainer['world_size']} ranks, in {seconds} s")
+
+
+def check_resumable(training: Training, trainer: dict[str, Any]) -> None:
+    """Refuse a checkpoint whose cursor would mean other samples here."""
+    now = dataclasses.asdict(training.config)
+    mistakes = [
+        f"{key} was {trainer['config'][key]} in the checkpoint, is {now[key]}"
+        for key in PINNED
+        if trainer["config"][key] != now[key]
+    ]
+    if mistakes:
+        raise BadConfig(mistakes)
+    if trainer["data"] != training.text.corpus.digest:
+        raise BadData("the data is not what the checkpoint was trained on")

@@ -1,0 +1,86 @@
+"""What a training tells: events for the agent, one line each for people."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from runtimes.contract import EventKind, EventWriter
+from runtimes.train.container import Container
+from runtimes.train.evaluate import evaluate
+from runtimes.train.parallel import Ranks
+from runtimes.train.sample import sample_text
+from runtimes.train.training import Training
+
+
+def report_started(training: Training, container: Container, parameters: int) -> None:
+    """The first healthy signal: rank 0's, and on every other node its leader's."""
+    config, ranks = training.config, training.ranks
+    facts: dict[str, Any] = {
+        "model": config.model,
+        "parameters": parameters,
+        "world_size": ranks.world_size,
+        "steps_total": config.steps_total,
+        "tokens_total": config.steps_total * config.tokens_per_step,
+        "device": ranks.device.type,
+        "dtype": str(training.dtype).removeprefix("torch."),
+        "train_sequences": training.text.corpus.train_samples,
+        "eval_sequences": training.text.corpus.eval_samples,
+    }
+    started = training.events
+    if ranks.is_node_leader and not ranks.is_leader:
+        started = EventWriter(container.events_path)
+    started.write(EventKind.STARTED, **facts)
+    say(ranks, "started: " + " ".join(f"{key}={value}" for key, value in facts.items()))
+
+
+def report_step(training: Training, norm: float, rate: float, seconds: float) -> None:
+    """One step event and one line of progress."""
+    config = training.config
+    speed = round(config.tokens_per_step / max(seconds, 1e-9), 1)
+    training.events.write(
+        EventKind.STEP,
+        step=training.step,
+        loss=training.loss,
+        tokens=training.step * config.tokens_per_step,
+        tokens_per_second=speed,
+        learning_rate=rate,
+        gradient_norm=norm,
+        seconds=round(seconds, 5),
+    )
+    say(
+        training.ranks,
+        f"step {training.step}/{config.steps_total}  loss {training.loss:.4f}  lr {rate:.2e}  {speed:,.0f} tokens/s",
+    )
+
+
+def report_evaluation(training: Training) -> None:
+    """The loss on the sequences kept apart."""
+    loss = evaluate(
+        training.model, training.text.corpus, training.ranks, micro_batch_size=training.config.micro_batch_size
+    )
+    training.events.write(EventKind.EVALUATED, step=training.step, loss=loss)
+    say(training.ranks, f"step {training.step}/{training.config.steps_total}  evaluation loss {loss:.4f}")
+
+
+def report_sample(training: Training) -> None:
+    """What the model writes after the prompt."""
+    config = training.config
+    text = sample_text(
+        training.model,
+        training.text.tokenizer,
+        training.ranks,
+        prompt=config.sample_prompt,
+        end_id=training.text.end_id,
+        context=config.sequence_length,
+        seed=config.seed + training.step,
+    )
+    training.events.write(EventKind.SAMPLED, step=training.step, prompt=config.sample_prompt, text=text)
+    say(training.ranks, f"sample: {(config.sample_prompt + text)!r}")
+
+
+def say(ranks: Ranks, line: str) -> None:
+    """One line of progress on the leader's standard output, visible at once."""
+    if ranks.is_leader:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,42 @@
+"""What the parts of a training share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from runtimes.contract import EventWriter
+from runtimes.train.checkpoint import Checkpointer
+from runtimes.train.config import TrainConfig
+from runtimes.train.data import Corpus
+from runtimes.train.model import ModelSource
+from runtimes.train.parallel import Ranks
+
+
+@dataclass(frozen=True)
+class Text:
+    """The data as the model sees it; `end_id` follows each document."""
+
+    tokenizer: Tokenizer
+    end_id: int
+    corpus: Corpus
+
+
+@dataclass
+class Training:
+    """Everything that the steps share. `step` counts the finished ones."""
+
+    config: TrainConfig
+    ranks: Ranks
+    events: EventWriter
+    source: ModelSource
+    text: Text
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    checkpointer: Checkpointer
+    dtype: torch.dtype
+    step: int = 0
+    loss: float | None = None
