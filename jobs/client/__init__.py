@@ -1,0 +1,1 @@
+"""The customer's side: the SDK and the `souk` command. No Django."""

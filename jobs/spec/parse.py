@@ -37,14 +37,15 @@ def parse(source: str | bytes) -> Spec:
 
 def from_wire(body: object) -> Spec:
     """The spec in a mapping that came as JSON: the same rules, mistakes without lines; raises SpecErrors."""
+    # Depth first: json recurses in C, where a hundred thousand levels end the process rather than raise.
+    if _depth(body) > DEPTH_MAX:
+        raise SpecErrors([SpecError(None, None, "", f"nested more than {DEPTH_MAX} deep")])
     try:
         size = len(json.dumps(body, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise SpecErrors([SpecError(None, None, "", f"the spec is not JSON: {error}")]) from error
     if size > FILE_BYTES_MAX:
         raise SpecErrors([SpecError(None, None, "", f"the spec has {size} bytes", f"at most {FILE_BYTES_MAX} bytes")])
-    if _depth(body) > DEPTH_MAX:
-        raise SpecErrors([SpecError(None, None, "", f"nested more than {DEPTH_MAX} deep")])
     return _check(Document(data=body))
 
 

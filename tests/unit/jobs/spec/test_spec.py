@@ -1,0 +1,166 @@
+"""What a good file becomes, its canonical form, and its hash."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.spec import Train, canonical, from_wire, parse, spec_hash, train_config
+from jobs.spec.model import GPUS_MAX, RETRY_REASONS
+from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
+from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
+from runtimes.train.config import TrainConfig, parse_config
+
+EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
+
+FULL = """
+kind: train
+name: tiny-llama
+resources:
+  gpus: 2
+  nodes: 3
+  kind: any
+  models: [H100, RTX 4090]
+  memory: 24GB
+  region: eu-west
+work: {tokens: 600_000}
+budget: {max_total: 2.10, max_per_gpu_hour: $0.30, deadline: 1h30m}
+checkpoint: {every: 50 steps, keep: 3}
+retry: {max_attempts: 3, on: exit_nonzero}
+env: {MODE: "1"}
+secrets: [HF_TOKEN]
+files: [./train.py, data/]
+train: {learning_rate: 3e-4, betas: [0, 0.5], data: a.txt}
+"""
+
+
+def test_a_full_file_becomes_integers_and_lists() -> None:
+    spec = parse(FULL)
+    assert spec.resources.devices == 6
+    assert (spec.resources.memory_mib, spec.resources.region) == (22889, ["eu-west"])
+    assert spec.work is not None and spec.work.tokens == 600_000
+    assert spec.budget.max_total_usd_micros == 2_100_000
+    assert spec.budget.max_per_gpu_hour_usd_micros == 300_000
+    assert spec.budget.deadline_seconds == 5400
+    assert (spec.checkpoint.every_steps, spec.checkpoint.every_seconds) == (50, 0)
+    assert spec.retry.on == ["exit_nonzero"]
+    assert spec.files == ["train.py", "data/"]
+    assert spec.train is not None and (spec.train.learning_rate, spec.train.data) == (3e-4, ["a.txt"])
+
+
+def test_canonical_form_reads_back_to_the_same_spec_and_hash() -> None:
+    spec = parse(FULL)
+    again = from_wire(json.loads(json.dumps(canonical(spec))))
+    assert again == spec
+    assert spec_hash(again) == spec_hash(spec)
+    assert canonical(again) == canonical(spec)
+
+
+def test_hash_does_not_depend_on_the_order_of_keys_or_on_spelling() -> None:
+    body = canonical(parse(FULL))
+    text = json.dumps(dict(reversed(body.items()))).replace("5400s", "1h 30m").replace('"2.10"', "2.100000")
+    assert spec_hash(parse(text)) == spec_hash(parse(FULL))
+
+
+def test_hash_changes_with_any_value() -> None:
+    assert spec_hash(parse(FULL.replace("2.10", "2.11"))) != spec_hash(parse(FULL))
+    assert spec_hash(parse(FULL.replace("3e-4", "3e-5"))) != spec_hash(parse(FULL))
+
+
+def test_command_as_text_goes_to_bash_and_as_list_runs_as_it_is() -> None:
+    head = "kind: train\nname: a\nbudget: {max_total: 1}\n"
+    assert parse(head + "command: cd input && python own.py 'a b'").command == [
+        "bash",
+        "-c",
+        "cd input && python own.py 'a b'",
+    ]
+    spec = parse(head + "command: [python, own.py]\nwork: {steps: 10, flops_per_step: 1e12}")
+    assert spec.command == ["python", "own.py"]
+    assert spec.work is not None and spec.work.flops_per_step == 1e12
+    assert from_wire(canonical(spec)) == spec
+
+
+def test_words_that_yaml_1_1_takes_for_something_else_stay_texts() -> None:
+    spec = parse("kind: train\nname: on\nbudget: {max_total: 1}\ncommand: [no, yes, 1:30, 2024-01-01, 0x10]\n")
+    assert spec.name == "on"
+    assert spec.command == ["no", "yes", "1:30", "2024-01-01", "0x10"]
+
+
+def test_runtime_reads_what_the_spec_gives_it() -> None:
+    config = parse_config(train_config(parse(FULL)))
+    assert (config.tokens, config.learning_rate, config.betas) == (600_000, 3e-4, (0.0, 0.5))
+
+
+def test_train_section_has_the_runtimes_keys_and_defaults() -> None:
+    theirs = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name not in ("steps", "tokens")}
+    ours = json.loads(Train().model_dump_json())
+    assert ours == json.loads(json.dumps(theirs))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "eval_fraction: 0.5", "eval_fraction: 0.51", "eval_fraction: 0", "vocabulary_size: 299", "sequence_length: 7",
+        "global_batch_size: 65536", "global_batch_size: 65537", "learning_rate: 10", "learning_rate: 10.1",
+        "weight_decay: 11", "gradient_clip: 0", "seed: 9223372036854775807", "seed: 9223372036854775808",
+        "sample_every: -1", "sample_every: -2", "log_every: 0", "betas: [0.9, 0.99999]", "betas: [0.9, 0.999999]",
+        "warmup_steps: 0", "evaluate_every: 1.5", "sample_prompt: ''", "model: ''", "data: ['']",
+    ],
+)  # fmt: skip
+def test_train_section_has_the_runtimes_bounds(text: str) -> None:
+    def is_accepted_by_spec() -> bool:
+        try:
+            parse(f"kind: train\nname: a\nbudget: {{max_total: 1}}\nwork: {{steps: 1}}\ntrain: {{{text}}}")
+        except ValueError:
+            return False
+        return True
+
+    def is_accepted_by_runtime() -> bool:
+        try:
+            parse_config({"steps": 1, **yaml.safe_load(f"{{{text}}}")})
+        except Exception:
+            return False
+        return True
+
+    assert is_accepted_by_spec() == is_accepted_by_runtime()
+
+
+def test_vocabulary_is_the_protocols() -> None:
+    expected = {reason.value for reason, row in REASONS.items() if row.state is AttemptState.FAILED and not row.retry}
+    assert set(RETRY_REASONS) == expected
+    assert GPUS_MAX == DEVICES_PER_NODE_MAX
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_are_good_job_files(path: Path) -> None:
+    spec = parse(path.read_bytes())
+    assert from_wire(canonical(spec)) == spec
+    assert all((path.parent / name).exists() for name in spec.files)
+
+
+@given(st.integers(1, 10**15))
+def test_money_is_exact_both_ways(micros: int) -> None:
+    assert parse_money(format_money(micros)) == micros
+
+
+@given(st.integers(1, 10**12))
+def test_money_as_a_float_is_what_was_written(micros: int) -> None:
+    assert parse_money(float(format_money(micros))) == micros
+
+
+def test_units() -> None:
+    assert [parse_duration(text) for text in ("90s", "5m", "2h", "1d", "1h30m", "1d 2h")] == [
+        90,
+        300,
+        7200,
+        86400,
+        5400,
+        93600,
+    ]
+    assert [parse_memory(text) for text in ("1MiB", "1GiB", "80GB", "0.5 GiB", "1TB")] == [1, 1024, 76294, 512, 953675]
