@@ -1,6 +1,6 @@
 # Souk. `make demo` shows it working, `make test` proves it; each target installs what is missing by itself.
 #
-#   TORCH_INDEX=URL   package index for torch (https://download.pytorch.org/whl/cpu spares a laptop CUDA's gigabytes)
+#   TORCH_INDEX=URL   package index for torch (PyTorch's CPU index spares a laptop CUDA's gigabytes)
 #   PYTHON=python3.12 the interpreter that .venv is made with
 #   WORKERS=2         parallel test processes
 
@@ -27,7 +27,7 @@ help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
 
 demo: $(INSTALLED) ## the whole product on real input, checked, in five minutes
-	$(BIN)/python examples/demo.py
+	$(BIN)/python -m examples.demo
 
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
 	$(BIN)/souk up $(UP)
@@ -54,7 +54,7 @@ format: $(INSTALLED) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 
 bench: $(INSTALLED) ## every benchmark; results go to benchmarks/results/
-	shopt -s nullglob; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	shopt -s nullglob; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)" --write; done
 
 # torch is left out of the lock (it is pinned above): its index may be chosen, and each has its own hashes.
 lock: $(INSTALLED) ## solve requirements.lock anew from pyproject.toml

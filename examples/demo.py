@@ -21,39 +21,38 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
-from demo_parts import (
-    BIN,
-    Claims,
-    DemoFailed,
-    Party,
-    Processes,
-    free_ports,
-    kill_tree,
-    operator_browser,
-    post_form,
-    run,
-    run_json,
-    say,
-    title,
-    wait_for,
-)
 
+from examples import market
+from examples.market import SOUK, Market, MarketError, Party, kill_tree, run_json, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 
-SOUK, AGENT = str(BIN / "souk"), str(BIN / "souk-agent")
 JOB_FILE = Path(__file__).parent / "train-tiny-llama.yaml"
-PASSWORD = "correct horse battery staple"
 DEPOSIT = "5.00"
 # name, dollars per device and hour, cores its two devices share
 NODES = [("swift", "0.90", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.40", "0")]
-START_SECONDS, ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 120, 180, 60, 240
+ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 240
+
+
+@dataclass
+class Claims:
+    """Everything that was checked; the demo's exit status hangs on it alone."""
+
+    checked: list[str] = field(default_factory=list)
+
+    def check(self, claim: str, is_true: object, seen: object = "") -> None:
+        """Note a claim as seen, or end the demo here."""
+        if not is_true:
+            raise MarketError(f"not so: {claim}" + (f" (seen: {seen})" if seen != "" else ""))
+        self.checked.append(claim)
+        say(f"   [ok] {claim}" + (f": {seen}" if seen != "" else ""))
 
 
 class Demo:
@@ -62,10 +61,7 @@ class Demo:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.claims = Claims()
-        self.processes = Processes()
-        self.server = ""
-        self.operator: dict[str, Any] = {}
-        self.agents: dict[str, subprocess.Popen[str]] = {}
+        self.market = Market(folder)
         self.providers: dict[str, Party] = {}
 
     def tell(self) -> None:
@@ -73,8 +69,7 @@ class Demo:
         title(1, "A marketplace of your own")
         self.start_market()
         title(2, "Three providers lend their nodes, one customer brings money")
-        alice = self.sign_up("alice")
-        self.deposit(alice)
+        alice = self.bring_money()
         for name, price, cores in NODES:
             self.add_node(name, price, cores)
         self.wait_for_offers(alice)
@@ -91,75 +86,39 @@ class Demo:
 
     def start_market(self) -> None:
         """`souk up` in a temporary folder, on ports of its own."""
-        port = free_ports(2)
-        data = self.folder / "market"
-        command = [SOUK, "up", "--data", str(data), "--port", str(port), "--open-signup", "--json"]
-        env = {**os.environ, "SOUK_CHALLENGE_SECONDS": "0"}
-        up = self.processes.start("souk up", command, self.folder / "up.log", stdout=subprocess.PIPE, env=env)
-        line: list[str] = []
-        assert up.stdout is not None
-        reader = threading.Thread(target=lambda: line.append(up.stdout.readline()), daemon=True)  # type: ignore[union-attr]
-        reader.start()
-        reader.join(START_SECONDS)
-        if not line or not line[0].startswith("{"):
-            raise DemoFailed("the marketplace did not start:\n" + (self.folder / "up.log").read_text()[-3000:])
-        self.operator = json.loads(line[0])
-        self.server = self.operator["api_url"]
-        health = httpx.get(f"{self.server}/healthz", timeout=10)
+        self.market.start()
+        health = httpx.get(f"{self.market.server}/healthz", timeout=10)
         self.claims.check(
-            "web, sync, worker, beat, PostgreSQL and Redis are up", health.status_code == 200, self.server
+            "web, sync, worker, beat, PostgreSQL and Redis are up", health.status_code == 200, self.market.server
         )
 
-    def sign_up(self, name: str) -> Party:
-        """An account like anybody's, and a key for the command line."""
-        with httpx.Client(base_url=self.server, timeout=30) as web:
-            account = {"email": f"{name}@example.org", "password": PASSWORD, "organisation": name.capitalize()}
-            web.post("/api/v1/signup", json=account).raise_for_status()
-            answer = web.post("/api/v1/login", json={"email": account["email"], "password": PASSWORD})
-            signed_in = answer.raise_for_status().json()
-        home = self.folder / f"home-{name}"
-        home.mkdir()
-        return Party(name, signed_in["key"], signed_in["organisation_id"], home)
-
-    def deposit(self, alice: Party) -> None:
-        """The operator credits the customer in the admin pages."""
-        fields = {"organisation": alice.organisation_id, "amount": DEPOSIT, "reference": "demo deposit"}
-        with operator_browser(self.server, self.operator["admin_email"], self.operator["admin_password"]) as browser:
-            post_form(browser, "/admin/billing/deposit/add/", fields)
-        balance = run_json([SOUK, "balance"], alice.env(self.server))
+    def bring_money(self) -> Party:
+        """The customer's account, credited by the operator in the admin pages."""
+        alice = self.market.sign_up("alice")
+        self.market.deposit(alice, DEPOSIT)
+        balance = run_json([SOUK, "balance"], alice.env(self.market.server))
         self.claims.check(
             f"the operator credited Alice ${DEPOSIT} in the admin", balance["available_usd_micros"] == 5_000_000
         )
+        return alice
 
     def add_node(self, name: str, price: str, cores: str) -> None:
-        """A provider's own token, then the line that anybody would paste."""
-        bob = self.sign_up(f"{name}-provider")
-        self.providers[name] = bob
-        token = run_json([SOUK, "provider", "add-node"], bob.env(self.server))["token"]
-        data = self.folder / f"agent-{name}"
-        command = [AGENT, "enrol", "--server", self.server, "--token", token, "--name", name, "--price", price]
-        command += ["--region", "demo", "--executor", "process", "--devices", "2", "--cpu-cores", cores]
-        command += ["--runtime-python", sys.executable, "--benchmark-lock", str(self.folder / "benchmark.lock")]
-        run([*command, "--data", str(data)], bob.env(self.server), shown=False)
+        """Through the same door as anyone: a token, the line to paste, the agent."""
+        self.providers[name] = self.market.enrol(name, price=price, cores=cores)
+        self.market.start_agent(name)
         say(f"   {name}: ${price} per device and hour, 2 devices on core{'s' if ',' in cores else ''} {cores}")
-        self.agents[name] = self.processes.start(
-            f"agent {name}",
-            [AGENT, "start", "--data", str(data)],
-            self.folder / f"agent-{name}.log",
-            env=bob.env(self.server),
-        )
 
     def wait_for_offers(self, alice: Party) -> None:
         """Each node is listed once it was measured; the benchmarks wait for each other."""
         with self.souk(alice) as souk:
             wait_for("all nodes to be measured and online", lambda: len(souk.offers()) == len(NODES), ENROL_SECONDS)
-        run([SOUK, "offers"], alice.env(self.server))
+        show([SOUK, "offers"], alice.env(self.market.server))
         self.claims.check("three nodes enrolled, were measured and are listed", True)
 
     def plan(self, alice: Party) -> str:
         """The plan table, and why the first candidate is first."""
-        run([SOUK, "plan", str(JOB_FILE)], alice.env(self.server))
-        candidates = run_json([SOUK, "plan", str(JOB_FILE)], alice.env(self.server))["plan"]["candidates"]
+        show([SOUK, "plan", str(JOB_FILE)], alice.env(self.market.server))
+        candidates = run_json([SOUK, "plan", str(JOB_FILE)], alice.env(self.market.server))["plan"]["candidates"]
         chosen = next(each for each in candidates if each["is_chosen"])
         per_hour = min(candidates, key=lambda each: each["price_usd_micros_per_device_hour"])
         name: str = chosen["node_names"][0]
@@ -179,7 +138,7 @@ class Demo:
         launch = [SOUK, "launch", str(JOB_FILE), "--yes"]
         say(f"   $ souk launch {JOB_FILE.name} --yes")
         process = subprocess.Popen(
-            launch, env=alice.env(self.server), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            launch, env=alice.env(self.market.server), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         shower = threading.Thread(target=_show, args=(process,), daemon=True)
         shower.start()
@@ -208,13 +167,13 @@ class Demo:
         def is_further() -> bool:
             view = souk.job(job_id)
             if view.state not in {"queued", "placed", "running"}:
-                raise DemoFailed(f"the job was {view.state} before it could be killed: {view.message}")
+                raise MarketError(f"the job was {view.state} before it could be killed: {view.message}")
             return (view.progress.get("step") or 0) > (checkpointed_step() or 10**9)
 
         wait_for("a complete checkpoint and some steps after it", is_further, TRAIN_SECONDS)
         on = souk.job(job_id).attempts[-1].leases[0].node_name
         self.claims.check("the job is on the chosen node", on == chosen, on)
-        killed = kill_tree(self.agents[chosen])
+        killed = kill_tree(self.market.agents[chosen])
         say(
             f"   !! SIGKILL: agent and runtime of {chosen}, {len(killed)} processes; "
             f"checkpoint {checkpointed_step()} is safe"
@@ -238,7 +197,7 @@ class Demo:
     def check_model(self, alice: Party, job: JobView) -> None:
         """Download, load with transformers, and say something."""
         target = self.folder / "download"
-        run([SOUK, "download", str(job.job_id), "--to", str(target)], alice.env(self.server))
+        show([SOUK, "download", str(job.job_id), "--to", str(target)], alice.env(self.market.server))
         model_folder = next(target.rglob("model.safetensors")).parent
         with self.souk(alice) as souk:
             losses = evaluated(souk, job)
@@ -254,8 +213,8 @@ class Demo:
 
     def check_money(self, alice: Party, job: JobView) -> None:
         """The bill, the ledger, the accounts."""
-        run([SOUK, "bill", str(job.job_id)], alice.env(self.server))
-        answer = run_json([SOUK, "bill", str(job.job_id)], alice.env(self.server))
+        show([SOUK, "bill", str(job.job_id)], alice.env(self.market.server))
+        answer = run_json([SOUK, "bill", str(job.job_id)], alice.env(self.market.server))
         bill = answer.get("bill", answer)
         lines, total = bill["lines"], bill["total_usd_micros"]
         self.claims.check(
@@ -270,7 +229,7 @@ class Demo:
             lost["refunded_usd_micros"] > 0 and lost["charge_usd_micros"] > 0,
             f"claimed {dollars(lost['claimed_usd_micros'])}, charged {dollars(lost['charge_usd_micros'])}",
         )
-        report = run_json([SOUK, "ledger", "verify", "--data", self.operator["data"]], self.operator_env())
+        report = run_json([SOUK, "ledger", "verify", "--data", self.market.operator["data"]], dict(os.environ))
         self.claims.check("the ledger verifies, and its sum is 0", report["ok"] and report["sum"] in (0, "0"), report)
         self.show_accounts(alice, job, bill)
 
@@ -293,13 +252,9 @@ class Demo:
         paid = {name for name, amount in earned.items() if amount}
         self.claims.check("whoever worked was paid, and nobody else", paid == served, ", ".join(sorted(paid)))
 
-    def operator_env(self) -> dict[str, str]:
-        """The operator's own shell."""
-        return {**os.environ, "COLUMNS": "110"}
-
     def souk(self, party: Party) -> Souk:
         """The marketplace from Python, in a party's name."""
-        return Souk(self.server, party.key)
+        return Souk(self.market.server, party.key)
 
 
 def evaluated(souk: Souk, job: JobView) -> list[tuple[int, float]]:
@@ -332,6 +287,23 @@ def sample(folder: Path) -> str:
     return str(tokenizer.decode(tokens[0], skip_special_tokens=True))
 
 
+def say(text: str = "") -> None:
+    """One line of the story."""
+    print(text, flush=True)
+
+
+def title(number: int, text: str) -> None:
+    """The heading of a chapter, with the time."""
+    say(f"\n== {number}. {text}  [{time.strftime('%H:%M:%S')}]")
+
+
+def show(command: list[str], env: dict[str, str]) -> None:
+    """Run one of our commands as a user would, for all to see."""
+    say("   $ " + " ".join([Path(command[0]).name, *command[1:]]))
+    for line in market.run(command, env).rstrip().splitlines():
+        say("     " + line)
+
+
 def dollars(usd_micros: int) -> str:
     """To the micro-dollar."""
     return f"${Decimal(usd_micros) / 1_000_000:.6f}"
@@ -357,12 +329,12 @@ def main() -> int:
     except KeyboardInterrupt:
         say("\ninterrupted")
         status = 130
-    except (DemoFailed, httpx.HTTPError, subprocess.SubprocessError) as error:
+    except (MarketError, httpx.HTTPError, subprocess.SubprocessError) as error:
         say(f"\nThe demo failed: {error}\nIts logs are kept in {folder}")
     finally:
         title(8, "Everything is put away")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        left = demo.processes.stop_all()
+        left = demo.market.processes.stop_all()
     if status == 0 and left:
         say(f"not so: nothing is left running (killed now: {left})\nIts logs are kept in {folder}")
         return 1

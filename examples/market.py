@@ -1,0 +1,262 @@
+"""A marketplace for the demo, the benchmarks and the acceptance tests: `souk up` in a folder, and everybody through the
+front door. Every process that is started here is ended here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+import psutil
+
+from jobs.client.sdk import Souk
+
+BIN = Path(sys.executable).parent
+SOUK, AGENT = str(BIN / "souk"), str(BIN / "souk-agent")
+PASSWORD = "correct horse battery staple"
+START_SECONDS, LIST_SECONDS, STOP_SECONDS = 120, 120, 30
+POLL_SECONDS = 0.25
+T = TypeVar("T")
+
+
+class MarketError(Exception):
+    """The marketplace did not do what was expected of it."""
+
+
+class Market:
+    """Up while the `with` block lasts; everything that it started is stopped after."""
+
+    def __init__(self, folder: Path, *, open_signup: bool = True, env: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.processes = Processes()
+        self.agents: dict[str, subprocess.Popen[str]] = {}
+        self.server = ""
+        self.operator: dict[str, Any] = {}
+        self.left: list[str] = []
+        self._env = {**os.environ, "SOUK_CHALLENGE_SECONDS": "0", **(env or {})}
+        self._command = [SOUK, "up", "--data", str(folder / "market"), "--json"]
+        self._command += ["--open-signup"] if open_signup else []
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """`souk up` on free ports; returns when it says that it is ready."""
+        log = self.folder / "up.log"
+        command = [*self._command, "--port", str(free_ports(2))]
+        up = self.processes.start("souk up", command, log, stdout=subprocess.PIPE, env=self._env)
+        line: list[str] = []
+        reader = threading.Thread(target=lambda: line.append(up.stdout.readline()), daemon=True)  # type: ignore[union-attr]
+        reader.start()
+        reader.join(START_SECONDS)
+        if not line or not line[0].startswith("{"):
+            raise MarketError("the marketplace did not start:\n" + log.read_text()[-3000:])
+        self.operator = json.loads(line[0])
+        self.server = self.operator["api_url"]
+
+    def stop(self) -> None:
+        """End everything; `left` names what would not end by itself."""
+        self.left = self.processes.stop_all()
+
+    def sign_up(self, name: str) -> Party:
+        """An account like anybody's, and a key for the command line."""
+        with httpx.Client(base_url=self.server, timeout=30) as web:
+            account = {"email": f"{name}@example.org", "password": PASSWORD, "organisation": name.capitalize()}
+            web.post("/api/v1/signup", json=account).raise_for_status()
+            answer = web.post("/api/v1/login", json={"email": account["email"], "password": PASSWORD})
+            signed_in = answer.raise_for_status().json()
+        home = self.folder / f"home-{name}"
+        home.mkdir()
+        return Party(name, signed_in["key"], signed_in["organisation_id"], home)
+
+    def deposit(self, party: Party, dollars: str) -> None:
+        """The operator credits a customer in the admin pages."""
+        fields = {"organisation": party.organisation_id, "amount": dollars, "reference": f"deposit of {party.name}"}
+        with operator_browser(self.server, self.operator["admin_email"], self.operator["admin_password"]) as browser:
+            post_form(browser, "/admin/billing/deposit/add/", fields)
+
+    def customer(self, name: str, *, dollars: str = "100.00") -> Souk:
+        """A customer with money."""
+        party = self.sign_up(name)
+        self.deposit(party, dollars)
+        return Souk(self.server, party.key)
+
+    def enrol(self, name: str, *, price: str, devices: int = 2, cores: str = "0,1") -> Party:
+        """A provider's own token, then the line that anybody would paste; `start_agent` starts it."""
+        provider = self.sign_up(f"{name}-provider")
+        env = provider.env(self.server)
+        token = run_json([SOUK, "provider", "add-node"], env)["token"]
+        command = [AGENT, "enrol", "--server", self.server, "--token", token, "--name", name, "--price", price]
+        command += ["--region", "demo", "--executor", "process", "--devices", str(devices)]
+        command += ["--cpu-cores", cores] if cores else []
+        command += ["--runtime-python", sys.executable, "--benchmark-lock", str(self.folder / "benchmark.lock")]
+        run([*command, "--data", str(self.agent_folder(name))], env)
+        return provider
+
+    def start_agent(self, name: str) -> subprocess.Popen[str]:
+        """Start the agent of an enrolled node (again)."""
+        command = [AGENT, "start", "--data", str(self.agent_folder(name))]
+        log = self.folder / f"agent-{name}.log"
+        self.agents[name] = self.processes.start(f"agent {name}", command, log)
+        return self.agents[name]
+
+    def add_node(self, name: str, *, price: str, devices: int = 2, cores: str = "0,1") -> Party:
+        """Enrol and start a node, and wait until it was measured and is listed."""
+        provider = self.enrol(name, price=price, devices=devices, cores=cores)
+        self.start_agent(name)
+        with Souk(self.server, provider.key) as souk:
+            wait_for(f"{name} to be listed", lambda: name in {o.node_name for o in souk.offers()}, LIST_SECONDS)
+        return provider
+
+    def agent_folder(self, name: str) -> Path:
+        """Where an agent keeps its data."""
+        return self.folder / f"agent-{name}"
+
+
+@dataclass
+class Party:
+    """Somebody with an account: what the command line needs to act in their name."""
+
+    name: str
+    key: str
+    organisation_id: str
+    home: Path
+
+    def env(self, server: str) -> dict[str, str]:
+        """Their environment: a home of their own, their server, their key."""
+        keep = {name: value for name, value in os.environ.items() if not name.startswith("SOUK_")}
+        return {**keep, "HOME": str(self.home), "SOUK_SERVER": server, "SOUK_API_KEY": self.key, "COLUMNS": "110"}
+
+
+class Processes:
+    """Started processes, the newest stopped first, and nothing of them left, whatever happens."""
+
+    def __init__(self) -> None:
+        self._started: list[tuple[str, subprocess.Popen[str]]] = []
+        self._seen: set[psutil.Process] = set()
+
+    def start(self, name: str, command: list[str], log: Path, **options: Any) -> subprocess.Popen[str]:
+        """Start in a session of its own, so that a Ctrl-C here reaches it only through `stop_all`."""
+        with log.open("a") as out:
+            options.setdefault("stdout", out)
+            process = subprocess.Popen(command, stderr=out, text=True, start_new_session=True, **options)
+        self._started.append((name, process))
+        return process
+
+    def note_children(self) -> None:
+        """Remember the descendants of all that runs, to find those that outlive their parents."""
+        for _, process in self._started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                root = psutil.Process(process.pid)
+                self._seen.update({root, *root.children(recursive=True)})
+
+    def stop_all(self) -> list[str]:
+        """Stop everything, politely and then not; returns what had to be killed although it should have stopped."""
+        self.note_children()
+        for _, process in reversed(self._started):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOP_SECONDS)
+        left = [process for process in self._seen if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+        _, left = psutil.wait_procs(left, timeout=5)
+        names = []
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                names.append(f"{process.pid} {' '.join(process.cmdline())[:100]}")
+                process.kill()
+        return names
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float) -> T:
+    """The first true answer of `look`, or MarketError after `seconds`."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if found := look():
+            return found
+        time.sleep(POLL_SECONDS)
+    raise MarketError(f"waited {seconds:.0f} s in vain for {what}")
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` ports in a row that nobody listens on."""
+    for first in range(18000, 28000, count):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    probe = stack.enter_context(socket.socket())
+                    probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise MarketError("no free ports between 18000 and 28000")
+
+
+def run(command: list[str], env: dict[str, str], *, seconds: float = 120) -> str:
+    """Run one of our commands as a user would; returns what it printed, raises MarketError when it failed."""
+    done = subprocess.run(command, check=False, env=env, capture_output=True, text=True, timeout=seconds)
+    if done.returncode != 0:
+        raise MarketError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def run_json(command: list[str], env: dict[str, str]) -> Any:
+    """Run a command with --json and read its answer."""
+    return json.loads(run([*command, "--json"], env))
+
+
+def kill_tree(process: subprocess.Popen[str]) -> list[int]:
+    """SIGKILL a process and all below it, at once: nobody gets to say goodbye. Returns the pids."""
+    root = psutil.Process(process.pid)
+    doomed = [root, *root.children(recursive=True)]
+    for each in doomed:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.wait(STOP_SECONDS)
+    return [each.pid for each in doomed]
+
+
+@contextlib.contextmanager
+def operator_browser(server: str, email: str, password: str) -> Iterator[httpx.Client]:
+    """The operator, signed in to the admin pages with the password that `souk up` printed."""
+    with httpx.Client(base_url=server, follow_redirects=True, timeout=30) as browser:
+        page = post_form(browser, "/admin/login/?next=/admin/", {"username": email, "password": password})
+        if "Log out" not in page and "logout" not in page:
+            raise MarketError("the operator could not sign in to the admin")
+        yield browser
+
+
+def post_form(browser: httpx.Client, path: str, fields: dict[str, str]) -> str:
+    """Open a page with a form and send it, with its CSRF token; returns the page that follows."""
+    page = browser.get(path).text
+    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+    if found is None:
+        raise MarketError(f"no form at {path}")
+    answer = browser.post(
+        path, data={**fields, "csrfmiddlewaretoken": found[1]}, headers={"Referer": str(browser.base_url.join(path))}
+    )
+    answer.raise_for_status()
+    return answer.text
