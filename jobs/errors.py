@@ -34,6 +34,8 @@ SoukError
     |-- LinkRefused            403  the address is forged or has expired
     |-- BodyTooLarge           413
     |-- ProtocolUnsupported    426  details: spoken
+    |-- InputMissing           400  the job file names files and none came
+    |-- SecretsMismatch        400  details: missing, unknown
     `-- UnknownInput           400  the input is not the organisation's, or not an input
 """
 
@@ -173,6 +175,20 @@ class UnknownInput(JobsError):
     """There is no input {artifact_id}, or it is not yours. Upload the job's files first."""
 
     code = "unknown_input"
+    status = 400
+
+
+class InputMissing(JobsError):
+    """The job file names files. Upload them first and submit with their input_artifact_id."""
+
+    code = "input_missing"
+    status = 400
+
+
+class SecretsMismatch(JobsError):
+    """The secrets given are not those that the job file names; missing: {missing}, unknown: {unknown}."""
+
+    code = "secrets_mismatch"
     status = 400
 
 

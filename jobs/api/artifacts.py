@@ -1,0 +1,88 @@
+"""/api/v1/uploads, /api/v1/jobs/{id}/artifacts, /api/v1/artifacts/{id}"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from jobs.api.bodies import answer, answer_page, find_job, read_body
+from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, ArtifactPage, errors
+from jobs.artifacts import inputs
+from jobs.errors import ArtifactNotFound
+from jobs.job_views import list_artifacts, show_artifact
+from jobs.models import Artifact
+from jobs.wire import ArtifactView, UploadComplete, UploadRequest, UploadView
+from marketplace.accounts.asking import organisation_of
+from marketplace.accounts.permissions import HasScope
+from marketplace.foundation.actors import actor_of
+from marketplace.foundation.idempotency import idempotent
+
+
+class UploadsView(APIView):
+    """A job's files, before it is submitted."""
+
+    permission_classes = [HasScope("jobs:read", write="jobs:write")]
+
+    @extend_schema(
+        operation_id="upload_begin",
+        parameters=[IDEMPOTENCY_KEY],
+        request=UploadRequest,
+        responses={201: UploadView, **errors(400)},
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """Announce the files; the answer says where their bytes go."""
+        files = read_body(request, UploadRequest).files
+        artifact, uploads = inputs.begin_input(organisation_of(request), files, actor=actor_of(request))
+        return answer(UploadView(artifact_id=artifact.id, uploads=uploads), status.HTTP_201_CREATED)
+
+
+class UploadCompleteView(APIView):
+    """All bytes were sent."""
+
+    permission_classes = [HasScope("jobs:read", write="jobs:write")]
+
+    @extend_schema(
+        operation_id="upload_complete", request=UploadComplete, responses={200: ArtifactView, **errors(400, 404, 409)}
+    )
+    def post(self, request: Request, artifact_id: UUID) -> Response:
+        """Check the bytes and make the input complete; repeating it is harmless."""
+        etags = read_body(request, UploadComplete).etags
+        artifact = inputs.complete_input(organisation_of(request), artifact_id, etags, actor=actor_of(request))
+        return answer(show_artifact(artifact))
+
+
+class JobArtifactsView(APIView):
+    """Checkpoints and outputs of a job."""
+
+    permission_classes = [HasScope("jobs:read")]
+
+    @extend_schema(operation_id="job_artifacts", parameters=PAGE, responses={200: ArtifactPage, **errors(404)})
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """Newest first, without the addresses of their files."""
+        artifacts = _with_parts().filter(job=find_job(request, job_id))
+        return answer_page(request, self, artifacts, list_artifacts)
+
+
+class ArtifactDetailView(APIView):
+    """One artifact."""
+
+    permission_classes = [HasScope("jobs:read")]
+
+    @extend_schema(operation_id="artifact_show", responses={200: ArtifactView, **errors(404)})
+    def get(self, request: Request, artifact_id: UUID) -> Response:
+        """With an address for each file, which expires, once the artifact is complete."""
+        artifact = _with_parts().filter(organisation=organisation_of(request), pk=artifact_id).first()
+        if artifact is None:
+            raise ArtifactNotFound()
+        return answer(show_artifact(artifact))
+
+
+def _with_parts() -> QuerySet[Artifact]:
+    return Artifact.objects.prefetch_related("parts")

@@ -1,0 +1,146 @@
+"""/api/v1/jobs: submit, list, show, cancel, resume, retry."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import transaction
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from jobs import lifecycle, tasks
+from jobs.api.bodies import answer, answer_page, find_job, read_body, read_spec
+from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, JobPage, ResumeRequest, errors
+from jobs.errors import InputMissing, SecretsMismatch, UnknownInput
+from jobs.job_views import list_jobs, show_job
+from jobs.models import Artifact, ArtifactKind, Job
+from jobs.spec import Spec
+from jobs.wire import JobView, SubmitRequest
+from marketplace.accounts.asking import organisation_of, user_of
+from marketplace.accounts.models import Organisation
+from marketplace.accounts.permissions import HasScope
+from marketplace.foundation.actors import actor_of
+from marketplace.foundation.idempotency import idempotent
+
+MAY = [HasScope("jobs:read", write="jobs:write")]
+
+
+class JobsView(APIView):
+    """The organisation's jobs."""
+
+    permission_classes = MAY
+
+    @extend_schema(operation_id="jobs_list", parameters=PAGE, responses={200: JobPage})
+    def get(self, request: Request) -> Response:
+        """Newest first, with what each has cost so far."""
+        return answer_page(request, self, Job.objects.of(organisation_of(request)), list_jobs)
+
+    @extend_schema(
+        operation_id="job_submit",
+        parameters=[IDEMPOTENCY_KEY],
+        request=SubmitRequest,
+        responses={201: JobView, **errors(400, 402, 404, 409, 422)},
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """Turn a quote into a job: queued, and placed as soon as a node is free."""
+        body = read_body(request, SubmitRequest)
+        spec, organisation = read_spec(body.spec), organisation_of(request)
+        _check_secrets(spec, body.secrets)
+        job = lifecycle.submit(
+            organisation=organisation,
+            user=user_of(request),
+            spec=spec,
+            quote_id=body.quote_id,
+            input_artifact=_find_input(organisation, spec, body.input_artifact_id),
+            secrets=body.secrets,
+        )
+        _place_soon()
+        return answer(show_job(job), status.HTTP_201_CREATED)
+
+
+class JobDetailView(APIView):
+    """One job."""
+
+    permission_classes = MAY
+
+    @extend_schema(operation_id="job_show", responses={200: JobView, **errors(404)})
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """The job with its attempts, their leases, and its spec."""
+        return answer(show_job(find_job(request, job_id)))
+
+
+class CancelView(APIView):
+    """The end of a job, asked for."""
+
+    permission_classes = MAY
+
+    @extend_schema(operation_id="job_cancel", request=None, responses={200: JobView, **errors(404, 409)})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Stop the job in whatever state it is; repeating it is harmless."""
+        return answer(show_job(lifecycle.cancel(find_job(request, job_id).pk, actor=actor_of(request))))
+
+
+class ResumeView(APIView):
+    """A paused job, continued."""
+
+    permission_classes = MAY
+
+    @extend_schema(
+        operation_id="job_resume",
+        parameters=[IDEMPOTENCY_KEY],
+        request=ResumeRequest,
+        responses={200: JobView, **errors(400, 402, 404, 409)},
+    )
+    @idempotent
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Go on from the newest checkpoint under a higher cap."""
+        cap = read_body(request, ResumeRequest).max_total_usd_micros
+        job = lifecycle.resume(find_job(request, job_id).pk, cap_usd_micros=cap, actor=actor_of(request))
+        _place_soon()
+        return answer(show_job(job))
+
+
+class RetryView(APIView):
+    """A job that ended, done again."""
+
+    permission_classes = MAY
+
+    @extend_schema(
+        operation_id="job_retry",
+        parameters=[IDEMPOTENCY_KEY],
+        request=None,
+        responses={201: JobView, **errors(402, 404, 409)},
+    )
+    @idempotent
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """A new job with the same spec and files, under a fresh quote."""
+        job = lifecycle.resubmit(find_job(request, job_id).pk, actor=actor_of(request))
+        _place_soon()
+        return answer(show_job(job), status.HTTP_201_CREATED)
+
+
+def _check_secrets(spec: Spec, secrets: dict[str, str]) -> None:
+    named, given = set(spec.secrets), set(secrets)
+    if named != given:
+        raise SecretsMismatch(missing=sorted(named - given), unknown=sorted(given - named))
+
+
+def _find_input(organisation: Organisation, spec: Spec, artifact_id: UUID | None) -> Artifact | None:
+    if artifact_id is None:
+        if spec.files:
+            raise InputMissing()
+        return None
+    inputs = Artifact.objects.filter(organisation=organisation, kind=ArtifactKind.INPUT)
+    found = inputs.filter(pk=artifact_id).first()
+    if found is None:
+        raise UnknownInput(artifact_id=str(artifact_id))
+    return found
+
+
+def _place_soon() -> None:
+    """Wake the placement after the commit; where that fails, its schedule finds the job seconds later."""
+    transaction.on_commit(tasks.place_jobs.delay, robust=True)

@@ -1,0 +1,77 @@
+"""What the OpenAPI description says beyond the wire types: pages, query parameters, errors, headers."""
+
+from __future__ import annotations
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from jobs.streams import WAIT_SECONDS_MAX
+from jobs.wire import ArtifactView, ErrorView, JobView, Wire
+from marketplace.foundation.idempotency import HEADER
+
+
+class ResumeRequest(BaseModel):
+    """POST /api/v1/jobs/{id}/resume: the new cap, above the present one."""
+
+    model_config = ConfigDict(extra="forbid")
+    max_total_usd_micros: int = Field(gt=0)
+
+
+class StreamQuery(BaseModel):
+    """GET /api/v1/jobs/{id}/logs | events: which stream, from where, and how long to wait for something new."""
+
+    model_config = ConfigDict(extra="forbid")
+    attempt: int | None = Field(default=None, ge=1)
+    node_rank: int = Field(default=0, ge=0)
+    offset: int = Field(default=0, ge=0)
+    wait_seconds: float = Field(default=0, ge=0)
+
+
+class JobPage(Wire):
+    """One page of jobs, newest first, without attempts and spec."""
+
+    next: str | None
+    previous: str | None
+    results: list[JobView]
+
+
+class ArtifactPage(Wire):
+    """One page of artifacts, newest first, without addresses."""
+
+    next: str | None
+    previous: str | None
+    results: list[ArtifactView]
+
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    HEADER, OpenApiTypes.STR, OpenApiParameter.HEADER, description="A repeat with the same key has no second effect."
+)
+PAGE = [
+    OpenApiParameter("cursor", OpenApiTypes.STR, description="From `next` or `previous` of another page."),
+    OpenApiParameter("page_size", OpenApiTypes.INT, description="At most 200."),
+]
+STREAM = [
+    OpenApiParameter("attempt", OpenApiTypes.INT, description="From 1; the newest where it is left out."),
+    OpenApiParameter("node_rank", OpenApiTypes.INT, description="Which node of the attempt; 0 where it is left out."),
+    OpenApiParameter("offset", OpenApiTypes.INT, description="`next_offset` of the page before."),
+    OpenApiParameter(
+        "wait_seconds",
+        OpenApiTypes.NUMBER,
+        description=f"Wait for something new, at most {WAIT_SECONDS_MAX:.0f} s.",
+    ),
+]
+
+
+def errors(*statuses: int) -> dict[int, OpenApiResponse]:
+    """The statuses with which this call may refuse, beside 401 and 403."""
+    return {status: OpenApiResponse(ErrorView, description=_MEANINGS[status]) for status in statuses}
+
+
+_MEANINGS = {
+    400: "The request is wrong.",
+    402: "Not enough money; details say how much is missing.",
+    404: "No such thing, or not yours.",
+    409: "Not possible in the present state; `code` says why.",
+    422: "The job file has mistakes; details list every one.",
+}

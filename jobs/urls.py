@@ -1,0 +1,23 @@
+"""Routes of this room for customers, under /api/v1/."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from jobs.api import artifacts, bill, jobs, quotes, streams
+
+urlpatterns = [
+    path("quotes", quotes.QuotesView.as_view(), name="quotes"),
+    path("uploads", artifacts.UploadsView.as_view(), name="uploads"),
+    path("uploads/<uuid:artifact_id>/complete", artifacts.UploadCompleteView.as_view(), name="upload-complete"),
+    path("jobs", jobs.JobsView.as_view(), name="jobs"),
+    path("jobs/<uuid:job_id>", jobs.JobDetailView.as_view(), name="job"),
+    path("jobs/<uuid:job_id>/cancel", jobs.CancelView.as_view(), name="cancel-job"),
+    path("jobs/<uuid:job_id>/resume", jobs.ResumeView.as_view(), name="resume-job"),
+    path("jobs/<uuid:job_id>/retry", jobs.RetryView.as_view(), name="retry-job"),
+    path("jobs/<uuid:job_id>/logs", streams.LogsView.as_view(), name="job-logs"),
+    path("jobs/<uuid:job_id>/events", streams.EventsView.as_view(), name="job-events"),
+    path("jobs/<uuid:job_id>/artifacts", artifacts.JobArtifactsView.as_view(), name="job-artifacts"),
+    path("jobs/<uuid:job_id>/bill", bill.JobBillView.as_view(), name="job-bill"),
+    path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetailView.as_view(), name="artifact"),
+]
