@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import redis
+from django.core.cache import cache
 from django.core.cache.backends.redis import RedisCache
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
@@ -24,6 +25,7 @@ def ask(times: int) -> list[bool]:
 
 
 def test_the_fourth_is_refused() -> None:
+    cache.clear()
     assert ask(4) == [True, True, True, False]
 
 

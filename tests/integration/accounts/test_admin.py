@@ -1,0 +1,62 @@
+"""The operator's pages of this room open, and do what they say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from marketplace.accounts import api_keys, organisations
+from marketplace.accounts.models import ApiKey, Membership, User
+from tests.integration.accounts.conftest import PASSWORD
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def operator(db: None) -> Client:
+    User.objects.create_superuser("operator@example.org", PASSWORD)
+    client = Client()
+    assert client.login(username="Operator@example.org", password=PASSWORD)
+    return client
+
+
+@pytest.mark.parametrize("model", ["user", "organisation", "membership", "invitation", "apikey", "sitepolicy"])
+def test_every_list_opens(operator: Client, alice: Membership, model: str) -> None:
+    assert operator.get(f"/admin/accounts/{model}/").status_code == 200
+
+
+def test_the_operator_makes_a_user(operator: Client) -> None:
+    form = {"email": "New@Example.org", "usable_password": "true", "password1": PASSWORD, "password2": PASSWORD}
+    inline = {"memberships-TOTAL_FORMS": 0, "memberships-INITIAL_FORMS": 0}
+    response = operator.post("/admin/accounts/user/add/", {**form, **inline})
+    assert response.status_code == 302, response.content.decode()
+    assert User.objects.get(email="new@example.org").check_password(PASSWORD)
+
+
+def test_the_operator_invites_and_sees_the_text_once(operator: Client, bob: Membership) -> None:
+    form = {"email": "alice@example.org", "role": "member", "organisation": ""}
+    page = operator.post("/admin/accounts/invitation/add/", form, follow=True).content.decode()
+    (plaintext,) = re.findall(r"souki_[\w-]{43}", page)
+    assert organisations.use_invitation(plaintext, email="alice@example.org").role == "member"
+    assert plaintext not in operator.get("/admin/accounts/invitation/").content.decode()
+
+
+def test_the_operator_revokes_a_key(operator: Client, alice: Membership) -> None:
+    key, plaintext = api_keys.issue(user=alice.user, organisation=alice.organisation, name="x", scopes=["jobs:read"])
+    operator.post("/admin/accounts/apikey/", {"action": "revoke", "_selected_action": [str(key.pk)]})
+    assert api_keys.verify(plaintext) is None
+    assert key.key_hash not in operator.get(f"/admin/accounts/apikey/{key.pk}/change/").content.decode()
+
+
+def test_staff_who_may_only_look_revoke_nothing(alice: Membership) -> None:
+    from django.contrib.auth.models import Permission
+
+    staff = User.objects.create_user("staff@example.org", PASSWORD, is_staff=True)
+    staff.user_permissions.add(Permission.objects.get(codename="view_apikey"))
+    client = Client()
+    client.login(username="staff@example.org", password=PASSWORD)
+    key, _ = api_keys.issue(user=alice.user, organisation=alice.organisation, name="x", scopes=["jobs:read"])
+    client.post("/admin/accounts/apikey/", {"action": "revoke", "_selected_action": [str(key.pk)]})
+    assert ApiKey.objects.get(pk=key.pk).revoked_at is None
