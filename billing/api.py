@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema, extend_schema_field
-from marketplace.accounts.permissions import HasScope
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
@@ -17,6 +15,8 @@ from billing.balances import balance
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Transfer
 from billing.querysets import TransferQuerySet
+from marketplace.accounts.asking import organisation_of
+from marketplace.accounts.permissions import HasScope
 from marketplace.foundation.pagination import NewestFirst
 
 SCOPE = "billing:read"
@@ -62,7 +62,7 @@ class TransferSerializer(serializers.ModelSerializer[Transfer]):
 
     @extend_schema_field(serializers.CharField())
     def get_change_usd_micros(self, transfer: Transfer) -> str:
-        owner_id: UUID = self.context["request"].organisation.id
+        owner_id = organisation_of(self.context["request"]).id
         return str(transfer.amount * (_is_of(transfer.credit, owner_id) - _is_of(transfer.debit, owner_id)))
 
 
@@ -79,7 +79,7 @@ class BalanceView(APIView):
 
     @extend_schema(operation_id="balance", responses=BalanceSerializer)
     def get(self, request: Request) -> Response:
-        owner_id: UUID = request.organisation.id  # type: ignore[attr-defined]
+        owner_id = organisation_of(request).id
         return Response(
             BalanceSerializer(
                 {
@@ -100,12 +100,7 @@ class TransferList(ListAPIView[Transfer]):
     queryset = Transfer.objects.none()  # tells the schema the model; get_queryset answers
 
     def get_queryset(self) -> TransferQuerySet:
-        return Transfer.objects.of(_owner_id(self.request)).select_related("debit", "credit")
-
-
-def _owner_id(request: Any) -> UUID:
-    owner_id: UUID = request.organisation.id
-    return owner_id
+        return Transfer.objects.of(organisation_of(self.request).id).select_related("debit", "credit")
 
 
 def _is_of(account: Account, owner_id: UUID) -> bool:

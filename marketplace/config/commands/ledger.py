@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from billing.verify import VerifyReport
 
 app = typer.Typer(help="The operator's view of the ledger: verify it, show what the accounts hold.")
 
@@ -22,7 +25,7 @@ def verify_ledger(as_json: Json = False) -> None:
 
     report = verify()
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(report) | {"is_true": report.is_true}, default=str, indent=2))
+        typer.echo(json.dumps(_as_json(report), indent=2))
     else:
         typer.echo(f"{report.accounts} accounts, {report.transfers} transfers, {report.sealed} of them sealed.")
         typer.echo(f"Head of the hash chain: {report.head}")
@@ -61,6 +64,16 @@ def seal_ledger() -> None:
     from billing.seal import seal_transfers
 
     typer.echo(f"{seal_transfers()} transfers sealed.")
+
+
+def _as_json(report: VerifyReport) -> dict[str, Any]:
+    """The report with its verdict, and its amounts as strings: they outgrow what JSON readers count exactly."""
+    totals = [
+        {name: value if name == "asset" else str(value) for name, value in dataclasses.asdict(one).items()}
+        for one in report.totals
+    ]
+    sums = {one.asset: str(one.credits_posted - one.debits_posted) for one in report.totals}
+    return dataclasses.asdict(report) | {"is_true": report.is_true, "totals": totals, "sums": sums}
 
 
 def _set_up() -> None:

@@ -202,7 +202,7 @@ def test_whatever_is_tried_the_ledger_stays_true(db: None, steps: Steps) -> None
     owners = [fund(uuid4(), 1000) for _ in range(4)]
     pendings: list[Transfer] = []
     for debit, credit, amount, mode, is_around in steps:
-        new = {"mode": mode}
+        new: dict[str, Any] = {"mode": mode}
         legs = (wallet(owners[debit]), wallet(owners[credit]))
         if mode in {M.POST, M.VOID} and pendings:
             chosen = pendings[amount % len(pendings)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
@@ -98,12 +98,11 @@ def test_settling_and_releasing_at_once_moves_the_money_once(alice: UUID, bob: U
         job_id, before = uuid4(), available(alice)
         holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=DOLLAR)
         charges = [LeaseCharge(uuid4(), bob, 100)]
-        race(
-            [
-                partial(settlement.settle_job, job_id=job_id, charges=charges, fee_bps=0),
-                partial(holds.release_hold, job_id),
-            ]
-        )
+        verbs: list[Callable[[], object]] = [
+            partial(settlement.settle_job, job_id=job_id, charges=charges, fee_bps=0),
+            partial(holds.release_hold, job_id),
+        ]
+        race(verbs)
         is_settled = Settlement.objects.filter(job_id=job_id).exists()
         assert available(alice) == before - (100 if is_settled else 0)
 
@@ -181,7 +180,7 @@ def test_of_two_contradicting_receipts_at_once_one_is_accepted_and_both_are_kept
     meter = Meter()
     lies = [meter.sign(ms) for ms in (1000, 2000)]
     outcomes = race([partial(metering.accept_receipts, meter.terms, [lie], observed_ms=3000) for lie in lies])
-    assert sorted(type(outcome) for outcome in outcomes if not isinstance(outcome, int)) == [Equivocation]
+    assert [type(outcome) for outcome in outcomes if not isinstance(outcome, int)] == [Equivocation]
     assert UsageReceipt.objects.of_lease(meter.lease_id).count() == 1
     assert ReceiptEvidence.objects.filter(lease_id=meter.lease_id).count() == 1
 
