@@ -32,7 +32,7 @@ STREAM_BYTES_MAX = 64 * 1024 * 1024  # of one stream of one lease; what comes af
 PAGE_BYTES_MAX = 256 * 1024
 WAIT_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.25
-DRAIN_SECONDS_MAX = 120  # after this nobody waits for the last bytes of an ended lease any more
+DRAIN_SECONDS_MAX = 30  # after this nobody waits for the last bytes of an ended lease any more
 CHUNKS_PER_LINE_MAX = 1000
 
 _COUNTERS = {Stream.LOG: ("log_bytes", "log_bytes_final"), Stream.EVENT: ("event_bytes", "event_bytes_final")}
