@@ -210,7 +210,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_ENABLE_UTC = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: a schedule file can break, and nothing here needs one
-CELERY_BEAT_SCHEDULE = {
+CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     task: {"task": task, "schedule": every, "options": {"expires": EXPIRY_SECONDS_MAX if at_night else every}}
     for task, every, at_night in (
         ("marketplace.nodes.tasks.flush_beats", 2.0, False),

@@ -64,7 +64,7 @@ def test_given_servers_are_used_instead_of_children(short_folder: Path) -> None:
     before, _, query = os.environ["DATABASE_URL"].partition("?")
     database_url = f"{before.rsplit('/', 1)[0]}/{database}" + (f"?{query}" if query else "")
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {database}")  # type: ignore[call-overload]
+        connection.execute(f"CREATE DATABASE {database}")
         try:
             env = clean_environment(DATABASE_URL=database_url, REDIS_URL=redis_url)
             with Up(short_folder / "data", free_port(), env=env) as up:
@@ -73,4 +73,4 @@ def test_given_servers_are_used_instead_of_children(short_folder: Path) -> None:
                 assert not (up.folder / "postgres").exists()
         finally:
             redis_client.Redis.from_url(redis_url).flushdb()
-            connection.execute(f"DROP DATABASE {database} WITH (FORCE)")  # type: ignore[call-overload]
+            connection.execute(f"DROP DATABASE {database} WITH (FORCE)")
