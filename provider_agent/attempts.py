@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
+from provider_agent import protocol
 from provider_agent.artifact_shipper import ArtifactShipper
 from provider_agent.endings import Ending, has_started, last_failure, name_ending
 from provider_agent.errors import AgentError, ExecutorFailed, ImageUnavailable, Retryable
@@ -112,7 +113,7 @@ class Attempt:
             reason=entry.reason,
             message=entry.message[:MESSAGE_CHARACTERS_MAX],
             exit_code=entry.exit_code,
-            billable_ms=self._meter.read_ms(),
+            billable_ms=self._billable_ms(),
             log_bytes=min(file_size(log_path(self._folder)), LOG_BYTES_MAX),
             event_bytes=min(file_size(self._events), EVENT_BYTES_MAX),
             receipt_seq=self._book.seq,
@@ -208,7 +209,7 @@ class Attempt:
                 await self._take_checkpoints()
                 scan_at = now + CHECKPOINT_SCAN_SECONDS
             if self.entry.state is AttemptState.RUNNING and now >= receipt_at:
-                self._book.make(self._meter.read_ms())
+                self._book.make(self._billable_ms())
                 receipt_at = now + RECEIPT_SECONDS
             if self._meter.read_ms() > self.entry.assignment.seconds_max * 1000:
                 self.request_stop(Reason.DEADLINE_EXCEEDED)
@@ -250,9 +251,7 @@ class Attempt:
     async def _ship_output(self, ending: Ending) -> Ending:
         """The output is with the server before success is reported; an empty one is nothing to ship."""
         try:
-            artifact = await self._shipper.take(
-                OUTPUT_NAME, kind="output", step=None, billable_ms=self._meter.read_ms()
-            )
+            artifact = await self._shipper.take(OUTPUT_NAME, kind="output", step=None, billable_ms=self._billable_ms())
             if not any((self._folder / "snapshots" / artifact.folder).iterdir()):
                 return ending
             async with asyncio.timeout(UPLOAD_SECONDS_MAX):
@@ -306,7 +305,7 @@ class Attempt:
         for folder in contract.complete_checkpoints(root):
             if f"{CHECKPOINT_NAME}-{folder.name}" in known:
                 continue
-            billable_ms = self._meter.read_ms()
+            billable_ms = self._billable_ms()
             try:
                 await self._shipper.take(
                     f"{CHECKPOINT_NAME}/{folder.name}",
@@ -342,9 +341,15 @@ class Attempt:
     def _stop_metering(self) -> None:
         """Only RUNNING is metered; the last receipt says how much that was."""
         self._meter.stop()
-        self._book.make(self._meter.read_ms())
+        self._book.make(self._billable_ms())
         if self.entry.state is AttemptState.RUNNING:
             self._change(AttemptState.STOPPING)
+
+    def _billable_ms(self) -> int:
+        """What was metered, up to what the lease's cap pays for."""
+        assignment = self.entry.assignment
+        payable_ms = protocol.payable_ms(assignment.rate_usd_micros_per_hour, assignment.cap_usd_micros)
+        return min(self._meter.read_ms(), payable_ms)
 
     def _change(self, state: AttemptState) -> None:
         """Journal a new state and tell the server at once."""

@@ -14,22 +14,25 @@ from uuid import UUID
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from provider_agent import protocol
-from provider_agent.errors import ClockSkewed, Refused, Retryable, Unreachable, decide
+from provider_agent.errors import ClockSkewed, Refused, Retryable, ServerBusy, Unreachable, decide
 
 ATTEMPTS_MAX = 6
 RETRY_SECONDS_FIRST = 0.3
 RETRY_SECONDS_MAX = 20.0
-TIMEOUT = httpx.Timeout(connect=5.0, read=20.0, write=20.0, pool=20.0)
-SYNC_READ_MARGIN_SECONDS = 5.0
-TRANSFER_TIMEOUT = httpx.Timeout(connect=5.0, read=120.0, write=120.0, pool=120.0)
+CONNECT_SECONDS_MAX = 5.0
+CALL_SECONDS_MAX = 20.0
+TIMEOUT = httpx.Timeout(CALL_SECONDS_MAX, connect=CONNECT_SECONDS_MAX)
+SYNC_MARGIN_SECONDS = 5.0
+TRANSFER_TIMEOUT = httpx.Timeout(120.0, connect=CONNECT_SECONDS_MAX)
 CHUNK_BYTES = 256 * 1024
 CONNECTIONS_MAX = 16
 
 API = "/api/agent/v1"
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 
 class Client:
@@ -69,13 +72,15 @@ class Client:
     async def enrol(self, request: protocol.EnrolRequest) -> protocol.EnrolResponse:
         """Turn a token into a node; not repeated, because the token is single-use."""
         response = await self._send("POST", f"{self._api_url}{API}/enrol", _json(request), signed=False)
-        return protocol.EnrolResponse.model_validate_json(response.content)
+        return _read(protocol.EnrolResponse, response)
 
     async def sync(self, request: protocol.SyncRequest) -> protocol.SyncResponse:
         """One beat; not repeated here, the sync loop is its own retry."""
-        limits = httpx.Timeout(TIMEOUT, read=request.wait_seconds + SYNC_READ_MARGIN_SECONDS)
+        limits = httpx.Timeout(
+            CALL_SECONDS_MAX, connect=CONNECT_SECONDS_MAX, read=request.wait_seconds + SYNC_MARGIN_SECONDS
+        )
         response = await self._send("POST", f"{self._sync_url}{API}/sync", _json(request), limits=limits)
-        return protocol.SyncResponse.model_validate_json(response.content)
+        return _read(protocol.SyncResponse, response)
 
     async def append(self, lease_id: UUID, stream: str, *, offset: int, fence: int, data: bytes) -> int:
         """Append `data` to a lease's "logs" or "events" at `offset`; returns the offset that the server has now.
@@ -89,20 +94,20 @@ class Client:
             if error.status == 409 and isinstance(error.details.get("offset"), int):
                 return int(error.details["offset"])
             raise
-        return protocol.AppendResponse.model_validate_json(response.content).offset
+        return _read(protocol.AppendResponse, response).offset
 
     async def send_receipts(self, lease_id: UUID, receipts: list[protocol.SignedReceipt], *, fence: int) -> int:
         """Append receipts; returns the newest sequence that the server has accepted."""
         body = _json(protocol.ReceiptAppend(receipts=receipts))
         response = await self._send("POST", f"{self._lease(lease_id)}/receipts?fence={fence}", body)
-        return protocol.ReceiptAck.model_validate_json(response.content).seq
+        return _read(protocol.ReceiptAck, response).seq
 
     async def begin_artifact(
         self, lease_id: UUID, begin: protocol.ArtifactBegin, *, fence: int
     ) -> protocol.ArtifactUploads:
         """Announce an artifact's files and learn where their bytes go."""
         response = await self._send("POST", f"{self._lease(lease_id)}/artifacts?fence={fence}", _json(begin))
-        return protocol.ArtifactUploads.model_validate_json(response.content)
+        return _read(protocol.ArtifactUploads, response)
 
     async def complete_artifact(
         self, lease_id: UUID, artifact_id: UUID, complete: protocol.ArtifactComplete, *, fence: int
@@ -114,7 +119,7 @@ class Client:
     async def get_artifact(self, lease_id: UUID, artifact_id: UUID) -> protocol.ArtifactDownloads:
         """Where the files of an input or resume artifact can be fetched."""
         response = await self._send("GET", f"{self._lease(lease_id)}/artifacts/{artifact_id}", b"")
-        return protocol.ArtifactDownloads.model_validate_json(response.content)
+        return _read(protocol.ArtifactDownloads, response)
 
     async def send_measurements(self, request: protocol.MeasurementRequest) -> None:
         """Report what the probe measured."""
@@ -228,6 +233,14 @@ async def _read_range(path: Path, offset: int, size: int) -> AsyncIterator[bytes
                 raise Unreachable(f"{path.name} became shorter while it was sent")
             left -= len(chunk)
             yield chunk
+
+
+def _read(model: type[M], response: httpx.Response) -> M:
+    """The answer as a message; one that cannot be read is a server's or a proxy's moment of weakness."""
+    try:
+        return model.model_validate_json(response.content)
+    except ValidationError as error:
+        raise ServerBusy(f"The server's answer cannot be read: {error.errors()[0]['msg']}") from error
 
 
 def _json(message: BaseModel) -> bytes:

@@ -51,7 +51,9 @@ class ReceiptBook:
         """Sign and store the next receipt, together with the meter; nothing new to say, no receipt."""
         assignment = self._entry.assignment
         # Time beyond the cap is not claimed at all, so that every receipt's amount is exactly rate x time.
-        billable_ms = min(billable_ms, protocol.payable_ms(assignment.rate_usd_micros_per_hour, assignment.cap_usd_micros))
+        billable_ms = min(
+            billable_ms, protocol.payable_ms(assignment.rate_usd_micros_per_hour, assignment.cap_usd_micros)
+        )
         if billable_ms <= self._billable_ms:
             return
         receipt = UsageReceipt(

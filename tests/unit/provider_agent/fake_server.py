@@ -1,0 +1,341 @@
+"""A marketplace in one thread, for agents that are real processes: it checks every signature and remembers everything.
+
+Faults are set as attributes: a lost reply, a wrong clock, being away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs
+from uuid import UUID, uuid4
+
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from provider_agent import protocol
+from provider_agent.protocol import Assignment, AttemptState, Desired, LeaseReport, Reason
+
+API = "/api/agent/v1"
+Scope = dict[str, Any]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Refusal(Exception):
+    """An error answer."""
+
+    def __init__(self, status: int, code: str, **details: Any) -> None:
+        super().__init__(code)
+        self.status, self.code, self.details = status, code, details
+
+
+@dataclass
+class Lease:
+    """One lease as the server has it."""
+
+    assignment: Assignment
+    desired: Desired
+    report: LeaseReport | None = None
+    states: list[AttemptState] = field(default_factory=list)
+    logs: bytes = b""
+    events: bytes = b""
+    receipts: list[protocol.SignedReceipt] = field(default_factory=list)
+    forget: bool = False
+
+
+@dataclass
+class Artifact:
+    """An announced artifact with the bytes that came."""
+
+    begin: protocol.ArtifactBegin
+    lease_id: UUID
+    files: dict[str, bytes] = field(default_factory=dict)
+    is_complete: bool = False
+
+
+class FakeServer:
+    """Serves one or more agents on a loopback port."""
+
+    def __init__(self) -> None:
+        self.key = Ed25519PrivateKey.generate()
+        self.public_key = self.key.public_key().public_bytes_raw().hex()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.token = "souk_enrol_0123456789abcdef"
+        self.nodes: dict[UUID, protocol.EnrolRequest] = {}
+        self.leases: dict[UUID, Lease] = {}
+        self.artifacts: dict[UUID, Artifact] = {}
+        self.downloads: dict[UUID, dict[str, bytes]] = {}
+        self.measurements: list[protocol.MeasurementRequest] = []
+        self.syncs: list[protocol.SyncRequest] = []
+        self.retired: list[UUID] = []
+        self.beat_seconds = 0.5
+        self.lease_seconds = 30.0
+        self.clock_offset = timedelta(0)
+        self.lose_replies: dict[str, int] = {}  # path ending -> how many answers are lost after they took effect
+        self.fail_with: dict[str, int] = {}  # path ending -> status of every answer
+        self.problems: list[str] = []
+        self._version = 0
+        self._thread: threading.Thread | None = None
+        self._server: uvicorn.Server | None = None
+
+    # --- what tests do
+
+    def start(self) -> None:
+        """Listen, on the same port as before."""
+        config = uvicorn.Config(
+            self, host="127.0.0.1", port=self.port, log_level="error", lifespan="off", timeout_graceful_shutdown=0
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        until = time.monotonic() + 10
+        while not self._server.started and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Go away, in the middle of whatever is asked."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = self._server.force_exit = True
+            self._thread.join(10)
+
+    def give(self, assignment: Assignment, *, key: Ed25519PrivateKey | None = None) -> Lease:
+        """Want this assignment to run."""
+        signed = protocol.sign_assignment(key or self.key, assignment)
+        desired = Desired(
+            lease_id=assignment.lease_id,
+            fence=assignment.fence,
+            action="run",
+            lease_until=self.now() + timedelta(seconds=self.lease_seconds),
+            assignment=signed,
+        )
+        lease = Lease(assignment, desired)
+        self.leases[assignment.lease_id] = lease
+        self._version += 1
+        return lease
+
+    def stop_lease(self, lease: Lease, reason: Reason) -> None:
+        """Want it stopped."""
+        lease.desired = lease.desired.model_copy(update={"action": "stop", "stop_reason": reason})
+        self._version += 1
+
+    def forget_lease(self, lease: Lease) -> None:
+        """Tell the agent that it is settled."""
+        lease.forget = True
+        self._version += 1
+
+    def now(self) -> datetime:
+        """The server's time."""
+        return datetime.now(UTC) + self.clock_offset
+
+    # --- ASGI
+
+    async def __call__(self, scope: Scope, receive: Callable[[], Awaitable[dict[str, Any]]], send: Send) -> None:
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        path, query = scope["path"], scope["query_string"].decode()
+        try:
+            for ending, status in self.fail_with.items():
+                if path.endswith(ending):
+                    raise Refusal(status, "planted")
+            status, answer, headers = await self._answer(scope, path, query, body)
+        except Refusal as refusal:
+            status, headers = refusal.status, {}
+            answer = {"code": refusal.code, "message": refusal.code, "details": refusal.details}
+        for ending, count in list(self.lose_replies.items()):
+            if path.endswith(ending) and count > 0:
+                self.lose_replies[ending] = count - 1
+                raise ConnectionAbortedError("planted: the reply is lost")
+        payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": raw})
+        await send({"type": "http.response.body", "body": payload})
+
+    async def _answer(self, scope: Scope, path: str, query: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
+        if path.startswith("/store/"):
+            return self._store(scope["method"], path.removeprefix("/store/"), body)
+        if path == f"{API}/enrol":
+            return 201, self._enrol(protocol.EnrolRequest.model_validate_json(body)), {}
+        node_id = self._authenticate(scope, path, query, body)
+        if path == f"{API}/sync":
+            return 200, await self._sync(protocol.SyncRequest.model_validate_json(body)), {}
+        if path == f"{API}/measurements":
+            self.measurements.append(protocol.MeasurementRequest.model_validate_json(body))
+            return 200, {}, {}
+        if path == f"{API}/retire":
+            self.retired.append(node_id)
+            return 200, {}, {}
+        parts = path.removeprefix(f"{API}/leases/").split("/")
+        lease = self.leases.get(UUID(parts[0]))
+        if lease is None:
+            raise Refusal(404, "lease_unknown")
+        return 200, self._on_lease(lease, parts[1:], {k: v[0] for k, v in parse_qs(query).items()}, body), {}
+
+    def _authenticate(self, scope: Scope, path: str, query: str, body: bytes) -> UUID:
+        headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+        node_id = UUID(headers[protocol.HEADER_NODE.lower()])
+        time_ms = int(headers[protocol.HEADER_TIME.lower()])
+        node = self.nodes[node_id]
+        full = f"{path}?{query}" if query else path
+        if not protocol.verify_request(
+            node.transport_public_key, headers[protocol.HEADER_SIGNATURE.lower()], scope["method"], full, time_ms, body
+        ):
+            self.problems.append(f"bad signature on {full}")
+            raise Refusal(401, "bad_signature")
+        if abs(time_ms / 1000 - self.now().timestamp()) > protocol.REQUEST_WINDOW_SECONDS:
+            raise Refusal(401, "clock_skew", server_time=self.now().isoformat())
+        return node_id
+
+    def _enrol(self, request: protocol.EnrolRequest) -> dict[str, Any]:
+        if request.token != self.token:
+            raise Refusal(403, "token_unknown")
+        proof = protocol.enrol_proof_bytes(request.token, request.transport_public_key, request.receipt_address)
+        if not protocol.verify_bytes(request.transport_public_key, request.proof, proof):
+            raise Refusal(403, "bad_proof")
+        self.token = ""
+        node_id = uuid4()
+        self.nodes[node_id] = request
+        answer = protocol.EnrolResponse(
+            node_id=node_id,
+            server_public_key=self.public_key,
+            sync_url=self.url,
+            api_url=self.url,
+            server_time=self.now(),
+        )
+        return answer.model_dump(mode="json")
+
+    async def _sync(self, request: protocol.SyncRequest) -> dict[str, Any]:
+        self.syncs.append(request)
+        for report in request.leases:
+            lease = self.leases.get(report.lease_id)
+            if lease is not None:
+                lease.report = report
+                if not lease.states or lease.states[-1] != report.state:
+                    lease.states.append(report.state)
+        until = time.monotonic() + request.wait_seconds
+        while request.known == str(self._version) and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        desired = []
+        for lease in self.leases.values():
+            if lease.forget:
+                continue
+            lease_until = self.now() + timedelta(seconds=self.lease_seconds)
+            update: dict[str, Any] = {"lease_until": lease_until}
+            if lease.report is not None:
+                update["assignment"] = None
+            desired.append(lease.desired.model_copy(update=update))
+        answer = protocol.SyncResponse(
+            server_time=self.now(),
+            version=str(self._version),
+            beat_seconds=self.beat_seconds,
+            node_state="online",
+            desired=desired,
+            forget=[lease_id for lease_id, lease in self.leases.items() if lease.forget],
+        )
+        return answer.model_dump(mode="json")
+
+    def _on_lease(self, lease: Lease, rest: list[str], query: dict[str, str], body: bytes) -> dict[str, Any]:
+        if rest[0] in {"logs", "events"}:
+            return self._append(lease, rest[0], int(query["offset"]), int(query["fence"]), body)
+        if rest[0] == "receipts":
+            return self._receipts(lease, protocol.ReceiptAppend.model_validate_json(body))
+        if rest == ["artifacts"]:
+            return self._begin(lease, protocol.ArtifactBegin.model_validate_json(body))
+        artifact_id = UUID(rest[1])
+        if rest[2:] == ["complete"]:
+            return self._complete(artifact_id, protocol.ArtifactComplete.model_validate_json(body))
+        return self._download(artifact_id)
+
+    def _append(self, lease: Lease, stream: str, offset: int, fence: int, body: bytes) -> dict[str, Any]:
+        if fence != lease.assignment.fence:
+            raise Refusal(409, "stale_fence")
+        have: bytes = getattr(lease, stream)
+        if offset > len(have):
+            raise Refusal(409, "offset_gap", offset=len(have))
+        if have[offset : offset + len(body)] != body[: len(have) - offset]:
+            self.problems.append(f"{stream} were sent twice with other bytes")
+        have = have[:offset] + body if offset + len(body) > len(have) else have
+        setattr(lease, stream, have)
+        return {"offset": len(have)}
+
+    def _receipts(self, lease: Lease, append: protocol.ReceiptAppend) -> dict[str, Any]:
+        for signed in append.receipts:
+            seq = signed.receipt.seq
+            if seq <= len(lease.receipts):
+                if lease.receipts[seq - 1] != signed:
+                    self.problems.append(f"equivocation at {seq}")
+                continue
+            if seq != len(lease.receipts) + 1:
+                raise Refusal(409, "receipt_gap")
+            lease.receipts.append(signed)
+        return {"seq": len(lease.receipts)}
+
+    def _begin(self, lease: Lease, begin: protocol.ArtifactBegin) -> dict[str, Any]:
+        artifact_id = uuid4()
+        self.artifacts[artifact_id] = Artifact(begin, lease.assignment.lease_id)
+        half = 1000
+        uploads = []
+        for file in begin.files:
+            sizes = [half, file.size - half] if file.size > half else [file.size]
+            parts = [
+                protocol.UploadPart(
+                    number=number + 1,
+                    offset=number * half,
+                    size=size,
+                    url=f"/store/{artifact_id}/{number + 1}/{file.path}",
+                )
+                for number, size in enumerate(sizes)
+            ]
+            uploads.append(protocol.FileUpload(path=file.path, parts=parts))
+        return protocol.ArtifactUploads(artifact_id=artifact_id, uploads=uploads).model_dump(mode="json")
+
+    def _store(self, method: str, path: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
+        """Signed URLs: no headers of ours may be needed."""
+        if method == "GET":
+            artifact_id, name = path.split("/", 1)
+            return 200, self.downloads[UUID(artifact_id)][name], {}
+        artifact, number, name = path.split("/", 2)
+        files = self.artifacts[UUID(artifact)].files
+        files[f"{name}#{number}"] = body
+        return 200, b"", {"ETag": f'"{hashlib.md5(body).hexdigest()}"'}
+
+    def _complete(self, artifact_id: UUID, complete: protocol.ArtifactComplete) -> dict[str, Any]:
+        artifact = self.artifacts[artifact_id]
+        for file in artifact.begin.files:
+            etags = complete.etags[file.path]
+            parts = [artifact.files[f"{file.path}#{number + 1}"] for number in range(len(etags))]
+            data = b"".join(parts)
+            if hashlib.sha256(data).hexdigest() != file.sha256:
+                raise Refusal(400, "damaged")
+            if etags != [hashlib.md5(part).hexdigest() for part in parts]:
+                raise Refusal(400, "etag")
+            artifact.files[file.path] = data
+        artifact.is_complete = True
+        return {}
+
+    def _download(self, artifact_id: UUID) -> dict[str, Any]:
+        files = [
+            protocol.RemoteFile(
+                path=path,
+                size=len(data),
+                sha256=hashlib.sha256(data).hexdigest(),
+                url=f"/store/{artifact_id}/{path}",
+            )
+            for path, data in self.downloads[artifact_id].items()
+        ]
+        answer = protocol.ArtifactDownloads(artifact_id=artifact_id, kind="checkpoint", step=7, files=files)
+        return answer.model_dump(mode="json")
