@@ -176,8 +176,9 @@ class JobView(Wire):
 class StreamPage(Wire):
     """GET /api/v1/jobs/{id}/logs | events ?attempt=&node_rank=&offset=&wait_seconds=: a piece of one lease's stream.
 
-    `is_complete`: nothing more will come of this attempt's stream. `attempts`: how many there are by now. An attempt
-    that does not exist yet has an empty page, not a 404. Offsets count bytes; `text` never ends within a character.
+    `is_complete`: nothing more will come of this attempt's stream. `attempts`: how many there are by now. Without
+    `attempt`, the newest; one that the job never had is 404 stream_not_found. Offsets count
+    bytes; `text` never ends within a character.
     """
 
     attempt: int
@@ -277,12 +278,18 @@ class BalanceView(Wire):
     provider_available_usd_micros: int
 
 
+class OrganisationView(Wire):
+    """In whose name a key acts."""
+
+    id: UUID
+    name: str
+
+
 class SignIn(Wire):
     """Answer of POST /api/v1/login"""
 
     key: str = Field(repr=False)
-    organisation: str
-    organisation_id: UUID
+    organisation: OrganisationView
     scopes: list[str]
 
 

@@ -55,7 +55,7 @@ def login(
         password = sys.stdin.readline().rstrip("\n") if password_stdin else _prompt("Password", hide=True)
         with Souk(chosen) as souk:
             signed_in = souk.login(email, password)
-        key, organisation = signed_in.key, signed_in.organisation
+        key, organisation = signed_in.key, signed_in.organisation.name
     settings.server = chosen
     settings.keys[chosen] = key
     settings.organisations[chosen] = organisation

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
-from jobs.client.errors import ServerUnreachable
+from jobs.client.errors import ServerUnreachable, SoukApiError
 from jobs.client.job_states import ENDS
 from jobs.client.sdk import Souk
-from jobs.wire import StreamPage
+from jobs.wire import JobView, StreamPage
 
 WAIT_SECONDS = 20.0
 IDLE_SECONDS = 1.0  # where the server answers at once although nothing is new
@@ -38,9 +38,31 @@ class Cursor:
 def read_page(
     souk: Souk, job_id: UUID, which: Literal["logs", "events"], cursor: Cursor, *, node_rank: int = 0, wait: float = 0
 ) -> StreamPage:
-    """The page at the cursor, without moving it."""
-    return souk.stream(
-        job_id, which, attempt=cursor.attempt, node_rank=node_rank, offset=cursor.offset, wait_seconds=wait
+    """The page at the cursor, without moving it; an empty one while the attempt has not begun."""
+    for is_second_try in (False, True):
+        try:
+            return souk.stream(
+                job_id, which, attempt=cursor.attempt, node_rank=node_rank, offset=cursor.offset, wait_seconds=wait
+            )
+        except SoukApiError as error:
+            job = souk.job(job_id) if error.code == "stream_not_found" else None
+            if job is None or (is_second_try and len(job.attempts) >= cursor.attempt):
+                raise
+            if len(job.attempts) < cursor.attempt:
+                return _empty_page(job, cursor, node_rank)
+    raise AssertionError("unreachable: the second try returns or raises")
+
+
+def _empty_page(job: JobView, cursor: Cursor, node_rank: int) -> StreamPage:
+    return StreamPage(
+        attempt=cursor.attempt,
+        node_rank=node_rank,
+        offset=cursor.offset,
+        next_offset=cursor.offset,
+        text="",
+        is_complete=False,
+        attempts=len(job.attempts),
+        job_state=job.state,
     )
 
 
