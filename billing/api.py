@@ -22,13 +22,13 @@ from marketplace.foundation.pagination import NewestFirst
 SCOPE = "billing:read"
 
 
-class BalanceSerializer(serializers.Serializer[dict[str, str]]):
-    """What an organisation has, as a customer and as a provider. All in micro-USD, as strings."""
+class BalanceSerializer(serializers.Serializer[dict[str, int]]):
+    """What an organisation has, as a customer and as a provider. All in micro-USD."""
 
-    customer_available_usd_micros = serializers.CharField(help_text="Prepaid, free to use.")
-    customer_held_usd_micros = serializers.CharField(help_text="Set aside for jobs that have not ended.")
-    provider_pending_usd_micros = serializers.CharField(help_text="Earned, inside the challenge window.")
-    provider_available_usd_micros = serializers.CharField(help_text="Earned, can be paid out.")
+    available_usd_micros = serializers.IntegerField(help_text="Prepaid, free to use.")
+    held_usd_micros = serializers.IntegerField(help_text="Set aside for jobs that have not ended.")
+    provider_pending_usd_micros = serializers.IntegerField(help_text="Earned, inside the challenge window.")
+    provider_available_usd_micros = serializers.IntegerField(help_text="Earned, can be paid out.")
 
 
 class TransferSerializer(serializers.ModelSerializer[Transfer]):
@@ -83,10 +83,10 @@ class BalanceView(APIView):
         return Response(
             BalanceSerializer(
                 {
-                    "customer_available_usd_micros": str(balance(owner_id, AccountKind.CUSTOMER_AVAILABLE)),
-                    "customer_held_usd_micros": str(balance(owner_id, AccountKind.JOB_HOLD)),
-                    "provider_pending_usd_micros": str(balance(owner_id, AccountKind.PROVIDER_PENDING)),
-                    "provider_available_usd_micros": str(balance(owner_id, AccountKind.PROVIDER_AVAILABLE)),
+                    "available_usd_micros": balance(owner_id, AccountKind.CUSTOMER_AVAILABLE),
+                    "held_usd_micros": balance(owner_id, AccountKind.JOB_HOLD),
+                    "provider_pending_usd_micros": balance(owner_id, AccountKind.PROVIDER_PENDING),
+                    "provider_available_usd_micros": balance(owner_id, AccountKind.PROVIDER_AVAILABLE),
                 }
             ).data
         )

@@ -17,10 +17,10 @@ from tests.integration.billing.scenes import DOLLAR, fund
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
 
 NOTHING = {
-    "customer_available_usd_micros": "0",
-    "customer_held_usd_micros": "0",
-    "provider_pending_usd_micros": "0",
-    "provider_available_usd_micros": "0",
+    "available_usd_micros": 0,
+    "held_usd_micros": 0,
+    "provider_pending_usd_micros": 0,
+    "provider_available_usd_micros": 0,
 }
 
 
@@ -40,10 +40,10 @@ def test_balance_shows_both_sides_of_an_organisation() -> None:
         holds.place_hold(owner_id=alice.id, job_id=job_id, amount_usd_micros=2 * DOLLAR)
     settlement.settle_job(job_id=done, charges=[LeaseCharge(uuid4(), bob.id, DOLLAR)], fee_bps=1000)
     assert as_alice.get("/api/v1/balance").json() == NOTHING | {
-        "customer_available_usd_micros": "7000000",
-        "customer_held_usd_micros": "2000000",
+        "available_usd_micros": 7000000,
+        "held_usd_micros": 2000000,
     }
-    assert as_bob.get("/api/v1/balance").json() == NOTHING | {"provider_pending_usd_micros": "900000"}
+    assert as_bob.get("/api/v1/balance").json() == NOTHING | {"provider_pending_usd_micros": 900000}
 
 
 def test_an_organisation_without_money_has_zero_of_everything() -> None:
