@@ -1,0 +1,277 @@
+"""The sync process under a real uvicorn: what agents see of it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+import uvicorn
+from django.utils import timezone
+
+from jobs import lifecycle
+from jobs.models import Lease
+from jobs.sync.app import SYNC_PATH, Application
+from jobs.sync.wake import wake_nodes
+from marketplace.foundation import signing
+from marketplace.foundation.models import Event
+from marketplace.nodes import agent_auth, liveness
+from marketplace.nodes.models import Node
+from provider_agent.protocol import (
+    SYNC_BODY_BYTES_MAX,
+    AttemptState,
+    LeaseReport,
+    SyncRequest,
+    SyncResponse,
+    sign_request,
+    verify_assignment,
+)
+from tests import stage
+from tests.integration.jobs.conftest import transport_key
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BOOT = uuid4()
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[str]:
+    """One sync process' worth of server; yields its base URL."""
+    agent_auth._cache.clear()
+    config = uvicorn.Config(Application(), host="127.0.0.1", port=0, log_level="warning", lifespan="on")
+    config.timeout_graceful_shutdown = 1
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until = time.monotonic() + 20
+    while not server.started and time.monotonic() < until:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture
+def url(transactional_db) -> Iterator[str]:
+    with serving() as base:
+        wait_until(lambda: httpx.get(f"{base}/healthz").json()["is_listening"])
+        yield base
+
+
+def wait_until(is_so, seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def post(url: str, node: Node, body: bytes, *, time_ms: int | None = None, **changes: str) -> httpx.Response:
+    time_ms = time_ms or int(time.time() * 1000)
+    headers = sign_request(transport_key(node.name), node.id, "POST", SYNC_PATH, time_ms, body) | changes
+    return httpx.post(f"{url}{SYNC_PATH}", content=body, headers=headers, timeout=30)
+
+
+def message(*reports: LeaseReport, known: str = "", wait_seconds: float = 0, boot_id: UUID = BOOT) -> SyncRequest:
+    return SyncRequest(protocol=1, boot_id=boot_id, known=known, wait_seconds=wait_seconds, leases=list(reports))
+
+
+def sync(url: str, node: Node, *reports: LeaseReport, **more) -> SyncResponse:
+    answer = post(url, node, message(*reports, **more).model_dump_json().encode())
+    assert answer.status_code == 200, answer.text
+    return SyncResponse.model_validate_json(answer.content)
+
+
+def report(lease: Lease, state: AttemptState, **more) -> LeaseReport:
+    return LeaseReport(lease_id=lease.id, fence=lease.fence, attempt_id=lease.attempt_id, state=state, **more)
+
+
+def test_an_idle_node_is_told_to_do_nothing_every_15_seconds(url, bob):
+    answer = sync(url, bob)
+    assert (answer.desired, answer.forget, answer.node_state) == ([], [], "online")
+    assert 13 <= answer.beat_seconds <= 15
+
+
+def test_a_placed_job_comes_as_a_signed_assignment_until_the_node_reports_it(url, alice, bob):
+    (lease,) = stage.place(stage.submit(alice))
+    (wanted,) = sync(url, bob).desired
+    assert verify_assignment(signing.server_public_key_hex(), wanted.assignment).lease_id == lease.id
+    answer = sync(url, bob, report(lease, AttemptState.PREPARING))
+    assert (answer.desired[0].action, answer.desired[0].assignment) == ("run", None)
+    assert 4 <= answer.beat_seconds <= 5
+
+
+def test_reports_move_the_job_and_each_beat_extends_the_lease(url, alice, bob):
+    (lease,) = stage.place(stage.submit(alice))
+    sync(url, bob, report(lease, AttemptState.PREPARING))
+    sync(url, bob, report(lease, AttemptState.RUNNING))
+    lease.refresh_from_db()
+    assert lease.attempt.job.state == "running"
+    first = lease.lease_until, lease.observed_until
+    sync(url, bob, report(lease, AttemptState.RUNNING))  # the very same report
+    lease.refresh_from_db()
+    assert (lease.lease_until, lease.observed_until) > first
+    assert lease.observed_until > first[1]
+
+
+def test_a_held_sync_is_answered_when_a_job_is_placed(url, alice, bob):
+    known = sync(url, bob).version
+    with ThreadPoolExecutor(1) as agent:
+        held = agent.submit(sync, url, bob, known=known, wait_seconds=15)
+        wait_until(lambda: httpx.get(f"{url}/healthz").json()["held"] == 1)
+        time.sleep(0.2)
+        assert not held.done()
+        started = time.monotonic()
+        (lease,) = stage.place(stage.submit(alice))
+        answer = held.result(timeout=14)
+    assert time.monotonic() - started < 14
+    assert [wanted.lease_id for wanted in answer.desired] == [lease.id]
+
+
+def test_a_held_sync_is_answered_when_the_job_is_cancelled(url, alice, bob):
+    job = stage.submit(alice)
+    (lease,) = stage.place(job)
+    running = report(lease, AttemptState.RUNNING)
+    known = sync(url, bob, running).version
+    with ThreadPoolExecutor(1) as agent:
+        held = agent.submit(sync, url, bob, running, known=known, wait_seconds=4)
+        wait_until(lambda: httpx.get(f"{url}/healthz").json()["held"] == 1)
+        lifecycle.cancel(job.id, actor="alice")
+        (wanted,) = held.result(timeout=14).desired
+    assert (wanted.action, wanted.stop_reason) == ("stop", "cancelled_by_customer")
+
+
+def test_a_wake_that_changes_nothing_does_not_end_the_wait(url, bob):
+    known = sync(url, bob).version
+    with ThreadPoolExecutor(1) as agent:
+        started = time.monotonic()
+        held = agent.submit(sync, url, bob, known=known, wait_seconds=1.5)
+        wait_until(lambda: httpx.get(f"{url}/healthz").json()["held"] == 1)
+        wake_nodes([bob.id])
+        answer = held.result(timeout=10)
+    assert time.monotonic() - started >= 1.4
+    assert answer.version == known
+
+
+def test_a_sync_whose_time_is_up_is_answered_with_what_is_known(url, bob):
+    known = sync(url, bob).version
+    started = time.monotonic()
+    assert sync(url, bob, known=known, wait_seconds=0.4).version == known
+    assert time.monotonic() - started >= 0.35
+
+
+def test_every_sync_is_a_beat(url, bob):
+    Node.objects.filter(pk=bob.pk).update(last_seen_at=None)
+    sync(url, bob)
+    liveness.flush_beats()
+    bob.refresh_from_db()
+    assert bob.last_seen_at is not None
+
+
+def test_a_replayed_sync_changes_nothing(url, alice, bob):
+    (lease,) = stage.place(stage.submit(alice))
+    time_ms = int(time.time() * 1000)
+    before = message().model_dump_json().encode()
+    first = message(report(lease, AttemptState.PREPARING)).model_dump_json().encode()
+    second = message(report(lease, AttemptState.RUNNING)).model_dump_json().encode()
+    for number, body in enumerate((before, first, second)):
+        assert post(url, bob, body, time_ms=time_ms + number).status_code == 200
+    events = Event.objects.count()
+    # Mallory plays back what was said, twice, in a bad order: even that the node once did not know the lease.
+    for number, body in ((2, second), (1, first), (0, before), (0, before), (1, first)):
+        assert post(url, bob, body, time_ms=time_ms + number).status_code == 200
+    lease.refresh_from_db()
+    assert (lease.reported_state, lease.state, Event.objects.count()) == ("running", "active", events)
+
+
+def test_a_new_boot_that_does_not_know_the_lease_has_lost_it(url, alice, bob):
+    (lease,) = stage.place(stage.submit(alice))
+    sync(url, bob, report(lease, AttemptState.RUNNING))
+    sync(url, bob, boot_id=uuid4())
+    lease.refresh_from_db()
+    assert (lease.reported_reason, lease.attempt.job.state) == ("process_vanished", "recovering")
+
+
+def test_a_changed_signature_body_or_node_is_refused(url, bob):
+    body = message().model_dump_json().encode()
+    headers = sign_request(transport_key(bob.name), bob.id, "POST", SYNC_PATH, int(time.time() * 1000), body)
+    address = f"{url}{SYNC_PATH}"
+    for bad_url, bad_body, bad_headers in (
+        (address, body + b" ", headers),
+        (f"{address}?x=1", body, headers),
+        (address, body, headers | {"Souk-Signature": "A" + headers["Souk-Signature"][1:]}),
+        (address, body, headers | {"Souk-Node": str(uuid4())}),
+        (address, body, headers | {"Souk-Time": str(int(headers["Souk-Time"]) + 1)}),
+        (address, body, headers | {"Souk-Time": "soon"}),
+        (address, body, {}),
+    ):
+        answer = httpx.post(bad_url, content=bad_body, headers=bad_headers)
+        assert (answer.status_code, set(answer.json())) == (401, {"code", "message", "details"})
+    assert httpx.post(address, content=body, headers=headers).status_code == 200
+
+
+def test_a_wrong_clock_is_refused_with_the_servers_time(url, bob):
+    body = message().model_dump_json().encode()
+    for seconds in (-90, 90):
+        answer = post(url, bob, body, time_ms=int((time.time() + seconds) * 1000))
+        assert answer.json()["code"] == "clock_skew"
+        assert answer.json()["details"]["server_time"].startswith(str(timezone.now().year))
+
+
+def test_another_protocol_is_refused_with_those_that_are_spoken(url, bob):
+    answer = post(url, bob, b'{"protocol": 99, "a_new_field": true}')
+    assert (answer.status_code, answer.json()["code"]) == (426, "protocol_unsupported")
+    assert answer.json()["details"]["spoken"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"", 400), (b"{", 400), (b"[]", 426), (b'{"protocol": 1}', 400), (b'{"protocol": 1, "boot_id": "x"}', 400)],
+)
+def test_a_body_that_is_no_message_is_refused(url, bob, body, status):
+    answer = post(url, bob, body)
+    assert (answer.status_code, set(answer.json())) == (status, {"code", "message", "details"})
+
+
+def test_a_body_that_is_too_large_is_refused(url, bob):
+    def unannounced():
+        for _ in range(SYNC_BODY_BYTES_MAX // 65536 + 2):
+            yield b" " * 65536
+
+    for content in (b" " * (SYNC_BODY_BYTES_MAX + 1), unannounced()):
+        answer = httpx.post(f"{url}{SYNC_PATH}", content=content)
+        assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+def test_there_is_nothing_else_at_this_door(url):
+    assert httpx.get(f"{url}{SYNC_PATH}").status_code == 404
+    assert httpx.get(f"{url}/admin/").json()["code"] == "not_found"
+
+
+def test_without_redis_everything_goes_on_a_little_later(settings, alice, bob):
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+    with serving() as url:
+        Node.objects.filter(pk=bob.pk).update(last_seen_at=None)
+        known = sync(url, bob).version
+        bob.refresh_from_db()
+        assert bob.last_seen_at is not None  # the beat went to the database
+        with ThreadPoolExecutor(1) as agent:
+            held = agent.submit(sync, url, bob, known=known, wait_seconds=15)
+            wait_until(lambda: httpx.get(f"{url}/healthz").json()["held"] == 1)
+            (lease,) = stage.place(stage.submit(alice))  # its wake is lost
+            answer = held.result(timeout=14)
+        assert [wanted.lease_id for wanted in answer.desired] == [lease.id]
+
+
+def test_a_retired_node_is_let_in_no_more(url, bob):
+    assert sync(url, bob).node_state == "online"
+    Node.objects.filter(pk=bob.pk).update(state="retired")
+    agent_auth.forget(bob.id)
+    assert post(url, bob, message().model_dump_json().encode()).status_code == 401
