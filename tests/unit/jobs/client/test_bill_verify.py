@@ -1,0 +1,225 @@
+"""A true bill verifies; whatever Mallory forges in it is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from eth_account import Account
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.client.bill_verify import verify_bill
+from jobs.wire import BillView
+from provider_agent.protocol import ZERO_HASH, UsageReceipt, charge, receipt_digest, sign_receipt
+from tests.unit.jobs.client.conftest import Run
+from tests.unit.jobs.client.fake_server import FakeMarketplace
+
+BOB = Account.create()
+MALLORY = Account.create()
+RATE = 720_000
+JOB = uuid4()
+
+Bill = dict[str, Any]
+
+
+def receipts(lease_id: UUID, milliseconds: list[int], *, rate: int = RATE, key: Any = BOB) -> list[dict[str, Any]]:
+    """A true chain of receipts, one for each reading of the meter."""
+    chain: list[dict[str, Any]] = []
+    digest = ZERO_HASH
+    for seq, ms in enumerate(milliseconds, 1):
+        receipt = UsageReceipt(
+            job_id=JOB,
+            lease_id=lease_id,
+            seq=seq,
+            billable_ms=ms,
+            cumulative_amount=charge(rate, ms),
+            prev_digest=digest,
+        )
+        digest = receipt_digest(receipt)
+        chain.append(sign_receipt(key.key.hex(), receipt).model_dump(mode="json"))
+    return chain
+
+
+def line(milliseconds: list[int], *, billable_ms: int | None = None, attempt: int = 1) -> dict[str, Any]:
+    """A true line; `billable_ms` less than claimed where the provider broke it."""
+    lease_id = uuid4()
+    claimed = milliseconds[-1] if milliseconds else 0
+    billed = claimed if billable_ms is None else billable_ms
+    return {
+        "attempt": attempt,
+        "lease_id": str(lease_id),
+        "node_name": "bob",
+        "receipt_address": BOB.address,
+        "devices": 2,
+        "rate_usd_micros_per_hour": RATE,
+        "receipts": receipts(lease_id, milliseconds),
+        "claimed_ms": claimed,
+        "observed_ms": claimed,
+        "billable_ms": billed,
+        "claimed_usd_micros": charge(RATE, claimed),
+        "charge_usd_micros": charge(RATE, billed),
+        "refunded_usd_micros": charge(RATE, claimed) - charge(RATE, billed),
+        "reason": "completed",
+        "fault": "nobody",
+        "explanation": "",
+    }
+
+
+def true_bill() -> Bill:
+    """Lost after 60.001 s and billed to its checkpoint, then completed in 35.5 s."""
+    lines = [line([20_000, 45_123, 60_001], billable_ms=45_000), line([10_000, 35_500], attempt=2), line([], attempt=3)]
+    total = sum(row["charge_usd_micros"] for row in lines)
+    return {
+        "job_id": str(JOB),
+        "state": "completed",
+        "is_final": True,
+        "lines": lines,
+        "total_usd_micros": total,
+        "fee_usd_micros": total // 10,
+        "hold_usd_micros": 2_000_000,
+        "released_usd_micros": 2_000_000 - total,
+    }
+
+
+def test_true_bill_verifies() -> None:
+    found = verify_bill(BillView.model_validate(true_bill()))
+    assert found.is_verified, found.problem
+    assert (found.receipts, found.lines) == (5, 3)
+
+
+def _change_receipt(index: int, **changes: Any) -> Callable[[Bill], None]:
+    def forge(bill: Bill) -> None:
+        bill["lines"][0]["receipts"][index]["receipt"] |= changes
+
+    return forge
+
+
+def _change_line(**changes: Any) -> Callable[[Bill], None]:
+    return lambda bill: bill["lines"][0].update(changes)
+
+
+def _change(**changes: Any) -> Callable[[Bill], None]:
+    return lambda bill: bill.update(changes)
+
+
+def _drop_receipt(index: int) -> Callable[[Bill], None]:
+    return lambda bill: bill["lines"][0]["receipts"].pop(index)
+
+
+def _sign_as_mallory(bill: Bill) -> None:
+    row = bill["lines"][0]
+    row["receipts"] = receipts(UUID(row["lease_id"]), [20_000, 45_123, 60_001], key=MALLORY)
+
+
+def _sign_for_another_rate(bill: Bill) -> None:
+    row = bill["lines"][0]
+    row["receipts"] = receipts(UUID(row["lease_id"]), [20_000, 45_123, 60_001], rate=RATE * 2)
+
+
+def _turn_the_meter_back(bill: Bill) -> None:
+    row = bill["lines"][0]
+    row["receipts"] = receipts(UUID(row["lease_id"]), [60_001, 45_123, 60_001])
+
+
+def _use_receipts_of_another_lease(bill: Bill) -> None:
+    bill["lines"][1]["receipts"] = bill["lines"][0]["receipts"]
+
+
+def _bill_twice(bill: Bill) -> None:
+    bill["lines"].append(bill["lines"][0])
+
+
+def _swap_receipts(bill: Bill) -> None:
+    chain = bill["lines"][0]["receipts"]
+    chain[0], chain[1] = chain[1], chain[0]
+
+
+def _swap_signatures(bill: Bill) -> None:
+    chain = bill["lines"][0]["receipts"]
+    chain[0]["signature"], chain[1]["signature"] = chain[1]["signature"], chain[0]["signature"]
+
+
+FORGERIES: list[tuple[str, Callable[[Bill], Any], str]] = [
+    ("more time in a receipt", _change_receipt(0, billable_ms=21_000), "signed by"),
+    ("more money in a receipt", _change_receipt(2, cumulative_amount=99_999), "signed by"),
+    ("another job in a receipt", _change_receipt(0, job_id=str(uuid4())), "another job or lease"),
+    ("a missing receipt", _drop_receipt(1), "has sequence 3"),
+    ("a missing first receipt", _drop_receipt(0), "has sequence 2"),
+    ("a missing last receipt", _drop_receipt(2), "another claim than its newest receipt"),
+    ("swapped receipts", _swap_receipts, "has sequence 2"),
+    ("swapped signatures", _swap_signatures, "signed by"),
+    ("a broken chain", _change_receipt(1, prev_digest=ZERO_HASH), "chain of digests is broken"),
+    ("a changed receipt below a true one", _change_receipt(0, meter_hash="0x" + "1" * 64), "signed by"),
+    (
+        "no signature at all",
+        lambda bill: bill["lines"][0]["receipts"][0].update(signature="0x" + "0" * 130),
+        "no valid",
+    ),
+    ("another key", _sign_as_mallory, f"signed by {MALLORY.address}"),
+    ("another rate", _sign_for_another_rate, "where rate x time is"),
+    ("a meter that turns back", _turn_the_meter_back, "takes back time"),
+    ("receipts of another lease", _use_receipts_of_another_lease, "another job or lease"),
+    ("a lease twice", _bill_twice, "billed twice"),
+    ("a claim without receipts", _change_line(receipts=[]), "another claim"),
+    ("a higher claim", _change_line(claimed_usd_micros=999_999), "another claim"),
+    ("more time than claimed", _change_line(billable_ms=60_002), "where the receipts claim"),
+    ("a higher charge", _change_line(charge_usd_micros=9_001), "more than its rate x billed time"),
+    ("a negative charge", _change_line(charge_usd_micros=-1), "more than its rate x billed time"),
+    ("a smaller refund", _change_line(refunded_usd_micros=0), "refunds something else"),
+    ("a higher total", _change(total_usd_micros=99_999), "add up to"),
+    ("a fee above the total", _change(fee_usd_micros=99_999), "not a part of the total"),
+    ("less given back", _change(released_usd_micros=1), "do not add up to the hold"),
+]
+
+
+@pytest.mark.parametrize(("forge", "problem"), [row[1:] for row in FORGERIES], ids=[row[0] for row in FORGERIES])
+def test_forged_bill_is_named(forge: Callable[[Bill], Any], problem: str) -> None:
+    bill = true_bill()
+    forge(bill)
+    found = verify_bill(BillView.model_validate(bill))
+    assert not found.is_verified
+    assert problem in str(found.problem)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=4).map(sorted), st.data())
+def test_no_number_of_a_true_bill_can_be_raised(milliseconds: list[int], data: st.DataObject) -> None:
+    row = line(milliseconds)
+    total = row["charge_usd_micros"]
+    bill = true_bill() | {"lines": [row], "total_usd_micros": total, "fee_usd_micros": 0, "is_final": False}
+    assert verify_bill(BillView.model_validate(bill)).is_verified
+    name = data.draw(st.sampled_from([name for name in row if name.endswith(("_ms", "_usd_micros"))]))
+    if name != "observed_ms":  # what the server saw is told, not signed
+        row[name] += data.draw(st.integers(1, 10**6))
+        assert not verify_bill(BillView.model_validate(bill)).is_verified
+
+
+def test_bill_says_verified(run: Run, market: FakeMarketplace, tmp_path: Path) -> None:
+    market.bill = true_bill()
+    market.job["job_id"] = str(JOB)
+    ended = run("bill", JOB, "--export", tmp_path / "bill.json")
+    assert ended.status == 0
+    assert "verified: 5 signed receipts" in ended.out
+    exported = BillView.model_validate_json((tmp_path / "bill.json").read_text())
+    assert verify_bill(exported).is_verified
+    assert run("bill", JOB, "--json").json["verified"] is True
+
+
+def test_bill_that_does_not_verify_has_its_own_exit_status(run: Run, market: FakeMarketplace) -> None:
+    market.bill = true_bill() | {"total_usd_micros": 5}
+    market.job["job_id"] = str(JOB)
+    ended = run("bill", JOB)
+    assert (ended.status, "DOES NOT VERIFY" in ended.out, "the lines add up to" in ended.err) == (10, True, True)
+    machine = run("bill", JOB, "--json")
+    assert (machine.status, machine.json["error"]["code"]) == (10, "bill_does_not_verify")
+    assert run("bill", JOB, "--no-verify").status == 0
+
+
+def test_bill_of_another_job_is_refused(run: Run, market: FakeMarketplace) -> None:
+    market.bill = json.loads(json.dumps(true_bill()))
+    assert run("bill", market.job_id).status == 10
