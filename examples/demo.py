@@ -31,6 +31,7 @@ import httpx
 
 from examples import market
 from examples.market import SOUK, Market, MarketError, Party, kill_tree, run_json, wait_for
+from jobs.client.errors import SoukClientError
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 
@@ -318,7 +319,6 @@ def _show(process: subprocess.Popen[str]) -> None:
 def main() -> int:
     """Tell the story, then put everything away; 0 only if every claim held."""
     started = time.monotonic()
-    # The embedded PostgreSQL opens the permissions of every folder above its data, so never below a home.
     folder = Path(tempfile.mkdtemp(prefix="souk-demo-", dir="/tmp"))
     demo, status = Demo(folder), 1
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -329,7 +329,7 @@ def main() -> int:
     except KeyboardInterrupt:
         say("\ninterrupted")
         status = 130
-    except (MarketError, httpx.HTTPError, subprocess.SubprocessError) as error:
+    except (MarketError, SoukClientError, httpx.HTTPError, subprocess.SubprocessError) as error:
         say(f"\nThe demo failed: {error}\nIts logs are kept in {folder}")
     finally:
         title(8, "Everything is put away")

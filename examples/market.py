@@ -65,6 +65,8 @@ class Market:
 
     def start(self) -> None:
         """`souk up` on free ports; returns when it says that it is ready."""
+        # As root PostgreSQL has a user of its own, which must get through to its data; what is secret has its own mode.
+        self.folder.chmod(0o711)
         log = self.folder / "up.log"
         command = [*self._command, "--port", str(free_ports(2))]
         up = self.processes.start("souk up", command, log, stdout=subprocess.PIPE, env=self._env)
@@ -90,7 +92,7 @@ class Market:
             signed_in = answer.raise_for_status().json()
         home = self.folder / f"home-{name}"
         home.mkdir()
-        return Party(name, signed_in["key"], signed_in["organisation_id"], home)
+        return Party(name, signed_in["key"], signed_in["organisation"]["id"], home)
 
     def deposit(self, party: Party, dollars: str) -> None:
         """The operator credits a customer in the admin pages."""

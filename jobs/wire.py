@@ -249,24 +249,34 @@ class ErrorView(Wire):
     details: dict[str, Any] = Field(default_factory=dict)
 
 
-class OfferView(Wire):
-    """GET /api/v1/offers"""
+class DeviceView(Wire):
+    """A device of an offer or a node, with what was measured of it."""
 
-    offer_id: UUID
-    node_id: UUID
-    node_name: str
-    region: str
-    executor: str
-    device_model: str
-    device_kind: str
-    devices: int
-    devices_free: int | None
+    kind: str
+    model: str
     memory_mib: int
     flops_per_second: dict[str, float]
+
+
+class TermsView(Wire):
+    """On which terms a node's devices may be rented."""
+
     price_usd_micros_per_device_hour: int
     seconds_min: int
     seconds_max: int
+    region: str
     available_until: datetime | None
+
+
+class OfferView(TermsView):
+    """GET /api/v1/offers"""
+
+    id: UUID
+    node_id: UUID
+    node_name: str
+    provider: str
+    executor: str
+    devices: list[DeviceView]
 
 
 class BalanceView(Wire):
@@ -301,6 +311,12 @@ class SignInRequest(BaseModel):
     password: str = Field(max_length=1024, repr=False)
 
 
+class MeView(Wire):
+    """GET /api/v1/me"""
+
+    organisation: OrganisationView
+
+
 class ResumeRequest(BaseModel):
     """POST /api/v1/jobs/{id}/resume: the paused job's new budget in all."""
 
@@ -311,29 +327,27 @@ class ResumeRequest(BaseModel):
 class ProviderView(Wire):
     """Answer of POST /api/v1/provider"""
 
-    provider_id: UUID
-    name: str
+    id: UUID
+    display_name: str
 
 
 class EnrolmentTokenView(Wire):
-    """Answer of POST /api/v1/provider/enrolment-tokens: shown once; `command` is the line to run on the node."""
+    """Answer of POST /api/v1/provider/enrolment-tokens: shown once."""
 
     token: str = Field(repr=False)
-    command: str = Field(repr=False)
     expires_at: datetime
 
 
 class NodeView(Wire):
     """GET /api/v1/provider/nodes"""
 
-    node_id: UUID
+    id: UUID
     name: str
     state: str
-    executor: str = ""
-    device_model: str = ""
-    devices: int = 0
-    price_usd_micros_per_device_hour: int | None = None
-    last_seen_at: datetime | None = None
+    executor: str
+    last_seen_at: datetime | None
+    devices: list[DeviceView]
+    offer: TermsView | None
 
 
 ArtifactKindName = Literal["input", "checkpoint", "output"]

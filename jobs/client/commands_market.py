@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs.client.errors import SoukApiError
 from jobs.client.options import Json, Server, open_souk
+
+if TYPE_CHECKING:
+    from jobs.wire import DeviceView
 
 PANEL = "Market"
 
@@ -37,24 +41,25 @@ def offers(server: Server = None, as_json: Json = False) -> None:
     rows = [
         (
             escape(offer.node_name),
-            f"{offer.devices} x {escape(offer.device_model)}",
-            "-" if offer.devices_free is None else str(offer.devices_free),
-            size(offer.memory_mib * 2**20),
+            escape(_devices(offer.devices)),
+            size(min(device.memory_mib for device in offer.devices) * 2**20) if offer.devices else "-",
             money(offer.price_usd_micros_per_device_hour),
-            f"{max(offer.flops_per_second.values(), default=0) / 1e12:.4g}",
+            f"{_flops_per_second(offer.devices) / 1e12:.4g}",
             escape(offer.region),
             offer.executor,
             duration(offer.seconds_max),
         )
         for offer in found
     ]
-    columns = ("node", "devices", "free", "memory", "$/device-hour", "TFLOP/s", "region", "executor", "at most")
-    console().print(table("", columns, rows, right=columns[2:6]))
+    columns = ("node", "devices", "memory", "$/device-hour", "TFLOP/s", "region", "executor", "at most")
+    console().print(table("", columns, rows, right=columns[2:5]))
 
 
 @provider.command("add-node")
 def add_node(
-    name: Annotated[str | None, typer.Option("--name", help="The provider's name, the first time.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="What customers see; the first time, else your organisation's name.")
+    ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -66,16 +71,17 @@ def add_node(
 
     with open_souk(server) as souk:
         try:
-            souk.create_provider(name)
+            souk.create_provider(name or souk.me().organisation.name)
         except SoukApiError as error:
             if error.status != 409:  # it is a provider already
                 raise
         token = souk.issue_enrolment_token()
+        command = f"souk-agent enrol --server {souk.transport.server} --token {token.token}"
     if as_json:
-        print_json(token)
+        print_json({**token.model_dump(mode="json"), "command": command})
         return
     console().print(f"Run this on the node, before {token.expires_at:%Y-%m-%d %H:%M} UTC:\n", markup=False)
-    console().print(f"  {token.command}", markup=False, soft_wrap=True)
+    console().print(f"  {command}", markup=False, soft_wrap=True)
 
 
 @provider.command("nodes")
@@ -97,11 +103,22 @@ def nodes(server: Server = None, as_json: Json = False) -> None:
         (
             escape(node.name),
             node.state,
-            f"{node.devices} x {escape(node.device_model)}",
-            money(node.price_usd_micros_per_device_hour),
+            escape(_devices(node.devices)),
+            money(node.offer.price_usd_micros_per_device_hour if node.offer else None),
             node.executor,
             ago(node.last_seen_at),
         )
         for node in found
     ]
     console().print(table("", ("node", "state", "devices", "$/device-hour", "executor", "seen"), rows))
+
+
+def _devices(devices: list[DeviceView]) -> str:
+    """2 x NVIDIA H100, 1 x CPU: equal ones together."""
+    counts = Counter(device.model for device in devices)
+    return ", ".join(f"{count} x {model}" for model, count in counts.items()) or "-"
+
+
+def _flops_per_second(devices: list[DeviceView]) -> float:
+    """Of all devices together, each in its fastest type."""
+    return sum(max(device.flops_per_second.values(), default=0.0) for device in devices)

@@ -51,6 +51,8 @@ def _files(path: Path, root: Path) -> Iterator[Path]:
         raise ValueError("does not exist")
     if not path.resolve().is_relative_to(root):
         raise ValueError("leads out of the job file's folder")
+    if path.is_symlink() and path.absolute().is_relative_to(path.resolve()):
+        raise ValueError("leads in a circle")
     if path.is_file():
         yield path
         return

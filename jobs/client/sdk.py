@@ -17,6 +17,7 @@ from jobs.wire import (
     BillView,
     EnrolmentTokenView,
     JobView,
+    MeView,
     NodeView,
     OfferView,
     ProviderView,
@@ -65,6 +66,10 @@ class Souk:
     def login(self, email: str, password: str) -> SignIn:
         """A new key for this command; it replaces none."""
         return SignIn.model_validate(self.transport.post("/login", {"email": email, "password": password}))
+
+    def me(self) -> MeView:
+        """In whose name this key acts."""
+        return MeView.model_validate(self.transport.get("/me"))
 
     def balance(self) -> BalanceView:
         """What the organisation has, holds and earned."""
@@ -157,9 +162,9 @@ class Souk:
         """What can be rented now."""
         return list(self._all("/offers", OfferView))
 
-    def create_provider(self, name: str | None = None) -> ProviderView:
-        """Make the organisation a provider; harmless where it is one already."""
-        return ProviderView.model_validate(self.transport.post("/provider", {"name": name} if name else {}))
+    def create_provider(self, name: str) -> ProviderView:
+        """Make the organisation a provider, under the name that customers see; 409 where it is one already."""
+        return ProviderView.model_validate(self.transport.post("/provider", {"display_name": name}))
 
     def issue_enrolment_token(self) -> EnrolmentTokenView:
         """A token that enrols one node, with the line to run there; it is shown once."""

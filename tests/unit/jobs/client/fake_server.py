@@ -145,7 +145,7 @@ class FakeMarketplace:
         if path == "/provider":
             raise Refusal(409, "provider_exists", "You are a provider already.")
         if path == "/provider/enrolment-tokens":
-            return {"token": "t", "command": "souk-agent enrol --token t", "expires_at": NOW.isoformat()}
+            return {"token": "t", "expires_at": NOW.isoformat()}
         raise Refusal(404, "not_found", "No such route.")
 
     def _quote(self, body: dict[str, Any]) -> dict[str, Any]:
