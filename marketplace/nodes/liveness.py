@@ -20,7 +20,9 @@ from django.db import connection
 from django.db.models import Q
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
@@ -187,7 +189,12 @@ def _text(value: str | bytes) -> str:
 
 @lru_cache(maxsize=4)
 def _client(url: str) -> Redis:
-    return Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_SECONDS, socket_connect_timeout=REDIS_TIMEOUT_SECONDS)
+    return Redis.from_url(
+        url,
+        socket_timeout=REDIS_TIMEOUT_SECONDS,
+        socket_connect_timeout=REDIS_TIMEOUT_SECONDS,
+        retry=Retry(NoBackoff(), 1),  # once, for a connection that went stale; the database is there if it is down
+    )
 
 
 def _redis() -> Redis:

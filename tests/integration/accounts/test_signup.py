@@ -81,7 +81,8 @@ def test_a_weak_password_is_refused(password: str) -> None:
 @pytest.mark.parametrize("field", ["is_staff", "is_superuser", "role", "id"])
 def test_nobody_makes_themselves_more_by_an_extra_field(field: str) -> None:
     switch("open")
-    response = sign_up(**{field: True})
+    body: dict[str, Any] = {field: True}
+    response = sign_up(**body)
     assert response.status_code == 400
     assert field in response.json()["details"]["fields"]
 

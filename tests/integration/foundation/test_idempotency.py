@@ -29,7 +29,7 @@ class CreateView(APIView):
     @idempotent
     def post(self, request: Request) -> Response:
         row = OutboxMessage.objects.create(kind="effect", business_key=str(ids.new_id()))
-        match request.data.get("then"):
+        match dict(request.data).get("then"):
             case "refuse":
                 raise PermissionDenied("no")
             case "break":
