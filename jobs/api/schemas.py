@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from drf_spectacular.drainage import set_override
+from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import model_json_schema
 
 from jobs.streams import WAIT_SECONDS_MAX
 from jobs.wire import ArtifactView, ErrorView, JobView, Wire
 from marketplace.foundation.idempotency import HEADER
+
+
+class WireSchema(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """Pydantic's own JSON schema of a wire type: of a request as it may be sent, of an answer as it comes.
+
+    drf-spectacular's own extension describes both as answers, in which every field with a default is required.
+    """
+
+    target_class = "pydantic.BaseModel"
+    match_subclasses = True
+    priority = 1  # before drf-spectacular's
+
+    def get_name(self, auto_schema: Any, direction: str) -> str:
+        # Parts of another type are registered by their name, so meeting one here again is no collision.
+        set_override(self.target, "suppress_collision_warning", True)
+        return str(self.target.__name__)
+
+    def map_serializer(self, auto_schema: Any, direction: str) -> dict[str, Any]:
+        schema = model_json_schema(
+            self.target,
+            ref_template="#/components/schemas/{model}",
+            mode="validation" if direction == "request" else "serialization",
+        )
+        for name, part in schema.pop("$defs", {}).items():
+            component = ResolvedComponent(  # type: ignore[no-untyped-call]
+                name=name, type=ResolvedComponent.SCHEMA, object=name, schema=part
+            )
+            auto_schema.registry.register_on_missing(component)
+        return schema
 
 
 class ResumeRequest(BaseModel):
