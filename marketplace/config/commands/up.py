@@ -98,10 +98,13 @@ def _announce(running: Running, opened: DataFolder, supervisor: Supervisor, as_j
     _say(f"portal    {running.portal_url}/")
     _say(f"admin     {running.portal_url}/admin/")
     _say(f"operator  {running.operator}")
-    if running.is_operator_new:
-        _say(f"password  {running.operator_password}   (shown this once; also in {opened.path / 'secrets.json'})")
+    secrets = opened.path / "secrets.json"
+    if running.operator_password is None:
+        _say("password  as you set it")
+    elif opened.is_first_welcome():
+        _say(f"password  {running.operator_password}   (shown this once; also in {secrets})")
     else:
-        _say(f"password  as you set it; the first one is in {opened.path / 'secrets.json'}")
+        _say(f"password  as shown at the first start; it is in {secrets}")
     _say("Ctrl-C stops everything.")
 
 

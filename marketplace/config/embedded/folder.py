@@ -52,6 +52,14 @@ class DataFolder:
     def sockets(self) -> Path:
         return self.path / "run"
 
+    def is_first_welcome(self) -> bool:
+        """True once: the operator's password is shown by the first start that came up, and by no later one."""
+        try:
+            (self.path / "welcomed").touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
     def close(self) -> None:
         """Let somebody else use the folder."""
         os.close(self._lock)

@@ -34,8 +34,7 @@ class Running:
     portal_url: str
     sync_url: str
     operator: str
-    operator_password: str | None  # None: not the generated one, as far as we know
-    is_operator_new: bool
+    operator_password: str | None  # None: the operator has set another one than ours
 
 
 def start(
@@ -47,14 +46,13 @@ def start(
     processes.require_free(addresses)
     database_url, redis_url = _start_servers(folder, supervisor, say)
     env = environment(folder, addresses, database_url=database_url, redis_url=redis_url)
-    operator, is_new = _prepare(folder, env, admin_email=admin_email, open_signup=open_signup, say=say)
+    operator, has_first_password = _prepare(folder, env, admin_email=admin_email, open_signup=open_signup, say=say)
     _start_programs(folder, addresses, supervisor, env, say)
     return Running(
         portal_url=env["SOUK_API_URL"],
         sync_url=env["SOUK_SYNC_URL"],
         operator=operator,
-        operator_password=folder.secrets.admin_password,
-        is_operator_new=is_new,
+        operator_password=folder.secrets.admin_password if has_first_password else None,
     )
 
 
@@ -105,7 +103,7 @@ def _start_servers(folder: DataFolder, supervisor: Supervisor, say: Say) -> tupl
 def _prepare(
     folder: DataFolder, env: dict[str, str], *, admin_email: str, open_signup: bool, say: Say
 ) -> tuple[str, bool]:
-    """Migrations and operator, in a process of their own; (operator's e-mail, made now)."""
+    """Migrations and operator, in a process of their own; (e-mail, is the generated password theirs)."""
     started = time.monotonic()
     command = [sys.executable, "-m", "marketplace.config.embedded.prepare", "--admin-email", admin_email]
     log = folder.log("prepare")
@@ -124,7 +122,7 @@ def _prepare(
             f"The database could not be prepared (status {status}); see {log}.", details=child.last_lines()
         )
     say(f"the database is at this version ({time.monotonic() - started:.1f} s)")
-    return str(answer["operator"]), bool(answer["is_operator_new"])
+    return str(answer["operator"]), bool(answer["has_first_password"])
 
 
 def _start_programs(

@@ -1,6 +1,6 @@
 """Brings the database to this version and makes sure that there is an operator; a process of its own, before web.
 
-Its last line of output is JSON: {"operator": e-mail of an operator, "is_operator_new": bool}; or {"error": sentence}.
+Its last line of output is JSON: {"operator": e-mail, "has_first_password": bool}, or {"error": sentence}.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def main() -> int:
     if unknown := unknown_migrations():
         return _fail(f"The database was made by a newer Souk ({unknown[0]} is not known here); upgrade Souk first.")
     call_command("migrate", interactive=False, verbosity=1)
-    email, is_new = _require_operator(arguments.admin_email)
+    email, has_first_password = _require_operator(arguments.admin_email)
     if arguments.open_signup:
         _open_signup()
-    sys.stdout.write(json.dumps({"operator": email, "is_operator_new": is_new}) + "\n")
+    sys.stdout.write(json.dumps({"operator": email, "has_first_password": has_first_password}) + "\n")
     return 0
 
 
@@ -55,13 +55,14 @@ def unknown_migrations() -> list[str]:
 
 
 def _require_operator(email: str) -> tuple[str, bool]:
-    """The e-mail address of an operator who can sign in, and whether they were made now."""
+    """The e-mail address of an operator who can sign in, and whether the generated password is still theirs."""
     from marketplace.accounts.models import User
 
+    password = os.environ["SOUK_ADMIN_PASSWORD"]
     found = User.objects.filter(is_superuser=True, is_active=True).order_by("created_at").first()
     if found:
-        return found.email, False
-    made = User.objects.create_superuser(email, os.environ["SOUK_ADMIN_PASSWORD"])
+        return found.email, found.check_password(password)
+    made = User.objects.create_superuser(email, password)
     return made.email, True
 
 
