@@ -84,14 +84,6 @@ class Child:
 
 def start(recipe: Recipe) -> Child:
     """Start a child in a process group of its own, its output appended to its log; it dies with this thread."""
-    parent = os.getpid()
-    death_signal = int(recipe.death_signal)
-
-    def die_with_parent() -> None:
-        # After the change of user, which would clear the setting; a parent that died in between is seen by its pid.
-        if _libc.prctl(PR_SET_PDEATHSIG, death_signal) != 0 or os.getppid() != parent:
-            os._exit(111)
-
     uid, gid = recipe.user or (None, None)
     with recipe.log.open("ab") as log:
         try:
@@ -107,11 +99,24 @@ def start(recipe: Recipe) -> Child:
                 extra_groups=[] if recipe.user else None,
                 # A group of its own: Ctrl-C at the terminal reaches the parent alone, which stops all in order.
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509  no threads are running when children start
+                preexec_fn=dying_with_parent(recipe.death_signal),  # noqa: PLW1509  no threads are running when children start
             )
         except OSError as error:
             raise ChildFailed(f"{recipe.name} could not be started: {error}.") from error
     return Child(recipe, process)
+
+
+def dying_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
+    """A `preexec_fn`: the kernel sends the signal when the thread that started the child ends."""
+    parent = os.getpid()
+
+    def die_with_parent() -> None:
+        # Popen calls it after the change of user, which would clear the setting; a parent that died in between is
+        # seen by its pid.
+        if _libc.prctl(PR_SET_PDEATHSIG, int(death_signal)) != 0 or os.getppid() != parent:
+            os._exit(111)
+
+    return die_with_parent
 
 
 def wait_until(child: Child, is_ready: Callable[[], bool], *, seconds: float) -> None:

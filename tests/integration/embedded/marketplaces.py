@@ -18,6 +18,8 @@ from typing import Any
 import httpx
 import psutil
 
+from marketplace.config.embedded.children import dying_with_parent
+
 ROOT = Path(__file__).resolve().parents[3]
 READY_SECONDS = 120
 STOP_SECONDS = 60
@@ -80,7 +82,13 @@ class Up:
             entry = pwd.getpwnam(self.user)
             options = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": [], "cwd": entry.pw_dir}
         self.process = subprocess.Popen(
-            command, env=dict(self.env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+            command,
+            env=dict(self.env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=dying_with_parent(signal.SIGTERM),  # noqa: PLW1509  tests start it from their only thread
+            **options,
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

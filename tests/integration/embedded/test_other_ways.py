@@ -34,7 +34,17 @@ def python_for(user: str) -> str:
     """An interpreter that the user may run and that fits our packages: ours, or else the system's."""
     for python in (sys.executable, "/usr/bin/python3"):
         # One with compiled parts, so that an interpreter of another version does not pass.
-        command = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", python, "-c", "import psycopg_binary"]
+        command = [
+            "setpriv",
+            "--reuid",
+            user,
+            "--regid",
+            user,
+            "--clear-groups",
+            python,
+            "-c",
+            "import psycopg, coincurve",
+        ]
         env = {"PYTHONPATH": f"{ROOT}:{SITE_PACKAGES}", "PATH": os.environ["PATH"]}
         if subprocess.run(command, env=env, capture_output=True, check=False, cwd="/").returncode == 0:
             return python
