@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,13 +17,15 @@ from uuid import UUID, uuid4
 import psutil
 import pytest
 
-from provider_agent.config import DataFolder
+from provider_agent import enrolment
+from provider_agent.benchmark import FACT_MEASURED
+from provider_agent.config import AgentSettings, DataFolder
 from provider_agent.journal import Journal
-from provider_agent.protocol import Assignment, GangPlace, Program
+from provider_agent.protocol import Assignment, GangPlace, OfferTerms, Program
 
 from .fake_server import FakeServer
 
-SECONDS_MAX = 40.0
+SECONDS_MAX = 60.0
 REPOSITORY = Path(__file__).parents[3]
 
 
@@ -52,15 +55,18 @@ class Bob:
         command = [sys.executable, "-m", "provider_agent", *arguments, "--data", str(self.data)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False)
 
-    def enrol(self, *options: str) -> None:
+    def enrol(self, **changes: Any) -> None:
         """Enrol with a CPU share, and count the benchmark as done."""
-        done = self.run(
-            *["enrol", "--server", self.server.url, "--token", self.server.token, "--name", "bob-1"],
-            *["--runtime-python", sys.executable, "--device-kind", "cpu", *options],
-        )
-        assert done.returncode == 0, done.stderr
+        values: dict[str, Any] = {
+            "name": "bob-1",
+            "offer": OfferTerms(price_usd_micros_per_device_hour=1_000_000),
+            "device_kind": "cpu",
+            "runtime_python": sys.executable,
+        }
+        settings = AgentSettings(**values | changes)
+        asyncio.run(enrolment.enrol(self.folder, settings, server=self.server.url, token=self.server.token))
         journal = Journal(self.folder.journal)
-        journal.save_fact("measured", ",".join(self.devices()))
+        journal.save_fact(FACT_MEASURED, ",".join(self.devices()))
         journal.close()
 
     def start(self, *options: str) -> None:

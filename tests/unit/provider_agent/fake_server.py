@@ -94,7 +94,7 @@ class FakeServer:
     def start(self) -> None:
         """Listen, on the same port as before."""
         config = uvicorn.Config(
-            self, host="127.0.0.1", port=self.port, log_level="error", lifespan="off", timeout_graceful_shutdown=0
+            self, host="127.0.0.1", port=self.port, log_level="critical", lifespan="off", timeout_graceful_shutdown=1
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
@@ -185,6 +185,9 @@ class FakeServer:
             raise Refusal(404, "lease_unknown")
         return 200, self._on_lease(lease, parts[1:], {k: v[0] for k, v in parse_qs(query).items()}, body), {}
 
+    def _is_leaving(self) -> bool:
+        return self._server is not None and self._server.should_exit
+
     def _authenticate(self, scope: Scope, path: str, query: str, body: bytes) -> UUID:
         headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
         node_id = UUID(headers[protocol.HEADER_NODE.lower()])
@@ -227,7 +230,7 @@ class FakeServer:
                 if not lease.states or lease.states[-1] != report.state:
                     lease.states.append(report.state)
         until = time.monotonic() + request.wait_seconds
-        while request.known == str(self._version) and time.monotonic() < until:
+        while request.known == str(self._version) and time.monotonic() < until and not self._is_leaving():
             await asyncio.sleep(0.02)
         desired = []
         for lease in self.leases.values():
