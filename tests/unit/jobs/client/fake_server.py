@@ -210,8 +210,10 @@ class FakeMarketplace:
         if path == "/balance":
             names = ("available", "held", "provider_pending", "provider_available")
             return {f"{name}_usd_micros": 5 for name in names}
+        if path == "/me":
+            return {"organisation": {"id": str(uuid4()), "name": "Alice", "slug": "alice"}}
         if path in ("/offers", "/provider/nodes"):
-            return self._page([], asked)
+            return self._page([an_offer() if path == "/offers" else a_node()], asked)
         raise Refusal(404, "not_found", "No such route.")
 
     def _page(self, rows: list[Any], asked: Asked) -> dict[str, Any]:
@@ -343,6 +345,28 @@ def a_job(**changes: Any) -> dict[str, Any]:
         "attempts": [],
         "spec": {},
     } | changes
+
+
+DEVICES = [{"kind": "gpu", "model": "H100", "memory_mib": 81_559, "flops_per_second": {"bfloat16": 6e14}}] * 2
+TERMS = {
+    "price_usd_micros_per_device_hour": 1_990_000,
+    "seconds_min": 60,
+    "seconds_max": 86_400,
+    "region": "eu-west",
+    "available_until": None,
+}
+
+
+def an_offer() -> dict[str, Any]:
+    """What Bob offers."""
+    ids = {"id": str(uuid4()), "node_id": str(uuid4())}
+    return ids | TERMS | {"node_name": "bob", "provider": "Bob", "executor": "docker", "devices": DEVICES}
+
+
+def a_node() -> dict[str, Any]:
+    """Bob's node."""
+    about = {"id": str(uuid4()), "name": "bob", "state": "online", "executor": "docker"}
+    return about | {"last_seen_at": NOW.isoformat(), "devices": DEVICES, "offer": TERMS}
 
 
 def an_attempt(number: int, node: str, **changes: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,20 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.spec import Train, canonical, from_wire, parse, spec_hash, train_config
+from jobs.spec import (
+    Budget,
+    Checkpoint,
+    Resources,
+    Retry,
+    Spec,
+    Train,
+    Work,
+    canonical,
+    from_wire,
+    parse,
+    spec_hash,
+    train_config,
+)
 from jobs.spec.model import GPUS_MAX, RETRY_REASONS
 from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
@@ -164,3 +178,16 @@ def test_units() -> None:
         93600,
     ]
     assert [parse_memory(text) for text in ("1MiB", "1GiB", "80GB", "0.5 GiB", "1TB")] == [1, 1024, 76294, 512, 953675]
+
+
+def test_reference_names_every_field_of_every_section() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
+    models = (Spec, Resources, Work, Budget, Checkpoint, Retry, Train)
+    names = {info.alias or name for model in models for name, info in model.model_fields.items()}
+    assert sorted(name for name in names if f"`{name}`" not in text) == []
+
+
+def test_job_files_in_the_reference_are_good() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    assert [parse(block).name for block in blocks] == ["tiny-llama", "own-script"]
