@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 
 from billing import ledger
-from billing.chart import open_account
+from billing.chart import AccountName, open_accounts
 from billing.errors import AmountInvalid, DepositConflict
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Deposit, Transfer
@@ -38,16 +38,11 @@ def credit(owner_id: UUID, amount_usd_micros: int, *, reference: str, actor: str
 
 
 def _credit(owner_id: UUID, amount: int, reference: str, actor: str) -> Transfer:
+    cash, balance = open_accounts(
+        [AccountName(AccountKind.OPERATOR_CASH), AccountName(AccountKind.CUSTOMER_AVAILABLE, owner_id)]
+    )
     [transfer] = ledger.post(
-        [
-            ledger.NewTransfer(
-                debit=open_account(AccountKind.OPERATOR_CASH),
-                credit=open_account(AccountKind.CUSTOMER_AVAILABLE, owner_id),
-                amount=amount,
-                code=TransferCode.DEPOSIT,
-                external_ref=f"{RAIL_OPERATOR}:{reference}"[:200],
-            )
-        ]
+        [ledger.NewTransfer(cash, balance, amount, TransferCode.DEPOSIT, external_ref=reference)], savepoint=False
     )
     Deposit.objects.create(
         owner_id=owner_id,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from billing import ledger
-from billing.chart import open_account
+from billing.chart import AccountName, open_accounts
 from billing.errors import AlreadySettled, AmountInvalid, HoldConflict, HoldNotFound
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Hold, Settlement
+from billing.models import Account, Hold, Settlement
 from billing.states import HoldState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
@@ -22,21 +22,22 @@ def place_hold(*, owner_id: UUID, job_id: UUID, amount_usd_micros: int) -> Hold:
     Raises InsufficientFunds (with missing_usd_micros), HoldConflict when a different hold is open, AlreadySettled.
     """
     _check_amount(amount_usd_micros)
-    with transaction.atomic():
-        if Settlement.objects.filter(job_id=job_id).exists():
-            raise AlreadySettled(job_id=str(job_id))
-        hold, is_new = Hold.objects.get_or_create(
-            job_id=job_id,
-            state=HoldState.OPEN,
-            defaults={"owner_id": owner_id, "amount_usd_micros": amount_usd_micros},
-        )
-        if not is_new:
-            if (hold.owner_id, hold.amount_usd_micros) != (owner_id, amount_usd_micros):
-                raise HoldConflict(job_id=str(job_id), held_usd_micros=str(hold.amount_usd_micros))
+    try:
+        with transaction.atomic():
+            if Settlement.objects.filter(job_id=job_id).exists():
+                raise AlreadySettled(job_id=str(job_id))
+            hold = Hold.objects.create(owner_id=owner_id, job_id=job_id, amount_usd_micros=amount_usd_micros)
+            _move_in(hold, amount_usd_micros, TransferCode.HOLD)
+            record_birth(hold, data={"job_id": str(job_id), "amount_usd_micros": str(amount_usd_micros)})
             return hold
-        _move_in(hold, amount_usd_micros, TransferCode.HOLD)
-        record_birth(hold, data={"job_id": str(job_id), "amount_usd_micros": str(amount_usd_micros)})
-        return hold
+    except IntegrityError:
+        # The database lets one hold be open per job: then that is the one.
+        present = Hold.objects.open().filter(job_id=job_id).first()
+        if present is None:
+            raise
+        if (present.owner_id, present.amount_usd_micros) != (owner_id, amount_usd_micros):
+            raise HoldConflict(job_id=str(job_id), held_usd_micros=str(present.amount_usd_micros)) from None
+        return present
 
 
 def extend_hold(job_id: UUID, *, amount_usd_micros: int) -> Hold:
@@ -58,18 +59,11 @@ def release_hold(job_id: UUID, *, reason: str = "released") -> Hold:
         hold = lock_open_hold(job_id)
         if hold is None:
             return _released(job_id)
-        ledger.post(
-            [
-                ledger.NewTransfer(
-                    debit=open_account(AccountKind.JOB_HOLD, hold.owner_id, job_id=job_id),
-                    credit=open_account(AccountKind.CUSTOMER_AVAILABLE, hold.owner_id),
-                    amount=hold.amount_usd_micros,
-                    code=TransferCode.HOLD_RELEASE,
-                    job_id=job_id,
-                )
-            ],
-            group_id=hold.pk,
+        balance, set_aside = _accounts(hold)
+        back = ledger.NewTransfer(
+            set_aside, balance, hold.amount_usd_micros, TransferCode.HOLD_RELEASE, job_id=hold.job_id
         )
+        ledger.post([back], group_id=hold.pk, savepoint=False)
         return advance(hold, HoldState.RELEASED, reason=reason, closed_at=clock.now())
 
 
@@ -89,17 +83,18 @@ def _check_amount(amount_usd_micros: int) -> None:
 
 
 def _move_in(hold: Hold, amount_usd_micros: int, code: TransferCode) -> None:
-    ledger.post(
+    balance, set_aside = _accounts(hold)
+    new = ledger.NewTransfer(balance, set_aside, amount_usd_micros, code, job_id=hold.job_id)
+    ledger.post([new], group_id=hold.pk, savepoint=False)
+
+
+def _accounts(hold: Hold) -> list[Account]:
+    """The owner's balance, and what is set aside for the job."""
+    return open_accounts(
         [
-            ledger.NewTransfer(
-                debit=open_account(AccountKind.CUSTOMER_AVAILABLE, hold.owner_id),
-                credit=open_account(AccountKind.JOB_HOLD, hold.owner_id, job_id=hold.job_id),
-                amount=amount_usd_micros,
-                code=code,
-                job_id=hold.job_id,
-            )
-        ],
-        group_id=hold.pk,
+            AccountName(AccountKind.CUSTOMER_AVAILABLE, hold.owner_id),
+            AccountName(AccountKind.JOB_HOLD, hold.owner_id, hold.job_id),
+        ]
     )
 
 

@@ -50,17 +50,17 @@ class NewTransfer:
     effective_at: datetime | None = None
 
 
-def post(transfers: Sequence[NewTransfer], *, group_id: UUID | None = None) -> list[Transfer]:
+def post(transfers: Sequence[NewTransfer], *, group_id: UUID | None = None, savepoint: bool = True) -> list[Transfer]:
     """Post all of these or none; no account of somebody's money ever falls below zero.
 
-    The rows of the accounts are locked in the order of their ids, so that two posts never wait for each other. Raises
-    InsufficientFunds, AccountFrozen, TransferRefused.
+    The rows of the accounts are locked in the order of their ids, so that two posts never wait for each other. A verb
+    that fails as a whole when this does needs no savepoint. Raises InsufficientFunds, AccountFrozen, TransferRefused.
     """
     if not transfers:
         return []
     _check_shape(transfers)
     group_id = group_id or new_id()
-    with transaction.atomic():
+    with transaction.atomic(savepoint=savepoint):
         locked = _lock_accounts(transfers)
         _check_funds(transfers, locked)
         now = clock.now()

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from billing import ledger
-from billing.chart import open_account
+from billing.chart import AccountName, open_accounts
 from billing.errors import ChargeAboveHold, ChargesInvalid, HoldNotFound
 from billing.holds import lock_open_hold
 from billing.kinds import AccountKind, TransferCode
@@ -54,7 +54,7 @@ def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) ->
         settlement.save(force_insert=True)
         SettlementShare.objects.bulk_create(shares)
         # 3. The money follows, and the hold is closed.
-        ledger.post(_transfers(settlement, shares), group_id=settlement.pk)
+        ledger.post(_transfers(settlement, shares), group_id=settlement.pk, savepoint=False)
         advance(
             hold,
             HoldState.CAPTURED,
@@ -71,17 +71,15 @@ def release_pending(now: datetime | None = None) -> int:
     with transaction.atomic():
         ripe = SettlementShare.objects.ripe(now).order_by("challenge_until", "pk").select_related("settlement")
         shares = list(ripe.select_for_update(skip_locked=True, of=("self",))[:SHARES_PER_RELEASE_MAX])
+        paid = [share for share in shares if share.paid_usd_micros]
+        pending = open_accounts([AccountName(AccountKind.PROVIDER_PENDING, share.provider_id) for share in paid])
+        available = open_accounts([AccountName(AccountKind.PROVIDER_AVAILABLE, share.provider_id) for share in paid])
         ledger.post(
             [
                 ledger.NewTransfer(
-                    debit=open_account(AccountKind.PROVIDER_PENDING, share.provider_id),
-                    credit=open_account(AccountKind.PROVIDER_AVAILABLE, share.provider_id),
-                    amount=share.paid_usd_micros,
-                    code=TransferCode.CHALLENGE_PASSED,
-                    job_id=share.settlement.job_id,
+                    debit, credit, share.paid_usd_micros, TransferCode.CHALLENGE_PASSED, job_id=share.settlement.job_id
                 )
-                for share in shares
-                if share.paid_usd_micros
+                for debit, credit, share in zip(pending, available, paid, strict=True)
             ]
         )
         SettlementShare.objects.filter(pk__in=[share.pk for share in shares]).update(released_at=now)
@@ -139,19 +137,16 @@ def _split(hold: Hold, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[Se
 
 def _transfers(settlement: Settlement, shares: Sequence[SettlementShare]) -> list[ledger.NewTransfer]:
     """hold -> each provider, hold -> fee, hold -> customer; what is zero is left out."""
-    job_hold = open_account(AccountKind.JOB_HOLD, settlement.owner_id, job_id=settlement.job_id)
-    parts: list[tuple[AccountKind, UUID | None, int, TransferCode]] = [
-        (AccountKind.PROVIDER_PENDING, share.provider_id, share.paid_usd_micros, TransferCode.PROVIDER_PAY)
+    job_id, owner_id, kind = settlement.job_id, settlement.owner_id, AccountKind
+    pays = [
+        (AccountName(kind.PROVIDER_PENDING, share.provider_id), share.paid_usd_micros, TransferCode.PROVIDER_PAY)
         for share in shares
     ]
-    parts.append((AccountKind.FEE_REVENUE, None, settlement.fee_usd_micros, TransferCode.PLATFORM_FEE))
-    parts.append(
-        (AccountKind.CUSTOMER_AVAILABLE, settlement.owner_id, settlement.refunded_usd_micros, TransferCode.HOLD_REST)
-    )
+    fee = (AccountName(kind.FEE_REVENUE), settlement.fee_usd_micros, TransferCode.PLATFORM_FEE)
+    rest = (AccountName(kind.CUSTOMER_AVAILABLE, owner_id), settlement.refunded_usd_micros, TransferCode.HOLD_REST)
+    parts = [part for part in [*pays, fee, rest] if part[1]]
+    job_hold, *credits = open_accounts([AccountName(kind.JOB_HOLD, owner_id, job_id), *(part[0] for part in parts)])
     return [
-        ledger.NewTransfer(
-            debit=job_hold, credit=open_account(kind, owner_id), amount=amount, code=code, job_id=settlement.job_id
-        )
-        for kind, owner_id, amount, code in parts
-        if amount
+        ledger.NewTransfer(job_hold, credit, amount, code, job_id=job_id)
+        for credit, (_, amount, code) in zip(credits, parts, strict=True)
     ]
