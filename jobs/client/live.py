@@ -22,6 +22,7 @@ from jobs.client.sdk import Souk
 from jobs.wire import JobView
 
 TICK_SECONDS = 1.0
+END_SECONDS_MAX = 180.0  # after a job's end, for the last bytes of its log; the server gives up before that
 PLAIN_PROGRESS_SECONDS = 5.0  # between progress lines where there is no terminal
 DRAIN_PAGES_MAX = 10_000
 EVENTS_TOLD = frozenset({"started", "resumed", "evaluated", "checkpointed", "sampled", "exported", "failed"})
@@ -44,7 +45,7 @@ def watch(souk: Souk, job_id: UUID, watcher: Watcher) -> JobView:
     """The job once nothing more happens by itself; every log byte and event was told once before that."""
     logs, events = Cursor(), Cursor()
     lines = _EventLines()
-    lost_at: float | None = None
+    lost_at = ended_at = None
     while True:
         try:
             job = souk.job(job_id)
@@ -58,9 +59,12 @@ def watch(souk: Souk, job_id: UUID, watcher: Watcher) -> JobView:
             time.sleep(TICK_SECONDS)
             continue
         lost_at = None
-        # Logs may end a moment before or after the state does; both must have been seen to the end.
-        if job.state in STOPS and (job.state not in ENDS or (logs_over and events_over)):
-            return job
+        if job.state in STOPS:
+            # Logs may end a moment before or after the state does; both are waited for.
+            ended_at = ended_at or time.monotonic()
+            is_waited = time.monotonic() - ended_at > END_SECONDS_MAX
+            if job.state not in ENDS or (logs_over and events_over) or is_waited:
+                return job
         time.sleep(TICK_SECONDS)
 
 

@@ -45,7 +45,7 @@ def test_json_that_is_no_spec_is_refused_without_lines() -> None:
     deep: dict[str, object] = {}
     for _ in range(100_000):
         deep = {"a": deep}
-    bodies = [
+    bodies: list[object] = [
         None,
         [],
         "x",
