@@ -46,6 +46,7 @@ class DockerExecutor:
     def __init__(
         self, *, engine_url: str = "", user: str = "10001:10001", python: str = "python3", fabric_network: str = ""
     ) -> None:
+        self.engine_url = engine_url
         self._user = user
         self._python = python
         self._fabric_network = fabric_network
