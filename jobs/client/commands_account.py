@@ -1,4 +1,4 @@
-"""login, logout, balance."""
+"""signup, login, logout, balance."""
 
 from __future__ import annotations
 
@@ -15,18 +15,44 @@ from jobs.client.options import Json, Server, open_souk
 PANEL = "Account"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
+Email = Annotated[str | None, typer.Option("--email", help="Asked for if not given.")]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from the first line of stdin.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (login, logout, balance):
+    for command in (signup, login, logout, balance):
         app.command(rich_help_panel=PANEL)(command)
 
 
+def signup(
+    email: Email = None,
+    password_stdin: PasswordStdin = False,
+    *,
+    organisation: Annotated[str, typer.Option("--organisation", help="Its name; else made from your e-mail.")] = "",
+    invitation: Annotated[str, typer.Option("--invitation", help="The invitation that you were sent.")] = "",
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Make an account and sign in. Whether that needs an invitation is the operator's choice.
+
+    Example: souk signup --server https://souk.example --email alice@example.org --organisation "Alice Ltd"
+    """
+    from jobs.client.sdk import Souk
+
+    chosen = _choose(server)
+    email, password = _credentials(email, password_stdin)
+    with Souk(chosen) as souk:
+        souk.sign_up(email, password, organisation=organisation, invitation=invitation)
+        signed_in = souk.login(email, password)
+    _keep(chosen, signed_in.key, signed_in.organisation.name, as_json=as_json)
+
+
 def login(
-    email: Annotated[str | None, typer.Option("--email", help="Asked for if not given.")] = None,
-    password_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="Read the password from the first line of stdin.")
-    ] = False,
+    email: Email = None,
+    password_stdin: PasswordStdin = False,
     key_stdin: Annotated[
         bool, typer.Option("--key-stdin", help="Read an API key from stdin instead of signing in with a password.")
     ] = False,
@@ -37,34 +63,19 @@ def login(
 
     Examples: souk login --server https://souk.example; souk login --email alice@example.org --password-stdin < file
     """
-    from jobs.client.output import console, notice, print_json
     from jobs.client.sdk import Souk
-    from jobs.client.settings import choose_server, load_settings, save_settings
 
-    settings = load_settings()
-    chosen = choose_server(server, settings)
-    parts = urlsplit(chosen)
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        notice(f"{chosen} is not encrypted: whoever is on the way can read the password and the key.")
+    chosen = _choose(server)
     if key_stdin:
         key, organisation = sys.stdin.readline().strip(), ""
         with Souk(chosen, key) as souk:
             souk.balance()  # a key that the server does not take is not kept
     else:
-        email = email or os.environ.get("SOUK_EMAIL") or _prompt("E-mail", hide=False)
-        password = sys.stdin.readline().rstrip("\n") if password_stdin else _prompt("Password", hide=True)
+        email, password = _credentials(email, password_stdin)
         with Souk(chosen) as souk:
             signed_in = souk.login(email, password)
         key, organisation = signed_in.key, signed_in.organisation.name
-    settings.server = chosen
-    settings.keys[chosen] = key
-    settings.organisations[chosen] = organisation
-    path = save_settings(settings)
-    if as_json:
-        print_json({"server": chosen, "organisation": organisation, "saved_in": str(path)})
-    else:
-        for_whom = f" for {organisation}" if organisation else ""
-        console().print(f"Signed in to {chosen}{for_whom}. The key is kept in {path}.", markup=False)
+    _keep(chosen, key, organisation, as_json=as_json)
 
 
 def logout(server: Server = None, as_json: Json = False) -> None:
@@ -106,6 +117,40 @@ def balance(server: Server = None, as_json: Json = False) -> None:
         lines.append(f"earned, pending    {money(found.provider_pending_usd_micros)}")
         lines.append(f"earned, available  {money(found.provider_available_usd_micros)}")
     console().print("\n".join(lines), markup=False)
+
+
+def _choose(server: str | None) -> str:
+    """The server; a word of warning where the way to it is open."""
+    from jobs.client.output import notice
+    from jobs.client.settings import choose_server, load_settings
+
+    chosen = choose_server(server, load_settings())
+    parts = urlsplit(chosen)
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        notice(f"{chosen} is not encrypted: whoever is on the way can read the password and the key.")
+    return chosen
+
+
+def _credentials(email: str | None, password_stdin: bool) -> tuple[str, str]:
+    email = email or os.environ.get("SOUK_EMAIL") or _prompt("E-mail", hide=False)
+    return email, sys.stdin.readline().rstrip("\n") if password_stdin else _prompt("Password", hide=True)
+
+
+def _keep(server: str, key: str, organisation: str, *, as_json: bool) -> None:
+    """Remember the key for this server, which becomes the default one."""
+    from jobs.client.output import console, print_json
+    from jobs.client.settings import load_settings, save_settings
+
+    settings = load_settings()
+    settings.server = server
+    settings.keys[server] = key
+    settings.organisations[server] = organisation
+    path = save_settings(settings)
+    if as_json:
+        print_json({"server": server, "organisation": organisation, "saved_in": str(path)})
+    else:
+        for_whom = f" for {organisation}" if organisation else ""
+        console().print(f"Signed in to {server}{for_whom}. The key is kept in {path}.", markup=False)
 
 
 def _prompt(text: str, *, hide: bool) -> str:

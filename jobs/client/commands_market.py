@@ -120,5 +120,9 @@ def _devices(devices: list[DeviceView]) -> str:
 
 
 def _flops_per_second(devices: list[DeviceView]) -> float:
-    """Of all devices together, each in its fastest type."""
-    return sum(max(device.flops_per_second.values(), default=0.0) for device in devices)
+    """Of all devices together, each in the type that training uses there: bfloat16 on a GPU that has it."""
+    best = (("bfloat16", "float32") if device.kind == "gpu" else ("float32",) for device in devices)
+    return sum(
+        next((device.flops_per_second[dtype] for dtype in dtypes if dtype in device.flops_per_second), 0.0)
+        for device, dtypes in zip(devices, best, strict=True)
+    )

@@ -25,7 +25,16 @@ TICK_SECONDS = 1.0
 END_SECONDS_MAX = 180.0  # after a job's end, for the last bytes of its log; the server gives up before that
 PLAIN_PROGRESS_SECONDS = 5.0  # between progress lines where there is no terminal
 DRAIN_PAGES_MAX = 10_000
-EVENTS_TOLD = frozenset({"started", "resumed", "evaluated", "checkpointed", "sampled", "exported", "failed"})
+# What the built-in runtime reports, as people read it; steps are in the progress line.
+EVENT_TEXTS = {
+    "started": "training {parameters:,} parameters for {steps_total:,} steps on {world_size} ranks ({device}, {dtype})",
+    "resumed": "resumed at step {step} from a checkpoint of {from_world_size} ranks",
+    "evaluated": "step {step}: evaluation loss {loss:.4f}",
+    "checkpointed": "step {step}: checkpoint saved, training stood still for {seconds_blocked:.2f} s",
+    "sampled": "step {step}: {prompt}{text}",
+    "exported": "the model is written",
+    "failed": "failed: {message}",
+}
 
 
 class Watcher(Protocol):
@@ -111,11 +120,14 @@ class _EventLines:
 
 def event_text(event: dict[str, Any]) -> str | None:
     """An event for people; None for those that the progress bar shows anyway."""
-    kind = event.get("event")
-    if kind not in EVENTS_TOLD:
+    template = EVENT_TEXTS.get(str(event.get("event")))
+    if template is None:
         return None
-    shown = {key: value for key, value in event.items() if key not in ("event", "at")}
-    return f"{kind}: " + ", ".join(f"{key} {_brief(value)}" for key, value in shown.items())
+    try:
+        return template.format_map(event)
+    except (KeyError, ValueError, TypeError):  # an own program may use the same names for something else
+        shown = {key: value for key, value in event.items() if key not in ("event", "at")}
+        return f"{event['event']}: " + ", ".join(f"{key} {_brief(value)}" for key, value in shown.items())
 
 
 class TerminalWatcher:
@@ -124,6 +136,7 @@ class TerminalWatcher:
     def __init__(self, *, with_log: bool = True) -> None:
         self._console = console()
         self._with_log = with_log
+        self._is_told_by_events = False
         self._state, self._attempts, self._waiting = "", 0, ""
         self._told_at = 0.0
         columns = (
@@ -142,6 +155,8 @@ class TerminalWatcher:
 
     def on_job(self, job: JobView) -> None:
         """Tell a change of state, a recovery, and how far it is."""
+        # The built-in runtime logs for people what it also reports as events: once is enough.
+        self._is_told_by_events = job.spec.get("train") is not None
         if job.state != self._state:
             self._say(f"[dim]job[/] {state(job.state)}" + (f" [dim]{escape(job.message)}[/]" if job.message else ""))
             self._state = job.state
@@ -176,7 +191,7 @@ class TerminalWatcher:
 
     def on_log(self, attempt: int, text: str) -> None:
         """The log, above the bar."""
-        if self._with_log:
+        if self._with_log and not self._is_told_by_events:
             self._console.print(text.rstrip("\n"), markup=False, highlight=False)
 
     def _tell_progress(self, job: JobView) -> None:

@@ -67,6 +67,11 @@ class Souk:
         """A new key for this command; it replaces none."""
         return SignIn.model_validate(self.transport.post("/login", {"email": email, "password": password}))
 
+    def sign_up(self, email: str, password: str, *, organisation: str = "", invitation: str = "") -> None:
+        """An account with an organisation of its own, or in the one that invited it; `login` is next."""
+        body = {"email": email, "password": password, "organisation": organisation, "invitation": invitation}
+        self.transport.post("/signup", {name: value for name, value in body.items() if value})
+
     def me(self) -> MeView:
         """In whose name this key acts."""
         return MeView.model_validate(self.transport.get("/me"))
