@@ -1,0 +1,81 @@
+"""GPUs as NVML tells them; only the library's boundary is fake."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from provider_agent.devices.nvidia import find_gpus
+from provider_agent.protocol import DeviceKind
+
+
+class NvmlError(Exception):
+    """Stands for pynvml.NVMLError."""
+
+
+def fake_nvml(count: int = 2, *, works: bool = True, **changes: Any) -> SimpleNamespace:
+    """A library that reports `count` GPUs."""
+    opened: list[str] = []
+
+    def init() -> None:
+        if not works:
+            raise NvmlError("driver not loaded")
+        opened.append("open")
+
+    values: dict[str, Any] = {
+        "NVMLError": NvmlError,
+        "opened": opened,
+        "nvmlInit": init,
+        "nvmlShutdown": opened.pop if works else None,
+        "nvmlSystemGetDriverVersion": lambda: "570.86.10",
+        "nvmlSystemGetCudaDriverVersion_v2": lambda: 12080,
+        "nvmlDeviceGetCount": lambda: count,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=(80 + handle) << 30),
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, 0),
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
+        "nvmlDeviceGetName": lambda handle: "NVIDIA H100 80GB HBM3",
+        "nvmlDeviceGetMaxPcieLinkGeneration": lambda handle: 5,
+        "nvmlDeviceGetMaxPcieLinkWidth": lambda handle: 16,
+        "nvmlDeviceGetPowerManagementLimit": lambda handle: 700_000,
+    }
+    return SimpleNamespace(**values | changes)
+
+
+def test_every_gpu_is_found_with_its_facts() -> None:
+    nvml = fake_nvml()
+    gpus = find_gpus(nvml)
+    assert [(gpu.uuid, gpu.index, gpu.kind) for gpu in gpus] == [
+        ("GPU-0", 0, DeviceKind.GPU),
+        ("GPU-1", 1, DeviceKind.GPU),
+    ]
+    assert gpus[1].memory_mib == 81 * 1024
+    assert gpus[0].details["cuda"] == "12.8"
+    assert gpus[0].details["compute_capability"] == "9.0"
+    assert nvml.opened == []
+
+
+def test_machine_without_driver_has_no_gpus() -> None:
+    assert find_gpus(fake_nvml(works=False)) == []
+
+
+def test_figure_that_a_virtual_gpu_hides_is_left_out() -> None:
+    def hidden(handle: int) -> int:
+        raise NvmlError("not supported")
+
+    gpus = find_gpus(fake_nvml(1, nvmlDeviceGetMaxPcieLinkWidth=hidden))
+    assert gpus[0].details["pcie_width"] is None
+
+
+def test_old_library_that_answers_in_bytes_is_understood() -> None:
+    assert find_gpus(fake_nvml(1, nvmlDeviceGetUUID=lambda handle: b"GPU-b"))[0].uuid == "GPU-b"
+
+
+@pytest.mark.gpu
+def test_real_library_agrees_with_the_fake() -> None:
+    gpus = find_gpus()
+    if not gpus:
+        pytest.skip("no NVIDIA GPU here")
+    assert all(gpu.uuid.startswith("GPU-") and gpu.memory_mib > 0 for gpu in gpus)

@@ -1,0 +1,50 @@
+"""Every way to end has one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from provider_agent.endings import has_started, last_failure, name_ending
+from provider_agent.executors.base import Exit
+from provider_agent.protocol import Reason
+
+STOP = Reason.CANCELLED_BY_CUSTOMER
+CASES = [
+    (Exit(code=0), None, True, {}, Reason.COMPLETED),
+    (Exit(code=0), None, False, {}, Reason.COMPLETED),
+    (Exit(code=64), None, True, {}, Reason.BAD_CONFIG),
+    (Exit(code=64), None, False, {}, Reason.EXIT_NONZERO),
+    (Exit(code=65), None, True, {}, Reason.BAD_INPUT),
+    (Exit(code=70), None, True, {}, Reason.INTERNAL),
+    (Exit(code=77), None, True, {}, Reason.OUT_OF_MEMORY),
+    (Exit(code=75), STOP, True, {}, STOP),
+    (Exit(code=75), None, True, {}, Reason.EXECUTOR_FAILED),
+    (Exit(code=1), None, True, {"exit_code": 65}, Reason.BAD_INPUT),
+    (Exit(code=1), None, True, {}, Reason.EXIT_NONZERO),
+    (Exit(code=137), None, True, {}, Reason.PROCESS_VANISHED),
+    (Exit(signal=9), None, False, {}, Reason.PROCESS_VANISHED),
+    (Exit(signal=9), STOP, False, {}, STOP),
+    (Exit(signal=11), None, False, {}, Reason.EXIT_NONZERO),
+    (Exit(signal=9, out_of_memory=True), None, False, {}, Reason.OUT_OF_MEMORY),
+    (Exit(vanished=True), None, False, {}, Reason.PROCESS_VANISHED),
+    (Exit(code=0, lease_expired=True), STOP, False, {}, Reason.LEASE_EXPIRED),
+]
+
+
+@pytest.mark.parametrize(("ended", "stop_reason", "is_builtin", "failure", "expected"), CASES)
+def test_ending_has_one_name(
+    ended: Exit, stop_reason: Reason | None, is_builtin: bool, failure: dict[str, object], expected: Reason
+) -> None:
+    named = name_ending(ended, stop_reason=stop_reason, is_builtin=is_builtin, failure=failure)
+    assert named.reason is expected
+
+
+def test_last_failure_survives_broken_lines() -> None:
+    events = b'{"event":"failed","message":"first"}\nnot json\n{"event":"failed","message":"last","exit_code":65}\n{"ev'
+    assert last_failure(events)["message"] == "last"
+    assert last_failure(b"") == {}
+
+
+def test_started_is_seen_however_it_is_spaced() -> None:
+    assert has_started(b'{"event": "started", "at": 1}\n')
+    assert not has_started(b'{"event":"step"}\n')
