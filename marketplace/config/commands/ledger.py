@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,12 +16,18 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The operator's view of the ledger: verify it, show what the accounts hold.")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Data folder of a running `souk up`; by default what DATABASE_URL names, else souk up's default."
+    ),
+]
 
 
 @app.command("verify")
-def verify_ledger(as_json: Json = False) -> None:
+def verify_ledger(as_json: Json = False, data: Data = None) -> None:
     """Recompute every sum, hash, hold and settlement from the transfers; exit status 1 if anything is wrong."""
-    _set_up()
+    _set_up(data)
     from billing.verify import verify
 
     report = verify()
@@ -39,9 +46,9 @@ def verify_ledger(as_json: Json = False) -> None:
 
 
 @app.command("show")
-def show_ledger(as_json: Json = False) -> None:
+def show_ledger(as_json: Json = False, data: Data = None) -> None:
     """What the accounts hold, by kind; the balances of one asset add up to zero."""
-    _set_up()
+    _set_up(data)
     from billing.balances import balances_by_kind
     from billing.models.ledger import USD_ASSET_CODE
     from billing.money import format_usd
@@ -58,9 +65,9 @@ def show_ledger(as_json: Json = False) -> None:
 
 
 @app.command("seal")
-def seal_ledger() -> None:
+def seal_ledger(data: Data = None) -> None:
     """Extend the hash chain over every transfer that is final; the scheduled task does the same."""
-    _set_up()
+    _set_up(data)
     from billing.seal import seal_transfers
 
     typer.echo(f"{seal_transfers()} transfers sealed.")
@@ -76,9 +83,22 @@ def _as_json(report: VerifyReport) -> dict[str, Any]:
     return dataclasses.asdict(report) | {"is_true": report.is_true, "totals": totals, "sums": sums}
 
 
-def _set_up() -> None:
+def _set_up(data: Path | None) -> None:
     """Django, only when a command needs it: `souk --help` must not ask for a database."""
-    import django
+    try:
+        import django
 
+        from marketplace.config.embedded.attach import attach
+        from marketplace.config.embedded.errors import EmbeddedError
+    except ModuleNotFoundError as missing:
+        typer.echo(
+            f"`souk ledger` needs the server's packages ({missing.name} is missing): pip install 'gpusouk[server]'"
+        )
+        raise typer.Exit(1) from None
+    try:
+        attach(data)
+    except EmbeddedError as error:
+        typer.echo(f"souk ledger: {error.message}", err=True)
+        raise typer.Exit(1) from None
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "marketplace.config.settings")
     django.setup()

@@ -135,15 +135,21 @@ def _check_marker(path: Path) -> bool:
     return False
 
 
-def _load_secrets(file: Path) -> Secrets:
+def read_secrets(file: Path) -> Secrets:
+    """The secrets of an existing data folder."""
     try:
         return Secrets(**json.loads(file.read_text()))
+    except (ValueError, TypeError):
+        raise DataFolderBroken(f"{file} cannot be read; restore it from a backup: stored secrets need it.") from None
+
+
+def _load_secrets(file: Path) -> Secrets:
+    try:
+        return read_secrets(file)
     except FileNotFoundError:
         made = Secrets(secrets.token_urlsafe(48), secrets.token_hex(32), secrets.token_urlsafe(15))
         _write_private(file, json.dumps(asdict(made), indent=2) + "\n")
         return made
-    except (ValueError, TypeError):
-        raise DataFolderBroken(f"{file} cannot be read; restore it from a backup: stored secrets need it.") from None
 
 
 def _write_private(file: Path, text: str) -> None:
