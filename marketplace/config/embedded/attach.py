@@ -1,0 +1,31 @@
+"""Lets the operator's commands reach the marketplace that `souk up` runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from marketplace.config.embedded import folder, postgres, redis
+from marketplace.config.embedded.errors import DataFolderBroken, EmbeddedError
+
+
+def attach(data: Path | None) -> None:
+    """Give this process the settings of the marketplace that runs in a data folder; where DATABASE_URL is set, those stay.
+
+    Raises EmbeddedError with one clear sentence when none runs there.
+    """
+    if data is None and os.environ.get("DATABASE_URL"):
+        return
+    path = (data or folder.default_path()).absolute()
+    if not (path / "secrets.json").is_file():
+        raise DataFolderBroken(f"There is no marketplace in {path}; name its folder with --data, or set DATABASE_URL.")
+    if not postgres.can_connect(path / "run"):
+        raise EmbeddedError(f"The marketplace in {path} is not running; start it with `souk up --data {path}`.")
+    secrets = folder.read_secrets(path / "secrets.json")
+    os.environ.update(
+        DATABASE_URL=postgres.url_for(path / "run"),
+        REDIS_URL=redis.url_for(path / "run"),
+        SOUK_DATA=str(path),
+        SOUK_SECRET_KEY=secrets.secret_key,
+        SOUK_SIGNING_KEY=secrets.signing_key,
+    )
