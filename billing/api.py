@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
@@ -92,7 +92,9 @@ class BalanceView(APIView):
         )
 
 
-@extend_schema(operation_id="transfers", description="Every transfer that touched the organisation's accounts.")
+@extend_schema_view(
+    get=extend_schema(operation_id="transfers", description="Every transfer that touched the organisation's accounts.")
+)
 class TransferList(ListAPIView[Transfer]):
     permission_classes = [HasScope(SCOPE)]
     serializer_class = TransferSerializer

@@ -182,10 +182,12 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Souk",
     "DESCRIPTION": "The decentralized GPU marketplace: quotes, jobs, nodes, bills.",
     "VERSION": "v1",
+    "OAS_VERSION": "3.1.1",  # its schemas are JSON Schema, which is what pydantic writes
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     # The agent's protocol is versioned in provider_agent/protocol.py and is not an API for people.
     "PREPROCESSING_HOOKS": ["marketplace.config.openapi.keep_public_paths"],
+    "ENUM_NAME_OVERRIDES": {"AccountKind": "billing.kinds.AccountKind"},
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
