@@ -10,7 +10,7 @@ from marketplace.config.embedded.errors import DataFolderBroken, EmbeddedError
 
 
 def attach(data: Path | None) -> None:
-    """Give this process the settings of the marketplace that runs in a data folder; where DATABASE_URL is set, those stay.
+    """Give this process the settings of the marketplace that runs in a data folder; DATABASE_URL wins where it is set.
 
     Raises EmbeddedError with one clear sentence when none runs there.
     """

@@ -1,0 +1,23 @@
+"""One marketplace for all acceptance tests: real processes, everybody through the front door."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.market import Market
+
+
+@pytest.fixture(scope="session")
+def market() -> Iterator[Market]:
+    """`souk up` in a temporary folder, with two nodes of different prices."""
+    # Not pytest's own folders: as root PostgreSQL runs as another user, which may not enter those.
+    with tempfile.TemporaryDirectory(prefix="souk-acceptance-", dir="/tmp") as name:
+        with Market(Path(name)) as running:
+            running.add_node("cheap", price="0.30")
+            running.add_node("dear", price="0.60")
+            yield running
+        assert running.left == [], "everything ends when the marketplace is told to stop"

@@ -1,0 +1,132 @@
+"""A job file, all the way to a paid provider, and what happens when processes die on the way. No part is a fake."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from examples.market import SOUK, Market, Party, run, run_json, wait_for
+from jobs.client.sdk import Souk
+from jobs.wire import JobView
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ENDS = {"completed", "failed", "cancelled"}
+TINY: dict[str, Any] = {
+    "kind": "train",
+    "name": "tiny",
+    "resources": {"gpus": 1, "kind": "any"},
+    "work": {"steps": 400},
+    "budget": {"max_total": "1.00"},
+    "checkpoint": {"every": "10 steps", "keep": 2},
+    "train": {"model": "tiny-llama", "data": ["python-docs"], "global_batch_size": 4, "sequence_length": 64},
+}
+
+
+@pytest.fixture
+def alice(market: Market, request: pytest.FixtureRequest) -> Party:
+    party = market.sign_up("alice-" + str(abs(hash(request.node.name)))[:12])
+    market.deposit(party, "5.00")
+    return party
+
+
+def souk_of(market: Market, party: Party) -> Souk:
+    return Souk(market.server, party.key)
+
+
+def wait_until(souk: Souk, job: JobView, states: set[str], seconds: float = 180) -> JobView:
+    def look() -> JobView | None:
+        view = souk.job(job.job_id)
+        return view if view.state in states else None
+
+    return wait_for(f"the job to be {' or '.join(sorted(states))}", look, seconds)
+
+
+def launch(souk: Souk, spec: dict[str, Any]) -> JobView:
+    quote = souk.quote(spec)
+    assert quote.quote_id is not None, quote.plan
+    return souk.submit(spec, quote.quote_id)
+
+
+def test_an_own_script_that_knows_nothing_of_souk_goes_the_whole_path(
+    market: Market, alice: Party, tmp_path: Path
+) -> None:
+    env = alice.env(market.server)
+    lines = run([SOUK, "launch", str(EXAMPLES / "own-script.yaml"), "--yes", "--json"], env, seconds=300).splitlines()
+    last = [json.loads(line) for line in lines if line.startswith("{")][-1]
+    with souk_of(market, alice) as souk:
+        (job,) = souk.jobs()
+    assert job.state == "completed", (job.message, last)
+    run([SOUK, "download", str(job.job_id), "--to", str(tmp_path / "out")], env)
+    metrics = json.loads(next((tmp_path / "out").rglob("metrics.json")).read_text())
+    assert metrics["loss"] < metrics["first_loss"]
+    log = run([SOUK, "logs", str(job.job_id)], env)
+    assert "step" in log
+    bill = run_json([SOUK, "bill", str(job.job_id)], env)
+    assert bill["verified"] is True
+    assert 0 < bill["bill"]["total_usd_micros"] < 500_000
+
+
+def test_cancel_stops_a_running_job_and_charges_what_was_used(market: Market, alice: Party) -> None:
+    with souk_of(market, alice) as souk:
+        job = launch(souk, TINY | {"work": {"steps": 100_000}})
+        wait_until(souk, job, {"running"})
+        wait_for("a first receipt", lambda: souk.job(job.job_id).cost_so_far_usd_micros, 60)
+        souk.cancel(job.job_id)
+        ended = wait_until(souk, job, ENDS)
+        assert (ended.state, ended.reason) == ("cancelled", "cancelled_by_customer")
+        bill = souk.bill(job.job_id)
+        assert bill.is_final and 0 < bill.total_usd_micros < 1_000_000
+        assert souk.balance().available_usd_micros == 5_000_000 - bill.total_usd_micros
+        assert souk.balance().held_usd_micros == 0
+
+
+def test_a_job_goes_on_while_its_agent_restarts(market: Market, alice: Party) -> None:
+    with souk_of(market, alice) as souk:
+        job = launch(souk, TINY)
+        running = wait_until(souk, job, {"running"})
+        name = running.attempts[-1].leases[0].node_name
+        agent = market.agents[name]
+        agent.send_signal(signal.SIGKILL)  # the agent alone: what it started lives on
+        agent.wait(10)
+        market.start_agent(name)
+        ended = wait_until(souk, job, ENDS)
+        assert ended.state == "completed"
+        assert len(ended.attempts) == 1
+
+
+def test_a_job_survives_the_death_of_worker_web_sync_and_redis(market: Market, alice: Party) -> None:
+    with souk_of(market, alice) as souk:
+        job = launch(souk, TINY)
+        wait_until(souk, job, {"placed", "running"})
+        for name in ("worker", "redis", "sync", "web"):
+            psutil.Process(market.operator["pids"][name]).kill()
+        ended = wait_until(souk, job, ENDS, seconds=240)
+        assert ended.state == "completed", ended.message
+    with_ledger = run_json([SOUK, "ledger", "verify", "--data", market.operator["data"]], alice.env(market.server))
+    assert with_ledger["is_true"], with_ledger
+
+
+def test_a_job_that_fits_nowhere_is_refused_with_the_nearest_fix(market: Market, alice: Party, tmp_path: Path) -> None:
+    job_file = tmp_path / "big.yaml"
+    job_file.write_text(
+        "kind: train\nname: big\nresources: {gpus: 8, kind: any}\nwork: {steps: 1}\nbudget: {max_total: 1.00}\n"
+        "train: {model: tiny-llama, data: python-docs}\n"
+    )
+    done = subprocess.run(
+        [SOUK, "launch", str(job_file), "--yes"],
+        env=alice.env(market.server),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 7
+    assert "resources.gpus" in done.stdout + done.stderr
+    with souk_of(market, alice) as souk:
+        assert souk.jobs() == []
