@@ -39,8 +39,8 @@ class Answer:
         return not self.desired and not self.forget
 
 
-def take_in(node_id: UUID, request: SyncRequest, received_at: datetime) -> None:
-    """What the node says of itself and its leases is known now; harmless to repeat."""
+def take_in(node_id: UUID, request: SyncRequest, received_at: datetime) -> Answer:
+    """What the node says of itself and its leases is known now; harmless to repeat. Returns the answer to it."""
     node = Node.objects.get(pk=node_id)
     if request.facts is not None:
         try:
@@ -53,17 +53,16 @@ def take_in(node_id: UUID, request: SyncRequest, received_at: datetime) -> None:
     for tries_left in reversed(range(TRIES_MAX)):
         try:
             reports.apply_reports(node, request.leases, boot_id=request.boot_id, received_at=received_at)
-            return
+            break
         except StateConflict:
             if not tries_left:
                 raise
+    return _answer(node, request)
 
 
 def answer_for(node_id: UUID, request: SyncRequest) -> Answer:
     """What should be on the node, given what it says is there."""
-    node = Node.objects.get(pk=node_id)
-    version, desired, forget = assignments.desired_state(node, request.leases)
-    return Answer(version, node.state, desired, forget)
+    return _answer(Node.objects.get(pk=node_id), request)
 
 
 def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -72,3 +71,8 @@ def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
         return call(*args, **kwargs)
     finally:
         connection.close()
+
+
+def _answer(node: Node, request: SyncRequest) -> Answer:
+    version, desired, forget = assignments.desired_state(node, request.leases)
+    return Answer(version, node.state, desired, forget)

@@ -67,20 +67,11 @@ class Application:
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
         try:
             return 200, await self._route(scope, receive)
-        except StateConflict as error:
-            return _error(503, "busy", f"Another process was faster: {error.message}")
-        except SoukError as error:
-            return _error(error.status, error.code, error.message, error.details)
-        except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
-            shown = [{"at": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in found[:ERRORS_SHOWN_MAX]]
-            return _error(400, "invalid_request", "The message does not fit the protocol.", {"errors": shown})
-        except DatabaseError:
-            log.exception("A sync could not be answered")
-            return _error(503, "unavailable", "The marketplace's database does not answer. Try again.")
-        except Exception:
-            log.exception("A sync failed")
-            return _error(500, "internal_error", "Something broke on our side. It was logged; try again.")
+        except asyncio.CancelledError:
+            # The process is stopping and lets its held requests go: the agent asks again, and finds the next process.
+            return _error(503, "restarting", "The marketplace restarts. Ask again.")
+        except Exception as error:
+            return _describe(error)
 
     async def _route(self, scope: Scope, receive: Receive) -> bytes:
         server = self._server
@@ -120,6 +111,22 @@ def _threads_max() -> int:
     """As many threads as connections: one more would only wait for a connection."""
     pool = settings.DATABASES["default"].get("OPTIONS", {}).get("pool")
     return int(pool["max_size"]) if isinstance(pool, dict) else THREADS_DEFAULT
+
+
+def _describe(error: Exception) -> tuple[int, bytes]:
+    """The answer to an error; one that nobody foresaw is logged with its traceback."""
+    if isinstance(error, StateConflict):
+        return _error(503, "busy", f"Another process was faster: {error.message}")
+    if isinstance(error, SoukError):
+        return _error(error.status, error.code, error.message, error.details)
+    if isinstance(error, ValidationError):
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        shown = [{"at": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in found[:ERRORS_SHOWN_MAX]]
+        return _error(400, "invalid_request", "The message does not fit the protocol.", {"errors": shown})
+    log.error("A sync failed", exc_info=error)
+    if isinstance(error, DatabaseError):
+        return _error(503, "unavailable", "The marketplace's database does not answer. Try again.")
+    return _error(500, "internal_error", "Something broke on our side. It was logged; try again.")
 
 
 def _error(status: int, code: str, message: str, details: dict[str, Any] | None = None) -> tuple[int, bytes]:

@@ -1,6 +1,6 @@
 """What this process remembers of a node, only to do less work; losing it costs a query.
 
-An idle node's answer is kept until the node is woken or a few seconds have passed. Reports that were taken in already
+An idle node's answer is kept until the node is woken or some seconds have passed. Reports that were taken in already
 need not be taken in again, unless they tell of something that runs: then each is a sign of life.
 """
 
@@ -14,7 +14,7 @@ from uuid import UUID
 from jobs.sync.answers import Answer
 from provider_agent.protocol import ATTEMPT_ENDS, SyncRequest
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 40.0  # wakes end it earlier; only a change of the node's own state may be seen so late
 NODES_MAX = 50_000
 
 

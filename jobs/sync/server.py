@@ -106,18 +106,22 @@ class SyncServer:
         request = parse_request(call.body)
         await self._record_beat(node.pk, received_at)
         with self._bells.hold(node.pk) as bell:
-            await self._take_in(node.pk, request, received_at, int(call.headers[HEADER_TIME.lower()]))
-            answer = await self._answer(node.pk, request)
+            if self._memory.is_news(node.pk, request, time_ms := int(call.headers[HEADER_TIME.lower()])):
+                answer = await self._take_in(node.pk, request, received_at, time_ms)
+            else:
+                answer = await self._answer(node.pk, request)
             if answer.version == request.known:
                 answer = await self._hold(bell, node.pk, request, answer)
         return self._respond(answer, request)
 
     # --- below
 
-    async def _take_in(self, node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> None:
-        if self._memory.is_news(node_id, request, time_ms):
-            await self._in_thread(take_in, node_id, request, received_at)
-            self._memory.remember(node_id, request, time_ms)
+    async def _take_in(self, node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> Answer:
+        wakes = self._memory.of(node_id).wakes
+        answer = await self._in_thread(take_in, node_id, request, received_at)
+        self._memory.remember(node_id, request, time_ms)
+        self._memory.keep(node_id, request, answer, wakes=wakes)
+        return answer
 
     async def _answer(self, node_id: UUID, request: SyncRequest) -> Answer:
         known = self._memory.answer_of(node_id, request) if self._subscription.is_listening else None

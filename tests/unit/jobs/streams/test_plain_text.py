@@ -26,7 +26,7 @@ PIECES = [
     b"P",
     b";",
 ]
-PIECES += ["é".encode(), "م".encode(), "😀".encode(), b"\xff", b"\xc2", b"\x9b", b"\x00", b"?"]
+PIECES += ["é".encode(), "م".encode(), "😀".encode(), b"\xff", b"\xc2", b"\x9b", b"\x00", b"?", b"P", b";"]
 NASTY = st.lists(st.sampled_from(PIECES), max_size=60).map(b"".join)
 
 
