@@ -52,6 +52,7 @@ class Work:
     root: Path
     ranks: int
     env: dict[str, str] = field(default_factory=dict)
+    launched: bool = True  # False: one rank without torchrun, which saves the seconds of loading torch twice
 
     @property
     def checkpoints(self) -> Path:
@@ -78,7 +79,7 @@ class Work:
         return [event for event in found if not kind or event["event"] == kind]
 
     def start(self) -> subprocess.Popen[str]:
-        """Start the launcher in a process group of its own."""
+        """Start it in a process group of its own."""
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("SOUK_")},
             "OMP_NUM_THREADS": "1",
@@ -89,8 +90,9 @@ class Work:
             Env.DEVICES_PER_NODE: str(self.ranks),
             **self.env,
         }
+        module = "runtimes.launch" if self.launched else "runtimes.train"
         return subprocess.Popen(
-            [sys.executable, "-m", "runtimes.launch"],
+            [sys.executable, "-m", module],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -68,9 +68,7 @@ def test_mistake_says_what_was_expected(raw: object, mistake: str) -> None:
     assert mistakes_of(raw) == [mistake]
 
 
-@pytest.mark.parametrize(
-    ("text", "mistake"), [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("1" * 2_000_000, "is larger than")]
-)
+@pytest.mark.parametrize(("text", "mistake"), [("{", "is not JSON"), ("1" * 2_000_000, "is larger than")])
 def test_unreadable_file_is_a_bad_config(text: str, mistake: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)

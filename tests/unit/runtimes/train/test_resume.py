@@ -28,30 +28,23 @@ def assert_goes_on(work: Work, *, after: int, like: Work) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 1], ids=lambda ranks: f"2-to-{ranks}")
-def test_killed_training_goes_on_like_the_uninterrupted_one(
+def test_killed_training_goes_on_from_its_last_complete_checkpoint_like_the_uninterrupted_one(
     ranks: int, uninterrupted: Work, revive: Callable[..., Work]
 ) -> None:
     work = revive(ranks=ranks)
+    partial = work.checkpoints / f"step-{PARTIAL_STEP:08d}"
+    assert partial.is_dir()
     saved_at = int(complete_checkpoints(work.checkpoints)[-1].name.removeprefix("step-"))
     assert saved_at + COMPARED_STEPS <= STEPS
     code, output = work.run()
     assert code == 0, output
     resumed = work.events("resumed")[0]
     assert (resumed["step"], resumed["from_world_size"]) == (saved_at, 2)
+    assert saved_at < PARTIAL_STEP
+    assert not partial.exists()
     assert work.events("started")[0]["world_size"] == ranks
     assert_goes_on(work, after=saved_at, like=uninterrupted)
     assert work.events("finished")[0]["step"] == STEPS
-
-
-def test_partial_checkpoint_is_ignored_and_removed(killed: Work, revive: Callable[..., Work]) -> None:
-    work = revive(ranks=1)
-    partial = work.checkpoints / f"step-{PARTIAL_STEP:08d}"
-    assert partial.is_dir()
-    process = work.start()
-    wait_until(lambda: len(work.events("step")) > 0, process)
-    kill_group(process)
-    assert work.events("resumed")[0]["step"] < PARTIAL_STEP
-    assert not partial.exists()
 
 
 def test_parts_of_two_nodes_make_one_checkpoint(uninterrupted: Work, tmp_path: Path) -> None:
@@ -72,7 +65,7 @@ def test_parts_of_two_nodes_make_one_checkpoint(uninterrupted: Work, tmp_path: P
     together = tmp_path / "together" / "step-00000020"
     for part in first:
         shutil.copytree(part, together, dirs_exist_ok=True)
-    resumed = Work(tmp_path / "resumed", ranks=1, env={Env.RESUME_FROM: str(together)}).write(config)
+    resumed = Work(tmp_path / "resumed", ranks=1, env={Env.RESUME_FROM: str(together)}, launched=False).write(config)
     code, output = resumed.run()
     assert code == 0, output
     assert_goes_on(resumed, after=20, like=uninterrupted)
@@ -84,8 +77,9 @@ def test_parts_of_two_nodes_make_one_checkpoint(uninterrupted: Work, tmp_path: P
         read_trainer(first[1])
 
 
-def test_changed_data_or_batch_is_refused_at_resume(revive: Callable[..., Work]) -> None:
+def test_batch_that_moves_the_cursor_is_refused_at_resume(revive: Callable[..., Work]) -> None:
     work = revive(ranks=1)
+    work.launched = False
     work.write({**MICRO_CONFIG, "steps": STEPS, "global_batch_size": 4})
     code, output = work.run()
     assert code == 64, output

@@ -1,0 +1,44 @@
+"""The runtimes on a real NVIDIA GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from runtimes.contract import Env, complete_checkpoints
+from tests.unit.runtimes.programs import MICRO_CONFIG, Work
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU, torch sees none"),
+]
+
+
+def test_cuda_training_computes_in_bfloat16_saves_and_exports(tmp_path: Path) -> None:
+    env = {Env.DEVICE_KIND: "cuda", Env.CHECKPOINT_EVERY_STEPS: "10"}
+    work = Work(tmp_path / "work", ranks=1, env=env).write({**MICRO_CONFIG, "dtype": "auto", "steps": 25})
+    code, output = work.run()
+    assert code == 0, output
+    started = work.events("started")[0]
+    assert (started["device"], started["dtype"]) == ("cuda", "bfloat16")
+    assert work.events("evaluated")[-1]["loss"] < work.events("evaluated")[0]["loss"]
+    assert [folder.name for folder in complete_checkpoints(work.checkpoints)] == ["step-00000010", "step-00000020"]
+    assert (work.root / "output" / "model" / "model.safetensors").is_file()
+
+
+def test_cuda_device_is_measured_by_index() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "runtimes.probe", "--devices", "cuda:0", "--seconds", "2", "--json"],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    measured = json.loads(ended.stdout)["devices"][0]
+    assert measured["flops_per_second"]["bfloat16"] > 1e12
+    assert measured["memory_bytes_per_second"] > 1e11

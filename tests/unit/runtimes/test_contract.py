@@ -1,0 +1,39 @@
+"""The contract's folders, manifests and shipped models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runtimes import contract
+
+
+def test_manifest_makes_a_folder_complete_and_names_every_file(tmp_path: Path) -> None:
+    folder = contract.checkpoint_folder(tmp_path, 7)
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "a.bin").write_bytes(b"abc")
+    (folder / ".metadata").write_bytes(b"")
+    assert contract.complete_checkpoints(tmp_path) == []
+    contract.write_manifest(folder, step=7)
+    assert contract.complete_checkpoints(tmp_path) == [folder]
+    body = contract.read_manifest(folder)
+    assert [(entry["path"], entry["size"]) for entry in body["files"]] == [(".metadata", 0), ("deep/a.bin", 3)]
+    assert body["step"] == contract.checkpoint_step(folder) == 7
+    assert not list(folder.glob("*.partial"))
+
+
+def test_event_is_one_whole_line(tmp_path: Path) -> None:
+    writer = contract.EventWriter(str(tmp_path / "events.jsonl"))
+    writer.write(contract.EventKind.STEP, step=1, loss=2.5)
+    writer.write("own", text="two\nlines")
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["step", "own"]
+
+
+def test_shipped_models_have_a_configuration() -> None:
+    assert "tiny-llama" in contract.shipped_models()
+    assert contract.shipped_model_config("tiny-llama")["hidden_size"] == 128
+    with pytest.raises(KeyError, match="tiny-llama"):
+        contract.shipped_model_config("../../secrets")
