@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -166,6 +167,20 @@ def test_pay_is_released_once_by_two_at_once(alice: UUID, bob: UUID) -> None:
     assert sum(count for count in released if isinstance(count, int)) == 4, released
     assert ledger.balance(bob, AccountKind.PROVIDER_AVAILABLE) == 4000
     assert ledger.balance(bob, AccountKind.PROVIDER_PENDING) == 0
+
+
+def test_who_releases_second_leaves_alone_what_the_first_is_releasing(alice: UUID, bob: UUID, settings: Any) -> None:
+    """The order forced; and Bob has more pending, so that nothing but the lock keeps him from being paid twice."""
+    for challenge_seconds in (0, 3600):
+        settings.SOUK_CHALLENGE_SECONDS = challenge_seconds
+        job_id = uuid4()
+        holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=DOLLAR)
+        settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), bob, 1000)], fee_bps=0)
+    with transaction.atomic():
+        assert settlement.release_pending() == 1
+        assert race([settlement.release_pending]) == [0]
+    assert ledger.balance(bob, AccountKind.PROVIDER_AVAILABLE) == 1000
+    assert ledger.balance(bob, AccountKind.PROVIDER_PENDING) == 1000
 
 
 def test_receipts_appended_twice_at_once_are_stored_once() -> None:
