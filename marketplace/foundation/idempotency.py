@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar, overload
 
 from django.db import transaction
 from django.utils.crypto import salted_hmac
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -31,6 +32,7 @@ from marketplace.foundation.models import IdempotencyKey
 
 HEADER: Final = "Idempotency-Key"
 HEADER_REPLAYED: Final = "Idempotency-Replayed"
+DESCRIPTION: Final = "Up to 200 printable characters, new for each new request; a repeat gets the first answer again."
 KEY_CHARACTERS_MAX: Final = 200
 WAIT_SECONDS: Final = 5.0  # how long the second of two racers waits for the first one's answer
 POLL_SECONDS: Final = 0.05
@@ -78,7 +80,8 @@ def _wrap(method: F, *, required: bool) -> F:
             return _replay(row)
         return _act(row, view, functools.partial(method, view, request, *args, **kwargs))
 
-    return guarded  # type: ignore[return-value]
+    in_schema = OpenApiParameter(HEADER, location=OpenApiParameter.HEADER, required=required, description=DESCRIPTION)
+    return extend_schema(parameters=[in_schema])(guarded)  # type: ignore[return-value]
 
 
 def _take(request: Request, key: str) -> tuple[IdempotencyKey, bool]:

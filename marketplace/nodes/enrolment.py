@@ -100,6 +100,8 @@ def _verify_proofs(request: EnrolRequest) -> str:
 
 
 def _check_fabric(request: EnrolRequest) -> None:
+    if not request.fabric.isprintable():
+        raise BadFacts(problem="a fabric's label that cannot be printed")
     if not request.fabric_address:
         return
     try:

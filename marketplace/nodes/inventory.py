@@ -81,7 +81,9 @@ def record_measurements(node: Node, request: MeasurementRequest) -> Node:
 
 
 def facts_to_keep(facts: NodeFacts) -> dict[str, Any]:
-    """What has no column of its own."""
+    """What has no column of its own; raises BadFacts for text that the database cannot hold."""
+    if "\\u0000" in facts.model_dump_json():
+        raise BadFacts(problem="a text with a NUL character in it")
     columns = {"devices", "executor", "agent_version", "memory_mib", "cpu_count"}
     return facts.model_dump(mode="json", exclude=columns)
 
