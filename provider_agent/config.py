@@ -90,9 +90,8 @@ class DataFolder:
     def prepare(self) -> None:
         """Make the folder, readable by its owner alone."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Containers run as another user and must pass through to their work folder: execute, but no listing.
-        self.root.chmod(0o711)
-        self.leases.mkdir(exist_ok=True, mode=0o711)
+        self.root.chmod(0o700)  # a container reaches its work folder by its mount, whatever lies above it
+        self.leases.mkdir(exist_ok=True, mode=0o700)
 
 
 def default_data_folder() -> DataFolder:

@@ -50,6 +50,7 @@ async def run_daemon(
         try:
             await _run(porter, asked or _asked_by_signal(), stop_work_on_exit)
         finally:
+            await porter.executor.close()
             await porter.client.close()
             porter.journal.close()
 

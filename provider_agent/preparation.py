@@ -26,7 +26,7 @@ from runtimes.contract import checkpoint_folder
 async def prepare(porter: Porter, assignment: Assignment) -> LaunchSpec:
     """Make the work folder and fetch what belongs in it; may be repeated as long as the program has not started."""
     folder = porter.folder.lease(assignment.lease_id)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     work = make_work_folder(folder, assignment)
     if assignment.input_artifact_id is not None:
         await fetch_artifact(porter.client, assignment.lease_id, assignment.input_artifact_id, work / INPUT_NAME)

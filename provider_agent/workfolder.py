@@ -39,7 +39,7 @@ def make_work_folder(lease_folder: Path, assignment: Assignment) -> Path:
 
 def keep_secrets(lease_folder: Path, secrets: dict[str, str]) -> None:
     """Write the secrets to a 0600 file beside the work folder, so that a restart before the start still has them."""
-    lease_folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+    lease_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if secrets:
         write_atomically(lease_folder / SECRETS_NAME, json.dumps(secrets).encode(), mode=0o600)
 

@@ -104,6 +104,9 @@ class Executor(Protocol):
     async def cleanup(self, handle: Handle) -> None:
         """Remove what the executor keeps of an ended program; its folder stays. Repeating it changes nothing."""
 
+    async def close(self) -> None:
+        """Let go of every program; they go on, and the next agent adopts them."""
+
 
 def log_path(folder: Path) -> Path:
     """Where a lease's standard output and error are."""

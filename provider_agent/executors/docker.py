@@ -34,8 +34,6 @@ MIB = 1024**2
 SEEN_WORK = "/souk"
 LABEL = "souk.lease"
 ENGINE_LOG_BYTES = 4 * base.LOG_BYTES_MAX  # the engine's own copy; JSON makes lines longer
-EXECUTABLE_NOT_FOUND = ("executable file not found", "no such file or directory")
-CANNOT_START = 127
 
 
 class DockerExecutor:
@@ -116,6 +114,12 @@ class DockerExecutor:
         self._pumps.pop(handle["container"], None)
         await asyncio.to_thread(self._remove, handle)
 
+    async def close(self) -> None:
+        """Stop copying output; a new agent goes on where the log ends."""
+        for pump in self._pumps.values():
+            await asyncio.to_thread(pump.close)
+        self._pumps.clear()
+
     # --- blocking, in a thread
 
     def _start(self, spec: LaunchSpec) -> Handle:
@@ -131,8 +135,6 @@ class DockerExecutor:
             container.start()
         except (APIError, requests.RequestException) as error:
             container.remove(force=True)
-            if _is_bad_command(error):
-                return self._never_started(spec, error)
             raise ExecutorFailed(f"The engine did not start the container: {error}") from error
         return self._handle(container, spec.folder)
 
@@ -184,13 +186,6 @@ class DockerExecutor:
         except (APIError, requests.RequestException) as error:
             raise ImageUnavailable(f"The image {image} cannot be had: {error}") from error
 
-    def _never_started(self, spec: LaunchSpec, error: Exception) -> Handle:
-        """The image has no such command: the program's own fault, so it ends like any program that fails."""
-        message = f"cannot start {spec.argv[0]}: {getattr(error, 'explanation', error)}"
-        with base.log_path(spec.folder).open("a") as log:
-            log.write(f"[souk] {message}\n")
-        return {"container": "", "folder": str(spec.folder), "lease_id": str(spec.lease_id), "message": message}
-
     def _find(self, lease_id: UUID) -> Container | None:
         found = self._engine.containers.list(all=True, filters={"label": f"{LABEL}={lease_id}"})
         return found[0] if found else None
@@ -207,8 +202,6 @@ class DockerExecutor:
         return self._pumps[container.id]
 
     def _poll(self, handle: Handle) -> Exit | None:
-        if not handle["container"]:
-            return Exit(code=CANNOT_START, message=handle["message"])
         try:
             container = self._engine.containers.get(handle["container"])
         except NotFound:
@@ -232,8 +225,7 @@ class DockerExecutor:
 
     def _signal(self, handle: Handle, number: signal.Signals) -> None:
         try:
-            if handle["container"]:
-                self._engine.containers.get(handle["container"]).kill(signal=int(number))
+            self._engine.containers.get(handle["container"]).kill(signal=int(number))
         except NotFound:
             return
         except (APIError, requests.RequestException) as error:
@@ -243,8 +235,7 @@ class DockerExecutor:
 
     def _remove(self, handle: Handle) -> None:
         try:
-            if handle["container"]:
-                self._engine.containers.get(handle["container"]).remove(force=True, v=True)
+            self._engine.containers.get(handle["container"]).remove(force=True, v=True)
         except NotFound:
             return
         except (APIError, requests.RequestException) as error:
@@ -257,12 +248,21 @@ class LogPump:
     def __init__(self, container: Container, path: Path) -> None:
         self._container = container
         self._path = path
+        self._stream: Any = None
+        self._is_closed = False
         self._thread = threading.Thread(target=self._copy, name="souk-log-pump", daemon=True)
         self._thread.start()
 
     def join(self, seconds: float) -> None:
         """Wait until everything is copied."""
         self._thread.join(seconds)
+
+    def close(self) -> None:
+        """Stop copying, wherever it is."""
+        self._is_closed = True
+        if self._stream is not None and self._thread.is_alive():
+            self._stream.close()
+        self._thread.join(LOG_DRAIN_SECONDS_MAX)
 
     def _copy(self) -> None:
         """The engine keeps the whole output, so the file's length says how much to skip."""
@@ -274,20 +274,20 @@ class LogPump:
                 return
             left -= skip
             try:
-                for chunk in self._container.logs(stream=True, follow=True):
+                self._stream = self._container.logs(stream=True, follow=True)
+                for chunk in self._stream:
+                    if self._is_closed:
+                        return
                     data, skip = chunk[skip:], max(skip - len(chunk), 0)
                     log.write(data[:left])
                     left -= len(data)
                     if left < 0:
                         log.write(cap_line)
                         return
-            except (DockerException, requests.RequestException):
+            except (DockerException, requests.RequestException, OSError):
+                if self._is_closed:
+                    return
                 log.write(b"\n[souk] the engine stopped sending this log\n")
-
-
-def _is_bad_command(error: Exception) -> bool:
-    text = str(error).lower()
-    return any(words in text for words in EXECUTABLE_NOT_FOUND)
 
 
 def _give_to(work: Path, user: str) -> None:

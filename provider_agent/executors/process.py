@@ -144,6 +144,9 @@ class ProcessExecutor:
         if child is not None:
             await asyncio.to_thread(child.wait, KILL_SECONDS_MAX)
 
+    async def close(self) -> None:
+        """Supervisors need nobody."""
+
 
 def _launch_file(spec: LaunchSpec) -> dict[str, Any]:
     """What the supervisor reads and deletes. The environment is the program's alone, not the agent's."""

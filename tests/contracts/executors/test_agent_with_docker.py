@@ -1,0 +1,61 @@
+"""The whole agent over a real engine: a job in a container, adopted by a second agent, its output shipped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from provider_agent.protocol import AttemptState, Program, Reason
+from tests.unit.provider_agent.conftest import Bob, eventually
+from tests.unit.provider_agent.fake_server import FakeServer
+
+from .conftest import IMAGE
+
+CODE = (
+    "import os, time\n"
+    "print('up', os.environ['SOUK_WORK_DIR'], flush=True)\n"
+    "while not os.path.exists('go'): time.sleep(0.1)\n"
+    "open(os.environ['SOUK_OUTPUT_DIR'] + '/model', 'w').write('weights')\n"
+    "os.symlink('/etc/shadow', os.environ['SOUK_OUTPUT_DIR'] + '/theft')\n"
+)
+
+
+@pytest.fixture
+def bob(engine: str, tmp_path: Path) -> Iterator[Bob]:
+    """Bob's node over the engine."""
+    server = FakeServer()
+    server.start()
+    provider = Bob(server, tmp_path / "bob")
+    provider.enrol(executor="docker", engine_url=engine)
+    provider.start()
+    yield provider
+    if provider.process is not None:
+        provider.stop(signal.SIGKILL)
+    server.stop()
+    assert server.problems == []
+
+
+@pytest.mark.docker
+def test_container_job_survives_the_agent_and_ships_its_output(bob: Bob) -> None:
+    lease = bob.server.give(bob.assignment(program=Program(image=IMAGE, command=["python3", "-c", CODE])))
+    eventually(lambda: lease.logs == b"up /souk\n", "the first output")
+    bob.stop(signal.SIGKILL)
+    bob.start()
+    (bob.folder.lease(lease.assignment.lease_id) / "work" / "go").touch()
+    eventually(lambda: lease.report and lease.report.state is AttemptState.SUCCEEDED, "success")
+    output = next(artifact for artifact in bob.server.artifacts.values() if artifact.is_complete)
+    assert [file.path for file in output.begin.files] == ["model"]
+    assert lease.logs == b"up /souk\n"
+    bob.server.forget_lease(lease)
+    eventually(lambda: not bob.folder.lease(lease.assignment.lease_id).exists(), "the forgetting")
+
+
+@pytest.mark.docker
+def test_image_that_cannot_be_had_is_named(bob: Bob) -> None:
+    lease = bob.server.give(bob.assignment(program=Program(image="souk-test/nowhere:1", command=["true"])))
+    eventually(lambda: lease.report and lease.report.state is AttemptState.FAILED, "the failure")
+    assert lease.report is not None
+    assert lease.report.reason is Reason.IMAGE_UNAVAILABLE
