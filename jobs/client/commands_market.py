@@ -95,7 +95,12 @@ def nodes(server: Server = None, as_json: Json = False) -> None:
     from jobs.client.output import ago, console, money, print_json, table
 
     with open_souk(server) as souk:
-        found = souk.nodes()
+        try:
+            found = souk.nodes()
+        except SoukApiError as error:
+            if error.code == "no_provider":
+                error.message = "You do not rent out anything yet. `souk provider add-node` begins it."
+            raise
     if as_json:
         print_json(found)
         return

@@ -64,7 +64,7 @@ def progress_text(job: JobView) -> str:
 
 
 def _because(job: JobView) -> str:
-    text = ": ".join(part for part in (job.reason, job.message) if part)
+    text = ": ".join(part for part in (job.reason, job.message) if part and part != job.state)
     return f" ({escape(text)})" if text else ""
 
 
@@ -77,7 +77,13 @@ def _attempts(attempts: Sequence[AttemptView]) -> Table:
             (attempt.ended_at - attempt.running_at).total_seconds() if attempt.running_at and attempt.ended_at else None
         )
         why = ", ".join(
-            part for part in (attempt.reason, attempt.fault and f"fault: {attempt.fault}", attempt.message) if part
+            part
+            for part in (
+                attempt.reason,
+                f"fault: {attempt.fault}" if attempt.fault not in ("", "nobody") else "",
+                attempt.message,
+            )
+            if part
         )
         rows.append(
             (

@@ -83,6 +83,8 @@ def _exclusions(plan: Plan, *, fits: bool) -> list[RenderableType]:
 def _promise(quote: QuoteView) -> str:
     expires = f", good until {quote.expires_at:%H:%M:%S} UTC" if quote.expires_at else ""
     expected = f"Expected [bold]{money(quote.expected_usd_micros)}[/] in {duration(quote.expected_seconds)}"
+    if quote.expected_seconds is None:
+        expected = "How long it takes is not known"
     lines = [
         f"{expected}; never more than [bold]{money(quote.cap_usd_micros)}[/]{expires}.",
         f"Your balance is {money(quote.balance_usd_micros)}.",

@@ -107,7 +107,7 @@ class FakeMarketplace:
 
     def answer(self, asked: Asked) -> Any:
         path = asked.path.removeprefix("/api/v1")
-        if path != "/login" and asked.headers.get("authorization") != f"Bearer {KEY}":
+        if path not in ("/login", "/signup") and asked.headers.get("authorization") != f"Bearer {KEY}":
             raise Refusal(401, "unauthenticated", "No valid key.")
         if asked.method == "POST":
             return self._post_once(asked, path)
@@ -126,6 +126,8 @@ class FakeMarketplace:
             if body["password"] != "correct horse":
                 raise Refusal(401, "wrong_password", "E-mail or password is wrong.")
             return {"key": KEY, "organisation": {"id": str(uuid4()), "name": "Alice"}, "scopes": ["jobs:write"]}
+        if path == "/signup":
+            return {}
         if path == "/quotes":
             return self._quote(body["spec"])
         if path == "/uploads":

@@ -22,7 +22,7 @@ from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace, a_job, an_a
 
 ROOT = Path(__file__).parents[4]
 COMMANDS = ["plan", "launch", "jobs", "show", "logs", "cancel", "resume", "artifacts", "download", "bill"]
-COMMANDS += ["login", "logout", "balance", "offers", "provider add-node", "provider nodes"]
+COMMANDS += ["signup", "login", "logout", "balance", "offers", "provider add-node", "provider nodes"]
 HEAVY = ["django", "torch", "docker", "redis", "celery", "numpy", "eth_account", "httpx", "pydantic", "yaml"]
 
 
@@ -85,6 +85,16 @@ def test_login_keeps_the_key_for_the_owner_alone_and_prints_it_nowhere(
     assert run("logout").status == 0
     assert KEY not in path.read_text()
     assert run("balance").status == 4
+
+
+def test_signup_makes_an_account_and_signs_in(
+    run: Run, market: FakeMarketplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SOUK_API_KEY")
+    monkeypatch.setattr("sys.stdin", _Stdin("correct horse\n"))
+    assert run("signup", "--email", "alice@example.org", "--password-stdin", "--invitation", "i").status == 0
+    assert market.asked[0].json == {"email": "alice@example.org", "password": "correct horse", "invitation": "i"}
+    assert run("balance").status == 0
 
 
 def test_wrong_password_is_refused_and_nothing_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
