@@ -42,6 +42,7 @@ class Seat(NamedTuple):
 
     row: int
     group: int
+    flops_per_device: float  # in the type that the demand computes in
 
 
 class Estimate(NamedTuple):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
-from jobs.matching.fit import Why
 from jobs.matching.request import Demand
+from jobs.matching.why import Why
 from jobs.spec.units import format_money
 from jobs.wire import Exclusion
 
@@ -38,12 +37,12 @@ MESSAGES: dict[Why, str] = {
 }
 
 
-def exclusions_of(demand: Demand, excluded: Mapping[int, Why]) -> list[Exclusion]:
+def exclusions_of(demand: Demand, excluded: Mapping[Why, int]) -> list[Exclusion]:
     """The reasons with how many nodes each excludes, most first; their counts add up to the nodes excluded."""
-    counts = Counter(excluded.values())
     return [
         Exclusion(code=why.value, nodes=nodes, message=_message(why, nodes, demand))
-        for why, nodes in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        for why, nodes in sorted(excluded.items(), key=lambda item: (-item[1], item[0]))
+        if nodes
     ]
 
 

@@ -6,114 +6,98 @@ just now is another question, asked last.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 
-from jobs.matching.cost import Seat
+from jobs.matching.cost import SECONDS_PER_HOUR, Seat
 from jobs.matching.request import Demand, flops_of
 from jobs.matching.snapshot import DeviceClass, DeviceGroup, FleetSnapshot, is_model
-
-ONLINE = "online"
-
-
-class Why(StrEnum):
-    """Why a node does not take a job, in the order in which it is asked."""
-
-    PENDING = "pending"
-    SILENT = "silent"
-    OFFLINE = "offline"
-    DRAINING = "draining"
-    QUARANTINED = "quarantined"
-    UNMEASURED = "unmeasured"
-    NO_OFFER = "no_offer"
-    KIND = "kind"
-    MODEL = "model"
-    MEMORY = "memory"
-    DTYPE = "dtype"
-    GPUS = "gpus"
-    EXECUTOR = "executor"
-    REGION = "region"
-    PRICE = "price"
-    TOO_SHORT = "too_short"
-    FABRIC = "fabric"
-    TOO_LONG = "too_long"
-    DEADLINE = "deadline"
-    COST = "cost"
-    BUSY = "busy"
-    RESERVED = "reserved"
-
-
-ORDER = {why: number for number, why in enumerate(Why)}
-# States of a node in which it takes nothing; online is the one in which it does.
-STATE_REASONS = {why.value: why for why in (Why.PENDING, Why.SILENT, Why.OFFLINE, Why.DRAINING, Why.QUARANTINED)}
+from jobs.matching.why import ORDER, Why
 
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """Every node of a snapshot once: in `seats`, or with its reason in `excluded`."""
+    """Every node of a snapshot once: in `seats`, or counted under one reason in `excluded`."""
 
     seats: list[Seat]
-    excluded: dict[int, Why]
+    excluded: Counter[Why]
 
 
 def screen(demand: Demand, snapshot: FleetSnapshot) -> Screening:
-    """Sort the whole fleet into nodes that could ever take `demand` and nodes that cannot, by facts of each alone."""
-    class_reasons = [_class_reason(demand, device_class) for device_class in snapshot.classes]
-    columns = zip(
-        snapshot.states,
-        snapshot.are_measured,
-        snapshot.offer_ids,
-        snapshot.regions,
-        snapshot.executors,
-        snapshot.prices_usd_micros,
-        snapshot.seconds_min,
-        snapshot.groups,
-        snapshot.class_ids,
-        strict=True,
-    )
-    regions, executors, ceiling = (
-        frozenset(demand.regions),
-        frozenset(demand.executors),
-        demand.price_ceiling_usd_micros,
-    )
+    """Sort the whole fleet into nodes that could ever take `demand` and nodes that cannot, by facts of each alone.
+
+    Whole classes of devices are refused at once; only the nodes of those that fit are looked at one by one.
+    """
+    reasons = [_class_reason(demand, device_class) for device_class in snapshot.classes]
+    refuse = _node_check(demand, snapshot)
+    excluded: Counter[Why] = Counter(snapshot.closed)
     seats: list[Seat] = []
-    excluded: dict[int, Why] = {}
-    for index, (state, measured, offer, region, executor, price, shortest, groups, class_ids) in enumerate(columns):
-        if state != ONLINE:
-            excluded[index] = STATE_REASONS.get(state, Why.OFFLINE)
-        elif not measured:
-            excluded[index] = Why.UNMEASURED
-        elif offer is None:
-            excluded[index] = Why.NO_OFFER
-        else:
-            chosen, why = _best_group(demand, groups, [class_reasons[each] for each in class_ids])
-            if why is not None:
-                excluded[index] = why
-            elif executors and executor not in executors:
-                excluded[index] = Why.EXECUTOR
-            elif regions and region not in regions:
-                excluded[index] = Why.REGION
-            elif ceiling is not None and price > ceiling:
-                excluded[index] = Why.PRICE
-            elif _is_too_short(demand, price, shortest):
-                excluded[index] = Why.TOO_SHORT
+    for reason, rows in zip(reasons, snapshot.rows_by_class, strict=True):
+        if reason is not None:
+            excluded[reason] += len(rows)
+            continue
+        for row in rows:
+            group = snapshot.groups[row][0]
+            flops = flops_of(group.flops_per_second, group.kind, demand.dtype)
+            why = _group_reason(demand, group, flops) or refuse(row)
+            if why is None:
+                seats.append(Seat(row, 0, flops))
             else:
-                seats.append(Seat(index, chosen))
+                excluded[why] += 1
+    for row in snapshot.rows_mixed:
+        seat, why = _best_group(demand, snapshot, row, reasons)
+        why = why or refuse(row)
+        if why is None:
+            seats.append(seat)
+        else:
+            excluded[why] += 1
     return Screening(seats, excluded)
 
 
-def _best_group(demand: Demand, groups: tuple[DeviceGroup, ...], reasons: list[Why | None]) -> tuple[int, Why | None]:
-    """The fastest group that fits, or the reason of the one that came furthest."""
-    best, best_flops, furthest = 0, 0.0, Why.KIND
-    for position, (group, unfit) in enumerate(zip(groups, reasons, strict=True)):
-        flops = 0.0 if unfit else flops_of(group.flops_per_second, group.kind, demand.dtype)
-        why = unfit or (Why.DTYPE if flops <= 0 else Why.GPUS if group.total < demand.devices else None)
-        if why is None and flops > best_flops:
-            best, best_flops = position, flops
+def _best_group(
+    demand: Demand, snapshot: FleetSnapshot, row: int, reasons: list[Why | None]
+) -> tuple[Seat, Why | None]:
+    """Of a node with several groups: the fastest that fits, or the reason of the one that came furthest."""
+    best, furthest = Seat(row, 0, 0.0), Why.KIND
+    for position, (group, class_id) in enumerate(zip(snapshot.groups[row], snapshot.class_ids[row], strict=True)):
+        flops = flops_of(group.flops_per_second, group.kind, demand.dtype)
+        why = reasons[class_id] or _group_reason(demand, group, flops)
+        if why is None and flops > best.flops_per_device:
+            best = Seat(row, position, flops)
         elif why is not None and ORDER[why] > ORDER[furthest]:
             furthest = why
-    return best, None if best_flops > 0 else furthest
+    return best, None if best.flops_per_device > 0 else furthest
+
+
+def _group_reason(demand: Demand, group: DeviceGroup, flops: float) -> Why | None:
+    if flops <= 0:
+        return Why.DTYPE
+    return Why.GPUS if group.total < demand.devices else None
+
+
+def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why | None]:
+    """What is asked of a node whose devices fit."""
+    regions, executors = frozenset(demand.regions), frozenset(demand.executors)
+    ceiling = math.inf if demand.price_ceiling_usd_micros is None else demand.price_ceiling_usd_micros
+    devices, cap = demand.devices * demand.nodes, demand.cap_usd_micros
+    # A budget that cannot pay even the shortest time that the provider rents for is refused. The budget counts here,
+    # not the expected duration: that is an estimate, and a provider is paid for what was used.
+    affordable = math.inf if cap is None else cap * SECONDS_PER_HOUR / devices  # micro-USD an hour x seconds
+
+    def refuse(row: int) -> Why | None:
+        price = snapshot.prices_usd_micros[row]
+        if executors and snapshot.executors[row] not in executors:
+            return Why.EXECUTOR
+        if regions and snapshot.regions[row] not in regions:
+            return Why.REGION
+        if price > ceiling:
+            return Why.PRICE
+        return Why.TOO_SHORT if price * snapshot.seconds_min[row] > affordable else None
+
+    return refuse
 
 
 def _class_reason(demand: Demand, device_class: DeviceClass) -> Why | None:
@@ -122,13 +106,3 @@ def _class_reason(demand: Demand, device_class: DeviceClass) -> Why | None:
     if demand.models and not any(map(partial(is_model, model=device_class.model), demand.models)):
         return Why.MODEL
     return Why.MEMORY if device_class.memory_mib < demand.memory_mib else None
-
-
-def _is_too_short(demand: Demand, price_usd_micros: int, seconds_min: int) -> bool:
-    """Whether the budget could not pay even the shortest time that the provider rents for.
-
-    The budget counts, not the expected duration: that is an estimate, and a provider is paid for what was used.
-    """
-    if demand.cap_usd_micros is None:
-        return False
-    return price_usd_micros * demand.devices * demand.nodes * seconds_min > demand.cap_usd_micros * 3600

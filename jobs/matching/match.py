@@ -11,6 +11,7 @@ The database has the last word when leases are written; whoever loses a device t
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +21,11 @@ from uuid import UUID
 
 from jobs.matching.cost import Estimate, Seat
 from jobs.matching.explain import exclusions_of, waiting_message
-from jobs.matching.fit import Screening, Why, screen
-from jobs.matching.places import Place, Places, places_of
+from jobs.matching.fit import Screening, screen
+from jobs.matching.places import Place, Places, best_gang, places_of, seats_by_fabric
 from jobs.matching.request import Demand, MatchRequest
 from jobs.matching.snapshot import FleetSnapshot
+from jobs.matching.why import Why
 from jobs.wire import Exclusion
 
 _LAST = datetime.max.replace(tzinfo=UTC)
@@ -97,11 +99,11 @@ class _Board:
     """What this batch has taken and reserved so far; both only grow."""
 
     snapshot: FleetSnapshot
-    taken: Counter[Seat] = field(default_factory=Counter)  # devices of a group, from the front of its free ones
+    taken: Counter[tuple[int, int]] = field(default_factory=Counter)  # (row, group) -> from the front of its free ones
     reserved: set[int] = field(default_factory=set)
 
     def has_room(self, seat: Seat, devices: int) -> bool:
-        return len(self.snapshot.groups[seat.row][seat.group].free) - self.taken[seat] >= devices
+        return len(self.snapshot.groups[seat.row][seat.group].free) - self.taken[seat.row, seat.group] >= devices
 
     def take(self, request: MatchRequest, place: Place) -> Placement:
         return Placement(
@@ -109,8 +111,8 @@ class _Board:
         )
 
     def _take_seat(self, seat: Seat, devices: int) -> SeatTaken:
-        first = self.taken[seat]
-        self.taken[seat] += devices
+        first = self.taken[seat.row, seat.group]
+        self.taken[seat.row, seat.group] += devices
         offer_id = self.snapshot.offer_ids[seat.row]
         assert offer_id is not None, "a node without an offer has no seat"  # noqa: S101 - a programmer's mistake
         return SeatTaken(
@@ -130,6 +132,7 @@ class _Class:
         self._screening: Screening = screen(demand, snapshot)
         self._places: Places = places_of(demand)(demand, snapshot, self._screening.seats)
         self._next = 0
+        self._gangs: list[tuple[tuple[bool, float, float, tuple[int, ...]], Place, list[Seat]]] | None = None
         self._is_exhausted = not self._places.found
         self._reason: tuple[list[Exclusion], str] | None = None
         left = [seat.row for seat in self._screening.seats if seat.row not in self._places.excluded]
@@ -151,8 +154,8 @@ class _Class:
     def reason(self, key: str, board: _Board) -> Waiting:
         """Why a request of this class waits; the same for all of them that wait in one batch."""
         if self._reason is None:
-            excluded = {**self._screening.excluded, **self._places.excluded}
-            excluded.update((index, Why.RESERVED if index in board.reserved else Why.BUSY) for index in self.could_take)
+            excluded = self._screening.excluded + Counter(self._places.excluded.values())
+            excluded.update(Why.RESERVED if row in board.reserved else Why.BUSY for row in self.could_take)
             exclusions = exclusions_of(self._demand, excluded)
             self._reason = exclusions, waiting_message(exclusions, nodes=len(self._snapshot))
         return Waiting(key, self.is_possible, *self._reason)
@@ -167,9 +170,26 @@ class _Class:
         return None
 
     def _next_gang(self, board: _Board) -> Place | None:
-        seats = [seat for seat in self._screening.seats if self._is_free(seat, board)]
-        found = places_of(self._demand)(self._demand, self._snapshot, seats).found
-        return found[0] if found else None
+        """The cheapest gang that is free. Seats only get fewer, so a fabric is looked at again only once it leads."""
+        if self._gangs is None:
+            fabrics = seats_by_fabric(self._snapshot, self._screening.seats)
+            members_of = {seat.row: members for members in fabrics for seat in members}
+            self._gangs = [(place.rank, place, members_of[place.seats[0].row]) for place in self._places.found]
+        while self._gangs:
+            _, place, members = self._gangs[0]
+            if all(self._is_free(seat, board) for seat in place.seats):
+                return place
+            left = [seat for seat in members if self._is_free(seat, board)]
+            better = self._best_of(left)
+            if better is None:
+                heapq.heappop(self._gangs)
+            else:
+                heapq.heapreplace(self._gangs, (better.rank, better, left))
+        return None
+
+    def _best_of(self, members: list[Seat]) -> Place | None:
+        place, why = best_gang(self._demand, self._snapshot, members)
+        return place if why is None else None
 
     def _is_free(self, seat: Seat, board: _Board) -> bool:
         return seat.row not in board.reserved and board.has_room(seat, self._demand.devices)

@@ -21,9 +21,9 @@ from jobs.matching.cost import (
     rework_seconds,
     startup_seconds,
 )
-from jobs.matching.fit import Why
-from jobs.matching.request import Demand, flops_of
+from jobs.matching.request import Demand
 from jobs.matching.snapshot import FleetSnapshot
+from jobs.matching.why import Why
 
 
 class Place(NamedTuple):
@@ -55,15 +55,14 @@ def single_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]
     somebody looks at.
     """
     worth = {kind: devices_worth(demand, kind) for kind in {each.kind for each in snapshot.classes}}
-    work, devices, avoid, dtype = demand.work_flops, demand.devices, demand.avoid, demand.dtype
+    work, devices, avoid = demand.work_flops, demand.devices, demand.avoid
     deadline = demand.seconds_left if demand.seconds_left is not None else math.inf
     cap = demand.cap_usd_micros if demand.cap_usd_micros is not None else math.inf
     ranked: list[tuple[bool, float, float, int, Seat]] = []
     excluded: dict[int, Why] = {}
     for seat in seats:
-        row = seat.row
-        group = snapshot.groups[row][seat.group]
-        throughput = flops_of(group.flops_per_second, group.kind, dtype) * worth[group.kind]
+        row, position, flops = seat
+        throughput = flops * worth[snapshot.groups[row][position].kind]
         rate = snapshot.prices_usd_micros[row] * devices
         node_id = snapshot.node_ids[row]
         if work is None:
@@ -109,22 +108,57 @@ class _SinglePlaces(Sequence[Place]):
 
 def gang_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]) -> Places:
     """The best place of each fabric, for a demand of several nodes; nodes without a fabric reach nobody."""
-    by_fabric: defaultdict[tuple[str, str], list[Seat]] = defaultdict(list)
-    for seat in seats:
-        kind = snapshot.groups[seat.row][seat.group].kind  # GPUs and processors cannot train together
-        by_fabric[snapshot.fabrics[seat.row], kind].append(seat)
     found: list[Place] = []
     excluded: dict[int, Why] = {}
-    for (fabric, _), members in by_fabric.items():
-        why: Why | None = Why.FABRIC
-        if fabric and len(members) >= demand.nodes:
-            best, why = _best_gang(demand, snapshot, members)
-            if why is None:
-                found.append(best)
-        if why is not None:
+    for members in seats_by_fabric(snapshot, seats):
+        best, why = best_gang(demand, snapshot, members)
+        if best is not None and why is None:
+            found.append(best)
+        elif why is not None:
             excluded.update((seat.row, why) for seat in members)
     found.sort(key=_rank)
     return Places(found, excluded)
+
+
+def seats_by_fabric(snapshot: FleetSnapshot, seats: Iterable[Seat]) -> list[list[Seat]]:
+    """The seats that reach each other and could train together: of one fabric and one kind; without a fabric, alone."""
+    fabrics: defaultdict[tuple[str, str, int], list[Seat]] = defaultdict(list)
+    for seat in seats:
+        fabric = snapshot.fabrics[seat.row]
+        kind = snapshot.groups[seat.row][seat.group].kind
+        fabrics[fabric, kind, -1 if fabric else seat.row].append(seat)
+    return list(fabrics.values())
+
+
+def best_gang(demand: Demand, snapshot: FleetSnapshot, members: list[Seat]) -> tuple[Place | None, Why | None]:
+    """The best gang of one fabric that breaks no limit; else the reason why there is none.
+
+    The slowest node sets the pace, so for each possible slowest one the cheapest others that are at least as fast join
+    it: exact but for the nodes' failure rates and start-ups, which weigh little.
+    """
+    if len(members) < demand.nodes:
+        return None, Why.FABRIC
+
+    def avoided_then_fast(seat: Seat) -> tuple[bool, float, int]:
+        node_id = snapshot.node_ids[seat.row]
+        return bool(demand.avoid) and node_id in demand.avoid, -seat.flops_per_device, node_id.int
+
+    cheapest: list[tuple[int, int, Seat]] = []  # a heap whose top is the dearest of the cheapest `nodes` so far
+    best: tuple[Place | None, Why | None] = None, Why.FABRIC
+    for seat in sorted(members, key=avoided_then_fast):
+        entry = (-snapshot.prices_usd_micros[seat.row], -snapshot.node_ids[seat.row].int, seat)
+        if len(cheapest) < demand.nodes:
+            heapq.heappush(cheapest, entry)
+        elif heapq.heappushpop(cheapest, entry) is entry:
+            continue
+        if len(cheapest) < demand.nodes:
+            continue
+        in_order = sorted(cheapest, key=lambda entry: -entry[1])
+        place = place_of(demand, snapshot, tuple(member for _, _, member in in_order))
+        why = _refusal(demand, snapshot, place)
+        if best[0] is None or (why is not None, place.rank) < (best[1] is not None, best[0].rank):
+            best = place, why
+    return best
 
 
 def places_of(demand: Demand) -> Callable[[Demand, FleetSnapshot, Iterable[Seat]], Places]:
@@ -134,14 +168,13 @@ def places_of(demand: Demand) -> Callable[[Demand, FleetSnapshot, Iterable[Seat]
 
 def place_of(demand: Demand, snapshot: FleetSnapshot, seats: tuple[Seat, ...]) -> Place:
     """These seats together, with their cost."""
-    groups = [snapshot.groups[seat.row][seat.group] for seat in seats]
     holds = 1.0
     for seat in seats:
         holds *= 1 - failure_chance(snapshot.failures[seat.row], snapshot.successes[seat.row])
     figures = estimate(
         demand,
-        kind=groups[0].kind,
-        flops_per_device=min(flops_of(group.flops_per_second, group.kind, demand.dtype) for group in groups),
+        kind=snapshot.groups[seats[0].row][seats[0].group].kind,
+        flops_per_device=min(seat.flops_per_device for seat in seats),
         price_usd_micros_sum=sum(snapshot.prices_usd_micros[seat.row] for seat in seats),
         startup=max(startup_seconds(snapshot.executors[seat.row]) for seat in seats),
         break_chance=1 - holds,
@@ -149,39 +182,6 @@ def place_of(demand: Demand, snapshot: FleetSnapshot, seats: tuple[Seat, ...]) -
     ids = [snapshot.node_ids[seat.row] for seat in seats]
     is_avoided = bool(demand.avoid) and any(node_id in demand.avoid for node_id in ids)
     return Place(seats, figures, is_avoided, tuple(node_id.int for node_id in ids))
-
-
-def _best_gang(demand: Demand, snapshot: FleetSnapshot, seats: list[Seat]) -> tuple[Place, Why | None]:
-    """The best gang of one fabric that breaks no limit; else the best of all, with the limit that it breaks.
-
-    The slowest node sets the pace, so for each possible slowest one the cheapest others that are at least as fast join
-    it: exact but for the nodes' failure rates and start-ups, which weigh little.
-    """
-
-    def speed(seat: Seat) -> float:
-        group = snapshot.groups[seat.row][seat.group]
-        return flops_of(group.flops_per_second, group.kind, demand.dtype)
-
-    fastest_first = sorted(
-        seats, key=lambda seat: (_is_avoided(demand, snapshot, seat), -speed(seat), _id(snapshot, seat))
-    )
-    cheapest: list[tuple[int, int, Seat]] = []  # a heap whose top is the dearest of the cheapest `nodes` so far
-    best: tuple[Place, Why | None] | None = None
-    for seat in fastest_first:
-        entry = (-snapshot.prices_usd_micros[seat.row], -_id(snapshot, seat), seat)
-        if len(cheapest) < demand.nodes:
-            heapq.heappush(cheapest, entry)
-        elif heapq.heappushpop(cheapest, entry) is entry:
-            continue
-        if len(cheapest) < demand.nodes:
-            continue
-        members = sorted((member for _, _, member in cheapest), key=lambda member: _id(snapshot, member))
-        place = place_of(demand, snapshot, tuple(members))
-        why = _refusal(demand, snapshot, place)
-        if best is None or (why is not None, place.rank) < (best[1] is not None, best[0].rank):
-            best = (place, why)
-    assert best is not None, "called with fewer seats than nodes"  # noqa: S101 - a programmer's mistake
-    return best
 
 
 def _refusal(demand: Demand, snapshot: FleetSnapshot, place: Place) -> Why | None:
@@ -200,11 +200,3 @@ def _refusal(demand: Demand, snapshot: FleetSnapshot, place: Place) -> Why | Non
 
 def _rank(place: Place) -> tuple[bool, float, float, tuple[int, ...]]:
     return place.rank
-
-
-def _id(snapshot: FleetSnapshot, seat: Seat) -> int:
-    return snapshot.node_ids[seat.row].int
-
-
-def _is_avoided(demand: Demand, snapshot: FleetSnapshot, seat: Seat) -> bool:
-    return snapshot.node_ids[seat.row] in demand.avoid

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from jobs.matching.explain import exclusions_of
-from jobs.matching.fit import Why, screen
+from jobs.matching.fit import screen
 from jobs.matching.fixes import find_fixes
 from jobs.matching.places import Place, places_of
 from jobs.matching.request import Demand
 from jobs.matching.snapshot import FleetSnapshot
+from jobs.matching.why import Why
 from jobs.wire import Candidate, Plan
 
 CANDIDATES_MAX = 20
@@ -23,9 +26,9 @@ def plan(demand: Demand, snapshot: FleetSnapshot) -> Plan:
     free = [seat for seat in screening.seats if len(snapshot.groups[seat.row][seat.group].free) >= demand.devices]
     possible = find(demand, snapshot, screening.seats)
     now = find(demand, snapshot, free) if len(free) < len(screening.seats) else possible
-    excluded = {**screening.excluded, **possible.excluded}
+    excluded = screening.excluded + Counter(possible.excluded.values())
     busy = {seat.row for seat in screening.seats} - {seat.row for seat in free} - set(possible.excluded)
-    excluded.update(dict.fromkeys(busy, Why.BUSY))
+    excluded += Counter({Why.BUSY: len(busy)})
     shown = now if now.found else possible
     return Plan(
         nodes_seen=len(snapshot),
@@ -34,7 +37,7 @@ def plan(demand: Demand, snapshot: FleetSnapshot) -> Plan:
             for number, place in enumerate(shown.found[:CANDIDATES_MAX])
         ],
         exclusions=exclusions_of(demand, excluded),
-        fixes=[] if shown.found else find_fixes(demand, snapshot, set(excluded.values())),
+        fixes=[] if shown.found else find_fixes(demand, snapshot, excluded),
         work_flops=demand.work_flops,
     )
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
+
+from jobs.matching.why import ONLINE, STATE_REASONS, Why
 
 
 class DeviceGroup(NamedTuple):
@@ -73,6 +76,10 @@ class FleetSnapshot:
     groups: tuple[tuple[DeviceGroup, ...], ...]
     class_ids: tuple[tuple[int, ...], ...]
     classes: tuple[DeviceClass, ...]
+    # The same for every demand, so sorted once: who takes nothing at all, and who has devices of one class only.
+    closed: Mapping[Why, int]
+    rows_by_class: tuple[tuple[int, ...], ...]
+    rows_mixed: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.node_ids)
@@ -85,6 +92,17 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
     class_ids = tuple(
         tuple(known.setdefault(DeviceClass(*group[:3]), len(known)) for group in row.groups) for row in rows
     )
+    closed: Counter[Why] = Counter()
+    rows_by_class: list[list[int]] = [[] for _ in known]
+    rows_mixed = []
+    for position, (row, ids) in enumerate(zip(rows, class_ids, strict=True)):
+        why = _closed_reason(row)
+        if why is not None:
+            closed[why] += 1
+        elif len(ids) == 1:
+            rows_by_class[ids[0]].append(position)
+        else:
+            rows_mixed.append(position)
     names = [field.name for field in fields(NodeRow)]
     columns = {name: tuple(getattr(row, name) for row in rows) for name in names}
     return FleetSnapshot(
@@ -106,7 +124,19 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         groups=columns["groups"],
         class_ids=class_ids,
         classes=tuple(known),
+        closed=closed,
+        rows_by_class=tuple(map(tuple, rows_by_class)),
+        rows_mixed=tuple(rows_mixed),
     )
+
+
+def _closed_reason(row: NodeRow) -> Why | None:
+    """Why this node takes nothing from anybody."""
+    if row.state != ONLINE:
+        return STATE_REASONS.get(row.state, Why.OFFLINE)
+    if not row.is_measured:
+        return Why.UNMEASURED
+    return Why.NO_OFFER if row.offer_id is None else None
 
 
 def is_model(wanted: str, model: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -101,18 +103,19 @@ def test_nothing_is_lost_to_scaling_on_one_device_and_more_between_nodes_than_in
 def apply_fix(wanted: Demand, fix: Fix) -> Demand:
     """What the customer would get who wrote the fix's value into the job file."""
     names = tuple(name.strip() for name in fix.value.strip("[]").split(","))
-    change = {
-        "budget.max_per_gpu_hour": lambda: {"price_ceiling_usd_micros": parse_money(fix.value)},
-        "budget.max_total": lambda: {"cap_usd_micros": parse_money(fix.value)},
-        "budget.deadline": lambda: {"seconds_left": parse_duration(fix.value)},
-        "resources.memory": lambda: {"memory_mib": parse_memory(fix.value)},
-        "resources.region": lambda: {"regions": names},
-        "resources.models": lambda: {"models": names},
-        "resources.gpus": lambda: {"devices": int(fix.value)},
-        "resources.nodes": lambda: {"nodes": int(fix.value)},
-        "resources.kind": lambda: {"kind": None},
-    }[fix.field]()
-    return dataclasses.replace(wanted, **change)
+    changes: dict[str, tuple[str, Callable[[str], Any]]] = {
+        "budget.max_per_gpu_hour": ("price_ceiling_usd_micros", parse_money),
+        "budget.max_total": ("cap_usd_micros", parse_money),
+        "budget.deadline": ("seconds_left", parse_duration),
+        "resources.memory": ("memory_mib", parse_memory),
+        "resources.region": ("regions", lambda _: names),
+        "resources.models": ("models", lambda _: names),
+        "resources.gpus": ("devices", int),
+        "resources.nodes": ("nodes", int),
+        "resources.kind": ("kind", lambda _: None),
+    }
+    name, read = changes[fix.field]
+    return dataclasses.replace(wanted, **{name: read(fix.value)})
 
 
 def test_the_ids_of_a_gang_come_in_the_order_of_its_ranks() -> None:
