@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -22,6 +22,9 @@ from django.db import connection  # noqa: E402
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 django.setup()
 
+# Where SOUK_NO_SKIPS=1 says that every real part is there, only these may still skip.
+MAY_SKIP = ("gpu", "live_stripe")
+
 
 @pytest.fixture(autouse=True)
 def empty_redis() -> Iterator[None]:
@@ -39,3 +42,17 @@ def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.Djan
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE billing_transfer DISABLE TRIGGER transfer_never_truncated")
     connection.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where SOUK_NO_SKIPS=1 says that everything is there, a test that skips has failed."""
+    report = yield
+    is_excused = any(item.get_closest_marker(name) for name in MAY_SKIP) or hasattr(report, "wasxfail")
+    if report.skipped and os.environ.get("SOUK_NO_SKIPS") == "1" and not is_excused:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} skipped where nothing may skip: {reason}"
+    return report

@@ -14,6 +14,8 @@ from marketplace.config.embedded import folder
 from marketplace.config.embedded.errors import DataFolderBroken, DataFolderInUse
 from tests.integration.embedded.marketplaces import Up, fail_to_start, free_port
 
+pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
+
 
 def test_a_folder_in_use_is_refused_and_its_marketplace_goes_on(running: Up) -> None:
     said = fail_to_start("--data", str(running.folder), "--port", str(free_port()))

@@ -9,6 +9,8 @@ import pytest
 
 from tests.integration.embedded.marketplaces import Up, wait_for
 
+pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
+
 
 @pytest.mark.parametrize("name", ["web", "sync", "worker", "beat", "redis", "postgres"])
 def test_a_killed_child_is_replaced_and_all_is_well_again(running: Up, name: str) -> None:

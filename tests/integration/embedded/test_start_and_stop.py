@@ -6,15 +6,19 @@ import json
 import os
 import signal
 import stat
+import time
 from pathlib import Path
 
 import httpx
 import psutil
 import psycopg
 import pytest
+import redis as redis_client
 
-from marketplace.config.embedded import postgres
+from marketplace.config.embedded import folder, orphans, postgres
 from tests.integration.embedded.marketplaces import Up, all_gone, free_port, wait_for
+
+pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
 
 
 def sign_in(up: Up, password: str) -> int:
@@ -40,8 +44,7 @@ def recall_something(up: Up) -> str:
     return str(row[0])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_everything_starts_answers_stops_and_is_found_again(short_folder: Path, number: signal.Signals) -> None:
+def test_everything_starts_answers_stops_on_ctrl_c_and_is_found_again(short_folder: Path) -> None:
     data, port = short_folder / "data", free_port()
     with Up(data, port) as up:
         assert up.is_well()
@@ -51,7 +54,7 @@ def test_everything_starts_answers_stops_and_is_found_again(short_folder: Path, 
         assert (sign_in(up, password), sign_in(up, password + "x")) == (200, 401)
         remember_something(up)
         everything = up.processes()
-        status, said = up.stop(number)
+        status, said = up.stop(signal.SIGINT)
     assert (status, all_gone(everything)) == (0, True)
     assert "stopped" in said
     assert not (data / "postgres" / "postmaster.pid").exists()
@@ -70,23 +73,32 @@ def test_a_killed_supervisor_takes_its_children_along_and_the_next_start_recover
         up.process.kill()
         up.process.wait()
         wait_for(lambda: all_gone(everything), seconds=30)
+    # A lock file whose pid belongs to a living stranger, as after the restart of a small container.
+    (data / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n{data / 'postgres'}\n")
     with Up(data, port) as again:
         assert recall_something(again) == "souk"
         assert again.is_well()
 
 
 def test_an_orphan_that_will_not_go_is_ended_by_the_next_start(short_folder: Path) -> None:
-    data, port = short_folder / "data", free_port()
-    with Up(data, port) as up:
-        up.stop()
+    folder.open_folder(short_folder).close()
     stubborn = psutil.Popen(["sleep", "600"])
     rows = [{"name": "web", "pid": stubborn.pid, "started": stubborn.create_time()}]
-    (data / "children.json").write_text(json.dumps(rows))
-    # A lock file whose pid belongs to a living stranger, as after the restart of a small container.
-    (data / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n{data / 'postgres'}\n")
-    with Up(data, port) as again:
-        assert again.is_well()
+    (short_folder / "children.json").write_text(json.dumps(rows))
+    with Up(short_folder, free_port()) as up:
         assert stubborn.wait(timeout=10) == -signal.SIGKILL
+        everything = up.processes()
+        status, _ = up.stop(signal.SIGTERM)
+    assert (status, all_gone(everything)) == (0, True)
+
+
+def test_a_stranger_with_a_remembered_pid_is_left_alone(tmp_path: Path) -> None:
+    with psutil.Popen(["sleep", "600"]) as stranger:
+        rows = [{"name": "web", "pid": stranger.pid, "started": stranger.create_time() - 60}]
+        (tmp_path / "children.json").write_text(json.dumps(rows))
+        assert orphans.end_orphans(tmp_path / "children.json") == []
+        assert stranger.poll() is None
+        stranger.kill()
 
 
 def test_only_the_owner_may_read_keys_and_reach_the_servers(running: Up) -> None:
@@ -108,10 +120,6 @@ def test_no_server_listens_beyond_loopback(running: Up) -> None:
 
 def test_the_tasks_of_beat_reach_the_worker(running: Up) -> None:
     """Beat -> Redis -> worker -> verb: the Redis queue does not grow, and nothing failed."""
-    import time
-
-    import redis as redis_client
-
     time.sleep(6)
     client = redis_client.Redis(unix_socket_path=str(running.folder / "run" / "redis.sock"))
     assert client.llen("souk") <= 2
