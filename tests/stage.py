@@ -109,10 +109,15 @@ def node(
 def submit(alice: Organisation, spec: Spec | None = None, **more: Any) -> Job:
     """Quote and submit."""
     spec = spec or spec_of()
-    view = quotes.make_quote(spec, alice)
-    assert view.quote_id is not None, view.plan
     user = alice.members.first()
-    return lifecycle.submit(organisation=alice, user=user, spec=spec, quote_id=view.quote_id, **more)
+    return lifecycle.submit(organisation=alice, user=user, spec=spec, quote_id=quote(alice, spec), **more)
+
+
+def quote(alice: Organisation, spec: Spec | None = None) -> UUID:
+    """A quote that fits."""
+    view = quotes.make_quote(spec or spec_of(), alice)
+    assert view.quote_id is not None, view.plan
+    return view.quote_id
 
 
 def place(job: Job) -> list[Lease]:
