@@ -1,4 +1,4 @@
-"""The database's fleet as a snapshot for the matcher, in three queries whatever its size."""
+"""The database's fleet as a snapshot for the matcher, in four queries whatever its size."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def _node_row(
         seconds_min=offer.seconds_min if offer else 0,
         seconds_max=_seconds_max(offer, now) if offer else 0,
         region=offer.region if offer else region,
-        fabric=fabric,
+        # Any provider may claim a label; only the nodes of one provider are believed to reach each other.
+        fabric=f"{provider_id}/{fabric}" if fabric else "",
         executor=executor,
         is_measured=measured_at is not None,
         failures=failures,

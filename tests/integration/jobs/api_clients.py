@@ -29,8 +29,8 @@ def client_of(organisation: Organisation, scopes: Collection[str] = tuple(Scope)
 
 def post(client: APIClient, path: str, body: Any = None, *, key: str | None = None) -> Any:
     """POST as JSON; `key` goes as the Idempotency-Key."""
-    headers = {"HTTP_IDEMPOTENCY_KEY": key} if key else {}
-    return client.post(API + path, body if body is not None else {}, format="json", **headers)
+    headers = {"Idempotency-Key": key} if key else {}
+    return client.post(API + path, body if body is not None else {}, format="json", headers=headers)
 
 
 def quoted(client: APIClient, **changes: Any) -> dict[str, Any]:

@@ -131,11 +131,9 @@ def test_two_submits_at_once_with_one_key_make_one_job(alice: Organisation, bob:
     client, other = client_of(alice), client_of(alice)
     quote = quoted(client)
     body = {"spec": quote["spec"], "quote_id": quote["quote_id"]}
-    first, second = race(
-        lambda: post(client, "/jobs", body, key="same"), lambda: post(other, "/jobs", body, key="same")
-    )
-    assert (first.status_code, second.status_code) == (201, 201)
-    assert first.json()["job_id"] == second.json()["job_id"]
+    answers = race(lambda: post(client, "/jobs", body, key="same"), lambda: post(other, "/jobs", body, key="same"))
+    assert [getattr(answer, "status_code", answer) for answer in answers] == [201, 201]
+    assert len({str(answer.json()["job_id"]) for answer in answers if not isinstance(answer, Exception)}) == 1
     assert Job.objects.count() == 1
 
 

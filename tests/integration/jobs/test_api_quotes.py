@@ -27,6 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def quote(alice: Organisation, bob: Node) -> Quote:
     view = quotes.make_quote(stage.spec_of(), alice)
+    assert view.quote_id is not None
     return Quote.objects.get(pk=view.quote_id)
 
 

@@ -1,0 +1,98 @@
+"""The snapshot tells the matcher what the database knows, in four queries."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from jobs import fleet
+from jobs.matching.snapshot import FleetSnapshot
+from jobs.matching.why import Why
+from marketplace.accounts.models import Organisation
+from marketplace.nodes.models import Device, Node, Offer
+from tests import stage
+from tests.stage import DOLLAR
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def row_of(snapshot: FleetSnapshot, node: Node) -> int:
+    return snapshot.node_ids.index(node.id)
+
+
+def test_a_node_comes_with_its_offer_its_devices_and_its_measured_speed(bob: Node) -> None:
+    snapshot = fleet.take_snapshot()
+    ((group,),) = snapshot.groups
+    assert (group.kind, group.model, group.memory_mib, group.total) == ("gpu", "NVIDIA H100", 24_000, 2)
+    assert group.flops_per_second == {"float32": 1e13, "bfloat16": 1e13}
+    assert group.free == tuple(Device.objects.filter(node=bob).order_by("index").values_list("id", flat=True))
+    assert (snapshot.prices_usd_micros, snapshot.seconds_min) == ((DOLLAR,), (60,))
+
+
+def test_leased_devices_are_not_free_and_free_again_when_the_lease_ends(alice: Organisation, bob: Node) -> None:
+    (lease,) = stage.place(stage.submit(alice, stage.spec_of(resources={"gpus": 1, "kind": "any"})))
+    taken = set(lease.devices.values_list("id", flat=True))
+    assert not taken & set(fleet.take_snapshot().groups[0][0].free)
+    assert len(fleet.take_snapshot().groups[0][0].free) == 1
+    stage.finish(lease)
+    assert len(fleet.take_snapshot().groups[0][0].free) == 2
+
+
+def test_a_group_is_as_fast_as_its_slowest_device(bob: Node) -> None:
+    Device.objects.filter(node=bob, index=1).update(flops_per_second={"float32": 5e12})
+    assert fleet.take_snapshot().groups[0][0].flops_per_second == {"float32": 5e12}
+
+
+def test_an_unhealthy_device_is_not_there(bob: Node) -> None:
+    Device.objects.filter(node=bob, index=1).update(is_healthy=False)
+    assert fleet.take_snapshot().groups[0][0].total == 1
+
+
+def test_a_node_that_missed_two_beats_gets_nothing_new(bob: Node) -> None:
+    Node.objects.update(last_seen_at=timezone.now() - fleet.SUSPECT_AFTER - timedelta(seconds=1))
+    assert fleet.take_snapshot().closed == {Why.SILENT: 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"state": "draining"}, Why.DRAINING),
+        ({"state": "offline"}, Why.OFFLINE),
+        ({"state": "quarantined"}, Why.QUARANTINED),
+        ({"measured_at": None}, Why.UNMEASURED),
+    ],
+)
+def test_a_node_that_takes_nothing_says_why(bob: Node, change: dict[str, str | None], why: Why) -> None:
+    Node.objects.filter(pk=bob.pk).update(**change)
+    assert fleet.take_snapshot().closed == {why: 1}
+
+
+def test_a_closed_or_expired_offer_is_none(bob: Node) -> None:
+    Offer.objects.update(available_until=timezone.now() - timedelta(seconds=1))
+    assert fleet.take_snapshot().closed == {Why.NO_OFFER: 1}
+    Offer.objects.update(available_until=None, is_open=False)
+    assert fleet.take_snapshot().closed == {Why.NO_OFFER: 1}
+
+
+def test_an_offer_that_ends_soon_takes_no_longer_job(bob: Node) -> None:
+    Offer.objects.update(available_until=timezone.now() + timedelta(seconds=100))
+    assert 90 < fleet.take_snapshot().seconds_max[0] <= 100
+
+
+def test_a_retired_node_is_not_even_counted(bob: Node) -> None:
+    Node.objects.update(state="retired")
+    assert len(fleet.take_snapshot()) == 0
+
+
+def test_four_queries_whatever_the_number_of_nodes(bob: Node) -> None:
+    for number in range(5):
+        stage.node(f"node-{number}", fabric="rack")
+    with CaptureQueriesContext(connection) as queries:
+        snapshot = fleet.take_snapshot()
+    assert len(snapshot) == 6
+    assert len([query for query in queries.captured_queries if query["sql"].startswith("SELECT")]) == 4
+    assert snapshot.fabrics[row_of(snapshot, bob)] == ""
