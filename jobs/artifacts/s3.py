@@ -23,7 +23,7 @@ CONNECT_SECONDS_MAX = 5
 READ_SECONDS_MAX = 30
 TRIES_MAX = 3
 KEYS_PER_DELETE_MAX = 1000  # S3's limit
-MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+MISSING = frozenset({"404", "NoSuchKey", "NoSuchUpload", "NotFound"})
 INCOMPLETE = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall", "NoSuchUpload", "MalformedXML"})
 
 
@@ -50,7 +50,7 @@ class S3Store(Store):
         planned = self.plan_parts(size)
         if len(planned) == 1:
             return Upload("", [Part(*planned[0], self._presign("put_object", key, ContentLength=size))])
-        if not upload_id:
+        if not upload_id or not self._is_open(key, upload_id):
             begun = self._s3.create_multipart_upload(Bucket=self._bucket, Key=_checked(key))
             upload_id = begun["UploadId"]
         parts = [
@@ -67,6 +67,9 @@ class S3Store(Store):
     def finish_upload(self, key: str, size: int, etags: Sequence[str], *, upload_id: str = "") -> Stored:
         found = self._head(key)
         if found is None and upload_id:
+            # S3 would put too few parts together without a word, and the upload would be over.
+            if len(etags) != len(self.plan_parts(size)):
+                raise UploadIncomplete(key=key)
             self._complete(key, etags, upload_id)
             found = self._head(key)
         if found is None or found["ContentLength"] != size:
@@ -120,6 +123,16 @@ class S3Store(Store):
             if error.response["Error"]["Code"] in INCOMPLETE:
                 raise UploadIncomplete(key=key) from error
             raise
+
+    def _is_open(self, key: str, upload_id: str) -> bool:
+        """Whether parts can still be put: a bucket's rules may have ended the upload."""
+        try:
+            self._s3.list_parts(Bucket=self._bucket, Key=_checked(key), UploadId=upload_id, MaxParts=1)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in MISSING:
+                return False
+            raise
+        return True
 
     def _half_uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
         pages = self._s3.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)

@@ -6,6 +6,7 @@ need not be taken in again, unless they tell of something that runs: then each i
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ class Remembered:
     digest: str = ""
     answer: Answer | None = None
     answered_at: float = 0.0
+    taking_in: asyncio.Lock = field(default_factory=asyncio.Lock)
     wakes: int = 0  # an answer that was computed before the newest wake is not kept
 
 

@@ -47,7 +47,7 @@ HELD_MAX = 20_000  # beyond it nobody is held, and everybody polls
 LOOK_SECONDS = 3.0  # how often a held sync looks for itself while no wakes arrive
 JITTER = 0.1
 REDIS_CONNECTIONS_MAX = 32
-REDIS_SECONDS_MAX = 1.0
+REDIS_SECONDS_MAX = 2.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,10 +106,7 @@ class SyncServer:
         request = parse_request(call.body)
         await self._record_beat(node.pk, received_at)
         with self._bells.hold(node.pk) as bell:
-            if self._memory.is_news(node.pk, request, time_ms := int(call.headers[HEADER_TIME.lower()])):
-                answer = await self._take_in(node.pk, request, received_at, time_ms)
-            else:
-                answer = await self._answer(node.pk, request)
+            answer = await self._take_in(node.pk, request, received_at, int(call.headers[HEADER_TIME.lower()]))
             if answer.version == request.known:
                 answer = await self._hold(bell, node.pk, request, answer)
         return self._respond(answer, request)
@@ -117,11 +114,15 @@ class SyncServer:
     # --- below
 
     async def _take_in(self, node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> Answer:
-        wakes = self._memory.of(node_id).wakes
-        answer = await self._in_thread(take_in, node_id, request, received_at)
-        self._memory.remember(node_id, request, time_ms)
-        self._memory.keep(node_id, request, answer, wakes=wakes)
-        return answer
+        # One sync of a node at a time: what an older one says must not come into the database after a newer one's.
+        async with self._memory.of(node_id).taking_in:
+            if self._memory.is_news(node_id, request, time_ms):
+                wakes = self._memory.of(node_id).wakes
+                answer = await self._in_thread(take_in, node_id, request, received_at)
+                self._memory.remember(node_id, request, time_ms)
+                self._memory.keep(node_id, request, answer, wakes=wakes)
+                return answer
+        return await self._answer(node_id, request)
 
     async def _answer(self, node_id: UUID, request: SyncRequest) -> Answer:
         known = self._memory.answer_of(node_id, request) if self._subscription.is_listening else None

@@ -105,6 +105,25 @@ def test_an_interrupted_upload_goes_on_under_new_addresses(store: Store, key: st
     assert fetch(store, key).content == data
 
 
+def test_too_few_parts_are_not_put_together(store: Store, key: str):
+    data = os.urandom(2 * PART_BYTES)
+    upload = store.begin_upload(key, len(data))
+    etags = put(upload, data)
+    with pytest.raises(UploadIncomplete):
+        store.finish_upload(key, len(data), etags[:1], upload_id=upload.upload_id)
+    assert store.finish_upload(key, len(data), etags, upload_id=upload.upload_id).size == len(data)
+
+
+def test_an_upload_that_the_store_gave_up_begins_anew(store: Store, key: str):
+    data = os.urandom(2 * PART_BYTES)
+    first = store.begin_upload(key, len(data))
+    put(first, data, only={1})
+    store.delete_prefix(prefix_for(key_artifact(key)))
+    again = store.begin_upload(key, len(data), upload_id=first.upload_id)
+    store.finish_upload(key, len(data), put(again, data), upload_id=again.upload_id)
+    assert fetch(store, key).content == data
+
+
 def test_sizes_tell_what_is_there(store: Store):
     artifact_id, other = uuid4(), uuid4()
     store_file(store, key_for(artifact_id, 0, 0), b"a")
