@@ -144,6 +144,8 @@ class FakeServer:
         body = b""
         while True:
             message = await receive()
+            if message["type"] == "http.disconnect":  # killed, or given up, in the middle of a request
+                return
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
