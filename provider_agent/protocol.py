@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -26,6 +27,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from eth_account import Account
 from eth_account.messages import SignableMessage, encode_typed_data
 from pydantic import BaseModel, ConfigDict, Field
+
+# py_ecc, below eth_account, lets Python recurse 100,000 deep: deeper than the C stack, so that nested brackets from
+# anybody would kill the process that reads them. This puts Python's own limit back for all who import the protocol.
+RECURSION_LIMIT: Final = 1000
+sys.setrecursionlimit(RECURSION_LIMIT)
 
 PROTOCOL_VERSION: Final = 1
 PROTOCOL_VERSIONS_SPOKEN: Final = (1,)

@@ -13,6 +13,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import django_stubs_ext
 from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from marketplace.config.logging import settings_for as logging_settings
 
@@ -137,7 +139,14 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        # redis-py's own retries would cost seconds a request while Redis is away; what asks has an answer without it.
+        "OPTIONS": {"retry": Retry(NoBackoff(), 1), "socket_connect_timeout": 1, "socket_timeout": 2},
+    }
+}
 
 USE_TZ = True
 TIME_ZONE = "UTC"
@@ -163,13 +172,13 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["marketplace.foundation.parsers.BoundedJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_PAGINATION_CLASS": "marketplace.foundation.pagination.NewestFirst",
     "EXCEPTION_HANDLER": "marketplace.config.api_errors.handle",
     "DEFAULT_THROTTLE_CLASSES": [
-        "rest_framework.throttling.AnonRateThrottle",
-        "rest_framework.throttling.UserRateThrottle",
+        "marketplace.foundation.throttles.AnonThrottle",
+        "marketplace.foundation.throttles.UserThrottle",
     ],
     "DEFAULT_THROTTLE_RATES": {
         "anon": os.environ.get("SOUK_THROTTLE_ANON", "60/min"),
@@ -219,7 +228,8 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("jobs.tasks.place_jobs", 2.0, False),
         ("jobs.tasks.sweep_leases", 2.0, False),
         ("jobs.tasks.sweep_silent_nodes", 2.0, False),
-        ("jobs.tasks.sweep_jobs", 5.0, False),
+        ("jobs.tasks.sweep_jobs", 2.0, False),
+        ("jobs.tasks.prune_artifacts", 30.0, False),
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),

@@ -363,7 +363,8 @@ def test_a_job_that_waits_past_its_deadline_fails_and_gets_its_money_back(alice,
 
 
 def test_a_gang_is_placed_whole_on_one_fabric_and_fails_whole(alice):
-    nodes = [stage.node(f"gang-{i}", fabric="rack") for i in range(2)]
+    bob = stage.organisation("bob")
+    nodes = [stage.node(f"gang-{i}", fabric="rack", provider=bob) for i in range(2)]
     job = stage.submit(alice, stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any"}))
     first, second = stage.place(job)
     assert {first.node, second.node} == set(nodes)
