@@ -39,6 +39,7 @@ def prepare_environment() -> None:
     if worker.startswith("gw"):
         os.environ["REDIS_URL"] = redis_url_for_worker(os.environ["REDIS_URL"], int(worker[2:]) + 1)
     data = Path(tempfile.mkdtemp(prefix="souk-tests-data-"))
+    (data / "static").mkdir()
     atexit.register(shutil.rmtree, data, ignore_errors=True)
     os.environ["SOUK_DATA"] = str(data)
     os.environ.update(TEST_SECRETS)
