@@ -243,6 +243,29 @@ def test_secrets_are_in_no_file_of_the_lease_once_started(program: Started) -> N
             assert b"hunter2hunter2" not in path.read_bytes()
 
 
+# --- what the process executor promises beyond that
+
+
+processes_only = pytest.mark.parametrize("setup", ["process"], indirect=True)
+
+
+@processes_only
+def test_program_ends_by_itself_when_its_lease_runs_out_without_an_agent(program: Started) -> None:
+    program.start(SLEEP).wait_for_log("up")
+    asyncio.run(program.executor.extend(program.handle, 1.0))
+    ended = program.wait()
+    assert ended.lease_expired
+    assert program.processes() == []
+
+
+@processes_only
+def test_extended_lease_lets_the_program_go_on(program: Started) -> None:
+    program.start("import time; print('up'); time.sleep(3); print('done')").wait_for_log("up")
+    asyncio.run(program.executor.extend(program.handle, 0.5))
+    asyncio.run(program.executor.extend(program.handle, 60.0))
+    assert program.wait().code == 0
+
+
 # --- what containers promise beyond that
 
 
