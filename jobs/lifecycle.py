@@ -145,7 +145,9 @@ def resubmit(job_id: UUID, *, actor: str) -> Job:
         raise SecretsGone()
     view = quotes.make_quote(spec, old.organisation)
     if view.quote_id is None:
-        raise NoFit()
+        raise NoFit(
+            exclusions=[each.message for each in view.plan.exclusions], fixes=[each.message for each in view.plan.fixes]
+        )
     return submit(
         organisation=old.organisation,
         user=old.submitted_by,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from uuid import UUID
 
 from django.db import transaction
@@ -124,19 +123,18 @@ def _request(job: Job) -> MatchRequest:
         price_ceiling_usd_micros=job.price_ceiling_usd_micros,
         cap_usd_micros=job.cap_usd_micros - _charged(job),
         seconds_left=left,
+        done_share=_done_share(job),
         avoid=frozenset(failed.values_list("node_id", flat=True)),
     )
-    if demand.work_flops is not None:
-        demand = replace(demand, work_flops=demand.work_flops * _share_left(job))
     return MatchRequest(key=str(job.id), demand=demand, priority=job.priority, queued_at=job.queued_at)
 
 
-def _share_left(job: Job) -> float:
-    """Part of the work that is still to be done: a job that resumes is not priced as if it began."""
+def _done_share(job: Job) -> float:
+    """Part of the work that its newest checkpoint has behind it: a job that resumes is not priced as if it began."""
     checkpoint, total = Artifact.objects.resumable(job).first(), job.progress.get("steps_total")
     if checkpoint is None or checkpoint.step is None or not total:
-        return 1.0
-    return max(0.0, 1.0 - checkpoint.step / float(total))
+        return 0.0
+    return min(1.0, checkpoint.step / float(total))
 
 
 def _charged(job: Job) -> int:
