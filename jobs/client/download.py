@@ -19,7 +19,7 @@ from runtimes.contract import sha256_file
 ATTEMPTS_MAX = 6
 READ_SECONDS = 120.0
 PARTIAL_SUFFIX = ".souk-partial"
-_FORBIDDEN = frozenset("\\:\0")
+_FORBIDDEN = frozenset("\\:\0\N{REPLACEMENT CHARACTER}")  # the last stands for control characters
 
 
 def download_artifact(

@@ -19,6 +19,7 @@ from jobs.client.job_states import ENDS, STOPS
 from jobs.client.job_view import progress_text
 from jobs.client.output import console, money, print_json, state
 from jobs.client.sdk import Souk
+from jobs.client.transport import without_controls
 from jobs.wire import JobView
 
 TICK_SECONDS = 1.0
@@ -111,7 +112,7 @@ class _EventLines:
         *whole, self._rest = (self._rest + text).split("\n")
         for line in whole:
             try:
-                event = json.loads(line)
+                event = without_controls(json.loads(line))
             except (ValueError, RecursionError):
                 continue  # a customer's program writes what it likes
             if isinstance(event, dict):
@@ -142,9 +143,9 @@ class TerminalWatcher:
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[note]}"),
+            BarColumn(bar_width=20),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
         )
         self._bar = Progress(*columns, console=self._console) if self._console.is_terminal else None
         self._task = self._bar.add_task("", total=None, note="") if self._bar else None

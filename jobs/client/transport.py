@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 import uuid
 from typing import Any
@@ -19,6 +20,8 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 STATUSES_RETRIED = frozenset({429, 502, 503, 504})
 MESSAGE_CHARACTERS_MAX = 500
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # not tab, newline, return
 
 
 class Transport:
@@ -76,6 +79,17 @@ def backoff_seconds(attempt: int) -> float:
     return random.uniform(0, min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2**attempt))
 
 
+def without_controls(value: Any) -> Any:
+    """JSON whose texts cannot steer a terminal: names, messages and logs were written by strangers."""
+    if isinstance(value, str):
+        return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, dict):
+        return {without_controls(key): without_controls(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_controls(item) for item in value]
+    return value
+
+
 def _retry_after(response: httpx.Response) -> float:
     text = response.headers.get("Retry-After", "")
     return min(float(text), RETRY_AFTER_SECONDS_MAX) if text.isdigit() else 0.0
@@ -86,8 +100,8 @@ def _answer(response: httpx.Response, server: str, *, is_signed_in: bool) -> Any
         if not response.content:
             return None
         try:
-            return response.json()
-        except ValueError as error:
+            return without_controls(response.json())
+        except (ValueError, RecursionError) as error:
             raise ServerUnreachable(f"{server} answers, but not as a Souk marketplace does") from error
     code, message, details = _error(response)
     if response.status_code == 401 and not response.request.url.path.endswith("/login"):
@@ -100,10 +114,10 @@ def _answer(response: httpx.Response, server: str, *, is_signed_in: bool) -> Any
 def _error(response: httpx.Response) -> tuple[str, str, dict[str, Any]]:
     """code, message, details as every error of the API has them; something readable for anything else."""
     try:
-        body = response.json()
+        body = without_controls(response.json())
         details = body.get("details")
         return str(body["code"]), str(body["message"]), details if isinstance(details, dict) else {}
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         text = f"the server answered {response.status_code} {response.reason_phrase}"
         return f"http_{response.status_code}", text[:MESSAGE_CHARACTERS_MAX], {}
 

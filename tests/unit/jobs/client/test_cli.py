@@ -170,6 +170,14 @@ def test_names_from_the_market_cannot_style_the_terminal(run: Run, market: FakeM
     assert "[link=http://mallory.example]y[/]" in ended.out
 
 
+def test_texts_of_strangers_cannot_steer_the_terminal(run: Run, market: FakeMarketplace) -> None:
+    market.job |= {"message": "\x1b[2J\x9bH\u202egone", "attempts": [an_attempt(1, "bob", message="\x1b]0;owned\x07")]}
+    ended = run("show", market.job_id)
+    assert "gone" in ended.out
+    assert "owned" in ended.out
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(ended.out)
+
+
 def test_cancel_and_resume_say_where_the_job_is(run: Run, market: FakeMarketplace) -> None:
     assert "being cancelled" in run("cancel", market.job_id, "--yes").out
     assert "$5.50 in all" in run("resume", market.job_id, "--max-total", "5.50").out
