@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -100,10 +101,16 @@ class EventWriter:
         self._file = Path(path).open("ab", buffering=0) if path else None  # noqa: SIM115 - open as long as the process
 
     def write(self, kind: EventKind | str, **data: Any) -> None:
-        """Append one line in one write, so that a reader never sees half of it; `data` must be JSON."""
+        """Append one line in one write, so that a reader never sees half of it; `data` must be JSON.
+
+        A number that is not finite, such as the loss of a training that diverged, becomes null: JSON has no NaN.
+        """
         if self._file is None:
             return
-        line = json.dumps({"event": str(kind), "at": round(time.time(), 3), **data}, separators=(",", ":"))
+        finite = {
+            key: None if isinstance(item, float) and not math.isfinite(item) else item for key, item in data.items()
+        }
+        line = json.dumps({"event": str(kind), "at": round(time.time(), 3), **finite}, separators=(",", ":"))
         self._file.write(line.encode()[: EVENT_LINE_BYTES_MAX - 1] + b"\n")
 
 

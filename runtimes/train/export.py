@@ -27,7 +27,6 @@ def export_model(
     import transformers
 
     hugging_face: Any = transformers  # partly untyped
-    hugging_face.utils.logging.disable_progress_bar()
 
     folder = output_dir / EXPORT_FOLDER
     folder.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,11 @@ class ModelSource:
 def find_model(name: str, input_dir: Path) -> ModelSource:
     """The model called `name`; raises BadData that says where it was looked for."""
     from transformers import AutoConfig
+    from transformers.utils import logging
 
+    untyped: Any = logging
+    untyped.disable_progress_bar()
+    untyped.set_verbosity_error()
     if name in shipped_models():
         raw = shipped_model_config(name)
         return ModelSource(name, AutoConfig.for_model(**raw), None, has_weights=False)

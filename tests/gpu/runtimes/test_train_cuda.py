@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def test_cuda_training_computes_in_bfloat16_saves_and_exports(tmp_path: Path) -> None:
-    env = {Env.DEVICE_KIND: "cuda", Env.CHECKPOINT_EVERY_STEPS: "10"}
+    env: dict[str, str] = {Env.DEVICE_KIND: "cuda", Env.CHECKPOINT_EVERY_STEPS: "10"}
     work = Work(tmp_path / "work", ranks=1, env=env).write({**MICRO_CONFIG, "dtype": "auto", "steps": 25})
     code, output = work.run()
     assert code == 0, output

@@ -32,6 +32,13 @@ def test_event_is_one_whole_line(tmp_path: Path) -> None:
     assert [json.loads(line)["event"] for line in lines] == ["step", "own"]
 
 
+def test_diverged_loss_is_null_and_the_line_stays_json(tmp_path: Path) -> None:
+    contract.EventWriter(str(tmp_path / "events.jsonl")).write(contract.EventKind.STEP, step=1, loss=float("nan"))
+    text = (tmp_path / "events.jsonl").read_text()
+    assert "NaN" not in text
+    assert json.loads(text)["loss"] is None
+
+
 def test_shipped_models_have_a_configuration() -> None:
     assert "tiny-llama" in contract.shipped_models()
     assert contract.shipped_model_config("tiny-llama")["hidden_size"] == 128

@@ -16,7 +16,7 @@ def test_one_node_needs_no_fixed_port() -> None:
 
 
 def test_gang_meets_at_its_master() -> None:
-    place = {Env.NODES: "3", Env.NODE_RANK: "1", Env.MASTER_ADDR: "10.0.0.7", Env.MASTER_PORT: "29501"}
+    place: dict[str, str] = {Env.NODES: "3", Env.NODE_RANK: "1", Env.MASTER_ADDR: "10.0.0.7", Env.MASTER_PORT: "29501"}
     options = torchrun_arguments(place)
     assert {"--nnodes=3", "--node-rank=1", "--master-addr=10.0.0.7", "--master-port=29501"} <= set(options)
 

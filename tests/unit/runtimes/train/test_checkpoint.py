@@ -54,12 +54,12 @@ def test_given_checkpoint_wins_over_the_newest_of_the_folder(tmp_path: Path) -> 
     newest = make(tmp_path / "checkpoint", 20)
     make(tmp_path / "checkpoint", 30, complete=False)
     given = make(tmp_path / "resume", 10)
-    env = {Env.WORK_DIR: str(tmp_path)}
+    env: dict[str, str] = {Env.WORK_DIR: str(tmp_path)}
     assert find_checkpoint(read_container(env, config=None, output=None)) == newest
     env[Env.RESUME_FROM] = str(given)
     assert find_checkpoint(read_container(env, config=None, output=None)) == given
     # One node of a gang has only its own part, so it waits to be given the whole.
-    gang = {Env.WORK_DIR: str(tmp_path), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    gang: dict[str, str] = {Env.WORK_DIR: str(tmp_path), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
     assert find_checkpoint(read_container(gang, config=None, output=None)) is None
 
 

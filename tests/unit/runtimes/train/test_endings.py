@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +36,7 @@ def test_exported_model_loads_in_transformers_and_writes_text(uninterrupted: Wor
 
     folder = uninterrupted.root / "output" / "model"
     assert (folder / "model.safetensors").is_file()
-    model = AutoModelForCausalLM.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert model.config.architectures == ["LlamaForCausalLM"]
     assert tokenizer.eos_token_id == model.config.eos_token_id == 0
@@ -45,6 +47,18 @@ def test_exported_model_loads_in_transformers_and_writes_text(uninterrupted: Wor
     text = (uninterrupted.root / "input" / "more.txt").read_text()[:2000]
     ids = tokenizer(text, return_tensors="pt")["input_ids"][:, :33]
     assert model(ids, labels=ids).loss.item() < 5.2
+
+
+def test_training_starts_from_the_weights_and_the_tokenizer_of_a_model_folder(
+    uninterrupted: Work, tmp_path: Path
+) -> None:
+    work = Work(tmp_path / "work", ranks=1, launched=False)
+    work.write({**MICRO_CONFIG, "model": "mine", "steps": 1, "sample_every": -1})
+    shutil.copytree(uninterrupted.root / "output" / "model", work.root / "input" / "mine")
+    code, output = work.run()
+    assert code == 0, output
+    # The same data, cut alike: the evaluation begins where the other training ended.
+    assert work.events("evaluated")[0]["loss"] == pytest.approx(uninterrupted.events("evaluated")[-1]["loss"], abs=1e-4)
 
 
 def test_sigterm_saves_at_the_next_step_and_ends_with_75(tmp_path: Path) -> None:

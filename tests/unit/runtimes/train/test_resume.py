@@ -49,7 +49,12 @@ def test_killed_training_goes_on_from_its_last_complete_checkpoint_like_the_unin
 
 def test_parts_of_two_nodes_make_one_checkpoint(uninterrupted: Work, tmp_path: Path) -> None:
     config = {**MICRO_CONFIG, "steps": STEPS}
-    gang = {Env.NODES: "2", Env.MASTER_ADDR: "127.0.0.1", Env.MASTER_PORT: "29737", Env.CHECKPOINT_EVERY_STEPS: "20"}
+    gang: dict[str, str] = {
+        Env.NODES: "2",
+        Env.MASTER_ADDR: "127.0.0.1",
+        Env.MASTER_PORT: "29737",
+        Env.CHECKPOINT_EVERY_STEPS: "20",
+    }
     nodes = [
         Work(tmp_path / f"node-{rank}", ranks=1, env={**gang, Env.NODE_RANK: str(rank)}).write(config)
         for rank in range(2)
