@@ -67,7 +67,7 @@ LEASE_MACHINE = machine(
 )
 LEASE_LIVE = frozenset({LeaseState.RESERVED, LeaseState.ACTIVE})
 
-ATTEMPT_MACHINE = machine("attempt", {**dict.fromkeys(ATTEMPT_ENDS, frozenset()), **ATTEMPT_TRANSITIONS})
+ATTEMPT_MACHINE = machine("attempt", {str(state): ATTEMPT_TRANSITIONS.get(state, ()) for state in AttemptState})
 ATTEMPT_CHOICES = [(state.value, state.value) for state in AttemptState]
 ATTEMPT_LIVE = frozenset(set(AttemptState) - ATTEMPT_ENDS)
 
