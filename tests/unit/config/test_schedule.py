@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from celery import Celery, current_app
-from django.conf import settings
 
 from marketplace.config.celery import app
+from marketplace.config.settings import CELERY_BEAT_SCHEDULE
 
 
 @pytest.fixture(scope="module")
@@ -15,14 +15,14 @@ def loaded() -> Celery:
     return app
 
 
-@pytest.mark.parametrize("entry", sorted(settings.CELERY_BEAT_SCHEDULE))
+@pytest.mark.parametrize("entry", sorted(CELERY_BEAT_SCHEDULE))
 def test_every_scheduled_name_is_a_task(loaded: Celery, entry: str) -> None:
-    assert settings.CELERY_BEAT_SCHEDULE[entry]["task"] in loaded.tasks
+    assert CELERY_BEAT_SCHEDULE[entry]["task"] in loaded.tasks
 
 
-@pytest.mark.parametrize("entry", sorted(settings.CELERY_BEAT_SCHEDULE))
+@pytest.mark.parametrize("entry", sorted(CELERY_BEAT_SCHEDULE))
 def test_a_tick_that_nobody_took_expires_before_it_can_pile_up(entry: str) -> None:
-    row = settings.CELERY_BEAT_SCHEDULE[entry]
+    row = CELERY_BEAT_SCHEDULE[entry]
     period = row["schedule"] if isinstance(row["schedule"], float) else 24 * 3600.0
     assert 0 < row["options"]["expires"] <= period
 
