@@ -10,13 +10,16 @@ from pathlib import Path
 
 from provider_agent.client import with_retries
 from provider_agent.errors import AgentError, Retryable
+from provider_agent.executors.base import WORK_NAME
 from provider_agent.journal import ArtifactEntry, LeaseEntry
 from provider_agent.porter import Porter
 from provider_agent.protocol import ArtifactBegin, ArtifactComplete, ArtifactFile, FileUpload, UploadPart
 from provider_agent.snapshot import take_snapshot
+from provider_agent.workfolder import OUTPUT_NAME
 from runtimes import contract
 
 PARTS_PARALLEL_MAX = 4
+OUTPUT_SECONDS_MAX = 900.0
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_FAILED = 5.0
 SNAPSHOTS_NAME = "snapshots"
@@ -41,7 +44,7 @@ class ArtifactShipper:
     async def take(self, relative: str, *, kind: str, step: int | None, billable_ms: int) -> ArtifactEntry:
         """Take a complete folder out of the program's reach and journal that it must be shipped."""
         name = relative.replace("/", "-")
-        work = self._folder / "work"
+        work = self._folder / WORK_NAME
         await asyncio.to_thread(take_snapshot, work, relative, self._snapshot(name))
         artifact = ArtifactEntry(folder=name, kind=kind, step=step, billable_ms=billable_ms)
         self._porter.journal.save_artifact(self._entry.lease_id, artifact)
@@ -89,6 +92,21 @@ class ArtifactShipper:
             await self._ship(artifact)
             self._finish(artifact)
         log.info("Artifact shipped. lease_id=%s folder=%s", self._entry.lease_id, artifact.folder)
+
+    async def ship_output(self, billable_ms: int) -> None:
+        """Bring the output to the server before success is reported; an empty one is nothing to bring.
+
+        Raises what take and ship raise, and TimeoutError when the server stays away for too long.
+        """
+        artifact = await self.take(OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
+        if not any(self._snapshot(artifact.folder).iterdir()):
+            return
+        async with asyncio.timeout(OUTPUT_SECONDS_MAX):
+            while True:
+                try:
+                    return await self.ship(artifact)
+                except Retryable as error:
+                    log.warning("The output is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
 
     def _artifacts(self) -> list[ArtifactEntry]:
         return self._porter.journal.load_artifacts(self._entry.lease_id)

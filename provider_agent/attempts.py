@@ -8,7 +8,6 @@ Every step is journaled before it is taken, so that a new agent goes on where th
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import shutil
 import time
@@ -19,8 +18,8 @@ from typing import Any, TypeVar
 
 from provider_agent import protocol
 from provider_agent.artifact_shipper import ArtifactShipper
-from provider_agent.endings import Ending, has_started, last_failure, name_ending
-from provider_agent.errors import AgentError, ExecutorFailed, ImageUnavailable, Retryable
+from provider_agent.endings import Ending, has_started, last_failure, name_ending, name_error
+from provider_agent.errors import AgentError, ExecutorFailed
 from provider_agent.executors.base import LOG_BYTES_MAX, WORK_NAME, Exit, Handle, log_path
 from provider_agent.journal import LeaseEntry
 from provider_agent.log_shipper import ship_stream
@@ -30,14 +29,13 @@ from provider_agent.preparation import prepare
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, REASONS, AttemptState, LeaseReport, Reason
 from provider_agent.receipts import EVENT_BYTES_MAX, RECEIPT_SECONDS, ReceiptBook, ship_receipts
 from provider_agent.snapshot import file_size, read_bytes
-from provider_agent.workfolder import CHECKPOINT_NAME, EVENTS_NAME, OUTPUT_NAME, drop_secrets
+from provider_agent.workfolder import CHECKPOINT_NAME, EVENTS_NAME, drop_secrets
 from runtimes import contract
 
 TICK_SECONDS = 0.2
 CHECKPOINT_SCAN_SECONDS = 0.5
 HEALTHY_AFTER_SECONDS = 1.0  # an own command that lives this long, or has printed something, is running
 EVENT_TAIL_BYTES = 256 * 1024
-UPLOAD_SECONDS_MAX = 900.0
 CHECKPOINT_DRAIN_SECONDS_MAX = 120.0
 ENGINE_SILENT_SECONDS_MAX = 60.0
 UNATTENDED_MARGIN_SECONDS = 30.0  # the supervisor's own deadline comes after the watchdog's
@@ -241,28 +239,16 @@ class Attempt:
         if ending.reason in REASONS_WITHOUT_CONTACT:
             return ending
         if ending.reason is Reason.COMPLETED:
-            return await self._ship_output(ending)
+            try:
+                await self._shipper.ship_output(self._billable_ms())
+            except (AgentError, OSError, ValueError, TimeoutError) as error:
+                return Ending(Reason.UPLOAD_FAILED, f"the output could not be uploaded: {error}", ending.exit_code)
+            return ending
         try:
             await asyncio.wait_for(self._shipper.ship_waiting(), CHECKPOINT_DRAIN_SECONDS_MAX)
         except (AgentError, OSError, TimeoutError) as error:
             log.warning("The last checkpoint was not shipped: %s lease_id=%s", error, self.entry.lease_id)
         return ending
-
-    async def _ship_output(self, ending: Ending) -> Ending:
-        """The output is with the server before success is reported; an empty one is nothing to ship."""
-        try:
-            artifact = await self._shipper.take(OUTPUT_NAME, kind="output", step=None, billable_ms=self._billable_ms())
-            if not any((self._folder / "snapshots" / artifact.folder).iterdir()):
-                return ending
-            async with asyncio.timeout(UPLOAD_SECONDS_MAX):
-                while True:
-                    try:
-                        await self._shipper.ship(artifact)
-                        return ending
-                    except Retryable as error:
-                        log.warning("The output is not shipped yet: %s lease_id=%s", error, self.entry.lease_id)
-        except (AgentError, OSError, ValueError, TimeoutError) as error:
-            return Ending(Reason.UPLOAD_FAILED, f"the output could not be uploaded: {error}", ending.exit_code)
 
     def _end(self, ending: Ending) -> None:
         """The last word on this lease, journaled before it is reported."""
@@ -326,17 +312,7 @@ class Attempt:
                 await self._porter.executor.kill(self.entry.handle)
             except AgentError as second:
                 log.error("The program could not be killed: %s lease_id=%s", second, self.entry.lease_id)
-        while isinstance(error, ExceptionGroup):
-            error = error.exceptions[0]
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            return Ending(Reason.DISK_FULL, str(error))
-        if isinstance(error, ImageUnavailable):
-            return Ending(Reason.IMAGE_UNAVAILABLE, str(error))
-        if isinstance(error, ExecutorFailed):
-            return Ending(Reason.EXECUTOR_FAILED, str(error))
-        if isinstance(error, AgentError) and self.entry.handle is None:
-            return Ending(Reason.INPUT_UNAVAILABLE, str(error))
-        return Ending(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+        return name_error(error, has_started=self.entry.handle is not None)
 
     def _stop_metering(self) -> None:
         """Only RUNNING is metered; the last receipt says how much that was."""

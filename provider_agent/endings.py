@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 from dataclasses import dataclass
 
+from provider_agent.errors import AgentError, ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import Exit
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, Reason
 from runtimes.contract import EventKind, ExitCode
@@ -47,6 +49,21 @@ def name_ending(ended: Exit, *, stop_reason: Reason | None, is_builtin: bool, fa
     if ended.signal is not None:
         return _name_signal(ended.signal)
     return _name_code(ended, is_builtin, failure)
+
+
+def name_error(error: BaseException, *, has_started: bool) -> Ending:
+    """The cause when something went wrong on our side, before the program or around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return Ending(Reason.DISK_FULL, str(error))
+    if isinstance(error, ImageUnavailable):
+        return Ending(Reason.IMAGE_UNAVAILABLE, str(error))
+    if isinstance(error, ExecutorFailed):
+        return Ending(Reason.EXECUTOR_FAILED, str(error))
+    if isinstance(error, AgentError) and not has_started:
+        return Ending(Reason.INPUT_UNAVAILABLE, str(error))
+    return Ending(Reason.INTERNAL, f"{type(error).__name__}: {error}")
 
 
 def last_failure(events: bytes) -> dict[str, object]:
