@@ -39,9 +39,16 @@ class Answer:
         return not self.desired and not self.forget
 
 
-def take_in(node_id: UUID, request: SyncRequest, received_at: datetime) -> Answer:
-    """What the node says of itself and its leases is known now; harmless to repeat. Returns the answer to it."""
+def take_in(node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> Answer:
+    """What the node says of itself and its leases is known now; harmless to repeat. Returns the answer to it.
+
+    One that was signed before the newest which any process took in is late or replayed: it is answered, not believed.
+    """
+    is_newest = Node.objects.filter(pk=node_id, synced_ms__lte=time_ms).update(synced_ms=time_ms)
     node = Node.objects.get(pk=node_id)
+    if not is_newest:
+        log.warning("A sync older than the newest was not taken in.", extra={"node_id": str(node_id)})
+        return _answer(node, request)
     if request.facts is not None:
         try:
             node = inventory.update_facts(node, request.facts)

@@ -118,7 +118,7 @@ class SyncServer:
         async with self._memory.of(node_id).taking_in:
             if self._memory.is_news(node_id, request, time_ms):
                 wakes = self._memory.of(node_id).wakes
-                answer = await self._in_thread(take_in, node_id, request, received_at)
+                answer = await self._in_thread(take_in, node_id, request, received_at, time_ms)
                 self._memory.remember(node_id, request, time_ms)
                 self._memory.keep(node_id, request, answer, wakes=wakes)
                 return answer

@@ -66,6 +66,7 @@ class Node(models.Model):
     memory_mib = models.PositiveBigIntegerField()
     cpu_count = models.PositiveIntegerField()
     boot_id = models.UUIDField(null=True, blank=True)
+    synced_ms = models.BigIntegerField(default=0)  # when the node signed the newest sync that was taken in, Unix ms
     last_seen_at = models.DateTimeField(null=True, blank=True)
     measured_at = models.DateTimeField(null=True, blank=True)
     drain_requested_at = models.DateTimeField(null=True, blank=True)  # outlives an outage: it comes back draining

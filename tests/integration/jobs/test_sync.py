@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from jobs import lifecycle
 from jobs.models import Lease
+from jobs.sync.answers import take_in
 from jobs.sync.app import SYNC_PATH, Application
 from jobs.sync.wake import wake_nodes
 from marketplace.foundation import signing
@@ -189,6 +190,14 @@ def test_a_replayed_sync_changes_nothing(url, alice, bob):
         assert post(url, bob, body, time_ms=time_ms + number).status_code == 200
     lease.refresh_from_db()
     assert (lease.reported_state, lease.state, Event.objects.count()) == ("running", "active", events)
+
+
+def test_an_old_sync_is_not_believed_by_another_process_either(alice, bob):
+    (lease,) = stage.place(stage.submit(alice))
+    take_in(bob.id, message(report(lease, AttemptState.RUNNING)), timezone.now(), 1_000)
+    take_in(bob.id, message(boot_id=uuid4()), timezone.now(), 999)  # of before it knew the lease
+    lease.refresh_from_db()
+    assert (lease.reported_state, lease.state) == ("running", "active")
 
 
 def test_a_new_boot_that_does_not_know_the_lease_has_lost_it(url, alice, bob):
