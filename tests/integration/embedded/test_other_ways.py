@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from tests.services import redis_url_for_worker
 pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
 
 SITE_PACKAGES = Path(psycopg.__file__).resolve().parents[1]
+ROOMS = ("marketplace", "jobs", "billing", "provider_agent", "runtimes")
 SPARE_REDIS_DATABASE = 15
 
 
@@ -32,37 +35,55 @@ def ordinary_user() -> Iterator[str]:
     subprocess.run(["userdel", "--remove", "--force", name], check=True, capture_output=True)
 
 
-def python_for(user: str) -> str:
-    """An interpreter that the user may run and that fits our packages: ours, or else the system's."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        # One with compiled parts, so that an interpreter of another version does not pass.
-        command = [
-            "setpriv",
-            "--reuid",
-            user,
-            "--regid",
-            user,
-            "--clear-groups",
-            python,
-            "-c",
-            "import psycopg, coincurve",
-        ]
-        env = {"PYTHONPATH": f"{ROOT}:{SITE_PACKAGES}", "PATH": os.environ["PATH"]}
-        if subprocess.run(command, env=env, capture_output=True, check=False, cwd="/").returncode == 0:
-            return python
-    pytest.skip(f"an ordinary user may not read {SITE_PACKAGES}, or there is no interpreter that fits it")
+def copy_for_everybody(folder: Path) -> tuple[Path, str]:
+    """An interpreter and a PYTHONPATH that an ordinary user may read, wherever root has put its own; (python, path)."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    base = Path(sys.base_prefix)
+    python = folder / "python" / "bin" / version
+    python.parent.mkdir(parents=True)
+    _link_or_copy(str((base / "bin" / version).resolve()), str(python))
+    _copy(base / "lib" / version, folder / "python" / "lib" / version, without=("test", "site-packages", "idlelib"))
+    for library in (base / "lib").glob("libpython*.so*"):
+        _link_or_copy(str(library), str(folder / "python" / "lib" / library.name))
+    _copy(
+        SITE_PACKAGES,
+        folder / "packages",
+        without=("torch", "triton", "nvidia", "transformers", "moto", "numpy", "numpy.libs"),
+    )
+    for room in ROOMS:
+        _copy(ROOT / room, folder / "house" / room)
+    return python, f"{folder / 'house'}:{folder / 'packages'}"
 
 
-def test_an_ordinary_user_needs_no_root_and_no_option(ordinary_user: str) -> None:
-    home = Path(f"/home/{ordinary_user}")
+def _copy(source: Path, target: Path, *, without: tuple[str, ...] = ()) -> None:
+    """`without` names children of `source` itself, not of what lies deeper."""
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return {"__pycache__", *without} if Path(folder) == source else {"__pycache__"}
+
+    shutil.copytree(source, target, ignore=left_out, copy_function=_link_or_copy, ignore_dangling_symlinks=True)
+
+
+def _link_or_copy(source: str, target: str) -> str:
+    try:
+        os.link(Path(source).resolve(), target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+    return target
+
+
+def test_an_ordinary_user_needs_no_root_and_no_option(ordinary_user: str, short_folder: Path) -> None:
+    python, path = copy_for_everybody(short_folder)
+    home = Path(pwd.getpwnam(ordinary_user).pw_dir)
     env = {
         "HOME": str(home),
         "USER": ordinary_user,
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{ROOT}:{SITE_PACKAGES}",
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": path,
         "PYTHONDONTWRITEBYTECODE": "1",
+        "LD_LIBRARY_PATH": str(short_folder / "python" / "lib"),
     }
-    with Up(None, free_port(), env=env, python=python_for(ordinary_user), user=ordinary_user) as up:
+    with Up(None, free_port(), env=env, python=str(python), user=ordinary_user) as up:
         assert up.folder == home / ".souk"
         assert up.is_well()
         assert {process.username() for process in up.processes()} == {ordinary_user}
