@@ -38,7 +38,7 @@ from jobs.wire import JobView
 JOB_FILE = Path(__file__).parent / "train-tiny-llama.yaml"
 DEPOSIT = "5.00"
 # name, dollars per device and hour, cores its two devices share
-NODES = [("swift", "0.90", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.40", "0")]
+NODES = [("swift", "0.90", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
 ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 240
 
 
@@ -104,9 +104,11 @@ class Demo:
         return alice
 
     def add_node(self, name: str, price: str, cores: str) -> None:
-        """Through the same door as anyone: a token, the line to paste, the agent."""
-        self.providers[name] = self.market.enrol(name, price=price, cores=cores)
-        self.market.start_agent(name)
+        """Through the same door as anyone: a token, the line to paste, the agent; until it was measured and is listed.
+
+        One after the other: they share this machine, and a benchmark should measure nobody else's start.
+        """
+        self.providers[name] = self.market.add_node(name, price=price, cores=cores)
         say(f"   {name}: ${price} per device and hour, 2 devices on core{'s' if ',' in cores else ''} {cores}")
 
     def wait_for_offers(self, alice: Party) -> None:
@@ -198,7 +200,7 @@ class Demo:
     def check_model(self, alice: Party, job: JobView) -> None:
         """Download, load with transformers, and say something."""
         target = self.folder / "download"
-        show([SOUK, "download", str(job.job_id), "--to", str(target)], alice.env(self.market.server))
+        show([SOUK, "download", str(job.job_id), "--into", str(target)], alice.env(self.market.server))
         model_folder = next(target.rglob("model.safetensors")).parent
         with self.souk(alice) as souk:
             losses = evaluated(souk, job)

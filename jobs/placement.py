@@ -92,7 +92,7 @@ def _place(job: Job, placement: Placement) -> bool:
     for rank, (seat, rate) in enumerate(zip(placement.seats, rates, strict=True)):
         _reserve(attempt, seat, rank, cap_usd_micros=left * rate // sum(rates))
     # 4. The job.
-    advance(job, JobState.PLACED, data={"attempt": str(attempt.id), "number": number}, waiting_for="")
+    advance(job, JobState.PLACED, data={"attempt": str(attempt.id), "number": number}, waiting_for="", message="")
     wake_nodes([seat.node_id for seat in placement.seats])
     return True
 

@@ -23,7 +23,7 @@ from provider_agent.executors.base import LaunchSpec, log_path
 from provider_agent.porter import Porter
 from provider_agent.protocol import DeviceKind, DeviceMeasurement, MeasurementRequest
 
-PROBE_SECONDS = 2
+PROBE_SECONDS = 4
 BENCHMARK_SECONDS_MAX = 600.0
 LOCK_SECONDS_MAX = 3600.0
 POLL_SECONDS = 0.2

@@ -139,7 +139,7 @@ class TerminalWatcher:
         self._with_log = with_log
         self._is_told_by_events = False
         self._state, self._attempts, self._waiting = "", 0, ""
-        self._told_at = 0.0
+        self._told_at, self._note = 0.0, ""
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -200,8 +200,8 @@ class TerminalWatcher:
         if self._bar is not None and self._task is not None:
             step, total = job.progress.get("step"), job.progress.get("steps_total")
             self._bar.update(self._task, description=state(job.state), note=note, completed=step or 0, total=total)
-        elif job.progress and time.monotonic() - self._told_at >= PLAIN_PROGRESS_SECONDS:
-            self._told_at = time.monotonic()
+        elif job.progress and note != self._note and time.monotonic() - self._told_at >= PLAIN_PROGRESS_SECONDS:
+            self._told_at, self._note = time.monotonic(), note
             self._say(note)
 
     def _say(self, markup: str) -> None:

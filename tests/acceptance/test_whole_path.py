@@ -63,7 +63,7 @@ def test_an_own_script_that_knows_nothing_of_souk_goes_the_whole_path(
     with souk_of(market, alice) as souk:
         (job,) = souk.jobs()
     assert job.state == "completed", (job.message, last)
-    run([SOUK, "download", str(job.job_id), "--to", str(tmp_path / "out")], env)
+    run([SOUK, "download", str(job.job_id), "--into", str(tmp_path / "out")], env)
     metrics = json.loads(next((tmp_path / "out").rglob("metrics.json")).read_text())
     assert metrics["loss"] < metrics["first_loss"]
     log = run([SOUK, "logs", str(job.job_id)], env)
