@@ -40,6 +40,7 @@ DEPOSIT = "5.00"
 # name, dollars per device and hour, cores its two devices share
 NODES = [("swift", "0.90", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
 ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 240
+SETTLE_SECONDS = 2  # after which a checkpoint's own receipt has arrived
 
 
 @dataclass
@@ -167,13 +168,20 @@ class Demo:
             ]
             return max(steps, default=None)
 
+        seen: dict[str, Any] = {"checkpoint": None, "since": 0.0, "cost": 0}
+
         def is_further() -> bool:
-            view = souk.job(job_id)
+            """More was claimed since the newest checkpoint: what the customer must not pay for."""
+            view, checkpoint = souk.job(job_id), checkpointed_step()
             if view.state not in {"queued", "placed", "running"}:
                 raise MarketError(f"the job was {view.state} before it could be killed: {view.message}")
-            return (view.progress.get("step") or 0) > (checkpointed_step() or 10**9)
+            if checkpoint != seen["checkpoint"]:
+                seen.update(checkpoint=checkpoint, since=time.monotonic())
+            if checkpoint is None or time.monotonic() - seen["since"] < SETTLE_SECONDS:
+                seen["cost"] = view.cost_so_far_usd_micros
+            return checkpoint is not None and view.cost_so_far_usd_micros > seen["cost"]
 
-        wait_for("a complete checkpoint and some steps after it", is_further, TRAIN_SECONDS)
+        wait_for("a complete checkpoint and work beyond it", is_further, TRAIN_SECONDS)
         on = souk.job(job_id).attempts[-1].leases[0].node_name
         self.claims.check("the job is on the chosen node", on == chosen, on)
         killed = kill_tree(self.market.agents[chosen])

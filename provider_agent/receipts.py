@@ -18,7 +18,7 @@ from provider_agent.porter import Porter
 from provider_agent.protocol import UsageReceipt
 from provider_agent.snapshot import read_bytes
 
-RECEIPT_SECONDS = 10.0
+RECEIPT_SECONDS = 5.0  # as often as it beats; one takes half a millisecond to sign
 EVENT_BYTES_MAX = 64 * 1024 * 1024  # of one lease; what follows is neither hashed nor shipped
 HASH_BYTES = 1 << 20
 PAUSE_SECONDS = 1.0

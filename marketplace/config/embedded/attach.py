@@ -10,21 +10,23 @@ from marketplace.config.embedded.errors import DataFolderBroken, EmbeddedError
 
 
 def attach(data: Path | None) -> None:
-    """Give this process the settings of the marketplace that runs in a data folder; DATABASE_URL wins where it is set.
+    """Give this process the settings of the marketplace that runs in a data folder.
 
-    Raises EmbeddedError with one clear sentence when none runs there.
+    Where DATABASE_URL and REDIS_URL are set, those servers are meant, as for `souk up`. Raises EmbeddedError with one
+    clear sentence when no marketplace runs there.
     """
-    if data is None and os.environ.get("DATABASE_URL"):
+    has_servers = bool(os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL"))
+    if data is None and has_servers and os.environ.get("SOUK_SECRET_KEY"):
         return
     path = (data or folder.default_path()).absolute()
     if not (path / "secrets.json").is_file():
         raise DataFolderBroken(f"There is no marketplace in {path}; name its folder with --data, or set DATABASE_URL.")
-    if not postgres.can_connect(path / "run"):
+    if not has_servers and not postgres.can_connect(path / "run"):
         raise EmbeddedError(f"The marketplace in {path} is not running; start it with `souk up --data {path}`.")
     secrets = folder.read_secrets(path / "secrets.json")
+    if not has_servers:
+        os.environ.update(DATABASE_URL=postgres.url_for(path / "run"), REDIS_URL=redis.url_for(path / "run"))
     os.environ.update(
-        DATABASE_URL=postgres.url_for(path / "run"),
-        REDIS_URL=redis.url_for(path / "run"),
         SOUK_DATA=str(path),
         SOUK_SECRET_KEY=secrets.secret_key,
         SOUK_SIGNING_KEY=secrets.signing_key,
