@@ -54,7 +54,8 @@ format: $(INSTALLED) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 
 bench: $(INSTALLED) ## every benchmark; results go to benchmarks/results/
-	shopt -s nullglob; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)" --write; done
+	for name in overhead matching ledger sync; do echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --write; done
+	$(BIN)/python -m benchmarks.figures
 
 # torch is left out of the lock (it is pinned above): its index may be chosen, and each has its own hashes.
 lock: $(INSTALLED) ## solve requirements.lock anew from pyproject.toml

@@ -1,7 +1,7 @@
 """Writes the committed results into README.md and benchmarks/README.md, between their markers; a figure is never typed.
 
-    python -m benchmarks.figures            rewrite both
-    python -m benchmarks.figures --check    exit 1 and name the files that differ from the results
+python -m benchmarks.figures            rewrite both
+python -m benchmarks.figures --check    exit 1 and name the files that differ from the results
 """
 
 from __future__ import annotations
@@ -31,15 +31,58 @@ def overhead(f: Figures) -> list[tuple[str, str, str]]:
         ),
         (
             "confirmed launch to first step, over bare torchrun, warm node",
-            f"{f['first_step_added_s']:+.1f} s (rounds {first_low:+.1f} to {first_high:+.1f}; "
-            f"{f['bare_first_step_s']} s bare)",
+            (
+                f"{f['first_step_added_s']:+.1f} s (rounds {first_low:+.1f} to {first_high:+.1f}; "
+                f"{f['bare_first_step_s']} s bare)"
+            ),
             "under 3 s more",
         ),
     ]
 
 
+def matching(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    fleet = f"{f['nodes']:,} nodes"
+    return [
+        (f"one match over {fleet}", f"{f['match_p50_ms']} ms median, {f['match_p99_ms']} ms p99", "p99 under 100 ms"),
+        (
+            f"a batch of {f['batch_jobs']:,} jobs of {f['batch_classes']} kinds over {fleet}, without the database",
+            f"{f['placements_per_second']:,} placements/s",
+            "100/s",
+        ),
+    ]
+
+
+def ledger(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    return [
+        (
+            "hold and settlement pairs, durable, clients on the same cores",
+            f"{f['hold_settle_per_s_1']:,.0f}/s on one connection, {f['hold_settle_per_s_8']:,.0f}/s on eight",
+            "250/s",
+        ),
+        ("ledger transfers in batches", f"{f['batched_transfers_per_s']:,.0f}/s", "20,000/s"),
+    ]
+
+
+def sync(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    rows = []
+    for agents in sorted(int(key.rsplit("_", 1)[1]) for key in f if key.startswith("wake_p50_ms_")):
+        what = f"waking one of {agents:,} agents that wait, sender on the same cores"
+        figure = (
+            f"{f[f'wake_p50_ms_{agents}']} ms median, {f[f'wake_p99_ms_{agents}']} ms p99; "
+            f"{f[f'beats_per_s_{agents}']:,.0f} beats/s, {f[f'held_memory_mib_{agents}']:.0f} MiB"
+        )
+        rows.append((what, figure, "-"))
+    return rows
+
+
 ROWS: dict[str, Callable[[Figures], list[tuple[str, str, str]]]] = {
     "overhead": overhead,
+    "matching": matching,
+    "ledger": ledger,
+    "sync": sync,
 }
 
 

@@ -38,7 +38,7 @@ from jobs.wire import JobView
 JOB_FILE = Path(__file__).parent / "train-tiny-llama.yaml"
 DEPOSIT = "5.00"
 # name, dollars per device and hour, cores its two devices share
-NODES = [("swift", "0.90", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
+NODES = [("swift", "0.70", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
 ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 240
 SETTLE_SECONDS = 2  # after which a checkpoint's own receipt has arrived
 

@@ -33,11 +33,10 @@ def prepare_environment() -> None:
     """Every variable that the settings read is set; servers run. Once a process; must come before Django loads."""
     if "DATABASE_URL" not in os.environ or "REDIS_URL" not in os.environ:
         _start_embedded_servers()
-    elif "PYTEST_XDIST_WORKER" not in os.environ:
-        require_empty_redis(os.environ["REDIS_URL"])
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker.startswith("gw"):
         os.environ["REDIS_URL"] = redis_url_for_worker(os.environ["REDIS_URL"], int(worker[2:]) + 1)
+    require_empty_redis(os.environ["REDIS_URL"])
     data = Path(tempfile.mkdtemp(prefix="souk-tests-data-"))
     (data / "static").mkdir()
     atexit.register(shutil.rmtree, data, ignore_errors=True)
