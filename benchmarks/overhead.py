@@ -1,7 +1,7 @@
 """What Souk adds to a training: steady step time, and seconds to the first step, over bare torchrun.
 
 Goals: steps within 2 %; the first step under 3 s later, on a warm node. Bare and Souk take turns in one run on one
-machine, with the marketplace up all the time, so that both suffer the same neighbours; the rounds' medians are compared.
+machine, with the marketplace up all the time, so that both have the same neighbours; the rounds' medians are compared.
 
     python -m benchmarks.overhead [--rounds 5] [--steps 80] [--write]
 """
