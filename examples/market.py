@@ -186,10 +186,10 @@ class Processes:
         left = [process for process in self._seen if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
         _, left = psutil.wait_procs(left, timeout=5)
         names = []
-        for process in left:
+        for survivor in left:
             with contextlib.suppress(psutil.NoSuchProcess):
-                names.append(f"{process.pid} {' '.join(process.cmdline())[:100]}")
-                process.kill()
+                names.append(f"{survivor.pid} {' '.join(survivor.cmdline())[:100]}")
+                survivor.kill()
         return names
 
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 from rest_framework.exceptions import ParseError
 
-from marketplace.foundation.apps import RECURSION_LIMIT
 from marketplace.foundation.parsers import BoundedJSONParser
+from provider_agent.protocol import RECURSION_LIMIT
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"{", b"\xff", b"NaN", b"", b'"\\ud800"'])
