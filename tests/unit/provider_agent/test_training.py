@@ -51,7 +51,7 @@ def test_training_stops_with_a_checkpoint_and_resumes_from_it_elsewhere(bob: Bob
     eventually(lambda: second.report and second.report.state in ATTEMPT_ENDS, "the end", seconds=SECONDS_MAX)
     assert second.report is not None
     assert second.report.reason is Reason.COMPLETED, second.logs[-2000:]
-    eventually(lambda: len(second.events) == second.report.event_bytes, "the last event")  # type: ignore[union-attr]
+    eventually(lambda: len(second.events) == second.report.event_bytes, "the last event")
     resumed = next(event for event in events(second) if event["event"] == "resumed")
     assert resumed["step"] == newest.begin.step
     assert events(second)[-1]["event"] == "finished"
