@@ -22,13 +22,19 @@ from django.db import connection  # noqa: E402
 # Passwords of tests need not withstand anybody.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 django.setup()
-# A parallel worker inherits the environment, and pytest-django would load the settings there before this file is read,
-# with the controller's Redis database.
-del os.environ["DJANGO_SETTINGS_MODULE"]
 _redis = redis.Redis.from_url(os.environ["REDIS_URL"])
 
 # Where SOUK_NO_SKIPS=1 says that every real part is there, only these may still skip.
 MAY_SKIP = ("gpu", "live_stripe")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Workers inherit the environment; they find the settings as this process did, after their own Redis database.
+
+    Named in the environment, the settings would be loaded there by pytest-django before this file is read.
+    """
+    os.environ.pop("DJANGO_SETTINGS_MODULE", None)
 
 
 @pytest.fixture(autouse=True)
