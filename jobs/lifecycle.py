@@ -177,7 +177,8 @@ def finish_attempt(
     # 2. Its leases: devices free, price frozen, the nodes' records.
     for lease in attempt.leases.live().select_related("node"):
         leasing.end_lease(lease, outcome.billable, reason=reason)
-        _remember(lease.node, outcome)
+        if outcome.state == AttemptState.SUCCEEDED or lease.reported_reason == reason.value:
+            _remember(lease.node, outcome)  # of a gang only the one that broke it
     wake_nodes([lease.node_id for lease in attempt.leases.all()])
     # 3. The job.
     if job.cancel_requested_at is not None and outcome.state != AttemptState.SUCCEEDED:
@@ -186,7 +187,7 @@ def finish_attempt(
         return end_job(job, JobState.COMPLETED, reason)
     if reason == Reason.BUDGET_EXHAUSTED and job.state == JobState.RUNNING:
         return advance(job, JobState.PAUSED, reason=reason, message=message)
-    if _may_try_again(job, attempt, reason, outcome):
+    if _may_try_again(job, reason, outcome):
         return advance(job, JobState.RECOVERING, reason=reason, message=message, queued_at=clock.now())
     return end_job(job, JobState.FAILED, reason, message=message)
 
@@ -238,10 +239,12 @@ def lock(job_id: UUID) -> Job:
     return job
 
 
-def _may_try_again(job: Job, attempt: Attempt, reason: Reason, outcome: Outcome) -> bool:
+def _may_try_again(job: Job, reason: Reason, outcome: Outcome) -> bool:
     wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
     is_late = job.deadline_at is not None and job.deadline_at <= clock.now()
-    return wanted and not is_late and attempt.number < job.attempts_max
+    # An attempt that ended because the budget did was no failed try.
+    tried = job.attempts.exclude(reason=Reason.BUDGET_EXHAUSTED.value).count()
+    return wanted and not is_late and tried < job.attempts_max
 
 
 def _remember(node: Node, outcome: Outcome) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import F, Sum
 
 from billing import holds
-from billing.errors import InsufficientFunds
+from billing.errors import AccountFrozen, InsufficientFunds
 from jobs import fleet, leasing, lifecycle
 from jobs.errors import DeviceTaken
 from jobs.matching.match import Placement, SeatTaken, match
@@ -29,6 +29,7 @@ from jobs.spec import from_wire
 from jobs.states import JOB_WAITING, JobState
 from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
+from marketplace.foundation.exclusive import alone
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Device, Offer
 from provider_agent.protocol import Fault, Reason
@@ -44,9 +45,15 @@ def place_batch(limit: int = BATCH_MAX) -> int:
     waiting = list(Job.objects.waiting()[:limit])
     if not waiting:
         return 0
-    requests = [_request(job) for job in waiting]
+    requests = []
+    for job in waiting:
+        with alone("A waiting job could not be read.", job_id=str(job.id)):
+            requests.append(_request(job))
     result = match(requests, fleet.take_snapshot())
-    placed = sum(place_job(UUID(key), placement) for key, placement in result.placements.items())
+    placed = 0
+    for key, placement in result.placements.items():
+        with alone("A job could not be placed.", job_id=key):
+            placed += place_job(UUID(key), placement)
     for key, reason in result.reasons.items():
         _say_why(UUID(key), reason.message)
     return placed
@@ -64,6 +71,8 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
         log.info("A placement lost a race: %s", error, extra={"job_id": str(job_id)})
     except InsufficientFunds as error:
         _say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
+    except AccountFrozen as error:
+        _say_why(job_id, error.message)
     return False
 
 
@@ -117,6 +126,7 @@ def _reserve(attempt: Attempt, seat: SeatTaken, rank: int, *, cap_usd_micros: in
 
 def _request(job: Job) -> MatchRequest:
     failed = Lease.objects.filter(attempt__job=job, attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
+    failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
     demand = demand_of(
         from_wire(job.spec),

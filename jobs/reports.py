@@ -21,6 +21,7 @@ from jobs import leasing, lifecycle
 from jobs.models import Attempt, Job, Lease
 from jobs.states import JOB_ON_NODES, LEASE_LIVE, LeaseState
 from marketplace.foundation import clock
+from marketplace.foundation.exclusive import alone
 from marketplace.foundation.states import advance
 from marketplace.nodes.models import Node
 from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, LeaseReport, Reason
@@ -31,8 +32,13 @@ _ALIVE = frozenset({AttemptState.RUNNING, AttemptState.STOPPING})
 _LOST_REASONS = frozenset({Reason.NODE_SILENT, Reason.LEASE_EXPIRED})
 
 
-def apply_reports(node: Node, reports: Sequence[LeaseReport], *, boot_id: UUID, received_at: datetime) -> None:
-    """Take in what a node says of its leases; harmless to repeat, and a stale fence is not heard."""
+def apply_reports(
+    node: Node, reports: Sequence[LeaseReport], *, boot_id: UUID, received_at: datetime, signed_ms: int | None = None
+) -> None:
+    """Take in what a node says of its leases; harmless to repeat, and a stale fence is not heard.
+
+    `signed_ms`: when the node signed it; absence is believed of the newest only. One lease's trouble stays its own.
+    """
     if node.boot_id != boot_id:
         Node.objects.filter(pk=node.pk).update(boot_id=boot_id)
     leases = {lease.id: lease for lease in Lease.objects.live().filter(node=node).select_related("attempt")}
@@ -47,20 +53,32 @@ def apply_reports(node: Node, reports: Sequence[LeaseReport], *, boot_id: UUID, 
     # 2. What is new moves the states, one job at a time.
     for report in heard:
         if _is_news(leases[report.lease_id], report):
-            _apply(leases[report.lease_id].attempt.job_id, report, received_at)
+            with alone("A report was not taken in.", lease_id=str(report.lease_id)):
+                _apply(leases[report.lease_id].attempt.job_id, report, received_at)
     # 3. A boot that does not know a lease which an earlier boot had taken has lost it.
     reported = {report.lease_id for report in reports}
     for lease in leases.values():
         if lease.state == LeaseState.ACTIVE and lease.id not in reported and lease.reported_state not in ATTEMPT_ENDS:
-            lose(lease.id, Reason.PROCESS_VANISHED, "The node's agent no longer knows this lease.")
+            with alone("A vanished lease was not lost.", lease_id=str(lease.id)):
+                lose(
+                    lease.id,
+                    Reason.PROCESS_VANISHED,
+                    "The node's agent no longer knows this lease.",
+                    signed_ms=signed_ms,
+                )
 
 
-def lose(lease_id: UUID, reason: Reason, message: str) -> None:
-    """Declare a live lease lost in its node's absence, and finish its attempt when nothing else is to wait for."""
+def lose(lease_id: UUID, reason: Reason, message: str, *, signed_ms: int | None = None) -> None:
+    """Declare a live lease lost in its node's absence, and finish its attempt when nothing else is to wait for.
+
+    Said by a sync that was signed at `signed_ms`, it does not count once a newer one was taken in.
+    """
     with transaction.atomic():
         job = lifecycle.lock(Lease.objects.get(pk=lease_id).attempt.job_id)
         lease = Lease.objects.select_related("attempt").get(pk=lease_id)
         if lease.state not in LEASE_LIVE or lease.reported_state in ATTEMPT_ENDS:
+            return
+        if signed_ms is not None and Node.objects.filter(pk=lease.node_id, synced_ms__gt=signed_ms).exists():
             return
         Lease.objects.filter(pk=lease_id).update(
             reported_state=REASONS[reason].state.value,
@@ -117,7 +135,7 @@ def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
         Lease.objects.filter(pk=lease.pk).update(
             reported_state=report.state.value,
             reported_reason=(report.reason or _default_reason(report)).value if report.state in ATTEMPT_ENDS else "",
-            reported_message=report.message,
+            reported_message=report.message.replace("\0", "\ufffd"),
             exit_code=report.exit_code,
             reported_at=received_at,
             **seen,

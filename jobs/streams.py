@@ -244,5 +244,9 @@ def _parse_event(line: bytes) -> dict[str, Any] | None:
     if not isinstance(event, dict) or str(event.get("event")) not in _PROGRESS_KINDS:
         return None
     # Only numbers that PostgreSQL's JSON can hold: no NaN, no infinity, nothing that a program made up.
-    numbers = {name: value for name, value in event.items() if isinstance(value, int | float) and math.isfinite(value)}
+    numbers = {name: value for name, value in event.items() if _is_storable(value)}
     return {**numbers, "event": event["event"]}
+
+
+def _is_storable(value: object) -> bool:
+    return (isinstance(value, int) and abs(value) < 2**63) or (isinstance(value, float) and math.isfinite(value))

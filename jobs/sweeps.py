@@ -22,6 +22,7 @@ from jobs.models import Attempt, Job, Lease
 from jobs.states import JOB_WAITING, JobState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
+from marketplace.foundation.exclusive import alone
 from marketplace.nodes import liveness
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, AttemptState, Reason, payable_ms
@@ -50,7 +51,8 @@ def sweep_silent_nodes() -> int:
     leases = Lease.objects.live().filter(node_id__in=silent).exclude(reported_state__in=ATTEMPT_ENDS)
     lost = list(leases.values_list("pk", flat=True)[:SWEEP_ROWS_MAX])
     for lease_id in lost:
-        reports.lose(lease_id, Reason.NODE_SILENT, "The node stopped answering.")
+        with alone("A silent node's lease could not be lost.", lease_id=str(lease_id)):
+            reports.lose(lease_id, Reason.NODE_SILENT, "The node stopped answering.")
     return len(lost)
 
 
@@ -66,7 +68,8 @@ def sweep_leases() -> int:
         ),
         (
             live.filter(
-                reported_state=AttemptState.PREPARING, active_at__lt=now - timedelta(seconds=PREPARE_SECONDS_MAX)
+                reported_state__in=[AttemptState.ASSIGNED, AttemptState.PREPARING],
+                active_at__lt=now - timedelta(seconds=PREPARE_SECONDS_MAX),
             ),
             Reason.NEVER_STARTED,
             "The node was not ready in time.",
@@ -76,21 +79,26 @@ def sweep_leases() -> int:
     count = 0
     for leases, reason, message in overdue:
         for lease_id in leases.values_list("pk", flat=True)[:SWEEP_ROWS_MAX]:
-            reports.lose(lease_id, reason, message)
-            count += 1
+            with alone("An overdue lease could not be ended.", lease_id=str(lease_id)):
+                reports.lose(lease_id, reason, message)
+                count += 1
     return count + _end_unanswered_stops(now)
 
 
 def sweep_jobs() -> int:
     """Finish, stop or end jobs whose time or money is up; returns how many were touched."""
-    return _conclude_drained() + _stop_spent() + _stop_late() + _stop_quarantined()
+    count = 0
+    for part in (_conclude_drained, _stop_spent, _stop_late, _stop_quarantined):
+        with alone(f"A part of the sweep failed: {part.__name__}."):
+            count += part()
+    return count
 
 
 def _conclude_drained() -> int:
     waiting = Attempt.objects.live().filter(leases__reported_state__in=ATTEMPT_ENDS).distinct()
     count = 0
     for attempt_id, job_id in list(waiting.values_list("pk", "job_id")[:SWEEP_ROWS_MAX]):
-        with transaction.atomic():
+        with alone("An attempt could not be finished.", job_id=str(job_id)), transaction.atomic():
             job = lifecycle.lock(job_id)
             attempt = Attempt.objects.live().filter(pk=attempt_id).first()
             count += bool(attempt and reports.conclude(job, attempt))
@@ -101,7 +109,7 @@ def _stop_spent() -> int:
     """Leases that are about to use up their cap save what they have and leave; the job is paused."""
     running = Lease.objects.live().filter(running_at__isnull=False, stop_reason="")
     spent = []
-    for lease in running.exclude(reported_state__in=ATTEMPT_ENDS)[:SWEEP_ROWS_MAX]:
+    for lease in running.exclude(reported_state__in=ATTEMPT_ENDS).iterator(SWEEP_ROWS_MAX):
         limit_ms = payable_ms(lease.rate_usd_micros_per_hour, lease.cap_usd_micros)
         margin_ms = min(BUDGET_MARGIN_SECONDS * 1000, limit_ms * BUDGET_MARGIN_SHARE)
         if lease.observed_ms + BEAT_SECONDS_LEASED * 1000 >= limit_ms - margin_ms:
@@ -141,5 +149,6 @@ def _end_unanswered_stops(now: datetime) -> int:
     asked = Lease.objects.live().filter(stop_asked_at__lt=now - timedelta(seconds=STOP_SECONDS_MAX))
     leases = list(asked.exclude(reported_state__in=ATTEMPT_ENDS)[:SWEEP_ROWS_MAX])
     for lease in leases:
-        reports.lose(lease.pk, Reason(lease.stop_reason), "The node did not stop the program in time.")
+        with alone("A lease that does not stop could not be ended.", lease_id=str(lease.pk)):
+            reports.lose(lease.pk, Reason(lease.stop_reason), "The node did not stop the program in time.")
     return len(leases)

@@ -64,7 +64,7 @@ class ArtifactShipper:
             except Retryable as error:
                 log.warning("A checkpoint is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
                 await asyncio.sleep(PAUSE_SECONDS_FAILED)
-            except (AgentError, OSError) as error:
+            except (AgentError, OSError, ValueError) as error:
                 log.error("A checkpoint cannot be shipped: %s lease_id=%s", error, self._entry.lease_id)
                 self._finish(waiting[-1])
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from provider_agent import protocol
 from provider_agent.artifact_shipper import ArtifactShipper
 from provider_agent.endings import Ending, has_started, last_failure, name_ending, name_error
-from provider_agent.errors import AgentError, ExecutorFailed
+from provider_agent.errors import AgentError, ExecutorFailed, Refused
 from provider_agent.executors.base import LOG_BYTES_MAX, WORK_NAME, Exit, Handle, log_path
 from provider_agent.journal import LeaseEntry
 from provider_agent.log_shipper import ship_stream
@@ -210,7 +210,7 @@ class Attempt:
                 self._book.make(self._billable_ms())
                 receipt_at = now + RECEIPT_SECONDS
             if self._meter.read_ms() > self.entry.assignment.seconds_max * 1000:
-                self.request_stop(Reason.DEADLINE_EXCEEDED)
+                self.request_stop(Reason.BUDGET_EXHAUSTED)  # seconds_max is how long the cap lasts
             if self._stop_asked.is_set() and kill_at is None:
                 self._stop_metering()
                 await self._porter.executor.stop(handle)
@@ -241,12 +241,14 @@ class Attempt:
         if ending.reason is Reason.COMPLETED:
             try:
                 await self._shipper.ship_output(self._billable_ms())
-            except (AgentError, OSError, ValueError, TimeoutError) as error:
+            except (Refused, ValueError) as error:  # names that no try will make acceptable
+                return Ending(Reason.EXIT_NONZERO, f"the output was refused: {error}", ending.exit_code)
+            except (AgentError, OSError, TimeoutError) as error:
                 return Ending(Reason.UPLOAD_FAILED, f"the output could not be uploaded: {error}", ending.exit_code)
             return ending
         try:
             await asyncio.wait_for(self._shipper.ship_waiting(), CHECKPOINT_DRAIN_SECONDS_MAX)
-        except (AgentError, OSError, TimeoutError) as error:
+        except (AgentError, OSError, ValueError, TimeoutError) as error:
             log.warning("The last checkpoint was not shipped: %s lease_id=%s", error, self.entry.lease_id)
         return ending
 

@@ -33,6 +33,11 @@ class Ending:
     message: str = ""
     exit_code: int | None = None
 
+    def __post_init__(self) -> None:
+        """A customer's program may have written the message: it may break no journal, no database, no terminal."""
+        clean = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in self.message)
+        object.__setattr__(self, "message", clean[:MESSAGE_CHARACTERS_MAX])
+
 
 def name_ending(ended: Exit, *, stop_reason: Reason | None, is_builtin: bool, failure: dict[str, object]) -> Ending:
     """The one cause of an ending. `failure` is the runtime's last `failed` event, which names the code."""
@@ -47,7 +52,7 @@ def name_ending(ended: Exit, *, stop_reason: Reason | None, is_builtin: bool, fa
         if is_so and reason is not None:
             return Ending(reason, ended.message, ended.code)
     if ended.signal is not None:
-        return _name_signal(ended.signal)
+        return _name_signal(ended.signal, is_builtin)
     return _name_code(ended, is_builtin, failure)
 
 
@@ -71,7 +76,7 @@ def last_failure(events: bytes) -> dict[str, object]:
     for line in reversed(events.splitlines()):
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and event.get("event") == EventKind.FAILED:
             return event
@@ -86,24 +91,26 @@ def has_started(events: bytes) -> bool:
 def _name_code(ended: Exit, is_builtin: bool, failure: dict[str, object]) -> Ending:
     code = ended.code or 0
     message = str(failure.get("message") or ended.message or f"the program ended with exit code {code}")
-    message = message[:MESSAGE_CHARACTERS_MAX]
     if not is_builtin:
         return Ending(Reason.EXIT_NONZERO, message, code)
     if code > SIGNAL_CODE_BASE:  # runtimes.launch says so when a rank was ended by a signal
-        return _name_signal(code - SIGNAL_CODE_BASE)
+        return _name_signal(code - SIGNAL_CODE_BASE, is_builtin)
     real = failure.get("exit_code", code)
     code = real if isinstance(real, int) else code
     known = {int(key): reason for key, reason in REASON_OF_CODE.items()}
     return Ending(known.get(code, Reason.EXIT_NONZERO), message, code)
 
 
-def _name_signal(number: int) -> Ending:
-    """SIGKILL and SIGTERM that we did not send came from the node; any other the program brought upon itself."""
+def _name_signal(number: int, is_builtin: bool) -> Ending:
+    """SIGKILL and SIGTERM that we did not send came from the node; any other the program brought upon itself.
+
+    An own command is not believed: it could send itself the signal that makes its work free.
+    """
     try:
         name = signal.Signals(number).name
     except ValueError:
         name = str(number)
     message = f"the program was ended by the signal {name}"
-    if number in {signal.SIGKILL, signal.SIGTERM}:
+    if is_builtin and number in {signal.SIGKILL, signal.SIGTERM}:
         return Ending(Reason.PROCESS_VANISHED, message)
     return Ending(Reason.EXIT_NONZERO, message, SIGNAL_CODE_BASE + number)

@@ -30,6 +30,7 @@ CONTRACT_VERSION = 1
 MANIFEST_NAME = "MANIFEST.json"
 CHECKPOINT_PREFIX = "step-"
 EVENT_LINE_BYTES_MAX = 64 * 1024
+STEP_DIGITS_MAX = 12
 HASH_CHUNK_BYTES = 1 << 20
 MODELS_DIR = Path(__file__).parent / "train" / "models"  # one configuration a shipped model
 
@@ -122,7 +123,8 @@ def checkpoint_folder(root: Path, step: int) -> Path:
 def checkpoint_step(folder: Path) -> int | None:
     """The step in a checkpoint folder's name, or None when it is not one."""
     digits = folder.name.removeprefix(CHECKPOINT_PREFIX)
-    return int(digits) if folder.name != digits and digits.isdigit() else None
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= STEP_DIGITS_MAX
+    return int(digits) if folder.name != digits and is_number else None
 
 
 def complete_checkpoints(root: Path) -> list[Path]:

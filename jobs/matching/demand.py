@@ -21,7 +21,8 @@ def demand_of(
     done_share: float = 0.0,
     avoid: Iterable[UUID] = (),
 ) -> Demand:
-    """What `spec` demands. The ceiling and the cap given here bind where they are lower than the budget's.
+    """What `spec` demands. A ceiling given here binds where it is lower than the budget's; a cap in its place, as
+    resuming may have raised it.
 
     For a job that goes on: `done_share` of its work lies in a checkpoint, `cap_usd_micros` is what is left of its cap,
     `seconds_left` until its deadline, and nodes in `avoid` lost it before.
@@ -42,7 +43,7 @@ def demand_of(
         checkpoint_seconds=spec.checkpoint.every_seconds,
         checkpoint_share=spec.checkpoint.every_steps / steps if steps else 0.0,
         price_ceiling_usd_micros=_lower(price_ceiling_usd_micros, budget.max_per_gpu_hour_usd_micros),
-        cap_usd_micros=_lower(cap_usd_micros, budget.max_total_usd_micros),
+        cap_usd_micros=budget.max_total_usd_micros if cap_usd_micros is None else cap_usd_micros,
         seconds_left=seconds_left if seconds_left is not None else budget.deadline_seconds,
         avoid=frozenset(avoid),
     )

@@ -59,7 +59,9 @@ def take_in(node_id: UUID, request: SyncRequest, received_at: datetime, time_ms:
             log.warning("A node's facts were refused: %s", error.message, extra={"node_id": str(node_id)})
     for tries_left in reversed(range(TRIES_MAX)):
         try:
-            reports.apply_reports(node, request.leases, boot_id=request.boot_id, received_at=received_at)
+            reports.apply_reports(
+                node, request.leases, boot_id=request.boot_id, received_at=received_at, signed_ms=time_ms
+            )
             break
         except StateConflict:
             if not tries_left:

@@ -1,12 +1,18 @@
-"""One at a time: for sweeps that beat may start again before the last one is through."""
+"""One at a time, and each for itself: for sweeps and batches that one bad row must not stop."""
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from django.db import connection
+from django.db import OperationalError, connection
+
+from marketplace.foundation.errors import StateConflict
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -25,3 +31,17 @@ def only_one(name: str) -> Iterator[bool]:
         if is_mine:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
+
+
+@contextmanager
+def alone(sentence: str, **ids: Any) -> Iterator[None]:
+    """Whatever goes wrong inside is logged with its traceback and stays inside; the next row has its turn.
+
+    A lost race (StateConflict) and a database that is away (OperationalError) are the caller's to try again.
+    """
+    try:
+        yield
+    except (StateConflict, OperationalError):
+        raise
+    except Exception:
+        log.exception(sentence, extra=ids)

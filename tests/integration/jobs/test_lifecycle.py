@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from billing.balances import balance, trial_balance
 from billing.kinds import AccountKind
-from jobs import assignments, lifecycle, reports, sweeps
+from billing.models import Account
+from jobs import assignments, lifecycle, placement, reports, sweeps
 from jobs.errors import CapTooLow, InputNotReady, JobEnded, NotEnoughMoney, QuoteUsed
 from jobs.models import Artifact, ArtifactPart, Job, Lease, LeaseDevice
 from marketplace.foundation import signing
@@ -419,3 +420,72 @@ def test_a_node_in_quarantine_gives_its_jobs_up(alice, bob):
     sweeps.sweep_jobs()
     lease.refresh_from_db()
     assert lease.stop_reason == Reason.NODE_QUARANTINED
+
+
+# --- one row's trouble stays its own
+
+
+def test_a_message_that_a_customer_made_up_silences_no_node(alice, bob):
+    job, (lease,) = running_job(alice)
+    stage.finish(lease, Reason.EXIT_NONZERO, message="a\0b")
+    job.refresh_from_db()
+    assert (job.state, job.message) == ("failed", "a\ufffdb")
+
+
+def test_a_customer_whose_account_is_frozen_waits_and_those_behind_are_placed(alice, bob):
+    mallory = stage.organisation("mallory", usd_micros=5 * DOLLAR)
+    frozen = stage.submit(mallory)
+    Account.objects.filter(owner_id=mallory.id).update(is_frozen=True)
+    stage.node("spare")
+    job = stage.submit(alice)
+    assert stage.place(job)
+    assert stage.states_of([frozen, job]) == ["queued", "placed"]
+
+
+def test_a_lease_that_cannot_be_taken_in_does_not_stop_the_others(alice, monkeypatch):
+    bob = stage.node("bobs-node", devices=4)
+    first, second = stage.submit(alice), stage.submit(alice)
+    (broken,), (fine,) = stage.place(first), stage.place(second)
+    taken_in = reports._apply
+
+    def fail_for_broken(job_id, report, received_at):
+        if report.lease_id == broken.id:
+            raise ValueError("unforeseen")
+        taken_in(job_id, report, received_at)
+
+    monkeypatch.setattr(reports, "_apply", fail_for_broken)
+    lines = [
+        LeaseReport(lease_id=each.id, fence=each.fence, attempt_id=each.attempt_id, state=AttemptState.RUNNING)
+        for each in (broken, fine)
+    ]
+    reports.apply_reports(bob, lines, boot_id=uuid4(), received_at=timezone.now())
+    assert stage.states_of([first, second]) == ["placed", "running"]
+
+
+def test_a_job_resumed_with_a_higher_budget_than_its_file_names_is_placed(alice, bob):
+    job, (lease,) = running_job(alice)
+    stage.see_running(lease, seconds=3590)
+    stage.bill(lease, ms=3_590_000)
+    stage.finish(lease, Reason.BUDGET_EXHAUSTED)
+    lifecycle.resume(job.id, cap_usd_micros=4 * DOLLAR, actor="alice")
+    demand = placement._request(Job.objects.get(pk=job.id)).demand
+    assert demand.cap_usd_micros == 4 * DOLLAR - lease_charge(lease)
+    assert stage.place(job)
+
+
+def test_of_a_gang_only_the_node_that_broke_it_is_blamed(alice):
+    bob = stage.organisation("bob")
+    for name in ("guilty", "innocent"):
+        stage.node(name, fabric="rack", provider=bob)
+    job = stage.submit(alice, stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any"}))
+    guilty, innocent = stage.place(job)
+    stage.finish(guilty, Reason.DEVICE_FAILED)
+    stage.finish(innocent, Reason.GANG_BROKEN)
+    assert [Node.objects.get(pk=each.node_id).failures for each in (guilty, innocent)] == [1, 0]
+    assert placement._request(Job.objects.get(pk=job.id)).demand.avoid == {guilty.node_id}
+
+
+def lease_charge(lease: Lease) -> int:
+    lease.refresh_from_db()
+    assert lease.charge_usd_micros is not None
+    return lease.charge_usd_micros
