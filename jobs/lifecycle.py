@@ -40,7 +40,7 @@ from jobs.errors import (
 )
 from jobs.models import Artifact, Attempt, Job, Lease
 from jobs.spec import Spec, canonical, from_wire
-from jobs.states import JOB_ENDS, ArtifactState, JobState
+from jobs.states import JOB_ENDS, JOB_WAITING, ArtifactState, JobState
 from jobs.sync.wake import wake_nodes
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock, signing
@@ -114,21 +114,30 @@ def cancel(job_id: UUID, *, actor: str, reason: Reason = Reason.CANCELLED_BY_CUS
 
 
 def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
-    """Put a paused job back into the queue with a higher cap; it goes on from its newest checkpoint."""
+    """Raise a job's cap; a paused one goes back into the queue, and on from its newest checkpoint.
+
+    A job that waits because the rest of its cap no longer covers the rest of its work is helped the same way. Raises
+    JobNotPaused for any other, CapTooLow, NotEnoughMoney.
+    """
     with transaction.atomic():
         job = lock(job_id)
-        if job.state != JobState.PAUSED:
+        if job.state != JobState.PAUSED and job.state not in JOB_WAITING:
             raise JobNotPaused(state=job.state)
         raise_by = cap_usd_micros - job.cap_usd_micros
         if raise_by <= 0:
             raise CapTooLow(cap_usd_micros=cap_usd_micros, present_usd_micros=job.cap_usd_micros)
-        missing = raise_by - balance(job.organisation_id, AccountKind.CUSTOMER_AVAILABLE)
+        is_held = holds.is_open(job.id)
+        missing = (raise_by if is_held else cap_usd_micros) - balance(
+            job.organisation_id, AccountKind.CUSTOMER_AVAILABLE
+        )
         if missing > 0:
             raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=cap_usd_micros)
-        advance(
-            job, JobState.QUEUED, reason="resumed", actor=actor, cap_usd_micros=cap_usd_micros, queued_at=clock.now()
-        )
-        holds.extend_hold(job.id, amount_usd_micros=raise_by)
+        if job.state == JobState.PAUSED:
+            advance(job, JobState.QUEUED, reason="resumed", actor=actor, queued_at=clock.now())
+        job.cap_usd_micros = cap_usd_micros
+        job.save(update_fields=["cap_usd_micros"])
+        if is_held:
+            holds.extend_hold(job.id, amount_usd_micros=raise_by)
     return job
 
 

@@ -341,6 +341,15 @@ def test_a_job_that_used_up_its_budget_saves_pauses_and_goes_on_with_a_higher_on
     assert second.attempt.resume_artifact == saved
 
 
+def test_the_cap_of_a_job_that_waits_can_be_raised_and_its_hold_follows(alice, bob):
+    job, (lease,) = running_job(alice)
+    reports.lose(lease.id, Reason.NODE_SILENT, "gone")
+    lifecycle.resume(job.id, cap_usd_micros=3 * DOLLAR, actor="alice")
+    job.refresh_from_db()
+    assert (job.state, job.cap_usd_micros) == ("recovering", 3 * DOLLAR)
+    assert balance(alice.id, AccountKind.CUSTOMER_AVAILABLE) == 2 * DOLLAR
+
+
 def test_a_job_past_its_deadline_is_stopped(alice, bob):
     job, (lease,) = running_job(alice, budget={"max_total": "2.00", "deadline": "1h"})
     Job.objects.update(deadline_at=timezone.now() - timedelta(seconds=1))
