@@ -18,7 +18,7 @@ UP ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-CODE := marketplace jobs billing provider_agent runtimes tests benchmarks examples manage.py
+BENCHMARKS ?= matching ledger sync overhead
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo up test check bench lock openapi format clean

@@ -45,9 +45,10 @@ def store(local_store):
 
 @pytest.fixture
 def gang(alice) -> list[Lease]:
-    """Two nodes of one attempt."""
+    """Two nodes of one attempt; a fabric is one provider's."""
+    owner = stage.organisation("bob")
     for name in ("one", "two"):
-        node_with_key(name, fabric="rack")
+        node_with_key(name, fabric="rack", provider=owner)
     spec = stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any"}, budget={"max_total": "8.00"})
     leases = stage.place(stage.submit(alice, spec))
     assert len(leases) == 2
