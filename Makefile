@@ -42,6 +42,7 @@ check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapsh
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.manage makemigrations --check --dry-run
+	mkdir -p .cache
 	$(BIN)/python -m tests.manage spectacular --validate --fail-on-warn --file .cache/openapi.yaml
 	@diff -u docs/openapi.yaml .cache/openapi.yaml \
 	  || { echo 'The API changed: look at the difference, then `make openapi` and commit docs/openapi.yaml.' >&2; exit 1; }
@@ -59,6 +60,7 @@ bench: $(INSTALLED) ## every benchmark; results go to benchmarks/results/
 
 # torch is left out of the lock (it is pinned above): its index may be chosen, and each has its own hashes.
 lock: $(INSTALLED) ## solve requirements.lock anew from pyproject.toml
+	mkdir -p .cache
 	echo 'torch ; python_version < "3"' > .cache/no-torch.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --extra server --extra agent --extra train --extra serve --extra chain --extra dev \
