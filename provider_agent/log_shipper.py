@@ -14,6 +14,7 @@ from provider_agent.porter import Porter
 from provider_agent.snapshot import file_size, read_bytes
 
 PAUSE_SECONDS = 0.4
+GATHER_SECONDS = 1.0  # between appends that are not full: one a line would cost the program its processor
 PAUSE_SECONDS_FAILED = 1.0
 PAUSE_SECONDS_REFUSED = 15.0
 
@@ -44,6 +45,8 @@ async def ship_stream(porter: Porter, entry: LeaseEntry, stream: Stream, path: P
         if offset > size or offset == sent:  # it claims bytes that we never had, or took none: do not spin
             await asyncio.sleep(PAUSE_SECONDS_FAILED)
         _keep_offset(porter, entry, stream, min(offset, size))
+        if not has_ended and len(data) < protocol.APPEND_BYTES_MAX:
+            await asyncio.sleep(GATHER_SECONDS)
 
 
 def _keep_offset(porter: Porter, entry: LeaseEntry, stream: Stream, offset: int) -> None:
