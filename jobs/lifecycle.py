@@ -44,6 +44,7 @@ from jobs.states import JOB_ENDS, JOB_WAITING, ArtifactState, JobState
 from jobs.sync.wake import wake_nodes
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock, signing
+from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Node
 from provider_agent.protocol import REASONS, AttemptState, Fault, Outcome, Reason
@@ -71,6 +72,9 @@ def submit(
         missing = quote.cap_usd_micros - balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE)
         if missing > 0:
             raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=quote.cap_usd_micros)
+        sealed = json.dumps(dict(secrets or {}))
+        if len(sealed) > SECRETS_BYTES_MAX:
+            raise BadRequest(f"The job's secrets take {len(sealed)} bytes; at most {SECRETS_BYTES_MAX} are kept.")
         now, deadline = clock.now(), spec.budget.deadline_seconds
         job = Job.objects.create(
             organisation=organisation,
@@ -80,7 +84,7 @@ def submit(
             kind=spec.kind,
             spec=canonical(spec),
             spec_hash=quote.spec_hash,
-            sealed_secrets=signing.encrypt_secret(json.dumps(dict(secrets))) if secrets else "",
+            sealed_secrets=signing.encrypt_secret(sealed) if secrets else "",
             input_artifact=input_artifact,
             price_ceiling_usd_micros=quote.price_ceiling_usd_micros,
             cap_usd_micros=quote.cap_usd_micros,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
-from django.db.models import F
 
 from jobs.states import ATTEMPT_LIVE, JOB_ENDS, JOB_WAITING, LEASE_LIVE, ArtifactState
 
@@ -37,11 +36,6 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
     def live(self) -> LeaseQuerySet:
         """Leases that hold their devices."""
         return self.filter(state__in=LEASE_LIVE)
-
-    def undrained(self) -> LeaseQuerySet:
-        """Ended leases of which bytes of the log or the events are still to come."""
-        missing = models.Q(log_bytes__lt=F("log_bytes_final")) | models.Q(event_bytes__lt=F("event_bytes_final"))
-        return self.exclude(state__in=LEASE_LIVE).filter(missing)
 
 
 class ArtifactQuerySet(models.QuerySet["Artifact"]):

@@ -6,7 +6,7 @@ Money is an integer in micro-USD, times are aware UTC. See `provider_agent.proto
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -348,6 +348,3 @@ class NodeView(Wire):
     last_seen_at: datetime | None
     devices: list[DeviceView]
     offer: TermsView | None
-
-
-ArtifactKindName = Literal["input", "checkpoint", "output"]

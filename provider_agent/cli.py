@@ -64,7 +64,8 @@ def root(
 def enrol(  # noqa: PLR0917 - typer passes options by name
     server: Annotated[str, typer.Option(help="Address of the marketplace, as http(s)://NAME[:PORT].")],
     token: Annotated[
-        str, typer.Option(envvar="SOUK_ENROL_TOKEN", help="Single-use token from the portal; lives an hour.")
+        str,
+        typer.Option(envvar="SOUK_ENROL_TOKEN", help="Single-use; `souk provider add-node` prints one."),
     ],
     name: Annotated[str, typer.Option(help="Name of this node [default: this computer's name].")] = "",
     price: Annotated[float, typer.Option(help="US dollars per device and hour.")] = 1.0,

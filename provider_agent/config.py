@@ -14,7 +14,6 @@ from provider_agent.atomic import write_atomically
 from provider_agent.errors import BadConfig, NotEnrolled
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, OfferTerms
 
-CONFIG_VERSION = 1
 DATA_OF_ROOT = Path("/var/lib/souk-agent")
 DATA_BELOW_HOME = ".souk-agent"
 TRAIN_IMAGE = "gpusouk/train:latest"

@@ -23,7 +23,6 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 PART_BYTES = 32 * 1024 * 1024
-PARTS_MAX = 10_000  # S3's limit
 FILE_BYTES_MAX = 256 * 1024**3
 UPLOAD_URL_SECONDS = 6 * 3600
 DOWNLOAD_URL_SECONDS = 6 * 3600

@@ -17,7 +17,6 @@ from jobs.client.exit_codes import ExitCode
 ENTRY_POINTS = "souk.commands"
 SERVER_COMMANDS = {
     "up": "Start a whole marketplace on this computer.",
-    "gateway": "Serve models' traffic to their replicas.",
     "ledger": "Check the ledger.",
 }
 # typer carries its own copy of click since 0.2x; this is its ClickException wherever that lies.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -232,11 +231,6 @@ class JsonWatcher:
     def on_log(self, attempt: int, text: str) -> None:
         """A piece of the log."""
         print_json({"type": "log", "attempt": attempt, "text": text})
-
-
-def is_interactive() -> bool:
-    """Somebody is there who can answer a question."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _brief(value: object) -> str:

@@ -15,6 +15,7 @@ from jobs import assignments, lifecycle, placement, reports, sweeps
 from jobs.errors import CapTooLow, InputNotReady, JobEnded, NotEnoughMoney, QuoteUsed
 from jobs.models import Artifact, ArtifactPart, Job, Lease, LeaseDevice
 from marketplace.foundation import signing
+from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, LeaseReport, Reason, verify_assignment
@@ -125,6 +126,12 @@ def test_secrets_are_erased_when_the_job_ends(alice, bob):
     lifecycle.cancel(job.id, actor="alice")
     job.refresh_from_db()
     assert job.sealed_secrets == ""
+
+
+def test_secrets_beyond_their_limit_are_refused_and_nothing_is_submitted(alice, bob):
+    with pytest.raises(BadRequest):
+        stage.submit(alice, stage.spec_of(secrets=["TOKEN"]), secrets={"TOKEN": "x" * 100_000})
+    assert not Job.objects.exists()
 
 
 # --- a node that falls silent
