@@ -6,7 +6,7 @@ job       queued -> placed -> running -> completed
           queued | placed | running | recovering | paused -> failed
           every state that is not an end -> cancelled
 lease     reserved -> active -> ended;   reserved -> ended
-artifact  uploading -> complete -> deleted;   uploading -> abandoned
+artifact  uploading -> complete -> deleted;   uploading -> abandoned -> deleted
 """
 
 from __future__ import annotations
