@@ -21,6 +21,7 @@ from marketplace.config.embedded import children
 from marketplace.config.embedded.children import Child, Recipe
 from marketplace.config.embedded.errors import ChildFailed, DataFolderBroken
 
+COPIES = "postgres-programs"  # where the user may not read the installed ones
 INSTALL = "pginstall18"
 MAJOR_VERSION = "18"
 DATABASE = USER = "souk"
@@ -196,11 +197,15 @@ def _programs_for(folder: Path, user: tuple[int, int] | None) -> Path:
     installed = package / INSTALL
     if user is None or all(_may_enter(above, user) for above in (installed / "bin" / "postgres").parents):
         return installed / "bin"
-    copy = folder.parent / INSTALL
-    if not (copy / "bin" / "postgres").exists():
-        half_done = folder.parent / f"{INSTALL}.part"
+    copies = folder.parent / COPIES
+    if not copies.exists():
+        half_done = folder.parent / f"{COPIES}.part"
         shutil.rmtree(half_done, ignore_errors=True)
-        shutil.copytree(installed, half_done, symlinks=True)
-        half_done.chmod(0o755)
-        half_done.rename(copy)
-    return copy / "bin"
+        # The programs look for their libraries in the folder beside the package, so both keep their places.
+        for part in (package / INSTALL, package.with_name(f"{package.name}.libs")):
+            if part.is_dir():
+                shutil.copytree(part, half_done / part.relative_to(package.parent), symlinks=True)
+        for made in (half_done, half_done / package.name):
+            made.chmod(0o755)
+        half_done.rename(copies)
+    return copies / package.name / INSTALL / "bin"
