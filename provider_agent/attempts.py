@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from provider_agent import protocol
 from provider_agent.artifact_shipper import ArtifactShipper
-from provider_agent.endings import Ending, has_started, last_failure, name_ending, name_error
-from provider_agent.errors import AgentError, ExecutorFailed, Refused
+from provider_agent.endings import Ending, has_started, last_failure, name_ending, name_error, name_refusal
+from provider_agent.errors import AgentError, ExecutorFailed
 from provider_agent.executors.base import LOG_BYTES_MAX, WORK_NAME, Exit, Handle, log_path
 from provider_agent.journal import LeaseEntry
 from provider_agent.log_shipper import ship_stream
@@ -241,10 +241,8 @@ class Attempt:
         if ending.reason is Reason.COMPLETED:
             try:
                 await self._shipper.ship_output(self._billable_ms())
-            except (Refused, ValueError) as error:  # names that no try will make acceptable
-                return Ending(Reason.EXIT_NONZERO, f"the output was refused: {error}", ending.exit_code)
-            except (AgentError, OSError, TimeoutError) as error:
-                return Ending(Reason.UPLOAD_FAILED, f"the output could not be uploaded: {error}", ending.exit_code)
+            except (AgentError, OSError, ValueError, TimeoutError) as error:
+                return name_refusal(error, ending.exit_code)
             return ending
         try:
             await asyncio.wait_for(self._shipper.ship_waiting(), CHECKPOINT_DRAIN_SECONDS_MAX)

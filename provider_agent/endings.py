@@ -7,12 +7,13 @@ import json
 import signal
 from dataclasses import dataclass
 
-from provider_agent.errors import AgentError, ExecutorFailed, ImageUnavailable
+from provider_agent.errors import AgentError, ExecutorFailed, ImageUnavailable, Refused
 from provider_agent.executors.base import Exit
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, Reason
 from runtimes.contract import EventKind, ExitCode
 
 SIGNAL_CODE_BASE = 128
+REFUSED_NAMES = frozenset({400, 422})  # statuses that say: these files can never be taken
 
 # Codes that the built-in runtimes promise; of an own command they mean nothing to us.
 REASON_OF_CODE = {
@@ -69,6 +70,14 @@ def name_error(error: BaseException, *, has_started: bool) -> Ending:
     if isinstance(error, AgentError) and not has_started:
         return Ending(Reason.INPUT_UNAVAILABLE, str(error))
     return Ending(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def name_refusal(error: Exception, exit_code: int | None) -> Ending:
+    """The cause when the output did not reach the server; names that no try will make acceptable are the customer's."""
+    is_theirs = error.status in REFUSED_NAMES if isinstance(error, Refused) else isinstance(error, ValueError)
+    if is_theirs:
+        return Ending(Reason.EXIT_NONZERO, f"the output was refused: {error}", exit_code)
+    return Ending(Reason.UPLOAD_FAILED, f"the output could not be uploaded: {error}", exit_code)
 
 
 def last_failure(events: bytes) -> dict[str, object]:

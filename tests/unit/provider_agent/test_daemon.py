@@ -82,6 +82,13 @@ def test_refused_output_is_upload_failed(running: Bob, server: FakeServer) -> No
     assert (report.state, report.reason) == (AttemptState.FAILED, Reason.UPLOAD_FAILED)
 
 
+def test_output_with_names_that_can_never_be_taken_is_the_customers_own_doing(running: Bob, server: FakeServer) -> None:
+    server.fail_with["/artifacts"] = 400
+    code = "import os; open(os.environ['SOUK_OUTPUT_DIR'] + '/a', 'w').write('a')"
+    report = until_ended(server.give(running.assignment(*python(code))))
+    assert (report.state, report.reason) == (AttemptState.FAILED, Reason.EXIT_NONZERO)
+
+
 def test_failing_program_ends_with_its_exit_code(running: Bob, server: FakeServer) -> None:
     report = until_ended(server.give(running.assignment(*python("raise SystemExit(3)"))))
     assert (report.state, report.reason, report.exit_code) == (AttemptState.FAILED, Reason.EXIT_NONZERO, 3)

@@ -50,12 +50,12 @@ def test_there_are_no_terms_where_nothing_fits() -> None:
     assert terms_of(spec_of(), plan(demand_of(spec_of()), fleet())) is None
 
 
-def test_a_demand_is_bound_by_the_lower_of_quote_and_budget() -> None:
+def test_a_demand_is_bound_by_the_lower_ceiling_and_by_the_cap_that_resuming_may_have_raised() -> None:
     spec = spec_of(budget={"max_total": "2.00", "max_per_gpu_hour": "0.50"})
     low = demand_of(spec, price_ceiling_usd_micros=400_000, cap_usd_micros=DOLLAR)
     high = demand_of(spec, price_ceiling_usd_micros=600_000, cap_usd_micros=3 * DOLLAR)
     assert (low.price_ceiling_usd_micros, low.cap_usd_micros) == (400_000, DOLLAR)
-    assert (high.price_ceiling_usd_micros, high.cap_usd_micros) == (500_000, 2 * DOLLAR)
+    assert (high.price_ceiling_usd_micros, high.cap_usd_micros) == (500_000, 3 * DOLLAR)
 
 
 def test_a_job_that_goes_on_is_priced_by_what_is_left() -> None:
