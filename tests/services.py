@@ -78,5 +78,6 @@ def _start_embedded_servers() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(stop)
+    os.environ["SOUK_TEST_SERVERS"] = "embedded"
     os.environ["DATABASE_URL"] = postgres.url_for(sockets)
     os.environ["REDIS_URL"] = redis.url_for(sockets)

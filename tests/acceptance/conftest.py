@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,13 @@ from examples.market import Market
 def market() -> Iterator[Market]:
     """`souk up` in a temporary folder, with two nodes of different prices."""
     # Not pytest's own folders: as root PostgreSQL runs as another user, which may not enter those.
-    with tempfile.TemporaryDirectory(prefix="souk-acceptance-", dir="/tmp") as name:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory(prefix="souk-acceptance-", dir="/tmp") as name,
+    ):
+        if os.environ.get("SOUK_TEST_SERVERS") == "embedded":  # those are pytest's; `souk up` is to start its own
+            patch.delenv("DATABASE_URL")
+            patch.delenv("REDIS_URL")
         with Market(Path(name)) as running:
             running.add_node("cheap", price="0.30")
             running.add_node("dear", price="0.60")
