@@ -18,7 +18,7 @@ UP ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-BENCHMARKS ?= matching ledger sync overhead
+BENCHMARKS ?= overhead matching ledger fleet client verification lending
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo up test check bench lock openapi format clean
@@ -55,7 +55,7 @@ format: $(INSTALLED) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 
 bench: $(INSTALLED) ## every benchmark; results go to benchmarks/results/
-	for name in overhead matching ledger sync; do echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --write; done
+	for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --write; done
 	$(BIN)/python -m benchmarks.figures
 
 # torch is left out of the lock (it is pinned above): its index may be chosen, and each has its own hashes.
@@ -65,6 +65,8 @@ lock: $(INSTALLED) ## solve requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --extra server --extra agent --extra train --extra serve --extra chain --extra dev \
 	  --override .cache/no-torch.txt pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --extra agent --constraint requirements.lock pyproject.toml -o provider_agent/packaging/requirements.lock
 
 clean: ## remove what was installed and cached here
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,7 +1,7 @@
 """`make demo`: the whole product on real input, every claim checked. Exit status 0 only if all of them held.
 
 1  a marketplace starts in a temporary folder
-2  three providers enrol a node each, through the same door as anyone, with different prices and speeds
+2  three providers enrol a node each, by the line that anyone would paste (install.sh), with different prices and speeds
 3  a customer gets a plan: the chosen node is the cheapest to complete, not the cheapest per hour
 4  the job trains; in the middle its node's agent and runtime are killed with SIGKILL
 5  it recovers on another node from its last complete checkpoint
@@ -30,7 +30,7 @@ from uuid import UUID
 import httpx
 
 from examples import market
-from examples.market import SOUK, Market, MarketError, Party, kill_tree, run_json, wait_for
+from examples.market import SOUK, Market, MarketError, NodeOptions, Party, kill_tree, run_json, wait_for
 from jobs.client.errors import SoukClientError
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
@@ -40,6 +40,7 @@ DEPOSIT = "5.00"
 # name, dollars per device and hour, cores its two devices share
 NODES = [("swift", "0.70", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
 ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 240
+CHAPTERS: list[tuple[str, float]] = []  # heading, when it began
 SETTLE_SECONDS = 2  # after which a checkpoint's own receipt has arrived
 
 
@@ -67,7 +68,7 @@ class Demo:
         self.providers: dict[str, Party] = {}
 
     def tell(self) -> None:
-        """All chapters, in order."""
+        """All chapters, in order; each tells how long the one before took."""
         title(1, "A marketplace of your own")
         self.start_market()
         title(2, "Three providers lend their nodes, one customer brings money")
@@ -109,8 +110,12 @@ class Demo:
 
         One after the other: they share this machine, and a benchmark should measure nobody else's start.
         """
-        self.providers[name] = self.market.add_node(name, price=price, cores=cores)
+        self.providers[name] = self.market.add_node(name, price=price, node=NodeOptions(cores=cores))
         say(f"   {name}: ${price} per device and hour, 2 devices on core{'s' if ',' in cores else ''} {cores}")
+        stages = self.market.install_seconds[name]
+        say(
+            f"     install.sh took {sum(stages.values())} s: " + ", ".join(f"{k} {v} s" for k, v in stages.items() if v)
+        )
 
     def wait_for_offers(self, alice: Party) -> None:
         """Each node is listed once it was measured; the benchmarks wait for each other."""
@@ -303,8 +308,17 @@ def say(text: str = "") -> None:
 
 
 def title(number: int, text: str) -> None:
-    """The heading of a chapter, with the time."""
+    """The heading of a chapter; its seconds are added up at the end."""
+    CHAPTERS.append((text, time.monotonic()))
     say(f"\n== {number}. {text}  [{time.strftime('%H:%M:%S')}]")
+
+
+def show_seconds() -> None:
+    """How long each chapter took."""
+    ends = [began for _, began in CHAPTERS[1:]] + [time.monotonic()]
+    say("\n   seconds")
+    for (text, began), end in zip(CHAPTERS, ends, strict=True):
+        say(f"     {end - began:6.1f}  {text}")
 
 
 def show(command: list[str], env: dict[str, str]) -> None:
@@ -351,6 +365,7 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     if status == 0:
         say("   [ok] nothing is left running")
+        show_seconds()
         say(f"\n{len(demo.claims.checked) + 1} claims held in {time.monotonic() - started:.0f} s")
     return status
 

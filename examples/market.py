@@ -4,9 +4,11 @@ front door. Every process that is started here is ended here."""
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -25,9 +27,9 @@ import psutil
 from jobs.client.sdk import Souk
 
 BIN = Path(sys.executable).parent
-SOUK, AGENT = str(BIN / "souk"), str(BIN / "souk-agent")
+SOUK = str(BIN / "souk")
 PASSWORD = "correct horse battery staple"
-START_SECONDS, LIST_SECONDS, STOP_SECONDS = 120, 120, 30
+START_SECONDS, LIST_SECONDS, STOP_SECONDS, INSTALL_SECONDS = 120, 120, 30, 300
 POLL_SECONDS = 0.25
 T = TypeVar("T")
 
@@ -43,6 +45,7 @@ class Market:
         self.folder = folder
         self.processes = Processes()
         self.agents: dict[str, subprocess.Popen[str]] = {}
+        self.install_seconds: dict[str, dict[str, int]] = {}  # node -> stage of install.sh -> seconds
         self.server = ""
         self.operator: dict[str, Any] = {}
         self.left: list[str] = []
@@ -106,36 +109,73 @@ class Market:
         self.deposit(party, dollars)
         return Souk(self.server, party.key)
 
-    def enrol(self, name: str, *, price: str, devices: int = 2, cores: str = "0,1") -> Party:
-        """A provider's own token, then the line that anybody would paste; `start_agent` starts it."""
-        provider = self.sign_up(f"{name}-provider")
+    def enrol(self, name: str, *, price: str, provider: Party | None = None, node: NodeOptions | None = None) -> Party:
+        """A provider's own token, then the line that anybody would paste; `start_agent` starts it.
+
+        The first node installs the agent into a folder of this marketplace; later ones find it there, whole.
+        """
+        provider, node = provider or self.sign_up(f"{name}-provider"), node or NodeOptions()
         env = provider.env(self.server)
-        token = run_json([SOUK, "provider", "add-node"], env)["token"]
-        command = [AGENT, "enrol", "--server", self.server, "--token", token, "--name", name, "--price", price]
-        command += ["--region", "demo", "--executor", "process", "--devices", str(devices)]
-        command += ["--cpu-cores", cores] if cores else []
-        command += ["--runtime-python", sys.executable, "--benchmark-lock", str(self.folder / "benchmark.lock")]
-        run([*command, "--data", str(self.agent_folder(name))], env)
+        line = run_json([SOUK, "provider", "add-node"], env)["command"]
+        options = ["--name", name, "--price", price, "--executor", "process", "--no-start", *node.arguments()]
+        options += ["--benchmark-lock", str(self.folder / "benchmark.lock"), "--data", str(self.agent_folder(name))]
+        options += ["--prefix", str(self.prefix), "--user", getpass.getuser()]
+        said = run(["sh", "-c", f"{line} {shlex.join(options)}"], env, seconds=INSTALL_SECONDS)
+        if not (self.agent_folder(name) / "config.json").exists():  # a pipe's status is only that of its end
+            raise MarketError(f"install.sh did not enrol {name}:\n{said}")
+        self.install_seconds[name] = _stage_seconds(said)
         return provider
 
     def start_agent(self, name: str) -> subprocess.Popen[str]:
         """Start the agent of an enrolled node (again)."""
-        command = [AGENT, "start", "--data", str(self.agent_folder(name))]
+        program = str(self.prefix / "current" / "bin" / "souk-agent")
+        command = [program, "start", "--data", str(self.agent_folder(name))]
         log = self.folder / f"agent-{name}.log"
         self.agents[name] = self.processes.start(f"agent {name}", command, log)
         return self.agents[name]
 
-    def add_node(self, name: str, *, price: str, devices: int = 2, cores: str = "0,1") -> Party:
+    def add_node(
+        self,
+        name: str,
+        *,
+        price: str,
+        provider: Party | None = None,
+        node: NodeOptions | None = None,
+        seconds: float = LIST_SECONDS,
+    ) -> Party:
         """Enrol and start a node, and wait until it was measured and is listed."""
-        provider = self.enrol(name, price=price, devices=devices, cores=cores)
+        provider = self.enrol(name, price=price, provider=provider, node=node)
         self.start_agent(name)
         with Souk(self.server, provider.key) as souk:
-            wait_for(f"{name} to be listed", lambda: name in {o.node_name for o in souk.offers()}, LIST_SECONDS)
+            wait_for(f"{name} to be listed", lambda: name in {o.node_name for o in souk.offers()}, seconds)
         return provider
+
+    @property
+    def prefix(self) -> Path:
+        """Where install.sh puts the agent."""
+        return self.folder / "agent"
 
     def agent_folder(self, name: str) -> Path:
         """Where an agent keeps its data."""
         return self.folder / f"agent-{name}"
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """What a node offers, beside its price. Without `runtime_python` the agent builds an environment with torch."""
+
+    devices: int = 2
+    cores: str = "0,1"
+    region: str = "demo"
+    fabric_address: str = ""  # of nodes that reach each other
+    runtime_python: str = sys.executable
+
+    def arguments(self) -> list[str]:
+        """As options of `souk-agent enrol`."""
+        options = {"--cpu-cores": self.cores, "--runtime-python": self.runtime_python}
+        options |= {"--fabric": "rack", "--fabric-address": self.fabric_address} if self.fabric_address else {}
+        given = [word for name, value in options.items() if value for word in (name, value)]
+        return ["--devices", str(self.devices), "--region", self.region, *given]
 
 
 @dataclass
@@ -167,6 +207,10 @@ class Processes:
             process = subprocess.Popen(command, stderr=out, text=True, start_new_session=True, **options)
         self._started.append((name, process))
         return process
+
+    def pid_of(self, name: str) -> int:
+        """The newest process of this name."""
+        return next(process.pid for started, process in reversed(self._started) if started == name)
 
     def note_children(self) -> None:
         """Remember the descendants of all that runs, to find those that outlive their parents."""
@@ -204,8 +248,9 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float) -> T:
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` ports in a row that nobody listens on."""
-    for first in range(18000, 28000, count):
+    """The first of `count` free ports in a row; marketplaces that start at the same time look in different places."""
+    offset = os.getpid() * count % 10_000
+    for first in (18_000 + (offset + step) % 10_000 for step in range(0, 10_000, count)):
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(first, first + count):
@@ -228,6 +273,17 @@ def run(command: list[str], env: dict[str, str], *, seconds: float = 120) -> str
 def run_json(command: list[str], env: dict[str, str]) -> Any:
     """Run a command with --json and read its answer."""
     return json.loads(run([*command, "--json"], env))
+
+
+def _stage_seconds(said: str) -> dict[str, int]:
+    """How long each stage of install.sh took, as it told."""
+    found, stage = {}, ""
+    for line in said.splitlines():
+        if line.startswith("== "):
+            stage = line.removeprefix("== ")
+        elif took := re.fullmatch(r" +took (\d+) s", line):
+            found[stage.split(" into ")[0]] = int(took[1])
+    return found
 
 
 def kill_tree(process: subprocess.Popen[str]) -> list[int]:

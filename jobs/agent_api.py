@@ -16,7 +16,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 from pydantic import BaseModel
 
-from jobs import lifecycle, receipts, reports, streams
+from jobs import earnings, lifecycle, receipts, reports, streams
 from jobs.artifacts import downloads, uploads
 from jobs.errors import ArtifactNotFound, BodyTooLarge, LeaseNotFound, StaleFence
 from jobs.models import Artifact, Attempt, Lease, Stream
@@ -110,6 +110,13 @@ def get_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_id: U
     if lease.state not in LEASE_LIVE or artifact_id not in {attempt.job.input_artifact_id, attempt.resume_artifact_id}:
         raise ArtifactNotFound()
     return _answer(downloads.describe(Artifact.objects.get(pk=artifact_id)))
+
+
+@require_GET
+def get_earnings(request: HttpRequest) -> HttpResponse:
+    """GET earnings: of the node that signed, and of no other."""
+    node = authenticate_agent(request.method or "", request.get_full_path(), request.headers, _read_body(request, 0))
+    return _answer(earnings.earned_by(node))
 
 
 def _append(request: HttpRequest, lease: Lease, stream: Stream, body: bytes) -> HttpResponse:

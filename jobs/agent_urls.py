@@ -7,6 +7,7 @@ from django.urls import path
 from jobs import agent_api
 
 urlpatterns = [
+    path("earnings", agent_api.get_earnings),
     path("leases/<uuid:lease_id>/logs", agent_api.append_log),
     path("leases/<uuid:lease_id>/events", agent_api.append_events),
     path("leases/<uuid:lease_id>/receipts", agent_api.append_receipts),

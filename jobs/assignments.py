@@ -107,6 +107,8 @@ def make_assignment(lease: Lease) -> SignedAssignment:
             master_address=rank_zero.node.fabric_address or "127.0.0.1",
             master_port=attempt.master_port,
         ),
+        network=spec.network,
+        lent=spec.lent,
         seconds_max=seconds_payable(lease),
         stop_grace_seconds=STOP_GRACE_SECONDS,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ from uuid import UUID
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot_of
 from jobs.models import LeaseDevice
 from marketplace.foundation import clock
+from marketplace.nodes import schedule
 from marketplace.nodes.models import Device, Node, Offer
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import BEAT_SECONDS_IDLE, MISSES_UNTIL_SUSPECT
@@ -18,6 +20,9 @@ from provider_agent.protocol import BEAT_SECONDS_IDLE, MISSES_UNTIL_SUSPECT
 FLUSH_SECONDS = 10  # beats reach the database in bulk, some seconds late
 SUSPECT_AFTER = timedelta(seconds=MISSES_UNTIL_SUSPECT * BEAT_SECONDS_IDLE + FLUSH_SECONDS)
 SILENT = "silent"  # online by its state, but suspect: nothing new is placed there
+SUSPENDED = "suspended"  # the same, until the node passes a check
+
+CLOSED = "closed"  # online, but by its declared hours it takes nothing now
 
 
 class _DeviceFacts(NamedTuple):
@@ -50,7 +55,7 @@ def take_snapshot() -> FleetSnapshot:
         .order_by("id")
         .values_list(
             "id", "name", "state", "provider_id", "region", "fabric", "executor", "measured_at", "last_seen_at",
-            "failures", "successes",
+            "failures", "successes", "suspended_at", "schedule", "facts__isolation", "facts__egress", "facts__lent",
         )
     )  # fmt: skip
     return snapshot_of(
@@ -61,9 +66,15 @@ def take_snapshot() -> FleetSnapshot:
 def _node_row(
     node: tuple[Any, ...], offer: _OfferFacts | None, groups: tuple[DeviceGroup, ...], now: datetime
 ) -> NodeRow:
-    node_id, name, state, provider_id, region, fabric, executor, measured_at, last_seen_at, failures, successes = node
+    node_id, name, state, provider_id, region, fabric, executor, measured_at, last_seen_at, *more = node
+    failures, successes, suspended_at, hours, isolation, has_egress, lent = more
+    open_seconds = schedule.open_seconds(schedule.parse(hours), now) if hours else math.inf
     if state == NodeState.ONLINE and last_seen_at is not None and last_seen_at < now - SUSPECT_AFTER:
         state = SILENT
+    elif state == NodeState.ONLINE and suspended_at is not None:
+        state = SUSPENDED
+    elif state == NodeState.ONLINE and open_seconds <= 0:
+        state = CLOSED
     return NodeRow(
         node_id=node_id,
         name=name,
@@ -81,6 +92,10 @@ def _node_row(
         failures=failures,
         successes=successes,
         groups=groups,
+        isolation=isolation or "none",
+        has_egress=bool(has_egress),
+        lent=frozenset(lent or ()),
+        open_seconds=open_seconds,
     )
 
 

@@ -3,6 +3,8 @@
     sweep_silent_nodes   a node that stopped beating is offline; its attempts are lost and recover elsewhere
     sweep_leases         reserved but never started, told to stop but never did, deadline passed
     sweep_jobs           ends that waited for their last bytes, budgets used up, deadlines, nodes in quarantine
+                         or past their hours
+    sweep_checks         work is demanded of idle nodes, withdrawn where a lease came, failed where nobody answers
 
 Each looks for ids without locks, then lets a verb decide again under the job's lock.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
@@ -20,10 +23,12 @@ from jobs.assignments import STOP_GRACE_SECONDS
 from jobs.errors import JobsError
 from jobs.models import Attempt, Job, Lease
 from jobs.states import JOB_WAITING, JobState, LeaseState
+from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.exclusive import alone
-from marketplace.nodes import liveness
+from marketplace.nodes import demands, liveness, schedule, verification
+from marketplace.nodes.models import Node
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, AttemptState, Reason, payable_ms
 
@@ -85,10 +90,27 @@ def sweep_leases() -> int:
     return count + _end_unanswered_stops(now)
 
 
+def sweep_checks() -> int:
+    """Demand checks of nodes without a lease, whose turn it is; returns how many nodes were told something.
+
+    The jobs room sweeps them because it knows who holds a lease.
+    """
+    busy = set(Lease.objects.live().values_list("node_id", flat=True))
+    if busy and settings.SOUK_SHARED_MACHINE:  # a lease on one takes the cores of all
+        busy = set(Node.objects.values_list("pk", flat=True))
+    changed = [
+        *demands.withdraw_where_busy(busy),
+        *verification.expire_overdue(),
+        *demands.demand_due(busy),
+    ]
+    wake_nodes(changed)
+    return len(changed)
+
+
 def sweep_jobs() -> int:
     """Finish, stop or end jobs whose time or money is up; returns how many were touched."""
     count = 0
-    for part in (_conclude_drained, _stop_spent, _stop_late, _stop_quarantined):
+    for part in (_conclude_drained, _stop_spent, _stop_late, _stop_quarantined, _stop_closed):
         with alone(f"A part of the sweep failed: {part.__name__}."):
             count += part()
     return count
@@ -142,6 +164,15 @@ def _stop_quarantined() -> int:
     leases = list(Lease.objects.live().filter(bad, stop_reason="")[:SWEEP_ROWS_MAX])
     lifecycle.stop_leases(leases, Reason.NODE_QUARANTINED)
     return len(leases)
+
+
+def _stop_closed() -> int:
+    """What took longer than expected leaves a node at the hour at which it said that it would close."""
+    now = clock.now()
+    bounded = Lease.objects.live().filter(stop_reason="").exclude(node__schedule={}).select_related("node")
+    closed = [lease for lease in bounded[:SWEEP_ROWS_MAX] if schedule.open_seconds(schedule.of(lease.node), now) <= 0]
+    lifecycle.stop_leases(closed, Reason.NODE_DRAINED)
+    return len(closed)
 
 
 def _end_unanswered_stops(now: datetime) -> int:

@@ -38,6 +38,13 @@ def sweep_jobs() -> int:
 
 
 @shared_task
+def sweep_checks() -> int:
+    """Demand work of idle nodes."""
+    with only_one("sweep_checks") as is_mine:
+        return sweeps.sweep_checks() if is_mine else 0
+
+
+@shared_task
 def prune_artifacts() -> int:
     """Delete checkpoints that nobody will resume from, and uploads that nobody will finish."""
     with only_one("prune_artifacts") as is_mine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from jobs.api import artifacts, bill, jobs, quotes, streams
+from jobs.api import artifacts, bill, jobs, metrics, quotes, streams
 
 urlpatterns = [
     path("quotes", quotes.QuotesView.as_view(), name="quotes"),
@@ -17,6 +17,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/retry", jobs.RetryView.as_view(), name="retry-job"),
     path("jobs/<uuid:job_id>/logs", streams.LogsView.as_view(), name="job-logs"),
     path("jobs/<uuid:job_id>/events", streams.EventsView.as_view(), name="job-events"),
+    path("jobs/<uuid:job_id>/metrics", metrics.JobMetricsView.as_view(), name="job-metrics"),
     path("jobs/<uuid:job_id>/artifacts", artifacts.JobArtifactsView.as_view(), name="job-artifacts"),
     path("jobs/<uuid:job_id>/bill", bill.JobBillView.as_view(), name="job-bill"),
     path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetailView.as_view(), name="artifact"),

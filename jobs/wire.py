@@ -276,7 +276,27 @@ class OfferView(TermsView):
     node_name: str
     provider: str
     executor: str
+    isolation: str = "none"
+    egress: bool = False
+    lent: list[str] = []
     devices: list[DeviceView]
+
+
+class MetricsPoint(Wire):
+    """A minute or an hour of one node's part of a job: of each series its mean and its highest."""
+
+    lease_id: UUID
+    attempt: int
+    node_rank: int
+    at: datetime
+    seconds: int
+    values: dict[str, list[float]]
+
+
+class JobMetrics(Wire):
+    """GET /api/v1/jobs/{id}/metrics"""
+
+    points: list[MetricsPoint]
 
 
 class BalanceView(Wire):
@@ -301,14 +321,6 @@ class SignIn(Wire):
     key: str = Field(repr=False)
     organisation: OrganisationView
     scopes: list[str]
-
-
-class SignInRequest(BaseModel):
-    """POST /api/v1/login"""
-
-    model_config = ConfigDict(extra="forbid")
-    email: str = Field(max_length=254)
-    password: str = Field(max_length=1024, repr=False)
 
 
 class MeView(Wire):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from provider_agent.client import with_retries
 from provider_agent.errors import AgentError, Retryable
-from provider_agent.executors.base import WORK_NAME
+from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME
 from provider_agent.journal import ArtifactEntry, LeaseEntry
 from provider_agent.porter import Porter
 from provider_agent.protocol import ArtifactBegin, ArtifactComplete, ArtifactFile, FileUpload, UploadPart
@@ -22,7 +22,6 @@ PARTS_PARALLEL_MAX = 4
 OUTPUT_SECONDS_MAX = 900.0
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_FAILED = 5.0
-SNAPSHOTS_NAME = "snapshots"
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class ArtifactShipper:
     async def take(self, relative: str, *, kind: str, step: int | None, billable_ms: int) -> ArtifactEntry:
         """Take a complete folder out of the program's reach and journal that it must be shipped."""
         name = relative.replace("/", "-")
-        work = self._folder / WORK_NAME
+        work = (self._folder / WORK_NAME).resolve()  # our own link, to the lease's disk
         await asyncio.to_thread(take_snapshot, work, relative, self._snapshot(name))
         artifact = ArtifactEntry(folder=name, kind=kind, step=step, billable_ms=billable_ms)
         self._porter.journal.save_artifact(self._entry.lease_id, artifact)
@@ -94,12 +93,14 @@ class ArtifactShipper:
         log.info("Artifact shipped. lease_id=%s folder=%s", self._entry.lease_id, artifact.folder)
 
     async def ship_output(self, billable_ms: int) -> None:
-        """Bring the output to the server before success is reported; an empty one is nothing to bring.
+        """Bring the output to the server before success is reported. Empty and of one node, it is nothing to bring;
+        of a gang the server waits for every node's part, and most of them are empty.
 
         Raises what take and ship raise, and TimeoutError when the server stays away for too long.
         """
         artifact = await self.take(OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
-        if not any(self._snapshot(artifact.folder).iterdir()):
+        is_alone = self._entry.assignment.gang.nodes == 1
+        if is_alone and not any(self._snapshot(artifact.folder).iterdir()):
             return
         async with asyncio.timeout(OUTPUT_SECONDS_MAX):
             while True:
@@ -142,8 +143,8 @@ class ArtifactShipper:
         return list(await asyncio.gather(*(put(part) for part in parts)))
 
     def _finish(self, artifact: ArtifactEntry) -> None:
+        shutil.rmtree(self._snapshot(artifact.folder), ignore_errors=True)  # first: it makes room on a full disk
         self._porter.journal.save_artifact(self._entry.lease_id, replace(artifact, shipped=True))
-        shutil.rmtree(self._snapshot(artifact.folder), ignore_errors=True)
 
     def _snapshot(self, name: str) -> Path:
         return self._folder / SNAPSHOTS_NAME / name

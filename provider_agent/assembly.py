@@ -47,6 +47,9 @@ def build_executor(folder: DataFolder, settings: AgentSettings) -> Executor:
             user=settings.container_user,
             python=settings.image_python,
             fabric_network=settings.fabric_network,
+            isolation=settings.isolation,
+            offers_egress=settings.egress == "public",
+            dns=tuple(map(str, settings.dns)),
         )
     python = settings.runtime_python or str(environment_python(folder))
     return ProcessExecutor(python, source_folder=source_folder())

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from provider_agent.errors import BadAssignment, StaleFence
-from provider_agent.journal import LeaseEntry
+import shutil
+from datetime import UTC, datetime
+
+from provider_agent.errors import BadAssignment, JournalFailed, StaleFence
+from provider_agent.journal import LeaseEntry, since_fact
 from provider_agent.porter import Porter
 from provider_agent.protocol import PROTOCOL_VERSIONS_SPOKEN, Assignment, Desired, verify_assignment
 from provider_agent.workfolder import keep_secrets
 
 
 def accept_assignment(porter: Porter, desired: Desired) -> LeaseEntry:
-    """Verify, check the fence, journal; raises BadAssignment or StaleFence, and then nothing was kept.
+    """Verify, check the fence, journal; raises BadAssignment, StaleFence, JournalFailed or OSError, and then
+    nothing was kept.
 
     1. the server's signature, then that it is for this node, this lease and devices that are here
     2. its fence is newer than any seen for each of its devices
@@ -21,12 +25,18 @@ def accept_assignment(porter: Porter, desired: Desired) -> LeaseEntry:
         newest = porter.journal.newest_fence(uuid)
         if assignment.fence <= newest:
             raise StaleFence(f"The fence {assignment.fence} of the device {uuid} is not newer than {newest}.")
-    keep_secrets(porter.folder.lease(assignment.lease_id), assignment.secrets)
     entry = LeaseEntry(assignment.model_copy(update={"secrets": {}}), lease_until=desired.lease_until)
-    with porter.journal.transaction():
-        porter.journal.save_lease(entry)
-        for uuid in assignment.device_uuids:
-            porter.journal.save_fence(uuid, assignment.fence)
+    folder = porter.folder.lease(assignment.lease_id)
+    try:
+        keep_secrets(folder, assignment.secrets)
+        with porter.journal.transaction():
+            porter.journal.save_lease(entry)
+            porter.journal.save_fact(since_fact(assignment.lease_id), datetime.now(UTC).isoformat())
+            for uuid in assignment.device_uuids:
+                porter.journal.save_fence(uuid, assignment.fence)
+    except (JournalFailed, OSError):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return entry
 
 

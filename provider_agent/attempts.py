@@ -19,8 +19,17 @@ from typing import Any, TypeVar
 from provider_agent import protocol
 from provider_agent.artifact_shipper import ArtifactShipper
 from provider_agent.endings import Ending, has_started, last_failure, name_ending, name_error, name_refusal
-from provider_agent.errors import AgentError, ExecutorFailed
-from provider_agent.executors.base import LOG_BYTES_MAX, WORK_NAME, Exit, Handle, log_path
+from provider_agent.errors import AgentError, ExecutorFailed, JournalFailed
+from provider_agent.executors.base import (
+    LOG_BYTES_MAX,
+    WORK_NAME,
+    Exit,
+    Handle,
+    log_path,
+    preamble_bytes,
+    write_preamble,
+)
+from provider_agent.executors.scratch import is_full
 from provider_agent.journal import LeaseEntry
 from provider_agent.log_shipper import ship_stream
 from provider_agent.meter import Meter
@@ -32,14 +41,16 @@ from provider_agent.snapshot import file_size, read_bytes
 from provider_agent.workfolder import CHECKPOINT_NAME, EVENTS_NAME, drop_secrets
 from runtimes import contract
 
-TICK_SECONDS = 0.2
-CHECKPOINT_SCAN_SECONDS = 0.5
+TICK_SECONDS = 0.5
+CHECKPOINT_SCAN_SECONDS = 1.0
 HEALTHY_AFTER_SECONDS = 1.0  # an own command that lives this long, or has printed something, is running
 EVENT_TAIL_BYTES = 256 * 1024
 CHECKPOINT_DRAIN_SECONDS_MAX = 120.0
 ENGINE_SILENT_SECONDS_MAX = 60.0
+ADOPTED_SECONDS_MIN, ADOPTED_SECONDS_MAX = 30.0, 120.0  # a new agent's time to hear of a lease that goes on
 UNATTENDED_MARGIN_SECONDS = 30.0  # the supervisor's own deadline comes after the watchdog's
 DISK_FULL_BYTES = 64 * 1024 * 1024
+LEASE_DISK_FULL_BYTES = 1024 * 1024
 REASONS_WITHOUT_CONTACT = frozenset({Reason.LEASE_EXPIRED, Reason.NODE_SILENT})
 
 log = logging.getLogger(__name__)
@@ -53,7 +64,7 @@ class StopAskedError(Exception):
 class Attempt:
     """One lease's part of an attempt, and the tasks that keep it going."""
 
-    def __init__(self, porter: Porter, entry: LeaseEntry) -> None:
+    def __init__(self, porter: Porter, entry: LeaseEntry, *, server_time: datetime | None = None) -> None:
         self._porter = porter
         self.entry = entry
         self._folder = porter.folder.lease(entry.lease_id)
@@ -66,7 +77,7 @@ class Attempt:
         self._tasks: list[asyncio.Task[None]] = []
         self._lease_is_new = True
         self.lease_deadline = 0.0
-        self.extend_lease(entry.lease_until)
+        self.extend_lease(entry.lease_until, server_time=server_time)
         if entry.stop_reason is not None:
             self._stop_asked.set()
 
@@ -84,10 +95,17 @@ class Attempt:
             asyncio.create_task(self._shipper.loop()),
         ]
 
-    def extend_lease(self, until: datetime) -> None:
-        """The server said until when this lease lasts; measured by the monotonic clock from now on."""
+    def extend_lease(self, until: datetime, *, server_time: datetime | None = None) -> None:
+        """The server said at `server_time` until when this lease lasts; measured by the monotonic clock from now on.
+
+        Of an adopted lease nobody said anything yet: our own clock may be wrong, so it is believed within bounds.
+        """
         self.entry.lease_until = until
-        seconds = (until - self._porter.client.server_now()).total_seconds()
+        if server_time is not None:
+            seconds = (until - server_time).total_seconds()
+        else:
+            seconds = (until - self._porter.client.server_now()).total_seconds()
+            seconds = min(max(seconds, ADOPTED_SECONDS_MIN), ADOPTED_SECONDS_MAX)
         self.lease_deadline = time.monotonic() + seconds
         self._lease_is_new = True
 
@@ -132,6 +150,7 @@ class Attempt:
         await self.close()
         if self.entry.handle is not None:
             await self._porter.executor.cleanup(self.entry.handle)
+        await self._porter.executor.remove_room(self._folder)
         await asyncio.to_thread(shutil.rmtree, self._folder, True)
         self._porter.journal.forget_lease(self.entry.lease_id)
         log.info("Lease forgotten. lease_id=%s", self.entry.lease_id)
@@ -181,13 +200,22 @@ class Attempt:
     async def _start(self) -> Handle:
         """Prepare and start. The state is journaled before, the handle right after."""
         self._change(AttemptState.PREPARING)
+        self._porter.journal.save_lease(self.entry)  # nothing is started that would not be known after a restart
         spec = await self._unless_stopped(prepare(self._porter, self.entry.assignment))
+        self._announce(self._porter.executor.describe(spec))
+        await self._unless_stopped(self._porter.executor.ready(spec, contract.EventWriter(str(self._events)).write))
         handle = await self._porter.executor.start(spec)
         self.entry.handle = handle
         self._save()
         drop_secrets(self._folder)
         log.info("Program started. lease_id=%s executor=%s", self.entry.lease_id, self._porter.executor.name)
         return handle
+
+    def _announce(self, facts: list[str]) -> None:
+        """Which limits and permissions apply, for the provider's log and, before anything else, the customer's."""
+        for fact in facts:
+            log.info("Applies: %s lease_id=%s", fact, self.entry.lease_id)
+        write_preamble(self._folder, facts)
 
     async def _watch(self, handle: Handle) -> Exit:
         """Until the program has ended: see it become healthy, meter it, take its checkpoints, stop it when asked."""
@@ -235,6 +263,8 @@ class Attempt:
         )
         if ending.reason is Reason.EXIT_NONZERO and self._is_disk_full():
             ending = Ending(Reason.DISK_FULL, "the node's disk is full", ending.exit_code)
+        elif ending.reason is Reason.EXIT_NONZERO and is_full(self._folder, LEASE_DISK_FULL_BYTES):
+            ending = Ending(ending.reason, f"{ending.message}; the job's disk on this node is full", ending.exit_code)
         await self._take_checkpoints()
         if ending.reason in REASONS_WITHOUT_CONTACT:
             return ending
@@ -257,6 +287,7 @@ class Attempt:
         entry.reason, entry.message, entry.exit_code = ending.reason, ending.message, ending.exit_code
         drop_secrets(self._folder)
         self._change(REASONS[ending.reason].state)
+        self._porter.failures.note(ending.reason)
         log.info("Lease ended. lease_id=%s state=%s reason=%s", entry.lease_id, entry.state, entry.reason)
 
     # --- steps
@@ -276,13 +307,18 @@ class Attempt:
         if self._lease_is_new:
             self._lease_is_new = False
             seconds = self.lease_deadline - time.monotonic() + UNATTENDED_MARGIN_SECONDS
-            await self._porter.executor.extend(handle, seconds)
+            try:
+                await self._porter.executor.extend(handle, seconds)
+            except OSError as error:
+                log.error("The supervisor was not told of the longer lease: %s lease_id=%s", error, self.entry.lease_id)
 
     def _is_healthy(self, alive_seconds: float) -> bool:
         """The first healthy signal: the runtime's `started` event; of other programs output, or a second of life."""
         if not self.entry.assignment.program.command:
             return has_started(read_bytes(self._events, 0, EVENT_TAIL_BYTES))
-        return alive_seconds >= HEALTHY_AFTER_SECONDS or file_size(log_path(self._folder)) > 0
+        return alive_seconds >= HEALTHY_AFTER_SECONDS or file_size(log_path(self._folder)) > preamble_bytes(
+            self._folder
+        )
 
     async def _take_checkpoints(self) -> None:
         """Take each new complete checkpoint with the meter's reading, and make a receipt for it."""
@@ -299,7 +335,7 @@ class Attempt:
                     step=contract.checkpoint_step(folder),
                     billable_ms=billable_ms,
                 )
-            except (OSError, ValueError) as error:  # pruned meanwhile, or no checkpoint at all
+            except (OSError, ValueError, JournalFailed) as error:  # pruned meanwhile, or no checkpoint at all
                 log.warning("A checkpoint was not taken: %s lease_id=%s", error, self.entry.lease_id)
                 continue
             self._book.make(billable_ms)
@@ -334,15 +370,19 @@ class Attempt:
         self._porter.wake.set()
 
     def _save(self) -> None:
+        """Journal this lease as it is. On a full disk what runs goes on, and it is journaled with the next change."""
         self.entry.billable_ms = self._meter.read_ms()
-        self._porter.journal.save_lease(self.entry)
+        try:
+            self._porter.journal.save_lease(self.entry)
+        except JournalFailed as error:
+            log.error("%s lease_id=%s state=%s", error, self.entry.lease_id, self.entry.state)
 
     def _event_tail(self) -> bytes:
         size = file_size(self._events)
         return read_bytes(self._events, max(size - EVENT_TAIL_BYTES, 0), EVENT_TAIL_BYTES)
 
     def _is_disk_full(self) -> bool:
-        return shutil.disk_usage(self._folder).free < DISK_FULL_BYTES
+        return shutil.disk_usage(self._porter.folder.leases).free < DISK_FULL_BYTES
 
     async def _sleep(self, seconds: float, *, until_stop: bool) -> None:
         """Pause, but not past the moment when a stop is asked."""

@@ -11,7 +11,7 @@ import json
 import logging
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,7 +21,7 @@ from provider_agent.devices.base import cores_of
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.base import LaunchSpec, log_path
 from provider_agent.porter import Porter
-from provider_agent.protocol import DeviceKind, DeviceMeasurement, MeasurementRequest
+from provider_agent.protocol import DeviceFacts, DeviceKind, DeviceMeasurement, MeasurementRequest
 
 PROBE_SECONDS = 4
 BENCHMARK_SECONDS_MAX = 600.0
@@ -34,20 +34,34 @@ log = logging.getLogger(__name__)
 
 
 async def measure_once(porter: Porter) -> None:
-    """Measure and report, unless this set of devices was reported already; raises AgentError or OSError."""
-    uuids = ",".join(porter.devices)
-    if porter.journal.load_fact(FACT_MEASURED) == uuids:
+    """Measure and report the healthy devices, unless each was reported already; raises AgentError or OSError."""
+    healthy = [device for uuid, device in porter.devices.items() if uuid not in porter.faults]
+    uuids = ",".join(device.uuid for device in healthy)
+    reported = (porter.journal.load_fact(FACT_MEASURED) or "").split(",")
+    if {device.uuid for device in healthy} <= set(reported):
         return
-    async with _machine_to_ourselves(porter):
+    async with machine_to_ourselves(porter):
         log.info("Benchmark started. devices=%s", uuids)
-        request = await _run_probe(porter)
+        request = await _run_probe(porter, healthy, seconds=PROBE_SECONDS)
     await with_retries(lambda: porter.client.send_measurements(request))
     porter.journal.save_fact(FACT_MEASURED, uuids)
     log.info("Benchmark reported. devices=%s", uuids)
 
 
+async def probe_free_devices(porter: Porter, *, seconds: int) -> None:
+    """A short run on every device that nobody uses just now; raises AgentError or OSError where it fails."""
+    async with AsyncExitStack() as stack:
+        free = []
+        for uuid, device in sorted(porter.devices.items()):
+            if uuid not in porter.faults and not porter.turns[uuid].locked():
+                await stack.enter_async_context(porter.turns[uuid])
+                free.append(device)
+        if free:
+            await _run_probe(porter, free, seconds=seconds)
+
+
 @asynccontextmanager
-async def _machine_to_ourselves(porter: Porter) -> AsyncIterator[None]:
+async def machine_to_ourselves(porter: Porter) -> AsyncIterator[None]:
     """Hold the lock that all agents of this machine share, where the configuration names one."""
     path = Path(porter.config.benchmark_lock or porter.folder.root / "benchmark.lock")
     with path.open("a") as lock:  # noqa: ASYNC230 - opening a local file
@@ -61,9 +75,9 @@ async def _machine_to_ourselves(porter: Porter) -> AsyncIterator[None]:
         yield
 
 
-async def _run_probe(porter: Porter) -> MeasurementRequest:
+async def _run_probe(porter: Porter, devices: list[DeviceFacts], *, seconds: int) -> MeasurementRequest:
     """Run the probe through the executor, as any program, and read the JSON line it prints."""
-    spec = _probe_spec(porter)
+    spec = probe_spec(porter, "runtimes.probe", devices, ["--seconds", str(seconds), "--json"])
     spec.work.mkdir(parents=True)
     try:
         handle = await porter.executor.start(spec)
@@ -78,13 +92,13 @@ async def _run_probe(porter: Porter) -> MeasurementRequest:
         found = _read_result(printed)
         if ended.code != 0 or found is None:
             raise ExecutorFailed(f"The probe failed ({ended}): {printed[-LOG_CHARACTERS_SHOWN:]}")
-        return _map_to_devices(porter, found)
+        return _map_to_devices(devices, found)
     finally:
         shutil.rmtree(spec.folder, ignore_errors=True)
 
 
-def _probe_spec(porter: Porter) -> LaunchSpec:
-    devices = list(porter.devices.values())
+def probe_spec(porter: Porter, module: str, devices: list[DeviceFacts], options: list[str]) -> LaunchSpec:
+    """How to run a program of the probe on these devices; there is no lease."""
     executor = porter.executor
     lease_id = uuid4()  # no lease: a name for its folder
     folder = porter.folder.lease(lease_id)
@@ -92,11 +106,11 @@ def _probe_spec(porter: Porter) -> LaunchSpec:
     is_gpu = devices[0].kind is DeviceKind.GPU
     names = [f"{'cuda' if is_gpu else 'cpu'}:{index}" for index in range(len(devices))]
     threads = {"OMP_NUM_THREADS": str(max(len(cores) // len(devices), 1))} if cores else {}
-    probe = [executor.python(), "-m", "runtimes.probe", "--devices", ",".join(names)]
+    probe = [executor.python(), "-m", module, "--devices", ",".join(names)]
     return LaunchSpec(
         lease_id=lease_id,
         folder=folder,
-        argv=[*probe, "--seconds", str(PROBE_SECONDS), "--json"],
+        argv=[*probe, *options],
         env={"LANG": "C.UTF-8", **executor.environment(executor.seen_work(folder)), **threads},
         cores=cores,
         gpu_uuids=[device.uuid for device in devices] if is_gpu else [],
@@ -116,9 +130,9 @@ def _read_result(printed: str) -> dict[str, Any] | None:
     return None
 
 
-def _map_to_devices(porter: Porter, found: dict[str, Any]) -> MeasurementRequest:
+def _map_to_devices(devices: list[DeviceFacts], found: dict[str, Any]) -> MeasurementRequest:
     """The probe numbers devices as it was told; the marketplace knows them by UUID."""
-    uuids = list(porter.devices)
+    uuids = [device.uuid for device in devices]
     measured = found["devices"]
     if len(measured) != len(uuids):
         raise ExecutorFailed(f"The probe measured {len(measured)} devices of {len(uuids)}.")

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import os
 import platform
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from provider_agent.config import TRAIN_IMAGE, AgentConfig, AgentSettings, DataFolder, default_data_folder, load_config
-from provider_agent.errors import AgentError, BadConfig, Fatal, decide
+from provider_agent import cli_care, cli_look
+from provider_agent.commands import DataOption, folder_of, guarded
+from provider_agent.config import TRAIN_IMAGE, AgentConfig, AgentSettings, DataFolder, load_config
+from provider_agent.errors import BadConfig
 from provider_agent.facts import agent_version
+from provider_agent.service_commands import app as service
 
-EXIT_INTERRUPTED = 130
-EXIT_NEEDS_FIXING = 8
 USD_MICROS = 1_000_000
 
 EXIT_CODES = """
 Exit status: 0 done; 1 unexpected; 2 wrong usage or configuration; 3 not enrolled, or enrolled already; 4 refused by
 the server; 5 server unreachable; 6 another agent uses this data folder; 7 the runtime environment cannot be built;
-8 `doctor` found something to fix; 130 interrupted.
+8 `doctor` found something to fix; 9 not listed in time, or not started; 130 interrupted.
 """
 
 app = typer.Typer(
@@ -37,12 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", help="Data folder [default: /var/lib/souk-agent as root, else ~/.souk-agent]."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+app.add_typer(service)
 
 
 def main() -> None:
@@ -83,6 +74,13 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
     ] = "",
     train_image: Annotated[str, typer.Option(help="Image of the built-in runtime, for docker.")] = TRAIN_IMAGE,
     engine_url: Annotated[str, typer.Option(help="Docker's address [default: DOCKER_HOST].")] = "",
+    isolation: Annotated[str, typer.Option(help="auto (gVisor where the engine has it), runc or gvisor.")] = "auto",
+    egress: Annotated[
+        str, typer.Option(help="none, or public: jobs may ask for the internet, never for your network.")
+    ] = "none",
+    lend: Annotated[
+        list[str] | None, typer.Option(help="LABEL=FOLDER: let jobs read a folder of yours; only the label is sent.")
+    ] = None,
     benchmark_lock: Annotated[str, typer.Option(help="Lock file shared by all agents of this computer.")] = "",
     data: DataOption = None,
 ) -> None:
@@ -113,13 +111,18 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
             runtime_python=str(Path(runtime_python).absolute()) if runtime_python else "",
             train_image=train_image,
             engine_url=engine_url,
+            isolation=isolation,
+            egress=egress,
+            lend=_parse_lend(lend or []),
             benchmark_lock=benchmark_lock,
         )
-        folder = _folder(data)
+        folder = folder_of(data)
+        _refuse_lending_ourselves(settings, folder)
+        folder = folder_of(data)
         config = asyncio.run(enrol_node(folder, settings, server=server.rstrip("/"), token=token))
         typer.echo(f"Enrolled as {config.name}, node {config.node_id}. Start it: souk-agent start --data {folder.root}")
 
-    _guarded(act)
+    guarded(act)
 
 
 @app.command()
@@ -138,62 +141,14 @@ def start(
 
     def act() -> None:
         from provider_agent.daemon import run_daemon
+        from provider_agent.own_log import keep_log
 
-        folder = _folder(data)
+        folder = folder_of(data)
+        keep_log(folder)
         _prepare_runtime(folder, load_config(folder))
         asyncio.run(run_daemon(folder, stop_work_on_exit=stop_work_on_exit))
 
-    _guarded(act)
-
-
-@app.command()
-def status(as_json: JsonOption = False, data: DataOption = None) -> None:
-    """Show this node, its contact with the server and its leases.
-
-    Example: souk-agent status --json
-    """
-
-    def act() -> None:
-        from provider_agent.status import read_status
-
-        found = read_status(_folder(data))
-        if as_json:
-            typer.echo(json.dumps(found, indent=2))
-            return
-        state = f"running (pid {found['pid']})" if found["running"] else "not running"
-        typer.echo(f"{found['name']}  node {found['node_id']}  of {found['server']}")
-        typer.echo(f"agent: {state}; node: {found['node_state']}; executor: {found['executor']}")
-        if found["last_contact"].get("last_error"):
-            typer.echo(f"last error: {found['last_contact']['last_error']}")
-        for lease in found["leases"]:
-            reason = f" ({lease['reason']})" if lease["reason"] else ""
-            seconds = lease["billable_ms"] / 1000
-            typer.echo(f"lease {lease['lease_id']}  {lease['state']}{reason}  {lease['job_name']}  {seconds:.1f} s")
-
-    _guarded(act)
-
-
-@app.command()
-def doctor(as_json: JsonOption = False, data: DataOption = None) -> None:
-    """Check everything that this node needs; each FIX line names the command that fixes it.
-
-    Example: souk-agent doctor || echo "see the FIX lines"
-    """
-
-    def act() -> None:
-        from provider_agent.doctor import examine
-
-        findings = asyncio.run(examine(_folder(data)))
-        if as_json:
-            typer.echo(json.dumps([finding.as_dict() for finding in findings], indent=2))
-        else:
-            for finding in findings:
-                fix = f"\n      fix: {finding.fix}" if finding.fix else ""
-                typer.echo(f"{finding.verdict:4}  {finding.check}: {finding.found}{fix}")
-        if any(finding.verdict == "FIX" for finding in findings):
-            raise typer.Exit(EXIT_NEEDS_FIXING)
-
-    _guarded(act)
+    guarded(act)
 
 
 @app.command()
@@ -209,14 +164,14 @@ def retire(
     def act() -> None:
         from provider_agent.enrolment import retire as retire_node
 
-        folder = _folder(data)
+        folder = folder_of(data)
         config = load_config(folder)
         if not yes:
             typer.confirm(f"Retire {config.name} (node {config.node_id}) for good?", abort=True)
         asyncio.run(retire_node(folder))
         typer.echo(f"Retired {config.name}.")
 
-    _guarded(act)
+    guarded(act)
 
 
 def _prepare_runtime(folder: DataFolder, config: AgentConfig) -> None:
@@ -229,38 +184,35 @@ def _prepare_runtime(folder: DataFolder, config: AgentConfig) -> None:
             build_environment(folder, lambda line: typer.echo(line, err=True))
 
 
-def _guarded(act: Callable[[], None]) -> None:
-    """Run one command; an AgentError is one clear line and its exit status, never a traceback."""
-    logging.basicConfig(
-        level=os.environ.get("SOUK_AGENT_LOG", "INFO").upper(),
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        act()
-    except AgentError as error:
-        _fail(error)
-    except OSError as error:
-        _fail(Fatal(f"{error.strerror}: {error.filename}" if error.filename else str(decide(error))))
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-
-
-def _fail(error: AgentError) -> NoReturn:
-    typer.echo(f"souk-agent: {error}", err=True)
-    raise typer.Exit(error.exit_code)
-
-
-def _folder(data: Path | None) -> DataFolder:
-    return DataFolder(data.absolute()) if data is not None else default_data_folder()
-
-
 def _parse_cores(text: str) -> list[int]:
     try:
         return [int(core) for core in text.split(",") if core.strip()]
     except ValueError as error:
         raise BadConfig(f"--cpu-cores wants numbers separated by commas, not {text!r}.") from error
+
+
+def _parse_lend(given: list[str]) -> dict[str, str]:
+    """Labels with their folders, as they lie now: a link would let another folder be lent later."""
+    lend = {}
+    for text in given:
+        label, equals, path = text.partition("=")
+        folder = Path(path).resolve()
+        if not equals or not label or not folder.is_dir():
+            raise BadConfig(f"--lend wants LABEL=FOLDER with a folder that is there, not {text!r}.")
+        if label in lend:
+            raise BadConfig(f"--lend names {label!r} twice.")
+        lend[label] = str(folder)
+    return lend
+
+
+def _refuse_lending_ourselves(settings: AgentSettings, folder: DataFolder) -> None:
+    """No job may read the folder that holds this node's keys."""
+    own = folder.root.resolve()
+    for label, path in settings.lend.items():
+        if own.is_relative_to(path) or path.is_relative_to(own):
+            raise BadConfig(
+                f"--lend {label}={path} would lend the agent's own data in {own}; choose a folder beside it."
+            )
 
 
 def _settings(**values: Any) -> AgentSettings:
@@ -270,6 +222,9 @@ def _settings(**values: Any) -> AgentSettings:
         lines = [f"--{'-'.join(str(part) for part in e['loc'])}: {e['msg']}".replace("_", "-") for e in error.errors()]
         raise BadConfig("; ".join(lines)) from error
 
+
+cli_look.register(app)
+cli_care.register(app)
 
 if __name__ == "__main__":
     main()

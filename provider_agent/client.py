@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
 from urllib.parse import urljoin
 from uuid import UUID
 
@@ -31,6 +32,7 @@ CHUNK_BYTES = 256 * 1024
 CONNECTIONS_MAX = 16
 
 API = "/api/agent/v1"
+SYNC_HEADERS = {protocol.HEADER_FEATURES: protocol.FEATURE_CHECKS}
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
@@ -79,7 +81,8 @@ class Client:
         limits = httpx.Timeout(
             CALL_SECONDS_MAX, connect=CONNECT_SECONDS_MAX, read=request.wait_seconds + SYNC_MARGIN_SECONDS
         )
-        response = await self._send("POST", f"{self._sync_url}{API}/sync", _json(request), limits=limits)
+        url = f"{self._sync_url}{API}/sync"
+        response = await self._send("POST", url, _json(request), limits=limits, headers=SYNC_HEADERS)
         return _read(protocol.SyncResponse, response)
 
     async def append(self, lease_id: UUID, stream: str, *, offset: int, fence: int, data: bytes) -> int:
@@ -125,6 +128,49 @@ class Client:
         """Report what the probe measured."""
         await self._send("POST", f"{self._api_url}{API}/measurements", _json(request))
 
+    async def begin_check(self, check_id: UUID) -> protocol.CheckTask:
+        """The seeds; from here the marketplace's clock runs."""
+        return _read(protocol.CheckTask, await self._check(check_id, "begin"))
+
+    async def commit_check(self, check_id: UUID, commit: protocol.CheckCommit) -> protocol.CheckOpen:
+        """What was computed; answered with what must be shown of it."""
+        return _read(protocol.CheckOpen, await self._check(check_id, "commit", commit))
+
+    async def reveal_check(self, check_id: UUID, reveal: protocol.CheckReveal) -> None:
+        """One block that was asked for."""
+        await self._check(check_id, "reveal", reveal)
+
+    async def fill_check(self, check_id: UUID) -> protocol.RecallStep:
+        """Memory is full; answered with the first step of reading it back."""
+        return _read(protocol.RecallStep, await self._check(check_id, "filled"))
+
+    async def recall_check(self, check_id: UUID, recall: protocol.CheckRecall) -> protocol.RecallStep:
+        """The answer to one step; answered with the next or with the verdict."""
+        return _read(protocol.RecallStep, await self._check(check_id, "recall", recall))
+
+    async def standing(self) -> protocol.NodeStanding:
+        """How this node stands in the market."""
+        return _read(protocol.NodeStanding, await self._send("GET", f"{self._api_url}{API}/standing", b""))
+
+    async def wish(self, name: Literal["drain", "resume", "price"], request: BaseModel) -> protocol.NodeStanding:
+        """One of the provider's wishes; repeating it is harmless."""
+        response = await self._send("POST", f"{self._api_url}{API}/{name}", _json(request))
+        return _read(protocol.NodeStanding, response)
+
+    async def schedule(self, wanted: protocol.Schedule | None = None) -> protocol.Schedule:
+        """When the node is there, as the server has it; with `wanted`, from now on."""
+        url = f"{self._api_url}{API}/schedule"
+        response = await (self._send("POST", url, _json(wanted)) if wanted else self._send("GET", url, b""))
+        return _read(protocol.Schedule, response)
+
+    async def earnings(self) -> protocol.Earnings:
+        """What this node has earned."""
+        return _read(protocol.Earnings, await self._send("GET", f"{self._api_url}{API}/earnings", b""))
+
+    async def fetch_sample(self) -> int:
+        """Some bytes of the marketplace's, to see how fast they come; returns how many."""
+        return len((await self._send("GET", f"{self._api_url}{API}/sample", b"")).content)
+
     async def retire(self) -> None:
         """Take the node out of the market for good."""
         await self._send("POST", f"{self._api_url}{API}/retire", b"{}")
@@ -161,6 +207,10 @@ class Client:
 
     # --- below
 
+    async def _check(self, check_id: UUID, step: str, message: BaseModel | None = None) -> httpx.Response:
+        body = b"{}" if message is None else _json(message)
+        return await with_retries(lambda: self._send("POST", f"{self._api_url}{API}/checks/{check_id}/{step}", body))
+
     def _lease(self, lease_id: UUID) -> str:
         return f"{self._api_url}{API}/leases/{lease_id}"
 
@@ -176,22 +226,23 @@ class Client:
         signed: bool = True,
         content_type: str = "application/json",
         limits: httpx.Timeout = TIMEOUT,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> httpx.Response:
         """One request. A refused clock is learnt and the request signed anew, once."""
+        given = {"Content-Type": content_type, **headers}
         try:
-            return await self._send_once(method, url, body, signed=signed, content_type=content_type, limits=limits)
+            return await self._send_once(method, url, body, signed=signed, headers=given, limits=limits)
         except ClockSkewed as error:
             if error.server_time is None:
                 raise
             self.learn_clock(error.server_time)
-        return await self._send_once(method, url, body, signed=signed, content_type=content_type, limits=limits)
+        return await self._send_once(method, url, body, signed=signed, headers=given, limits=limits)
 
     async def _send_once(
-        self, method: str, url: str, body: bytes, *, signed: bool, content_type: str, limits: httpx.Timeout
+        self, method: str, url: str, body: bytes, *, signed: bool, headers: dict[str, str], limits: httpx.Timeout
     ) -> httpx.Response:
-        headers = {"Content-Type": content_type}
         if signed:
-            headers |= self._sign(method, url, body)
+            headers = headers | self._sign(method, url, body)
         try:
             response = await self._http.request(method, url, content=body, headers=headers, timeout=limits)
         except httpx.TransportError as error:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, StringConstraints, ValidationError
 
 from provider_agent.atomic import write_atomically
 from provider_agent.errors import BadConfig, NotEnrolled
-from provider_agent.protocol import DEVICES_PER_NODE_MAX, OfferTerms
+from provider_agent.protocol import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX, OfferTerms
 
 DATA_OF_ROOT = Path("/var/lib/souk-agent")
 DATA_BELOW_HOME = ".souk-agent"
 TRAIN_IMAGE = "gpusouk/train:latest"
+
+Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 
 
 class AgentSettings(BaseModel):
@@ -38,6 +41,10 @@ class AgentSettings(BaseModel):
     engine_url: str = ""  # empty: DOCKER_HOST or the default socket
     fabric_network: str = ""  # the container network by which gang nodes reach each other
     container_user: str = Field(default="10001:10001", pattern=r"^[1-9][0-9]*:[1-9][0-9]*$")
+    isolation: Literal["auto", "runc", "gvisor"] = "auto"  # auto: gVisor where the engine has it and there is no GPU
+    egress: Literal["none", "public"] = "none"  # public: programs that ask for it may reach public addresses
+    dns: list[IPvAnyAddress] = Field(default_factory=lambda: [ip_address("1.1.1.1"), ip_address("9.9.9.9")])
+    lend: dict[Label, Path] = Field(default_factory=dict, max_length=LENT_MAX)  # label -> folder, read-only
     benchmark_lock: str = ""  # a path shared by all agents of one machine
 
 
@@ -69,6 +76,14 @@ class DataFolder:
     @property
     def status(self) -> Path:
         return self.root / "status.json"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "souk-agent.log"
+
+    @property
+    def examination(self) -> Path:
+        return self.root / "examination.json"
 
     @property
     def lock(self) -> Path:

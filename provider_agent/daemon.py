@@ -4,6 +4,9 @@
     watchdog    ends leases whose time passed without contact  watchdog.py
     attempts    one task a lease, with its shippers            attempts.py
     benchmark   once, before the node's offer is rentable      benchmark.py
+    ghosts      programs without a lease                       ghosts.py
+    health      figures, and devices that fail                 health.py
+    examination when programs fail in a row                    examination.py
 
 When the agent ends, programs go on; the next agent adopts them (unless it was started with stop_work_on_exit).
 """
@@ -25,8 +28,12 @@ from provider_agent.atomic import write_atomically
 from provider_agent.benchmark import measure_once
 from provider_agent.config import DataFolder
 from provider_agent.errors import AgentAlreadyRuns, AgentError
+from provider_agent.examination import examine_when_failing
 from provider_agent.executors.process import WARNING
 from provider_agent.facts import find_facts
+from provider_agent.ghosts import sweep_ghosts
+from provider_agent.health import Health
+from provider_agent.machine import give_back_memory, measure_machine
 from provider_agent.porter import Porter
 from provider_agent.protocol import Reason
 from provider_agent.sync import Sync
@@ -69,10 +76,22 @@ def only_agent(folder: DataFolder) -> Iterator[None]:
 
 async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) -> None:
     engine_version = await porter.executor.check()
+    await porter.executor.sweep()
     if porter.executor.name == "process":
         log.warning(WARNING)
-    devices = list(porter.devices.values())
-    sync = Sync(porter, lambda: find_facts(porter.config, porter.folder, devices, engine_version=engine_version))
+    sync = Sync(
+        porter,
+        lambda: find_facts(
+            porter.config,
+            porter.folder,
+            porter.devices_now(),
+            executor=porter.executor,
+            engine_version=engine_version,
+            speeds=porter.speeds,
+        ),
+    )
+    health = Health(porter, sync.attempts)
+    await health.look()
     sync.answered = lambda: write_status(porter, sync)
     sync.adopt_all()
     log.info("Agent started. node_id=%s pid=%s", porter.config.node_id, os.getpid())
@@ -80,6 +99,10 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
         asyncio.create_task(sync.loop(), name="sync"),
         asyncio.create_task(watch_leases(sync.attempts), name="watchdog"),
         asyncio.create_task(_measure(porter), name="benchmark"),
+        asyncio.create_task(_measure_machine(porter), name="machine"),
+        asyncio.create_task(health.loop(), name="health"),
+        asyncio.create_task(sweep_ghosts(porter, sync.attempts), name="ghosts"),
+        asyncio.create_task(examine_when_failing(porter), name="examination"),
     ]
     leaving = asyncio.create_task(asked.wait(), name="leaving")
     try:
@@ -90,8 +113,10 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
         for task in (*loops, leaving):
             task.cancel()
         results = await asyncio.gather(*loops, return_exceptions=True)
+        await sync.checks.close()
         for attempt in sync.attempts.values():
             await attempt.close()
+        health.close()
         log.info("Agent stopped. node_id=%s", porter.config.node_id)
     for result in results:
         if isinstance(result, Exception):
@@ -99,14 +124,24 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
 
 
 async def _measure(porter: Porter) -> None:
-    """Try until the benchmark was reported; without it nothing is rented."""
+    """Try until the benchmark was reported, and again when a device came that was not in it; else it is not rented."""
     while True:
+        porter.devices_changed.clear()
         try:
             await measure_once(porter)
-            return
+            give_back_memory()
+            await porter.devices_changed.wait()
+            continue
         except (AgentError, OSError, TimeoutError, KeyError, ValueError) as error:
             log.error("The benchmark failed and is tried again: %s", error)
         await asyncio.sleep(BENCHMARK_RETRY_SECONDS)
+
+
+async def _measure_machine(porter: Porter) -> None:
+    """Once a start, beside the work; the facts that follow have it."""
+    porter.speeds = await measure_machine(porter.folder.root, porter.client)
+    porter.facts_changed = True
+    give_back_memory()
 
 
 async def _stop_work(porter: Porter, sync: Sync) -> None:
@@ -135,12 +170,17 @@ def write_status(porter: Porter, sync: Sync) -> None:
     status = {
         "pid": os.getpid(),
         "at": datetime.now(UTC).isoformat(),
+        "contact_at": porter.heartbeat.contact_at.isoformat() if porter.heartbeat.contact_at else None,
+        "faults": porter.faults,
         "node_state": sync.node_state,
         "silent_seconds": round(porter.heartbeat.silent_seconds(), 1),
         "beat_seconds": porter.heartbeat.seconds,
         "last_error": sync.last_error,
     }
-    write_atomically(porter.folder.status, json.dumps(status).encode(), mode=0o600)
+    try:
+        write_atomically(porter.folder.status, json.dumps(status).encode(), mode=0o600)
+    except OSError as error:
+        log.error("The status could not be written: %s", error)
 
 
 def _asked_by_signal() -> asyncio.Event:

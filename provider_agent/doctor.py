@@ -2,62 +2,97 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import httpx
 
 from provider_agent.assembly import build_executor
 from provider_agent.config import AgentConfig, DataFolder, load_config
 from provider_agent.devices.base import find_devices
-from provider_agent.errors import AgentError
+from provider_agent.errors import AgentError, BadConfig
+from provider_agent.examination import read_examination
+from provider_agent.executors import scratch
+from provider_agent.executors.firewall import Firewall
 from provider_agent.executors.process import WARNING
 from provider_agent.journal import Journal
 from provider_agent.keys import RECEIPT_KEY_NAME, TRANSPORT_KEY_NAME
-from provider_agent.runtime_environment import environment_python
+from provider_agent.preflight.containers import check_driver, check_toolkit
+from provider_agent.preflight.examine import examine_computer
+from provider_agent.preflight.finding import Finding, guard
+from provider_agent.preflight.machine import DISK_MIB_MIN
+from provider_agent.preflight.network import check_network
+from provider_agent.runtime_environment import environment_python, is_built
 
 DISK_FREE_MIB_MIN = 5 * 1024
-CLOCK_SECONDS_MAX = 30
 HTTP_SECONDS_MAX = 5.0
 TORCH_SECONDS_MAX = 120
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the doctor: `fix` is a command or an instruction, empty when nothing is wrong."""
-
-    verdict: Literal["PASS", "FIX", "SKIP"]
-    check: str
-    found: str
-    fix: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """For --json."""
-        return asdict(self)
-
-
-async def examine(folder: DataFolder) -> list[Finding]:
-    """Every check, in an order in which the first FIX is the first to fix."""
+async def examine(folder: DataFolder, *, server: str = "", executor: str = "docker") -> list[Finding]:
+    """Every check, in an order in which the first FIX is the first to fix. `server`: of a computer not yet enrolled."""
+    if server and not folder.config.exists():
+        return await _examine_before(folder, server.rstrip("/"), executor)
     try:
         config = load_config(folder)
     except AgentError as error:
         missing = Finding("FIX", "enrolment", str(error), "souk-agent enrol --server URL --token TOKEN")
-        return [missing, *_skip("not enrolled", "keys", "journal", "server", "clock", "devices", "engine", "runtime")]
+        rest = "keys", "journal", "server", "clock", "devices", "engine", "disk limit", "egress", "runtime"
+        return [missing, *_skip("not enrolled", *rest)]
     findings = [Finding("PASS", "enrolment", f"node {config.node_id} of {config.server}")]
     findings += [_check_keys(folder), _check_journal(folder), _check_disk(folder)]
-    findings += await _check_server(config)
-    findings += [_guard("devices", lambda: _check_devices(config)), await _check_engine(folder, config)]
-    findings.append(_check_runtime(folder, config))
-    return findings
+    findings += await asyncio.to_thread(check_network, config.api_url, config.sync_url)
+    floors = (await _read_manifest(config.server)).get("floors", {})
+    findings.append(guard("driver", lambda: check_driver(floors, config.device_kind)))
+    findings += [guard("devices", lambda: _check_devices(config)), await _check_engine(folder, config)]
+    findings += [guard("disk limit", lambda: _check_disk_limit(config)), _check_egress(config)]
+    findings.append(guard("toolkit", lambda: check_toolkit(floors, config.executor)))
+    findings.append(await asyncio.to_thread(_check_runtime, folder, config))  # the agent's loops go on meanwhile
+    return [*findings, _check_examination(folder)]
+
+
+def _check_examination(folder: DataFolder) -> Finding:
+    """What the node found of itself when programs failed in a row, until it is resumed."""
+    examined = read_examination(folder)
+    if examined is None:
+        return Finding("SKIP", "examination", "programs did not fail in a row")
+    if examined.is_faulty:
+        fix = "; ".join([*examined.fixes, "then: souk-agent resume"])
+        return Finding("FIX", "examination", f"{examined.summary} ({examined.at[:16]} UTC)", fix)
+    return Finding("PASS", "examination", f"{examined.summary} ({examined.at[:16]} UTC)")
+
+
+async def _examine_before(folder: DataFolder, server: str, executor: str) -> list[Finding]:
+    """What install.sh checks before it installs."""
+    if executor not in DISK_MIB_MIN:
+        raise BadConfig(f"--executor is {' or '.join(DISK_MIB_MIN)}, not {executor!r}.")
+    manifest = await _read_manifest(server)
+    return await asyncio.to_thread(
+        examine_computer,
+        server=server,
+        sync_server=str(manifest.get("sync_server", "")),
+        folder=folder.root,
+        executor=executor,
+        device_kind="auto",
+        floors=manifest.get("floors", {}),
+    )
+
+
+async def _read_manifest(server: str) -> dict[str, Any]:
+    """The marketplace's floors; none where it cannot be asked, which is a finding of its own."""
+    try:
+        async with httpx.AsyncClient(timeout=HTTP_SECONDS_MAX) as http:
+            answer = await http.get(f"{server}/dist/manifest.json")
+            found = answer.raise_for_status().json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _check_keys(folder: DataFolder) -> Finding:
@@ -77,7 +112,7 @@ def _check_journal(folder: DataFolder) -> Finding:
         journal.close()
         return Finding("PASS", "journal", f"{count} lease(s)")
 
-    return _guard("journal", check)
+    return guard("journal", check)
 
 
 def _check_disk(folder: DataFolder) -> Finding:
@@ -86,31 +121,6 @@ def _check_disk(folder: DataFolder) -> Finding:
         fix = f"free space below {folder.root}, at least {DISK_FREE_MIB_MIN} MiB"
         return Finding("FIX", "disk", f"{free_mib} MiB free", fix)
     return Finding("PASS", "disk", f"{free_mib} MiB free")
-
-
-async def _check_server(config: AgentConfig) -> list[Finding]:
-    findings = []
-    date = ""
-    async with httpx.AsyncClient(timeout=HTTP_SECONDS_MAX) as http:
-        for name, url in (("server (api)", config.api_url), ("server (sync)", config.sync_url)):
-            try:
-                answer = await http.get(f"{url.rstrip('/')}/healthz")
-            except httpx.HTTPError as error:
-                fix = f"curl -v {url}/healthz"
-                findings.append(Finding("FIX", name, f"{url} does not answer: {type(error).__name__} {error}", fix))
-                continue
-            date = answer.headers.get("Date", date)
-            findings.append(Finding("PASS", name, f"{url} answers {answer.status_code}"))
-    return [*findings, _check_clock(date)]
-
-
-def _check_clock(date: str) -> Finding:
-    if not date:
-        return Finding("SKIP", "clock", "the server told no time")
-    seconds = abs((datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds())
-    if seconds > CLOCK_SECONDS_MAX:
-        return Finding("FIX", "clock", f"{seconds:.0f} s from the server's", "timedatectl set-ntp true")
-    return Finding("PASS", "clock", f"within {max(seconds, 1):.0f} s of the server's")
 
 
 def _check_devices(config: AgentConfig) -> Finding:
@@ -127,13 +137,37 @@ async def _check_engine(folder: DataFolder, config: AgentConfig) -> Finding:
     return Finding("PASS", "engine", WARNING if config.executor == "process" else version)
 
 
+def _check_disk_limit(config: AgentConfig) -> Finding:
+    if config.executor != "docker":
+        return Finding("SKIP", "disk limit", "processes have none")
+    why = scratch.why_not(scratch.DISK_MIB_MIN)
+    if why:
+        return Finding("FIX", "disk limit", f"jobs have none: {why}", "run the agent as root; apt install e2fsprogs")
+    return Finding("PASS", "disk limit", "each lease has a disk of its own size")
+
+
+def _check_egress(config: AgentConfig) -> Finding:
+    if config.executor != "docker" or config.egress == "none":
+        return Finding("SKIP", "egress", "jobs are offered no network")
+
+    def check() -> Finding:
+        why = Firewall().why_not()
+        if why:
+            return Finding(
+                "FIX", "egress", f"jobs get no network: {why}", "run the agent as root; apt install iptables"
+            )
+        return Finding("PASS", "egress", "public addresses only")
+
+    return guard("egress", check)
+
+
 def _check_runtime(folder: DataFolder, config: AgentConfig) -> Finding:
     if config.executor == "docker":
         return Finding("SKIP", "runtime", f"torch is in the image {config.train_image}")
     if importlib.util.find_spec("runtimes") is None:
         return Finding("FIX", "runtime", "the package `runtimes` is missing", "pip install 'gpusouk[agent]'")
     python = Path(config.runtime_python) if config.runtime_python else environment_python(folder)
-    if not python.exists():
+    if not (python.exists() if config.runtime_python else is_built(folder)):
         return Finding("FIX", "runtime", f"{python} is not built", f"souk-agent start --data {folder.root}")
     code = "import torch; print(torch.__version__)"
     try:
@@ -150,14 +184,6 @@ def _check_runtime(folder: DataFolder, config: AgentConfig) -> Finding:
     if done.returncode != 0:
         return Finding("FIX", "runtime", f"{python} has no torch", f"{python} -m pip install torch")
     return Finding("PASS", "runtime", f"{python} has torch {done.stdout.strip()}")
-
-
-def _guard(check: str, examine_one: Callable[[], Finding]) -> Finding:
-    """A check that raises is a finding, not an end."""
-    try:
-        return examine_one()
-    except Exception as error:
-        return Finding("FIX", check, f"{type(error).__name__}: {error}", "see docs/provider-guide.md")
 
 
 def _skip(why: str, *checks: str) -> list[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
 from provider_agent import protocol
 from provider_agent.assembly import KEY_PREFIX_CHARACTERS, build_executor
 from provider_agent.client import Client
@@ -24,21 +26,26 @@ async def enrol(folder: DataFolder, settings: AgentSettings, *, server: str, tok
     with only_agent(folder):
         keys = make_keys(folder.root)
         devices = find_devices(settings, key_prefix=keys.transport_public_hex[:KEY_PREFIX_CHARACTERS])
-        engine_version = await build_executor(folder, settings).check()
+        executor = build_executor(folder, settings)
+        engine_version = await executor.check()
         proof = protocol.enrol_proof_bytes(token, keys.transport_public_hex, keys.receipt_address)
-        request = EnrolRequest(
-            protocol=protocol.PROTOCOL_VERSION,
-            token=token,
-            name=settings.name,
-            transport_public_key=keys.transport_public_hex,
-            receipt_address=keys.receipt_address,
-            proof=protocol.sign_bytes(keys.transport, proof),
-            receipt_proof=keys.sign_as_receipt_key(proof),
-            facts=find_facts(settings, folder, devices, engine_version=engine_version),
-            offer=settings.offer,
-            fabric=settings.fabric,
-            fabric_address=settings.fabric_address,
-        )
+        try:
+            request = EnrolRequest(
+                protocol=protocol.PROTOCOL_VERSION,
+                token=token,
+                name=settings.name,
+                transport_public_key=keys.transport_public_hex,
+                receipt_address=keys.receipt_address,
+                proof=protocol.sign_bytes(keys.transport, proof),
+                receipt_proof=keys.sign_as_receipt_key(proof),
+                facts=find_facts(settings, folder, devices, executor=executor, engine_version=engine_version),
+                offer=settings.offer,
+                fabric=settings.fabric,
+                fabric_address=settings.fabric_address,
+            )
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            raise BadConfig(f"The node cannot be enrolled as described: {wrong}") from error
         client = Client(api_url=server)
         try:
             answer = await client.enrol(request)

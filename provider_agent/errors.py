@@ -15,9 +15,14 @@ AgentError                     exit status 1
     ├── StaleFence             -   an assignment older than one already seen for a device
     ├── UnsafePath             -   a file name that leaves its folder
     ├── ArtifactDamaged        -   bytes that do not match their SHA-256
+    ├── JournalFailed          -   the disk is full, or does not take what must be remembered
     ├── ExecutorFailed         -   the node could not start or watch the program
     ├── ImageUnavailable       -   the container image cannot be had
-    └── RuntimeUnavailable     7   the runtime environment could not be built
+    ├── RuntimeUnavailable     7   the runtime environment could not be built
+    ├── ServiceFailed          9   the agent could not be registered or started
+    ├── NotListed              9   the marketplace did not list the node in time
+    ├── HostKeyRefused         -   a machine's SSH host key is not confirmed, or has changed
+    └── RemoteFailed           -   a machine cannot be reached or worked on through SSH
 """
 
 from __future__ import annotations
@@ -143,6 +148,12 @@ class ArtifactDamaged(Fatal):
     code = "artifact_damaged"
 
 
+class JournalFailed(Fatal):
+    """The journal could not be written. Free space on the disk of the data folder; what runs goes on meanwhile."""
+
+    code = "journal_failed"
+
+
 class ExecutorFailed(Fatal):
     """The node could not start or watch the program."""
 
@@ -160,6 +171,32 @@ class RuntimeUnavailable(Fatal):
 
     code = "runtime_unavailable"
     exit_code = 7
+
+
+class ServiceFailed(Fatal):
+    """The agent could not be registered or started."""
+
+    code = "service_failed"
+    exit_code = 9
+
+
+class NotListed(Fatal):
+    """The marketplace did not list this node in time."""
+
+    code = "not_listed"
+    exit_code = 9
+
+
+class HostKeyRefused(Fatal):
+    """The machine's SSH host key is not one that somebody confirmed."""
+
+    code = "host_key_refused"
+
+
+class RemoteFailed(Fatal):
+    """The machine cannot be reached through SSH."""
+
+    code = "remote_failed"
 
 
 def decide(outcome: Exception | httpx.Response) -> AgentError:

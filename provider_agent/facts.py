@@ -12,7 +12,8 @@ import psutil
 
 from provider_agent.config import AgentSettings, DataFolder
 from provider_agent.devices.cpu import MIB, cpu_model
-from provider_agent.protocol import DeviceFacts, NodeFacts
+from provider_agent.executors.base import Executor
+from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line
 
@@ -27,9 +28,18 @@ def agent_version() -> str:
 
 
 def find_facts(
-    settings: AgentSettings, folder: DataFolder, devices: list[DeviceFacts], *, engine_version: str
+    settings: AgentSettings,
+    folder: DataFolder,
+    devices: list[DeviceFacts],
+    *,
+    executor: Executor,
+    engine_version: str,
+    speeds: tuple[int, int] = (0, 0),
 ) -> NodeFacts:
-    """The machine with its devices."""
+    """The machine with its devices, as it is once the executor was checked. Of lent folders only the labels.
+
+    `speeds` are its disk's and its line's, in bytes per second.
+    """
     return NodeFacts(
         agent_version=agent_version(),
         operating_system=_operating_system(),
@@ -40,6 +50,11 @@ def find_facts(
         disk_free_mib=shutil.disk_usage(folder.root).free // MIB // DISK_STEP_MIB * DISK_STEP_MIB,
         executor=settings.executor,
         engine_version=engine_version[:80],
+        isolation=executor.isolation(has_gpus=any(device.kind is DeviceKind.GPU for device in devices)),
+        egress=executor.has_egress,
+        lent=sorted(label for label, path in settings.lend.items() if path.is_dir()),
+        disk_bytes_per_second=speeds[0],
+        bandwidth_bytes_per_second=speeds[1],
         devices=devices,
     )
 

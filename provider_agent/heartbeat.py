@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from datetime import UTC, datetime
 
 from provider_agent.protocol import BEAT_SECONDS_IDLE
 
@@ -27,6 +28,7 @@ class Heartbeat:
         self.failures = 0
         self.contacts = 0
         self._contact_at = time.monotonic()
+        self.contact_at: datetime | None = None  # for people; intervals are measured by the other clock
 
     def record_contact(self, beat_seconds: float) -> None:
         """The server answered and set the next interval."""
@@ -34,6 +36,7 @@ class Heartbeat:
         self.failures = 0
         self.contacts += 1
         self._contact_at = time.monotonic()
+        self.contact_at = datetime.now(UTC)
 
     def record_failure(self) -> float:
         """The server did not answer; returns the seconds to pause (full jitter, doubled each time, bounded)."""

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from provider_agent.errors import JournalFailed
 from provider_agent.protocol import ATTEMPT_ENDS, Assignment, AttemptState, Reason, SignedReceipt
 
+FACT_CHECK = "check"  # the verdict of the newest check
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS lease (
     lease_id TEXT PRIMARY KEY, assignment TEXT NOT NULL, state TEXT NOT NULL, reason TEXT, message TEXT NOT NULL,
@@ -90,13 +92,21 @@ class Journal:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything inside is written, or nothing."""
-        self._db.execute("BEGIN IMMEDIATE")
+        self._write("BEGIN IMMEDIATE")
         try:
             yield
+            self._write("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk may have rolled it back already
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
+
+    def _write(self, statement: str, values: tuple[object, ...] = ()) -> None:
+        """Raises JournalFailed where the disk does not take it; then nothing was written."""
+        try:
+            self._db.execute(statement, values)
+        except sqlite3.OperationalError as error:
+            raise JournalFailed(f"{JournalFailed.__doc__} ({error})") from error
 
     # --- leases
 
@@ -104,7 +114,7 @@ class Journal:
         """Write one lease as it is now."""
         if entry.assignment.secrets:
             raise ValueError("an assignment is journaled without its secrets")
-        self._db.execute(
+        self._write(
             "INSERT OR REPLACE INTO lease VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 str(entry.lease_id),
@@ -130,13 +140,14 @@ class Journal:
     def save_offset(self, lease_id: UUID, stream: str, offset: int) -> None:
         """How many bytes of a stream the server has."""
         column = {"logs": "log_sent", "events": "event_sent"}[stream]
-        self._db.execute(f"UPDATE lease SET {column} = ? WHERE lease_id = ?", (offset, str(lease_id)))  # noqa: S608
+        self._write(f"UPDATE lease SET {column} = ? WHERE lease_id = ?", (offset, str(lease_id)))  # noqa: S608
 
     def forget_lease(self, lease_id: UUID) -> None:
         """Drop everything about a lease but the fences of its devices."""
         with self.transaction():
             for table in ("lease", "receipt", "artifact"):
-                self._db.execute(f"DELETE FROM {table} WHERE lease_id = ?", (str(lease_id),))  # noqa: S608
+                self._write(f"DELETE FROM {table} WHERE lease_id = ?", (str(lease_id),))  # noqa: S608
+            self._write("DELETE FROM fact WHERE name = ?", (since_fact(lease_id),))
 
     # --- fences
 
@@ -147,7 +158,7 @@ class Journal:
 
     def save_fence(self, device_uuid: str, fence: int) -> None:
         """Remember a fence; it never falls."""
-        self._db.execute(
+        self._write(
             "INSERT INTO fence VALUES (?,?) ON CONFLICT (device_uuid) DO UPDATE SET fence = MAX(fence, excluded.fence)",
             (device_uuid, fence),
         )
@@ -157,7 +168,7 @@ class Journal:
     def save_receipt(self, signed: SignedReceipt, digest: str) -> None:
         """Keep a receipt; a sequence is used once."""
         receipt = signed.receipt
-        self._db.execute(
+        self._write(
             "INSERT INTO receipt (lease_id, seq, signed, digest) VALUES (?,?,?,?)",
             (str(receipt.lease_id), receipt.seq, signed.model_dump_json(), digest),
         )
@@ -179,13 +190,13 @@ class Journal:
 
     def acknowledge_receipts(self, lease_id: UUID, seq: int) -> None:
         """The server has every receipt up to `seq`."""
-        self._db.execute("UPDATE receipt SET acknowledged = 1 WHERE lease_id = ? AND seq <= ?", (str(lease_id), seq))
+        self._write("UPDATE receipt SET acknowledged = 1 WHERE lease_id = ? AND seq <= ?", (str(lease_id), seq))
 
     # --- artifacts
 
     def save_artifact(self, lease_id: UUID, artifact: ArtifactEntry) -> None:
         """Write one artifact to be shipped, or that it was."""
-        self._db.execute(
+        self._write(
             "INSERT OR REPLACE INTO artifact VALUES (?,?,?,?,?,?)",
             (str(lease_id), artifact.folder, artifact.kind, artifact.step, artifact.billable_ms, artifact.shipped),
         )
@@ -202,12 +213,17 @@ class Journal:
 
     def save_fact(self, name: str, value: str) -> None:
         """Remember one named value."""
-        self._db.execute("INSERT OR REPLACE INTO fact VALUES (?,?)", (name, value))
+        self._write("INSERT OR REPLACE INTO fact VALUES (?,?)", (name, value))
 
     def load_fact(self, name: str) -> str | None:
         """A named value, or None."""
         row = self._db.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
         return str(row["value"]) if row else None
+
+
+def since_fact(lease_id: UUID) -> str:
+    """The name of the fact that says when a lease was accepted."""
+    return f"since {lease_id}"
 
 
 def _lease_entry(row: sqlite3.Row) -> LeaseEntry:

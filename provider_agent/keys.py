@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from eth_account import Account
-from eth_account.messages import encode_defunct
 
 from provider_agent.atomic import write_atomically
 from provider_agent.errors import NotEnrolled
+from provider_agent.protocol import ethereum
 
 TRANSPORT_KEY_NAME = "transport.key"
 RECEIPT_KEY_NAME = "receipt.key"
@@ -35,12 +34,11 @@ class NodeKeys:
     @property
     def receipt_address(self) -> str:
         """What the server, customers and contracts know the node's receipts by."""
-        return str(Account.from_key(self.receipt_hex).address)
+        return ethereum.address_of(self.receipt_hex)
 
     def sign_as_receipt_key(self, message: bytes) -> str:
         """EIP-191 signature by the receipt key, 0x-hex; the proof of enrolment."""
-        signed = Account.sign_message(encode_defunct(message), private_key=self.receipt_hex)
-        return "0x" + bytes(signed.signature).hex()
+        return ethereum.sign_message(self.receipt_hex, message)
 
 
 def make_keys(folder: Path) -> NodeKeys:

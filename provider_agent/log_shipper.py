@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 from typing import Literal
 
 from provider_agent import protocol
-from provider_agent.errors import AgentError, Retryable
+from provider_agent.errors import AgentError, JournalFailed, Retryable
 from provider_agent.journal import LeaseEntry
 from provider_agent.porter import Porter
 from provider_agent.snapshot import file_size, read_bytes
 
 PAUSE_SECONDS = 0.4
-GATHER_SECONDS = 1.0  # between appends that are not full: one a line would cost the program its processor
+GATHER_SECONDS = 2.0  # between appends that are not full: each costs a program on the same cores some milliseconds
 PAUSE_SECONDS_FAILED = 1.0
 PAUSE_SECONDS_REFUSED = 15.0
 
@@ -54,4 +55,5 @@ def _keep_offset(porter: Porter, entry: LeaseEntry, stream: Stream, offset: int)
         entry.log_sent = offset
     else:
         entry.event_sent = offset
-    porter.journal.save_offset(entry.lease_id, stream, offset)
+    with contextlib.suppress(JournalFailed):  # the server knows it too, and says so
+        porter.journal.save_offset(entry.lease_id, stream, offset)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from provider_agent.client import Client
 from provider_agent.config import AgentConfig, DataFolder
+from provider_agent.examination import FailureCount
 from provider_agent.executors.base import Executor
 from provider_agent.heartbeat import Heartbeat
 from provider_agent.journal import Journal
 from provider_agent.keys import NodeKeys
-from provider_agent.protocol import DeviceFacts
+from provider_agent.protocol import DeviceFacts, Load
 
 
 @dataclass
@@ -28,6 +29,17 @@ class Porter:
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     wake: asyncio.Event = field(default_factory=asyncio.Event)  # something changed: sync now
     turns: dict[str, asyncio.Lock] = field(default_factory=dict)  # one program a device at a time
+    failures: FailureCount = field(default_factory=FailureCount)
+    faults: dict[str, str] = field(default_factory=dict)  # device -> why it may not be rented now
+    facts_changed: bool = False  # tell the server with the next sync
+    devices_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    load: Load | None = None  # the newest look at this machine, until it was sent
+    speeds: tuple[int, int] = (0, 0)  # disk and line to the marketplace, in bytes per second
+    ghosts_killed: int = 0  # programs without a lease that were ended here
 
     def __post_init__(self) -> None:
         self.turns = {uuid: asyncio.Lock() for uuid in self.devices}
+
+    def devices_now(self) -> list[DeviceFacts]:
+        """Every device, with its fault where it has one."""
+        return [device.model_copy(update={"fault": self.faults.get(uuid, "")}) for uuid, device in self.devices.items()]

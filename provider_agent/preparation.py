@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import psutil
+
 from provider_agent.devices.base import cores_of
-from provider_agent.errors import ImageUnavailable
+from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.fetch import fetch_artifact
 from provider_agent.porter import Porter
@@ -22,16 +25,22 @@ from provider_agent.workfolder import (
 )
 from runtimes.contract import checkpoint_folder
 
+MEMORY_RESERVE_MIB = 2048  # of the node's memory, for the agent and the engine
+CPUS_MIN = 0.1
+MIB = 1024**2
+
 
 async def prepare(porter: Porter, assignment: Assignment) -> LaunchSpec:
     """Make the work folder and fetch what belongs in it; may be repeated as long as the program has not started."""
     folder = porter.folder.lease(assignment.lease_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    share = len(assignment.device_uuids) / len(porter.devices)
+    disk_mib = await porter.executor.make_room(folder, disk_share=share)
     work = make_work_folder(folder, assignment)
     if assignment.input_artifact_id is not None:
         await fetch_artifact(porter.client, assignment.lease_id, assignment.input_artifact_id, work / INPUT_NAME)
     step_folder = await _fetch_checkpoint(porter, assignment, work)
-    return _launch_spec(porter, assignment, folder, step_folder)
+    return _launch_spec(porter, assignment, folder, step_folder, disk_mib=disk_mib, share=share)
 
 
 async def _fetch_checkpoint(porter: Porter, assignment: Assignment, work: Path) -> str:
@@ -45,15 +54,23 @@ async def _fetch_checkpoint(porter: Porter, assignment: Assignment, work: Path) 
     return target.name
 
 
-def _launch_spec(porter: Porter, assignment: Assignment, folder: Path, step_folder: str) -> LaunchSpec:
+def _launch_spec(
+    porter: Porter, assignment: Assignment, folder: Path, step_folder: str, *, disk_mib: int, share: float
+) -> LaunchSpec:
     devices = [porter.devices[uuid] for uuid in assignment.device_uuids]
     executor, config = porter.executor, porter.config
     seen_work = executor.seen_work(folder)
     is_gang = assignment.gang.nodes > 1
     master_port = assignment.gang.master_port if is_gang else free_port()
     contract = contract_environment(
-        assignment, devices, seen_work=seen_work, resume_step_folder=step_folder, master_port=master_port
+        assignment,
+        devices,
+        seen_work=seen_work,
+        seen_lent=executor.seen_lent(folder),
+        resume_step_folder=step_folder,
+        master_port=master_port,
     )
+    cores = sorted({core for device in devices for core in cores_of(device)})
     return LaunchSpec(
         lease_id=assignment.lease_id,
         folder=folder,
@@ -66,12 +83,32 @@ def _launch_spec(porter: Porter, assignment: Assignment, folder: Path, step_fold
             contract=contract,
             fabric_address=config.fabric_address,
         ),
-        cores=sorted({core for device in devices for core in cores_of(device)}),
+        cores=cores,
         gpu_uuids=[device.uuid for device in devices if device.kind is DeviceKind.GPU],
-        memory_mib_max=assignment.memory_mib_max,
+        memory_mib_max=_memory_mib(assignment, share) if executor.name == "docker" else assignment.memory_mib_max,
+        cpus_max=0.0 if cores else round(max(share * len(os.sched_getaffinity(0)), CPUS_MIN), 2),
+        disk_mib_max=disk_mib,
         image=_image_for(porter, assignment),
         needs_network=is_gang,
+        has_egress=assignment.network == "public" and executor.name == "docker",
+        lent=_lent(porter, assignment),
     )
+
+
+def _memory_mib(assignment: Assignment, share: float) -> int:
+    """The assignment's limit, and never more than the lease's share of what the node can spare."""
+    total = psutil.virtual_memory().total // MIB
+    own = int((total - min(MEMORY_RESERVE_MIB, total // 4)) * share)
+    return min(assignment.memory_mib_max or own, own)
+
+
+def _lent(porter: Porter, assignment: Assignment) -> dict[str, str]:
+    """The folders that the job names, as they lie here now; raises ExecutorFailed for one that is not lent."""
+    lend = porter.config.lend
+    missing = [label for label in assignment.lent if label not in lend or not lend[label].is_dir()]
+    if missing:
+        raise ExecutorFailed(f"This node does not lend {', '.join(missing)}.")
+    return {label: str(lend[label].resolve()) for label in assignment.lent}
 
 
 def _image_for(porter: Porter, assignment: Assignment) -> str:

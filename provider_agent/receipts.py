@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 
 from provider_agent import protocol
-from provider_agent.errors import AgentError, Retryable
+from provider_agent.errors import AgentError, JournalFailed, Retryable
 from provider_agent.journal import LeaseEntry
 from provider_agent.porter import Porter
 from provider_agent.protocol import UsageReceipt
@@ -68,9 +68,13 @@ class ReceiptBook:
         signed = protocol.sign_receipt(self._porter.keys.receipt_hex, receipt)
         digest = protocol.receipt_digest(receipt)
         self._entry.billable_ms = billable_ms
-        with self._porter.journal.transaction():
-            self._porter.journal.save_receipt(signed, digest)
-            self._porter.journal.save_lease(self._entry)
+        try:
+            with self._porter.journal.transaction():
+                self._porter.journal.save_receipt(signed, digest)
+                self._porter.journal.save_lease(self._entry)
+        except JournalFailed as error:  # the next one claims this time too; one that is not stored is not sent
+            log.error("No receipt was made: %s lease_id=%s", error, self._entry.lease_id)
+            return
         self._seq, self._digest, self._billable_ms = receipt.seq, digest, billable_ms
         self.made.set()
 
@@ -99,7 +103,10 @@ async def ship_receipts(porter: Porter, entry: LeaseEntry, book: ReceiptBook) ->
             log.warning("Receipts were not accepted: %s lease_id=%s", error, entry.lease_id)
             await asyncio.sleep(PAUSE_SECONDS if isinstance(error, Retryable) else PAUSE_SECONDS_REFUSED)
             continue
-        porter.journal.acknowledge_receipts(entry.lease_id, seq)
+        try:
+            porter.journal.acknowledge_receipts(entry.lease_id, seq)
+        except JournalFailed:  # they are sent again, which is harmless
+            await asyncio.sleep(PAUSE_SECONDS_REFUSED)
         if seq < waiting[0].receipt.seq:  # the server wants none of these yet
             await asyncio.sleep(PAUSE_SECONDS)
 

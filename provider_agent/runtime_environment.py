@@ -1,6 +1,7 @@
 """Builds the environment that the process executor's programs run in: torch is there, never in the agent.
 
-One folder a version, built beside its final name and renamed when it is complete: a half-built one is never used.
+One folder a version, built where it stays (its scripts carry their path) and marked when it is complete: a half-built
+one is never used.
 SOUK_TORCH_INDEX names the package index that torch is taken from (a CPU build, for example).
 """
 
@@ -24,6 +25,7 @@ INDEX_VARIABLE = "SOUK_TORCH_INDEX"
 STEP_SECONDS_MAX = 3600
 DISTRIBUTION = "gpusouk"
 OUTPUT_LINES_SHOWN = 15
+COMPLETE_NAME = ".complete"  # written last
 
 Say = Callable[[str], None]
 
@@ -33,22 +35,25 @@ def environment_python(folder: DataFolder) -> Path:
     return _environment(folder) / "bin" / "python"
 
 
+def is_built(folder: DataFolder) -> bool:
+    """Whether this version's environment is there, and whole."""
+    return (_environment(folder) / COMPLETE_NAME).exists()
+
+
 def build_environment(folder: DataFolder, say: Say) -> Path:
     """Build this version's environment unless it is there; returns its interpreter. Raises RuntimeUnavailable."""
-    python = environment_python(folder)
-    if python.exists():
+    python, environment = environment_python(folder), _environment(folder)
+    if is_built(folder):
         return python
-    final = _environment(folder)
-    building = final.with_name(f".{final.name}.building")
-    shutil.rmtree(building, ignore_errors=True)
+    shutil.rmtree(environment, ignore_errors=True)
     folder.runtimes.mkdir(parents=True, exist_ok=True)
-    say(f"Building the runtime environment in {final} (once for each version; torch is large)")
-    _step([sys.executable, "-m", "venv", str(building)], say)
-    pip = [str(building / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    say(f"Building the runtime environment in {environment} (once for each version; torch is large)")
+    _step([sys.executable, "-m", "venv", str(environment)], say)
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     index = os.environ.get(INDEX_VARIABLE, "")
     _step([*pip, _torch_requirement(), *(["--index-url", index] if index else [])], say)
     _step([*pip, _own_requirement()], say)
-    building.rename(final)  # scripts in bin/ keep the old path in their first line; we only use `python -m`
+    (environment / COMPLETE_NAME).touch()
     say(f"The runtime environment is ready: {python}")
     return python
 

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 from provider_agent.config import DataFolder, load_config
+from provider_agent.examination import Examination, read_examination
 from provider_agent.executors.process import processes_of
-from provider_agent.journal import Journal, LeaseEntry
+from provider_agent.journal import FACT_CHECK, Journal, LeaseEntry, since_fact
 
 
 def read_status(folder: DataFolder) -> dict[str, Any]:
@@ -16,11 +17,15 @@ def read_status(folder: DataFolder) -> dict[str, Any]:
     config = load_config(folder)
     is_running = _is_locked(folder)
     said = _last_said(folder)
-    leases = []
+    examined = read_examination(folder)
+    faults: dict[str, str] = said.get("faults", {}) if is_running else {}
+    leases: list[dict[str, Any]] = []
+    check: dict[str, Any] | None = None
     if folder.journal.exists():
         journal = Journal(folder.journal)
         try:
-            leases = [_lease(entry) for entry in journal.load_leases()]
+            leases = [_lease(entry, journal) for entry in journal.load_leases()]
+            check = json.loads(journal.load_fact(FACT_CHECK) or "null")
         finally:
             journal.close()
     return {
@@ -33,17 +38,32 @@ def read_status(folder: DataFolder) -> dict[str, Any]:
         "pid": said.get("pid") if is_running else None,
         "node_state": said.get("node_state", "unknown"),
         "last_contact": said,
+        "last_check": check,  # protocol.CheckVerdict: each number measured beside the number needed
+        "health": _health(examined, faults),
+        "faults": faults,
+        "fixes": examined.fixes if examined is not None and examined.is_faulty else [],
+        "examination": examined.as_dict() if examined is not None else None,
         "leases": leases,
     }
 
 
-def _lease(entry: LeaseEntry) -> dict[str, Any]:
+def _health(examined: Examination | None, faults: dict[str, str]) -> str:
+    """In a line: what is wrong, or that nothing is."""
+    wrong = [f"device {uuid}: {fault}" for uuid, fault in faults.items()]
+    if examined is not None and examined.is_faulty:
+        wrong.insert(0, examined.summary)
+    return "; ".join(wrong) or "good"
+
+
+def _lease(entry: LeaseEntry, journal: Journal) -> dict[str, Any]:
     assignment = entry.assignment
     return {
         "lease_id": str(assignment.lease_id),
         "job_id": str(assignment.job_id),
         "job_name": assignment.job_name,
         "attempt_id": str(assignment.attempt_id),
+        "since": journal.load_fact(since_fact(entry.lease_id)),
+        "has_ended": entry.has_ended,
         "state": entry.state,
         "reason": entry.reason,
         "message": entry.message,

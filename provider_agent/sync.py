@@ -6,17 +6,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from datetime import datetime
 from uuid import UUID, uuid4
 
 from provider_agent.assignments import accept_assignment
 from provider_agent.attempts import Attempt
-from provider_agent.errors import AgentError, BadAssignment, Refused, StaleFence
+from provider_agent.checks import Checks
+from provider_agent.errors import AgentError, BadAssignment, JournalFailed, Refused, StaleFence
 from provider_agent.porter import Porter
 from provider_agent.protocol import (
     LEASES_PER_NODE_MAX,
     PROTOCOL_VERSION,
     AttemptState,
     Desired,
+    Load,
     NodeFacts,
     Reason,
     SyncRequest,
@@ -43,6 +46,7 @@ class Sync:
         self._facts_at = 0.0
         self._refusals = 0
         self.attempts: dict[UUID, Attempt] = {}
+        self.checks = Checks(porter)
         self.node_state = "unknown"
         self.last_error = ""
         self.answered: Callable[[], None] = lambda: None  # called after each answer and each failure
@@ -80,6 +84,8 @@ class Sync:
     async def _poll_once(self) -> SyncResponse | None:
         """One held poll; None when a change here made it stale and it was given up."""
         request = self._request()
+        if request.facts is not None:
+            self._sent_facts = None  # until it is answered, nobody knows what the server has
         polling = asyncio.ensure_future(self._porter.client.sync(request))
         waking = asyncio.ensure_future(self._porter.wake.wait())
         try:
@@ -105,15 +111,22 @@ class Sync:
             known=self._known,
             wait_seconds=round(self._porter.heartbeat.wait_seconds(), 3),
             leases=reports[:LEASES_PER_NODE_MAX],
+            load=self._take_load(),
             facts=self._changed_facts(),
         )
+
+    def _take_load(self) -> Load | None:
+        """The newest look at this machine, once; one that is lost on the way is not missed."""
+        load, self._porter.load = self._porter.load, None
+        return load
 
     def _changed_facts(self) -> NodeFacts | None:
         """The facts when the server does not have them yet."""
         now = time.monotonic()
-        if self._sent_facts is not None and now < self._facts_at + FACTS_SECONDS:
+        is_early = now < self._facts_at + FACTS_SECONDS and not self._porter.facts_changed
+        if self._sent_facts is not None and is_early:
             return None
-        self._facts_at = now
+        self._facts_at, self._porter.facts_changed = now, False
         facts = self._find_facts()
         return facts if facts != self._sent_facts else None
 
@@ -122,25 +135,28 @@ class Sync:
     async def _converge(self, response: SyncResponse) -> None:
         """Start what is new, stop what should stop, forget what is settled. A lease not named runs out by itself."""
         self._known = response.version
+        self._porter.client.learn_clock(response.server_time)
         self.node_state = response.node_state
         for desired in response.desired:
             attempt = self.attempts.get(desired.lease_id)
             if attempt is None:
-                self._accept(desired)
+                self._accept(desired, response.server_time)
             else:
-                self._adjust(attempt, desired)
+                self._adjust(attempt, desired, response.server_time)
         for lease_id in response.forget:
             await self._forget(lease_id)
+        is_idle = all(attempt.entry.has_ended for attempt in self.attempts.values())
+        self.checks.hear(response.check, is_idle=is_idle)
 
-    def _accept(self, desired: Desired) -> None:
+    def _accept(self, desired: Desired, server_time: datetime) -> None:
         try:
             entry = accept_assignment(self._porter, desired)
-        except (BadAssignment, StaleFence) as error:
+        except (BadAssignment, StaleFence, JournalFailed, OSError) as error:
             log.error("Assignment refused: %s lease_id=%s", error, desired.lease_id)
             self.last_error = str(error)
             return
         self._give_way(entry.assignment.device_uuids, entry.assignment.fence)
-        attempt = Attempt(self._porter, entry)
+        attempt = Attempt(self._porter, entry, server_time=server_time)
         self.attempts[entry.lease_id] = attempt
         log.info("Lease accepted. lease_id=%s job_id=%s", entry.lease_id, entry.assignment.job_id)
         if desired.action == "stop":
@@ -154,11 +170,11 @@ class Sync:
             if assignment.fence < fence and set(assignment.device_uuids) & set(device_uuids):
                 attempt.request_stop(Reason.LEASE_EXPIRED)
 
-    def _adjust(self, attempt: Attempt, desired: Desired) -> None:
+    def _adjust(self, attempt: Attempt, desired: Desired, server_time: datetime) -> None:
         if desired.fence != attempt.entry.assignment.fence:
             log.error("The server names another fence than the assignment's. lease_id=%s", desired.lease_id)
             return
-        attempt.extend_lease(desired.lease_until)
+        attempt.extend_lease(desired.lease_until, server_time=server_time)
         if desired.action == "stop":
             attempt.request_stop(desired.stop_reason or Reason.CANCELLED_BY_OPERATOR)
 

@@ -11,7 +11,8 @@ from uuid import UUID
 from provider_agent.attempts import Attempt
 from provider_agent.protocol import Reason
 
-CHECK_SECONDS = 0.25
+CHECK_SECONDS = 0.5
+CHECK_SECONDS_IDLE = 1.0  # a lease lasts longer, and an agent at rest should cost nothing
 
 log = logging.getLogger(__name__)
 
@@ -25,4 +26,5 @@ async def watch_leases(attempts: Mapping[UUID, Attempt]) -> None:
             if not entry.has_ended and entry.stop_reason is None and now > attempt.lease_deadline:
                 log.warning("The lease ran out without contact. lease_id=%s", entry.lease_id)
                 attempt.request_stop(Reason.LEASE_EXPIRED)
-        await asyncio.sleep(CHECK_SECONDS)
+        is_idle = all(attempt.entry.has_ended for attempt in attempts.values())
+        await asyncio.sleep(CHECK_SECONDS_IDLE if is_idle else CHECK_SECONDS)

@@ -28,7 +28,7 @@ CONTRACT_PREFIX = "SOUK_"
 
 def make_work_folder(lease_folder: Path, assignment: Assignment) -> Path:
     """An empty work folder with the contract's folders and the runtime's configuration; begins anew if repeated."""
-    work = lease_folder / WORK_NAME
+    work = (lease_folder / WORK_NAME).resolve()  # our own link, where the lease has a disk of its own
     shutil.rmtree(work, ignore_errors=True)
     for name in (INPUT_NAME, OUTPUT_NAME, CHECKPOINT_NAME):
         (work / name).mkdir(parents=True)
@@ -67,7 +67,13 @@ def free_port() -> int:
 
 
 def contract_environment(
-    assignment: Assignment, devices: list[DeviceFacts], *, seen_work: str, resume_step_folder: str, master_port: int
+    assignment: Assignment,
+    devices: list[DeviceFacts],
+    *,
+    seen_work: str,
+    seen_lent: str,
+    resume_step_folder: str,
+    master_port: int,
 ) -> dict[str, str]:
     """The variables of the contract, by the paths that the program sees."""
     gang, checkpoint = assignment.gang, assignment.checkpoint
@@ -80,6 +86,7 @@ def contract_environment(
         Env.INPUT_DIR: f"{seen_work}/{INPUT_NAME}",
         Env.OUTPUT_DIR: f"{seen_work}/{OUTPUT_NAME}",
         Env.CHECKPOINT_DIR: f"{seen_work}/{CHECKPOINT_NAME}",
+        Env.LENT_DIR: seen_lent,
         Env.RESUME_FROM: f"{seen_work}/{RESUME_NAME}/{resume_step_folder}" if resume_step_folder else "",
         Env.EVENTS: f"{seen_work}/{EVENTS_NAME}",
         Env.CONFIG: f"{seen_work}/{CONFIG_NAME}",

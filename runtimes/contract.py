@@ -45,6 +45,7 @@ class Env(StrEnum):
     INPUT_DIR = "SOUK_INPUT_DIR"
     OUTPUT_DIR = "SOUK_OUTPUT_DIR"
     CHECKPOINT_DIR = "SOUK_CHECKPOINT_DIR"
+    LENT_DIR = "SOUK_LENT_DIR"  # holds a folder for each label that the job names under `lent`; read-only
     RESUME_FROM = "SOUK_RESUME_FROM"  # folder of the checkpoint to go on from; empty at the first attempt
     EVENTS = "SOUK_EVENTS"  # path of events.jsonl
     CONFIG = "SOUK_CONFIG"  # path of config.json
@@ -113,6 +114,34 @@ class EventWriter:
         }
         line = json.dumps({"event": str(kind), "at": round(time.time(), 3), **finite}, separators=(",", ":"))
         self._file.write(line.encode()[: EVENT_LINE_BYTES_MAX - 1] + b"\n")
+
+
+# --- the challenge: what the device that computes and the server that checks agree on to the bit (probe/challenge.py)
+
+WORD_BITS = 32
+EXACT_BELOW = 2**24  # float32 holds every integer up to here, so a sum below it is the same in any order
+MODULUS_MAX = 256  # residues are bytes
+MEMORY_SEGMENT_WORDS = 2**26  # of the memory's stream under one key: a 32-bit counter alone would come round at 16 GiB
+
+
+def challenge_key(seed: str, *labels: str | int) -> int:
+    """A 32-bit key that nobody knows who does not know the seed; each label gives another."""
+    digest = hashlib.sha256("\n".join(["souk-challenge-v1", seed, *map(str, labels)]).encode()).digest()
+    return int.from_bytes(digest[: WORD_BITS // 8], "big")
+
+
+def challenge_modulus(size: int) -> int:
+    """The largest prime p for which a product of two size x size matrices of residues stays exact in float32."""
+    for candidate in range(MODULUS_MAX - 1, 2, -1):
+        is_prime = all(candidate % divisor for divisor in range(2, int(candidate**0.5) + 1))
+        if is_prime and (candidate - 1) ** 2 * size < EXACT_BELOW:
+            return candidate
+    raise ValueError(f"no modulus keeps a product of size {size} exact")
+
+
+def state_root(tile_hashes: bytes) -> str:
+    """The commitment to one state: SHA-256 over the SHA-256 of its tiles, row by row."""
+    return hashlib.sha256(tile_hashes).hexdigest()
 
 
 def checkpoint_folder(root: Path, step: int) -> Path:

@@ -35,12 +35,21 @@ class UploadsView(APIView):
         request=UploadRequest,
         responses={201: UploadView, **errors(400)},
     )
-    @idempotent
     def post(self, request: Request) -> Response:
-        """Announce the files; the answer says where their bytes go."""
+        """Announce the files; the answer says where the bytes go. A repeat gets the same artifact, newly addressed."""
+        announced = self._announce(request)
+        if announced.status_code != status.HTTP_201_CREATED:
+            return announced
+        artifact_id = UUID(announced.data["artifact_id"])
+        uploads = inputs.begin_input(organisation_of(request), artifact_id)
+        return answer(UploadView(artifact_id=artifact_id, uploads=uploads), status.HTTP_201_CREATED)
+
+    @idempotent
+    def _announce(self, request: Request) -> Response:
+        """What has an effect, in one transaction; the store is asked after it."""
         files = read_body(request, UploadRequest).files
-        artifact, uploads = inputs.begin_input(organisation_of(request), files, actor=actor_of(request))
-        return answer(UploadView(artifact_id=artifact.id, uploads=uploads), status.HTTP_201_CREATED)
+        artifact = inputs.announce_input(organisation_of(request), files, actor=actor_of(request))
+        return Response({"artifact_id": str(artifact.id)}, status.HTTP_201_CREATED)
 
 
 class UploadCompleteView(APIView):

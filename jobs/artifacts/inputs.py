@@ -18,10 +18,8 @@ from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import ArtifactFile, FileUpload
 
 
-def begin_input(
-    organisation: Organisation, files: Sequence[ArtifactFile], *, actor: str = "system"
-) -> tuple[Artifact, list[FileUpload]]:
-    """A new input of these files, and where their bytes go; raises BadManifest with every mistake."""
+def announce_input(organisation: Organisation, files: Sequence[ArtifactFile], *, actor: str = "system") -> Artifact:
+    """A new input of these files, without a word to the store; raises BadManifest with every mistake."""
     accepted = accept_files(files)
     with transaction.atomic():
         artifact = Artifact.objects.create(
@@ -29,9 +27,21 @@ def begin_input(
             kind=ArtifactKind.INPUT,
             size_bytes=sum(file.size for file in files),
         )
-        part = ArtifactPart.objects.create(artifact=artifact, files=accepted)
+        ArtifactPart.objects.create(artifact=artifact, files=accepted)
         record_birth(artifact, actor=actor)
-    return artifact, uploads_for(part)
+    return artifact
+
+
+def begin_input(organisation: Organisation, artifact_id: UUID) -> list[FileUpload]:
+    """Where the bytes go that are not there yet; asks the store, so never in a transaction. Raises ArtifactClosed."""
+    part = ArtifactPart.objects.select_related("artifact").get(
+        artifact_id=artifact_id, artifact__organisation=organisation, artifact__kind=ArtifactKind.INPUT
+    )
+    if part.artifact.state == ArtifactState.COMPLETE:
+        return []
+    if part.artifact.state != ArtifactState.UPLOADING:
+        raise ArtifactClosed(artifact_id=str(artifact_id), state=part.artifact.state)
+    return uploads_for(part)
 
 
 def complete_input(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.client.errors import SoukApiError
+from jobs.client.errors import RemoteInstallFailed, SoukApiError, UsageMistake
 from jobs.client.options import Json, Server, open_souk
 
 if TYPE_CHECKING:
+    from jobs.client.sdk import Souk
     from jobs.wire import DeviceView
 
 PANEL = "Market"
@@ -46,7 +48,7 @@ def offers(server: Server = None, as_json: Json = False) -> None:
             money(offer.price_usd_micros_per_device_hour),
             f"{_flops_per_second(offer.devices) / 1e12:.4g}",
             escape(offer.region),
-            offer.executor,
+            offer.executor if offer.isolation != "gvisor" else "gvisor",
             duration(offer.seconds_max),
         )
         for offer in found
@@ -56,32 +58,86 @@ def offers(server: Server = None, as_json: Json = False) -> None:
 
 
 @provider.command("add-node")
-def add_node(
+def add_node(  # noqa: PLR0917 - typer passes options by name
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- OPTIONS]", help="For install.sh: --price, --region, --executor and so on."),
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="What customers see; the first time, else your organisation's name.")
     ] = None,
+    ssh: Annotated[
+        list[str] | None, typer.Option("--ssh", help="USER@HOST[:PORT] to install on, by SSH; may be repeated.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="SSH's port, where --ssh names none.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key [default: your agent's and ~/.ssh's].")] = None,
+    jump: Annotated[str, typer.Option(help="USER@HOST[:PORT] to go through.")] = "",
+    host_key: Annotated[
+        list[str] | None, typer.Option(help="SHA256:... of a host key that you know; may be repeated.")
+    ] = None,
+    no_root: Annotated[bool, typer.Option("--no-root", help="Install for the SSH user alone, without sudo.")] = False,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token for one node and print the line to run there. It works once, for an hour.
+    """Make a token for one node and print the line to run there; or, with --ssh, run it there.
+
+    The token works once, for an hour. Your SSH keys stay on this computer.
 
     Example: souk provider add-node
-    """
-    from jobs.client.output import console, print_json
 
+    Example: souk provider add-node --ssh bob@gpu1 --ssh bob@gpu2 -- --price 1.20 --region eu-west
+    """
     with open_souk(server) as souk:
         try:
             souk.create_provider(name or souk.me().organisation.name)
         except SoukApiError as error:
             if error.status != 409:  # it is a provider already
                 raise
-        token = souk.issue_enrolment_token()
-        command = f"souk-agent enrol --server {souk.transport.server} --token {token.token}"
+        if ssh:
+            way = {"port": port, "key": key, "jump": jump, "as_root": not no_root, "host_keys": host_key or []}
+            _add_by_ssh(souk, ssh, options or [], way, as_json=as_json)
+        elif options or port or key or jump or host_key or no_root:
+            raise UsageMistake("These options go with --ssh; the line that is printed takes install.sh's own.")
+        else:
+            _print_line(souk, as_json=as_json)
+
+
+def _print_line(souk: Souk, *, as_json: bool) -> None:
+    from jobs.client.output import console, print_json
+    from provider_agent.protocol.joining import install_line
+
+    token = souk.issue_enrolment_token()
+    command = install_line(souk.transport.server, token.token)
     if as_json:
         print_json({**token.model_dump(mode="json"), "command": command})
         return
     console().print(f"Run this on the node, before {token.expires_at:%Y-%m-%d %H:%M} UTC:\n", markup=False)
     console().print(f"  {command}", markup=False, soft_wrap=True)
+    console().print("\nWith --dry-run behind it, it shows every step and changes nothing.", markup=False)
+
+
+def _add_by_ssh(souk: Souk, places: list[str], options: list[str], way: dict[str, Any], *, as_json: bool) -> None:
+    from jobs.client.output import console, print_json
+    from jobs.client.remote import install_remotely
+    from jobs.client.settings import settings_path
+
+    found = install_remotely(
+        places,
+        server=souk.transport.server,
+        token=lambda: souk.issue_enrolment_token().token,
+        options=options,
+        known_hosts=settings_path().with_name("known_hosts"),
+        is_quiet=as_json,
+        **way,
+    )
+    if as_json:
+        print_json(found)
+    else:
+        for one in found:
+            console().print(f"{one['machine']}: {one['error'] or one['page'] or 'done'}", markup=False)
+    failed = [one["machine"] for one in found if one["error"]]
+    if failed:
+        raise RemoteInstallFailed(f"{len(failed)} of {len(found)} machines did not become nodes: {', '.join(failed)}.")
 
 
 @provider.command("nodes")

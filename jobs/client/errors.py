@@ -7,6 +7,7 @@ SoukClientError
 ├── SoukApiError           the server answered with an error
 ├── NothingFits            no node fits the job
 ├── TransferFailed         a file could not be sent or fetched whole, or would be overwritten
+├── RemoteInstallFailed    a machine reached by SSH did not become a node
 └── BillDoesNotVerify      the bill is not backed by its receipts
 """
 
@@ -76,6 +77,13 @@ class TransferFailed(SoukClientError):
 
     code = "transfer_failed"
     exit_code = ExitCode.TRANSFER_FAILED
+
+
+class RemoteInstallFailed(SoukClientError):
+    """At least one machine did not become a node."""
+
+    code = "remote_install_failed"
+    exit_code = ExitCode.REFUSED
 
 
 class BillDoesNotVerify(SoukClientError):

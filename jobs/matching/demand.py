@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from jobs.matching.request import Demand
+from jobs.matching.request import ISOLATIONS, Demand
 from jobs.matching.work import training_steps, work_flops
 from jobs.spec.model import Spec
 
@@ -38,6 +38,9 @@ def demand_of(
         memory_mib=resources.memory_mib,
         regions=tuple(sorted(resources.region)),
         executors=("docker",) if spec.image else (),
+        isolations=ISOLATIONS[resources.isolation],
+        needs_egress=spec.network == "public",
+        lent=frozenset(spec.lent),
         dtype=spec.train.dtype if spec.train else "auto",
         work_flops=None if flops is None else flops * (1 - min(max(done_share, 0.0), DONE_SHARE_MAX)),
         checkpoint_seconds=spec.checkpoint.every_seconds,

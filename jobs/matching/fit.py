@@ -81,6 +81,7 @@ def _group_reason(demand: Demand, group: DeviceGroup, flops: float) -> Why | Non
 def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why | None]:
     """What is asked of a node whose devices fit."""
     regions, executors = frozenset(demand.regions), frozenset(demand.executors)
+    asks_more = bool(demand.isolations or demand.needs_egress or demand.lent)
     ceiling = math.inf if demand.price_ceiling_usd_micros is None else demand.price_ceiling_usd_micros
     devices, cap = demand.devices * demand.nodes, demand.cap_usd_micros
     # A budget that cannot pay even the shortest time that the provider rents for is refused. The budget counts here,
@@ -91,6 +92,8 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
         price = snapshot.prices_usd_micros[row]
         if executors and snapshot.executors[row] not in executors:
             return Why.EXECUTOR
+        if asks_more and (why := _lacks(demand, snapshot, row)):
+            return why
         if regions and snapshot.regions[row] not in regions:
             return Why.REGION
         if price > ceiling:
@@ -98,6 +101,15 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
         return Why.TOO_SHORT if price * snapshot.seconds_min[row] > affordable else None
 
     return refuse
+
+
+def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
+    """What few jobs ask of the node around their devices: its isolation, the internet, folders that it lends."""
+    if demand.isolations and snapshot.isolations[row] not in demand.isolations:
+        return Why.ISOLATION
+    if demand.needs_egress and not snapshot.egresses[row]:
+        return Why.EGRESS
+    return None if demand.lent <= snapshot.lent[row] else Why.LENT
 
 
 def _class_reason(demand: Demand, device_class: DeviceClass) -> Why | None:

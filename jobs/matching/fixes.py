@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jobs.matching.explain import format_memory
 from jobs.matching.fit import screen
 from jobs.matching.places import Place, places_of
-from jobs.matching.request import Demand
+from jobs.matching.request import ISOLATIONS, Demand
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot
 from jobs.matching.why import Why
 from jobs.spec.units import format_money
@@ -125,6 +125,37 @@ def _fewer_nodes(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     )
 
 
+def _fewer_lent(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    """The most of the wanted folders that are lent together."""
+    places = _places(dataclasses.replace(demand, lent=frozenset()), snapshot)
+    common = [demand.lent.intersection(*(snapshot.lent[seat.row] for seat in place.seats)) for place in places]
+    if not common:
+        return None
+    lent = max(common, key=lambda labels: (len(labels), sorted(labels)))
+    missing = " and ".join(sorted(demand.lent - lent))
+    return Change(
+        "lent",
+        f"[{', '.join(sorted(lent))}]",
+        dataclasses.replace(demand, lent=lent),
+        f"doing without {missing} adds {{n}}",
+    )
+
+
+def _no_network(demand: Demand, _snapshot: FleetSnapshot) -> Change | None:
+    return Change(
+        "network", "none", dataclasses.replace(demand, needs_egress=False), "doing without the internet adds {n}"
+    )
+
+
+def _less_isolation(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    """The strongest isolation below the one asked that some place has."""
+    for name in ("container", "any"):
+        relaxed = dataclasses.replace(demand, isolations=ISOLATIONS[name])
+        if relaxed != demand and _places(relaxed, snapshot):
+            return Change("resources.isolation", name, relaxed, f"isolation {name} adds {{n}}")
+    return None
+
+
 def _any_kind(demand: Demand, _snapshot: FleetSnapshot) -> Change | None:
     return Change(
         "resources.kind", "any", dataclasses.replace(demand, kind=None), "allowing any kind of device adds {n}"
@@ -159,6 +190,22 @@ def _later_deadline(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     )
 
 
+def _before_they_close(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    """For a job that declares no work: the longest time that a node which closes could still give it."""
+    if demand.work_flops is not None:
+        return None
+    opens = [snapshot.open_seconds[seat.row] for seat in screen(demand, snapshot).seats]
+    minutes = int(max((seconds for seconds in opens if math.isfinite(seconds)), default=0.0) // 60)
+    if minutes < 1:
+        return None
+    return Change(
+        "budget.deadline",
+        f"{minutes}m",
+        dataclasses.replace(demand, seconds_left=minutes * 60.0),
+        f"a deadline of {minutes} minutes, when they close, adds {{n}}",
+    )
+
+
 RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change | None]]] = [
     (frozenset({Why.PRICE}), _cheaper_than),
     (frozenset({Why.MEMORY}), _less_memory),
@@ -167,8 +214,12 @@ RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change
     (frozenset({Why.GPUS}), _fewer_gpus),
     (frozenset({Why.FABRIC}), _fewer_nodes),
     (frozenset({Why.KIND}), _any_kind),
+    (frozenset({Why.ISOLATION}), _less_isolation),
+    (frozenset({Why.EGRESS}), _no_network),
+    (frozenset({Why.LENT}), _fewer_lent),
     (frozenset({Why.COST, Why.TOO_SHORT}), _higher_cap),
     (frozenset({Why.DEADLINE}), _later_deadline),
+    (frozenset({Why.WINDOW}), _before_they_close),
 ]
 
 

@@ -67,6 +67,9 @@ def single_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]
         node_id = snapshot.node_ids[row]
         if work is None:
             cost, seconds = rate / SECONDS_PER_HOUR / throughput * EXAFLOP, -throughput
+            if min(deadline, cap * SECONDS_PER_HOUR / rate) > snapshot.open_seconds[row]:
+                excluded[row] = Why.WINDOW
+                continue
         else:
             startup = startup_seconds(snapshot.executors[row])
             chance = failure_chance(snapshot.failures[row], snapshot.successes[row])
@@ -75,6 +78,9 @@ def single_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]
             cost = cost_of(rate, seconds)
             if seconds > snapshot.seconds_max[row]:
                 excluded[row] = Why.TOO_LONG
+                continue
+            if seconds > snapshot.open_seconds[row]:
+                excluded[row] = Why.WINDOW
                 continue
             if seconds > deadline:
                 excluded[row] = Why.DEADLINE
@@ -184,11 +190,22 @@ def place_of(demand: Demand, snapshot: FleetSnapshot, seats: tuple[Seat, ...]) -
     return Place(seats, figures, is_avoided, tuple(node_id.int for node_id in ids))
 
 
+def seconds_possible(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]) -> float:
+    """How long a lease there could last: until the deadline, or until the cap is used up."""
+    rate = sum(snapshot.prices_usd_micros[seat.row] for seat in seats) * demand.devices
+    cap = demand.cap_usd_micros if demand.cap_usd_micros is not None else math.inf
+    return min(demand.seconds_left if demand.seconds_left is not None else math.inf, cap * SECONDS_PER_HOUR / rate)
+
+
 def _refusal(demand: Demand, snapshot: FleetSnapshot, place: Place) -> Why | None:
-    """The limit that completing the job here would break; None where no work is declared, so nothing is expected."""
+    """The limit that completing the job here would break. Where no work is declared, nothing is expected but that it
+    may last as long as its budget and its deadline let it."""
     seconds, usd_micros = place.estimate.expected_seconds, place.estimate.expected_usd_micros
+    open_seconds = min(snapshot.open_seconds[seat.row] for seat in place.seats)
     if seconds is None or usd_micros is None:
-        return None
+        return Why.WINDOW if seconds_possible(demand, snapshot, place.seats) > open_seconds else None
+    if seconds > open_seconds:
+        return Why.WINDOW
     if seconds > min(snapshot.seconds_max[seat.row] for seat in place.seats):
         return Why.TOO_LONG
     if demand.seconds_left is not None and seconds > demand.seconds_left:

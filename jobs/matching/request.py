@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+# resources.isolation of a job file -> what a node may report; empty: whatever it does.
+ISOLATIONS: dict[str, tuple[str, ...]] = {"any": (), "container": ("runc", "gvisor"), "gvisor": ("gvisor",)}
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -19,6 +22,9 @@ class Demand:
     memory_mib: int = 0  # per device, at least
     regions: tuple[str, ...] = ()  # any of them; empty: everywhere
     executors: tuple[str, ...] = ()  # any of them; empty: every executor
+    isolations: tuple[str, ...] = ()  # any of them; empty: every one
+    needs_egress: bool = False  # the program reaches for the internet
+    lent: frozenset[str] = frozenset()  # labels of folders, all of which the node must lend
     dtype: str = "auto"
     work_flops: float | None = None  # None: the job declares no work
     checkpoint_seconds: float = 0  # 0: not by time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -52,6 +53,10 @@ class NodeRow:
     failures: int
     successes: int
     groups: tuple[DeviceGroup, ...]
+    isolation: str = "none"
+    has_egress: bool = False
+    lent: frozenset[str] = frozenset()  # labels of the folders that it lends
+    open_seconds: float = math.inf  # until it closes, by its declared hours and windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,10 @@ class FleetSnapshot:
     failures: tuple[int, ...]
     successes: tuple[int, ...]
     groups: tuple[tuple[DeviceGroup, ...], ...]
+    isolations: tuple[str, ...]
+    egresses: tuple[bool, ...]
+    lent: tuple[frozenset[str], ...]
+    open_seconds: tuple[float, ...]
     class_ids: tuple[tuple[int, ...], ...]
     classes: tuple[DeviceClass, ...]
     # The same for every demand, so sorted once: who takes nothing at all, and who has devices of one class only.
@@ -122,6 +131,10 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         failures=columns["failures"],
         successes=columns["successes"],
         groups=columns["groups"],
+        isolations=columns["isolation"],
+        egresses=columns["has_egress"],
+        lent=columns["lent"],
+        open_seconds=columns["open_seconds"],
         class_ids=class_ids,
         classes=tuple(known),
         closed=closed,

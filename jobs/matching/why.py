@@ -15,6 +15,8 @@ class Why(StrEnum):
     OFFLINE = "offline"
     DRAINING = "draining"
     QUARANTINED = "quarantined"
+    SUSPENDED = "suspended"
+    CLOSED = "closed"
     UNMEASURED = "unmeasured"
     NO_OFFER = "no_offer"
     KIND = "kind"
@@ -23,11 +25,15 @@ class Why(StrEnum):
     DTYPE = "dtype"
     GPUS = "gpus"
     EXECUTOR = "executor"
+    ISOLATION = "isolation"
+    EGRESS = "egress"
+    LENT = "lent"
     REGION = "region"
     PRICE = "price"
     TOO_SHORT = "too_short"
     FABRIC = "fabric"
     TOO_LONG = "too_long"
+    WINDOW = "window"
     DEADLINE = "deadline"
     COST = "cost"
     BUSY = "busy"
@@ -36,4 +42,5 @@ class Why(StrEnum):
 
 ORDER = {why: number for number, why in enumerate(Why)}
 # States of a node in which it takes nothing.
-STATE_REASONS = {why.value: why for why in (Why.PENDING, Why.SILENT, Why.OFFLINE, Why.DRAINING, Why.QUARANTINED)}
+_STATES = (Why.PENDING, Why.SILENT, Why.OFFLINE, Why.DRAINING, Why.QUARANTINED, Why.SUSPENDED, Why.CLOSED)
+STATE_REASONS = {why.value: why for why in _STATES}

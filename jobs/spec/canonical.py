@@ -29,6 +29,9 @@ def canonical(spec: Spec) -> dict[str, Any]:
         "secrets": spec.secrets,
         "files": spec.files,
         "image": spec.image,
+        # Not there where nothing is asked, so that what was hashed before these fields existed keeps its hash.
+        "network": spec.network if spec.network != "none" else None,
+        "lent": spec.lent or None,
         "command": spec.command,
         "train": spec.train.model_dump() if spec.train else None,
     }
@@ -51,6 +54,8 @@ def train_config(spec: Spec) -> dict[str, Any]:
 
 def _resources(resources: Resources) -> dict[str, Any]:
     body = resources.model_dump(exclude={"memory_mib"})
+    if resources.isolation == "any":
+        del body["isolation"]
     if resources.memory_mib:
         body["memory"] = f"{resources.memory_mib}MiB"
     return body

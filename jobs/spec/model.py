@@ -19,6 +19,7 @@ GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
 NODES_MAX = 1024
 LIST_MAX = 100
 ENV_MAX = 200
+LENT_MAX = 64  # provider_agent.protocol.LENT_MAX
 VALUE_CHARACTERS_MAX = 32_768
 COMMAND_WORDS_MAX = 1000
 TOKENS_MAX = 10**15
@@ -78,6 +79,7 @@ def _every(value: Any) -> Any:
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=120)]
+Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]  # protocol.LABEL_PATTERN
 Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,32}$")]
 Variable = Annotated[str, AfterValidator(_variable)]
 Value = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]
@@ -107,6 +109,7 @@ class Resources(Section):
     region: Annotated[list[Region], BeforeValidator(_listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a region or a list of them: small letters, digits and -"
     )
+    isolation: Literal["any", "container", "gvisor"] = Field("any", description="any, container or gvisor")
 
     @property
     def devices(self) -> int:
@@ -171,7 +174,9 @@ class Spec(Section):
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = Field(
         description="1 to 63 small letters, digits and -, not beginning with -"
     )
-    resources: Resources = Field(Resources(), description="a mapping with gpus, nodes, kind, models, memory, region")
+    resources: Resources = Field(
+        Resources(), description="a mapping with gpus, nodes, kind, models, memory, region, isolation"
+    )
     work: Work | None = Field(None, description="a mapping with tokens or steps")
     budget: Budget = Field(description="a mapping with max_total, max_per_gpu_hour, deadline")
     checkpoint: Checkpoint = Field(Checkpoint(), description="a mapping with every and keep")
@@ -187,6 +192,10 @@ class Spec(Section):
     )
     image: Annotated[str, StringConstraints(pattern=_IMAGE)] | None = Field(
         None, description="a container image, such as registry/name@sha256:..."
+    )
+    network: Literal["none", "public"] = Field("none", description="none or public")
+    lent: Annotated[list[Label], BeforeValidator(_listed), Field(max_length=LENT_MAX)] = Field(
+        [], description="a label or a list of labels of folders that a provider lends: small letters, digits, . _ -"
     )
     command: (
         Annotated[list[Words], BeforeValidator(_command), Field(min_length=1, max_length=COMMAND_WORDS_MAX)] | None

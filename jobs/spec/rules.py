@@ -16,6 +16,7 @@ def check_rules(data: dict[str, Any]) -> Iterator[Finding]:
     yield from _work(data)
     yield from _names(data)
     yield from _train(data)
+    yield from _network(data)
 
 
 def _program(data: dict[str, Any]) -> Iterator[Finding]:
@@ -66,6 +67,10 @@ def _names(data: dict[str, Any]) -> Iterator[Finding]:
         for index, name in enumerate(files):
             if name in files[:index]:
                 yield ("files", index), f"{name!r} is named twice", "each path once"
+    if isinstance(lent := data.get("lent"), list):
+        for index, name in enumerate(lent):
+            if name in lent[:index]:
+                yield ("lent", index), f"{name!r} is named twice", "each label once"
 
 
 def _train(data: dict[str, Any]) -> Iterator[Finding]:
@@ -80,6 +85,13 @@ def _train(data: dict[str, Any]) -> Iterator[Finding]:
     if _is_count(batch) and _is_count(gpus) and _is_count(nodes) and gpus * nodes > batch:
         message = f"{batch} sequences a step are too few for {gpus * nodes} devices"
         yield ("train", "global_batch_size"), message, f"at least {gpus * nodes}, one a device"
+
+
+def _network(data: dict[str, Any]) -> Iterator[Finding]:
+    resources = data.get("resources")
+    nodes = resources.get("nodes", 1) if isinstance(resources, dict) else 1
+    if data.get("network") == "public" and _is_count(nodes) and nodes > 1:
+        yield ("network",), "is public, but a job over several nodes has their fabric's network", "none, or nodes: 1"
 
 
 def _is_count(value: object) -> bool:

@@ -32,11 +32,12 @@ class Answer:
     node_state: str
     desired: list[Desired]
     forget: list[UUID]
+    check: UUID | None = None
 
     @property
     def is_idle(self) -> bool:
         """Nothing runs there, nothing is to be done."""
-        return not self.desired and not self.forget
+        return not self.desired and not self.forget and self.check is None
 
 
 def take_in(node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> Answer:
@@ -84,4 +85,5 @@ def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
 
 def _answer(node: Node, request: SyncRequest) -> Answer:
     version, desired, forget = assignments.desired_state(node, request.leases)
-    return Answer(version, node.state, desired, forget)
+    check = node.wanted_check_id
+    return Answer(f"{version}-{check.hex[:12]}" if check else version, node.state, desired, forget, check)

@@ -87,7 +87,8 @@ class Application:
         path_and_query = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         body = await _read_body(receive, headers.get("content-length", ""))
         response = await server.sync(Call("POST", path_and_query, headers, body))
-        return response.model_dump_json().encode()
+        # An agent that does not know the field would refuse the answer with it.
+        return response.model_dump_json(exclude={"check"} if response.check is None else None).encode()
 
 
 async def _read_body(receive: Receive, announced: str) -> bytes:

@@ -15,7 +15,7 @@ from uuid import UUID
 from jobs.sync.answers import Answer
 from provider_agent.protocol import ATTEMPT_ENDS, SyncRequest
 
-ANSWER_SECONDS = 40.0  # wakes end it earlier; only a change of the node's own state may be seen so late
+ANSWER_SECONDS = 600.0  # wakes end it earlier, and what `changes.py` finds
 NODES_MAX = 50_000
 
 

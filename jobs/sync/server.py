@@ -1,7 +1,7 @@
 """The sync process: thousands of held requests on one event loop, a few threads for the database.
 
     1  authenticate      signature over method, path, query, time and body
-    2  record the beat   in Redis; without Redis, in the database
+    2  record the beat   with those of all others, in Redis; without Redis, in the database
     3  take in           what the node says, where it is news
     4  answer            at once when it differs from what the node knows
     5  else hold         until the node is woken, or its time is up
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,19 +24,27 @@ from uuid import UUID
 
 import pydantic_core
 import redis.asyncio as redis
+from django.db import DatabaseError
+from psycopg_pool import PoolTimeout
 from redis.asyncio.connection import BlockingConnectionPool
 
 from jobs.errors import ProtocolUnsupported
 from jobs.sync.answers import Answer, answer_for, take_in, with_connection
-from jobs.sync.memory import Memory
+from jobs.sync.beats import Beats
+from jobs.sync.changes import LOOK_SECONDS as CHANGES_SECONDS
+from jobs.sync.changes import NodeChanges
+from jobs.sync.memory import ANSWER_SECONDS, Memory
 from jobs.sync.waiting import Bell, Bells, Subscription
 from marketplace.foundation import clock
 from marketplace.foundation.errors import BadRequest
-from marketplace.nodes.agent_auth import authenticate_agent
-from marketplace.nodes.liveness import record_beat_async, record_beat_in_database
+from marketplace.nodes.agent_auth import authenticate_agent, authenticate_remembered, forget
+from marketplace.nodes.liveness import record_beats_in_database
+from marketplace.nodes.models import Node
 from provider_agent.protocol import (
     BEAT_SECONDS_IDLE,
     BEAT_SECONDS_LEASED,
+    FEATURE_CHECKS,
+    HEADER_FEATURES,
     HEADER_TIME,
     PROTOCOL_VERSIONS_SPOKEN,
     SyncRequest,
@@ -49,6 +58,7 @@ JITTER = 0.1
 REDIS_CONNECTIONS_MAX = 32
 REDIS_SECONDS_MAX = 2.0
 
+log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -71,7 +81,8 @@ class SyncServer:
         self._bells = Bells()
         self._memory = Memory()
         self._subscription = Subscription(redis_url, on_wake=self._wake, on_gap=self._wake_all)
-        self._listening: asyncio.Task[None] | None = None
+        self._changes = NodeChanges()
+        self._tasks: list[asyncio.Task[None]] = []
         pool = BlockingConnectionPool.from_url(
             redis_url,
             max_connections=REDIS_CONNECTIONS_MAX,
@@ -80,18 +91,20 @@ class SyncServer:
             socket_connect_timeout=REDIS_SECONDS_MAX,
         )
         self._redis = redis.Redis.from_pool(pool)
+        self._beats = Beats(self._redis, in_database=self._record_in_database)
 
     async def start(self) -> None:
-        """Begin to listen for wakes."""
-        self._listening = asyncio.create_task(self._subscription.listen())
+        """Begin to listen for wakes, to look for changes, and to write beats."""
+        loops = (self._subscription.listen(), self._keep_looking(), self._beats.keep_flushing())
+        self._tasks = [asyncio.create_task(each) for each in loops]
 
     async def stop(self) -> None:
         """Let everybody go."""
         self._bells.ring_all()
-        if self._listening is not None:
-            self._listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._listening
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
         await self._redis.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -102,16 +115,23 @@ class SyncServer:
     async def sync(self, call: Call) -> SyncResponse:
         """Answer one sync; raises a SoukError for a request that cannot be answered."""
         received_at = clock.now()
-        node = await self._in_thread(authenticate_agent, call.method, call.path_and_query, call.headers, call.body)
+        node = await self._authenticate(call)
         request = parse_request(call.body)
-        await self._record_beat(node.pk, received_at)
+        self._beats.add(node.pk, received_at, request.load)
         with self._bells.hold(node.pk) as bell:
             answer = await self._take_in(node.pk, request, received_at, int(call.headers[HEADER_TIME.lower()]))
             if answer.version == request.known:
                 answer = await self._hold(bell, node.pk, request, answer)
-        return self._respond(answer, request)
+        features = call.headers.get(HEADER_FEATURES.lower(), "").split(",")
+        return self._respond(answer, request, knows_checks=FEATURE_CHECKS in features)
 
     # --- below
+
+    async def _authenticate(self, call: Call) -> Node:
+        # A node that was seen lately is known without the database, and a thread would cost more than the check.
+        request = (call.method, call.path_and_query, call.headers, call.body)
+        remembered = authenticate_remembered(*request, seconds=ANSWER_SECONDS)
+        return remembered if remembered is not None else await self._in_thread(authenticate_agent, *request)
 
     async def _take_in(self, node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> Answer:
         # One sync of a node at a time: what an older one says must not come into the database after a newer one's.
@@ -143,7 +163,7 @@ class SyncServer:
                 answer = await self._answer(node_id, request)
         return answer
 
-    def _respond(self, answer: Answer, request: SyncRequest) -> SyncResponse:
+    def _respond(self, answer: Answer, request: SyncRequest, *, knows_checks: bool) -> SyncResponse:
         return SyncResponse(
             server_time=clock.now(),
             version=answer.version,
@@ -152,15 +172,27 @@ class SyncServer:
             node_state=answer.node_state,
             desired=answer.desired,
             forget=answer.forget,
+            check=answer.check if knows_checks else None,
         )
 
-    async def _record_beat(self, node_id: UUID, received_at: datetime) -> None:
-        if not await record_beat_async(self._redis, node_id):
-            await self._in_thread(record_beat_in_database, node_id, received_at)
+    async def _record_in_database(self, beats: Mapping[UUID, datetime]) -> None:
+        await self._in_thread(record_beats_in_database, beats)
 
     async def _in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: with_connection(call, *args, **kwargs))
+
+    async def _keep_looking(self) -> None:
+        """Never returns: nodes that moved are asked for again, and woken."""
+        while True:
+            try:
+                moved = await self._in_thread(self._changes.find)
+                for node_id in moved:
+                    forget(node_id)
+                self._wake(moved)
+            except (DatabaseError, PoolTimeout) as error:
+                log.warning("Changes of nodes could not be read; the next look finds them: %s", error)
+            await asyncio.sleep(CHANGES_SECONDS)
 
     def _wake(self, node_ids: list[UUID]) -> None:
         self._memory.wake(node_ids)

@@ -15,6 +15,7 @@ SECRET_CHARACTERS_MIN = 50
 DISTINCT_CHARACTERS_MIN = 8
 SIGNING_KEY_CHARACTERS = 64
 ARTIFACT_STORES = ("local", "s3")
+VERIFICATION_POLICIES = ("off", "shadow", "enforce")
 
 
 def is_loopback(url: str) -> bool:
@@ -66,6 +67,14 @@ def check_keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[C
             )
         )
     return found
+
+
+@register()
+def check_verification(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """A policy that is misspelt must not mean none."""
+    if settings.SOUK_VERIFICATION in VERIFICATION_POLICIES:
+        return []
+    return [Error(f"SOUK_VERIFICATION must be one of {', '.join(VERIFICATION_POLICIES)}.", id="souk.E009")]
 
 
 @register()

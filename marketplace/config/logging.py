@@ -68,6 +68,7 @@ def settings_for(level: str) -> dict[str, Any]:
             # Django's own handlers would print a second, unredacted line (or send mail).
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "level": level, "propagate": True},
+            "httpx": {"level": "WARNING"},  # a line a request, with the whole address: a signed one is a secret
             "celery.beat": {"level": "WARNING"},
             "celery.worker.strategy": {"level": "WARNING"},  # "Task received", several a second
             "celery.app.trace": {"level": "WARNING"},  # "Task succeeded", several a second

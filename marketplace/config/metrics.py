@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from django.conf import settings
-from django.db.models import Count, Min
+from django.db.models import Count, DurationField, ExpressionWrapper, F, Min, Sum
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
 from prometheus_client import CollectorRegistry, generate_latest
@@ -27,6 +27,7 @@ from marketplace.config.checks import LOOPBACK
 from marketplace.config.request_metrics import PROCESS_METRICS
 from marketplace.foundation import clock
 from marketplace.nodes.models import Device, Node
+from provider_agent.protocol import Reason
 
 BEAT_FRESH_SECONDS = 30
 
@@ -57,6 +58,13 @@ class Market(Collector):
         yield GaugeMetricFamily("souk_live_leases", "Leases that hold devices.", value=live)
         yield GaugeMetricFamily("souk_queue_age_seconds", "Age of the oldest queued job.", value=_queue_age_seconds())
         yield GaugeMetricFamily("souk_beating_nodes", "Nodes seen in the last 30 s.", value=_beating_nodes())
+        ghosts = Node.objects.aggregate(sum=Sum("ghosts_killed"))["sum"] or 0
+        yield GaugeMetricFamily("souk_ghosts_killed", "Programs without a lease that agents ended.", value=ghosts)
+        lost, refunded_ms = _leases_without_program()
+        yield GaugeMetricFamily("souk_leases_without_program", "Leases whose program was gone.", value=lost)
+        yield GaugeMetricFamily(
+            "souk_refunded_seconds", "Seconds that were seen to run and not charged for it.", value=refunded_ms / 1000
+        )
         total = sum(ledger.trial_balance().values())
         yield GaugeMetricFamily("souk_ledger_sum_usd_micros", "Sum over all accounts; must be 0.", value=total)
 
@@ -71,6 +79,15 @@ def _by_label(name: str, text: str, label: str, rows: object) -> Metric:
 def _queue_age_seconds() -> float:
     oldest = Job.objects.filter(state=JobState.QUEUED).aggregate(oldest=Min("created_at"))["oldest"]
     return max(0.0, (clock.now() - oldest).total_seconds()) if oldest else 0.0
+
+
+def _leases_without_program() -> tuple[int, float]:
+    """How many ended so, and the milliseconds that were observed and not charged."""
+    lost = Lease.objects.filter(state=LeaseState.ENDED, reported_reason=Reason.PROCESS_VANISHED.value)
+    seen = ExpressionWrapper(F("observed_until") - F("running_at"), output_field=DurationField())
+    found = lost.aggregate(count=Count("pk"), seen=Sum(seen), billed=Sum("billable_ms"))
+    seen_ms = found["seen"].total_seconds() * 1000 if found["seen"] else 0.0
+    return found["count"], max(seen_ms - (found["billed"] or 0), 0.0)
 
 
 def _beating_nodes() -> int:

@@ -5,6 +5,7 @@ Nothing here has a usable default for a secret: a server that was not given its 
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,16 @@ SOUK_SYNC_URL = os.environ.get("SOUK_SYNC_URL", "http://127.0.0.1:8001").rstrip(
 SOUK_FEE_BPS = int(os.environ.get("SOUK_FEE_BPS", "1000"))
 SOUK_CHALLENGE_SECONDS = int(os.environ.get("SOUK_CHALLENGE_SECONDS", "86400"))
 SOUK_QUOTE_SECONDS = int(os.environ.get("SOUK_QUOTE_SECONDS", "600"))
+SOUK_VERIFICATION = os.environ.get("SOUK_VERIFICATION", "shadow")
 SOUK_SHARED_MACHINE = os.environ.get("SOUK_SHARED_MACHINE", "0") == "1"
+SOUK_AGENT_WHEEL = os.environ.get("SOUK_AGENT_WHEEL", "")  # empty: `manage.py publish_agent` makes it in SOUK_DATA/dist
+# Versions that a node must have at least, because those below have known holes or lack what is needed.
+SOUK_NODE_FLOORS: dict[str, str] = {
+    "docker": "20.10",
+    "nvidia-container-toolkit": "1.17.8",  # CVE-2024-0132, CVE-2025-23266
+    "nvidia-driver": "525.60",
+    **json.loads(os.environ.get("SOUK_NODE_FLOORS", "{}")),
+}
 SOUK_ARTIFACT_STORE = os.environ.get("SOUK_ARTIFACT_STORE", "local")
 SOUK_S3_BUCKET = os.environ.get("SOUK_S3_BUCKET", "")
 SOUK_S3_ENDPOINT = os.environ.get("SOUK_S3_ENDPOINT", "")
@@ -194,9 +204,13 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.1",  # its schemas are JSON Schema, which is what pydantic writes
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    # The agent's protocol is versioned in provider_agent/protocol.py and is not an API for people.
+    # The agent's protocol is versioned in provider_agent/protocol/limits.py and is not an API for people.
     "PREPROCESSING_HOOKS": ["marketplace.config.openapi.keep_public_paths"],
-    "ENUM_NAME_OVERRIDES": {"AccountKind": "billing.kinds.AccountKind"},
+    "ENUM_NAME_OVERRIDES": {
+        "AccountKind": "billing.kinds.AccountKind",
+        "CheckState": "marketplace.nodes.states.CheckState",
+        "NodeState": "marketplace.nodes.states.NodeState",
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
@@ -221,14 +235,19 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_ENABLE_UTC = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: a schedule file can break, and nothing here needs one
+# Whoever changes something wakes what is next; these only heal, so they need not be frequent: on a small machine a job
+# on the same cores loses what each tick costs.
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     task: {"task": task, "schedule": every, "options": {"expires": EXPIRY_SECONDS_MAX if at_night else every}}
     for task, every, at_night in (
         ("marketplace.nodes.tasks.flush_beats", 2.0, False),
+        ("marketplace.nodes.tasks.fold_loads", 60.0, False),
+        ("marketplace.nodes.tasks.thin_metrics", 3600.0, False),
         ("jobs.tasks.place_jobs", 2.0, False),
-        ("jobs.tasks.sweep_leases", 2.0, False),
-        ("jobs.tasks.sweep_silent_nodes", 2.0, False),
+        ("jobs.tasks.sweep_leases", 5.0, False),
+        ("jobs.tasks.sweep_silent_nodes", 5.0, False),
         ("jobs.tasks.sweep_jobs", 2.0, False),
+        ("jobs.tasks.sweep_checks", 5.0, False),
         ("jobs.tasks.prune_artifacts", 30.0, False),
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),

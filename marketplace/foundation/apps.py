@@ -7,5 +7,7 @@ class FoundationConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import the protocol before any request is read: it puts Python's recursion limit back."""
-        import provider_agent.protocol  # noqa: F401
+        """Load what signs and checks receipts before any request is read, not during one."""
+        from provider_agent.protocol import ethereum
+
+        ethereum.preload()

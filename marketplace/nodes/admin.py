@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 
+from marketplace.foundation import clock
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
 from marketplace.foundation.errors import SoukError
-from marketplace.nodes import availability, enrolment, offers
-from marketplace.nodes.models import Device, EnrolmentToken, Node, Offer, Provider
+from marketplace.nodes import availability, charts, demands, enrolment, metrics, offers, reputation
+from marketplace.nodes.models import Check, Device, EnrolmentToken, Node, Offer, Provider
+from provider_agent.protocol import install_line
 
 OPERATOR_REASON = "operator"
 
@@ -39,7 +43,7 @@ class ReadOnlyInline(InlineBase):
 
 class Devices(ReadOnlyInline):
     model = Device
-    fields = ["index", "kind", "model", "memory_mib", "flops_per_second", "is_healthy"]
+    fields = ["index", "kind", "model", "memory_mib", "flops_per_second", "is_healthy", "fault"]
 
 
 class Offers(ReadOnlyInline):
@@ -54,11 +58,14 @@ class ProviderAdmin(PlainAdmin):
     autocomplete_fields = ["organisation"]
     actions = ["issue_token"]
 
-    @admin.action(description="Issue an enrolment token", permissions=["change"])
+    @admin.action(description="Add a node: issue a token, show the line to run", permissions=["change"])
     def issue_token(self, request: HttpRequest, queryset: QuerySet[Provider]) -> None:
         for provider in queryset:
             token, plaintext = enrolment.issue_token(provider, actor=_actor(request))
-            text = f"Token for {provider}, shown once, until {token.expires_at:%Y-%m-%d %H:%M} UTC: {plaintext}"
+            line = install_line(settings.SOUK_API_URL, plaintext)
+            text = (
+                f"For {provider}, shown once: run this on the node before {token.expires_at:%Y-%m-%d %H:%M} UTC: {line}"
+            )
             self.message_user(request, text, messages.WARNING)
 
 
@@ -72,12 +79,40 @@ class EnrolmentTokenAdmin(ReadOnlyAdmin):
 
 @admin.register(Node)
 class NodeAdmin(ReadOnlyAdmin):
-    list_display = ["name", "provider", "state", "executor", "region", "last_seen_at", "failures", "successes"]
+    list_display = [
+        "name",
+        "provider",
+        "state",
+        "executor",
+        "region",
+        "last_seen_at",
+        "failures",
+        "successes",
+        "ghosts_killed",
+    ]
     list_filter = ["state", "executor", "region"]
     list_select_related = ["provider"]
     search_fields = ["name", "=id", "provider__display_name"]
+    readonly_fields = ["reputation", "charts"]
     inlines = [Devices, Offers]
-    actions = ["drain", "resume", "quarantine", "release", "retire"]
+
+    actions = ["drain", "resume", "quarantine", "release", "retire", "check_now"]
+
+    @admin.display(description="Last six hours")
+    def charts(self, node: Node) -> SafeString:
+        return charts.draw_all(list(metrics.read(node.pk, since=clock.now() - metrics.MINUTES_KEPT)))
+
+    @admin.display(description="Reputation")
+    def reputation(self, node: Node) -> str:
+        """The score, then each part: value x weight, and what it comes from."""
+        found = reputation.reputation_of(node)
+        parts = "; ".join(f"{one.name} {one.value:.2f} x {one.weight:g} ({one.because})" for one in found.parts)
+        return f"{found.score:.2f} = {parts}"
+
+    @admin.action(description="Check its devices as soon as it is idle", permissions=["operate"])
+    def check_now(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        count = demands.hasten(queryset)
+        self.message_user(request, f"{count} will be checked as soon as they are idle.")
 
     @admin.action(description="Drain", permissions=["operate"])
     def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
@@ -112,9 +147,18 @@ class NodeAdmin(ReadOnlyAdmin):
                 self.message_user(request, f"{node.name} is {Node.objects.get(pk=node.pk).state}.")
 
 
+@admin.register(Check)
+class CheckAdmin(ReadOnlyAdmin):
+    list_display = ["node", "state", "reason", "is_enforced", "demanded_at", "begun_at", "ended_at"]
+    list_filter = ["state", "reason", "is_enforced"]
+    list_select_related = ["node"]
+    search_fields = ["=id", "=node__id", "node__name"]
+    exclude = ["seed", "roots", "recalls"]
+
+
 @admin.register(Device)
 class DeviceAdmin(ReadOnlyAdmin):
-    list_display = ["model", "kind", "node", "index", "memory_mib", "is_healthy"]
+    list_display = ["model", "kind", "node", "index", "memory_mib", "is_healthy", "fault"]
     list_filter = ["kind", "is_healthy", "model"]
     list_select_related = ["node"]
     search_fields = ["=uuid", "model", "node__name"]

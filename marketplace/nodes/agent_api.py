@@ -1,8 +1,13 @@
-"""/api/agent/v1/: enrol, measurements, retire. What concerns leases is in the jobs room."""
+"""/api/agent/v1/: enrol, measurements, checks, the provider's wishes, retire. Leases are in the jobs room."""
 
 from __future__ import annotations
 
+import os
+from functools import cache
+from uuid import UUID
+
 from django.conf import settings
+from django.http import HttpResponse
 from rest_framework import status
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
@@ -11,10 +16,25 @@ from rest_framework.views import APIView
 
 from marketplace.foundation import clock, signing
 from marketplace.foundation.throttles import AnonThrottle
-from marketplace.nodes import enrolment, inventory
+from marketplace.nodes import availability, enrolment, inventory, offers, schedule, verification
 from marketplace.nodes.agent_auth import AgentView, node_of
 from marketplace.nodes.agent_messages import answer, read
-from provider_agent.protocol import EnrolRequest, EnrolResponse, MeasurementRequest
+from marketplace.nodes.models import Node
+from provider_agent.protocol import (
+    CheckCommit,
+    CheckRecall,
+    CheckReveal,
+    DrainRequest,
+    EnrolRequest,
+    EnrolResponse,
+    MeasurementRequest,
+    NodeStanding,
+    PriceRequest,
+    ResumeRequest,
+    Schedule,
+)
+
+SAMPLE_BYTES = 1024 * 1024
 
 
 class EnrolThrottle(AnonThrottle):
@@ -51,6 +71,78 @@ class MeasurementsView(AgentView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
+class CheckView(AgentView):
+    """One step of a check of this node; see provider_agent/protocol/checks.py."""
+
+    def post(self, request: Request, check_id: UUID, step: str) -> Response:
+        received_at, node = clock.now(), node_of(request)
+        if step == "begin":
+            return answer(verification.begin(node, check_id))
+        if step == "commit":
+            return answer(verification.commit(node, check_id, read(request, CheckCommit), received_at=received_at))
+        if step == "reveal":
+            verification.reveal(node, check_id, read(request, CheckReveal))
+            return Response(status=status.HTTP_204_NO_CONTENT)
+        if step == "filled":
+            return answer(verification.begin_recall(node, check_id))
+        return answer(verification.recall(node, check_id, read(request, CheckRecall), received_at=received_at))
+
+
+class SampleView(AgentView):
+    """Bytes that do not compress: a node measures its line to the marketplace once at each start."""
+
+    def get(self, request: Request) -> HttpResponse:
+        node_of(request)
+        return HttpResponse(_sample(), content_type="application/octet-stream")
+
+
+class StandingView(AgentView):
+    """How this node stands in the market."""
+
+    def get(self, request: Request) -> Response:
+        return _standing(node_of(request))
+
+
+class DrainView(AgentView):
+    """This node finishes what it has and wants nothing new."""
+
+    def post(self, request: Request) -> Response:
+        node = node_of(request)
+        availability.drain(node, actor=f"node:{node.pk}", reason=read(request, DrainRequest).reason)
+        return _standing(node)
+
+
+class ResumeView(AgentView):
+    """This node takes new work again."""
+
+    def post(self, request: Request) -> Response:
+        node = node_of(request)
+        read(request, ResumeRequest)
+        availability.resume(node, actor=f"node:{node.pk}")
+        return _standing(node)
+
+
+class PriceView(AgentView):
+    """This node's price, from the next lease on: its own offer's and no other's."""
+
+    def post(self, request: Request) -> Response:
+        node = node_of(request)
+        asked = read(request, PriceRequest)
+        offers.change(node, price_usd_micros_per_device_hour=asked.price_usd_micros_per_device_hour)
+        return _standing(node)
+
+
+class ScheduleView(AgentView):
+    """When this node is there."""
+
+    def get(self, request: Request) -> Response:
+        return answer(schedule.of(Node.objects.get(pk=node_of(request).pk)))
+
+    def post(self, request: Request) -> Response:
+        node = node_of(request)
+        return answer(schedule.declare(node, read(request, Schedule)))
+
+
 class RetireView(AgentView):
     """This node leaves."""
 
@@ -58,3 +150,19 @@ class RetireView(AgentView):
         node = node_of(request)
         enrolment.retire(node, actor=f"node:{node.pk}")
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+@cache
+def _sample() -> bytes:
+    return os.urandom(SAMPLE_BYTES)
+
+
+def _standing(node: Node) -> Response:
+    fresh = Node.objects.get(pk=node.pk)  # who signed may be some seconds old
+    offer = fresh.offers.filter(is_open=True).first()
+    standing = NodeStanding(
+        node_state=fresh.state,
+        drain_reason=fresh.drain_reason,
+        price_usd_micros_per_device_hour=offer.price_usd_micros_per_device_hour if offer else None,
+    )
+    return answer(standing)

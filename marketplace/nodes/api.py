@@ -16,14 +16,19 @@ from rest_framework.views import APIView
 from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
 from marketplace.accounts.scopes import Scope
+from marketplace.foundation import clock
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.pagination import NewestFirst
-from marketplace.nodes import availability, enrolment, offers
+from marketplace.nodes import availability, enrolment, metrics, offers, reputation, schedule
+from marketplace.nodes.agent_messages import answer
 from marketplace.nodes.errors import NoProvider, ProviderExists
-from marketplace.nodes.models import Device, EnrolmentToken, Node, Offer, Provider
+from marketplace.nodes.models import Check, Device, EnrolmentToken, Node, Offer, Provider
 from marketplace.nodes.serializers import (
+    CheckSummary,
+    MetricPoint,
+    MetricsAsked,
     NewToken,
     OfferFilters,
     OfferSummary,
@@ -31,8 +36,10 @@ from marketplace.nodes.serializers import (
     OwnNode,
     ProviderProfile,
     Reasoned,
+    ReputationSummary,
     TokenSummary,
 )
+from provider_agent.protocol import Schedule
 
 _FILTERS = {
     "kind": "node__devices__kind",
@@ -48,6 +55,12 @@ class NewestEnrolledFirst(NewestFirst):
     """Pages of nodes."""
 
     ordering = "-enrolled_at"
+
+
+class NewestDemandedFirst(NewestFirst):
+    """Pages of checks."""
+
+    ordering = "-demanded_at"
 
 
 class OffersView(generics.ListAPIView[Offer]):
@@ -149,6 +162,51 @@ class NodeView(_OfProvider):
     @extend_schema(responses=OwnNode)
     def get(self, request: Request, node_id: UUID) -> Response:
         return Response(OwnNode(self.find_node(node_id)).data)
+
+
+class NodeChecksView(_OfProvider, generics.ListAPIView[Check]):
+    """The checks of one node, each number measured beside the number needed."""
+
+    serializer_class = CheckSummary
+    pagination_class = NewestDemandedFirst
+    queryset = Check.objects.none()
+
+    def get_queryset(self) -> QuerySet[Check]:
+        return self.find_node(self.kwargs["node_id"]).checks.all()
+
+
+class NodeReputationView(_OfProvider):
+    """What the marketplace expects of one node, and why."""
+
+    @extend_schema(responses=ReputationSummary)
+    def get(self, request: Request, node_id: UUID) -> Response:
+        return Response(ReputationSummary(reputation.reputation_of(self.find_node(node_id))).data)
+
+
+class NodeMetricsView(_OfProvider):
+    """What one node measured of itself: hours, and minutes of the last six hours, oldest first."""
+
+    @extend_schema(parameters=[MetricsAsked], responses=MetricPoint(many=True))
+    def get(self, request: Request, node_id: UUID) -> Response:
+        asked = MetricsAsked(data=request.query_params.dict())
+        asked.is_valid(raise_exception=True)
+        since = asked.validated_data.get("since") or clock.now() - metrics.MINUTES_KEPT
+        rows = list(metrics.read(self.find_node(node_id).pk, since=since))
+        return Response(MetricPoint(rows, many=True).data)
+
+
+class NodeScheduleView(_OfProvider):
+    """When one node is there: weekly hours in its time zone, and windows in which it is not."""
+
+    @extend_schema(operation_id="node_schedule", responses={200: Schedule})
+    def get(self, request: Request, node_id: UUID) -> Response:
+        return answer(schedule.of(self.find_node(node_id)))
+
+    @extend_schema(operation_id="node_schedule_declare", request=Schedule, responses={200: Schedule})
+    def put(self, request: Request, node_id: UUID) -> Response:
+        """The whole schedule; nothing is placed that could not be done before the node closes."""
+        wanted = Schedule.model_validate(request.data)
+        return answer(schedule.declare(self.find_node(node_id), wanted))
 
 
 class _NodeVerbView(_OfProvider):

@@ -10,6 +10,9 @@ from marketplace.foundation.states import advance
 from marketplace.nodes import agent_auth
 from marketplace.nodes.models import Node
 from marketplace.nodes.states import NodeState
+from provider_agent.protocol import REASON_CHARACTERS_MAX
+
+EVENT_REASON_CHARACTERS_MAX = 64
 
 
 def drain(node: Node, *, actor: str, reason: str = "") -> Node:
@@ -46,8 +49,11 @@ def _set_draining(node: Node, is_draining: bool, *, actor: str, reason: str) -> 
         node.drain_requested_at = (locked.drain_requested_at or clock.now()) if is_draining else None
         if locked.state not in {target, other, NodeState.OFFLINE}:
             raise StateConflict(kind="node", id=str(node.pk), to=target, state=locked.state)
-        Node.objects.filter(pk=node.pk).update(drain_requested_at=node.drain_requested_at)
+        node.drain_reason = reason[:REASON_CHARACTERS_MAX] if is_draining else ""
+        Node.objects.filter(pk=node.pk).update(
+            drain_requested_at=node.drain_requested_at, drain_reason=node.drain_reason
+        )
         if locked.state == other:
-            advance(node, target, only_from=[other], actor=actor, reason=reason)
+            advance(node, target, only_from=[other], actor=actor, reason=reason[:EVENT_REASON_CHARACTERS_MAX])
     agent_auth.forget(node.pk)
     return node

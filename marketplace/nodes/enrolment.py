@@ -9,8 +9,6 @@ from datetime import timedelta
 from typing import Final
 
 from django.db import IntegrityError, transaction
-from eth_account import Account
-from eth_account.messages import encode_defunct
 
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
@@ -28,6 +26,7 @@ from provider_agent.protocol import (
     PROTOCOL_VERSIONS_SPOKEN,
     EnrolRequest,
     enrol_proof_bytes,
+    ethereum,
     verify_bytes,
 )
 
@@ -91,8 +90,8 @@ def _verify_proofs(request: EnrolRequest) -> str:
     if not verify_bytes(request.transport_public_key, request.proof, proven):
         raise ProofRefused(key="transport")
     try:
-        signer: str = Account.recover_message(encode_defunct(proven), signature=request.receipt_proof)
-    except Exception as error:  # eth-keys raises several unrelated types for bytes that are no signature
+        signer = ethereum.recover_message(proven, request.receipt_proof)
+    except ValueError as error:
         raise ProofRefused(key="receipt") from error
     if signer.lower() != request.receipt_address.lower():
         raise ProofRefused(key="receipt")

@@ -10,7 +10,10 @@ SoukError
 |-- AlreadyEnrolled           409  a key or a GPU belongs to another node
 |-- NoProvider                403  the organisation has no provider profile yet
 |-- ProviderExists            409
-`-- NoOpenOffer               409
+|-- NoOpenOffer               409
+|-- CheckOver                 409  the check is in another state than this step needs; details.state
+|-- CheckAnswered             409  another answer to the same demand
+`-- BadAnswer                 400  an answer that cannot be one
 """
 
 from __future__ import annotations
@@ -83,3 +86,23 @@ class NoOpenOffer(SoukError):
 
     code = "no_open_offer"
     status = 409
+
+
+class CheckOver(SoukError):
+    """This step is not awaited: the check is {state}."""
+
+    code = "check_over"
+    status = 409
+
+
+class CheckAnswered(SoukError):
+    """This check was answered already, and differently. The first answer counts."""
+
+    code = "check_answered"
+    status = 409
+
+
+class BadAnswer(BadRequest):
+    """This cannot be an answer to the check: {problem}."""
+
+    code = "bad_answer"

@@ -7,19 +7,29 @@ import math
 import re
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import transaction
 
 from marketplace.foundation import clock
+from marketplace.nodes import calibration, identity
 from marketplace.nodes.errors import AlreadyEnrolled, BadFacts
 from marketplace.nodes.models import Device, Node
-from provider_agent.protocol import DeviceFacts, DeviceKind, DeviceMeasurement, MeasurementRequest, NodeFacts
+from provider_agent.protocol import DeviceFacts, DeviceMeasurement, MeasurementRequest, NodeFacts
 
 logger = logging.getLogger(__name__)
 
 DTYPES_MAX: Final = 16
 DTYPE_PATTERN: Final = re.compile(r"[a-z0-9_]{1,24}")
+_SPEEDS: Final = [
+    "claimed_flops_per_second",
+    "shown_flops_per_second",
+    "flops_per_second",
+    "memory_bytes_per_second",
+]
 FLOPS_PER_SECOND_MAX: Final = 1e18  # a device beyond this does not exist
 MEMORY_BYTES_PER_SECOND_MAX: Final = 1e15
+GONE: Final = "not in the machine any more"
+SOLD: Final = "another node sells it"
 
 
 def add_devices(node: Node, devices: list[DeviceFacts]) -> list[Device]:
@@ -27,14 +37,14 @@ def add_devices(node: Node, devices: list[DeviceFacts]) -> list[Device]:
     _refuse_repeated([device.uuid for device in devices])
     if sold := sorted(_sold_elsewhere(node, devices)):
         raise AlreadyEnrolled(what=f"GPU ({', '.join(sold)})", device_uuids=sold)
-    return Device.objects.bulk_create([_device(node, device, is_healthy=True) for device in devices])
+    return Device.objects.bulk_create([_device(node, device, fault=device.fault) for device in devices])
 
 
 def update_facts(node: Node, facts: NodeFacts) -> Node:
     """The node's own account of itself, after a restart or a change; never more rentable than it was measured.
 
-    A device that is gone is unhealthy; one that is new or has changed must be measured; a GPU that another node sells
-    stays unhealthy here.
+    A device that is gone or has a fault is unhealthy; one that is new or has changed must be measured; a GPU that
+    another node sells stays unhealthy here.
     """
     _refuse_repeated([device.uuid for device in facts.devices])
     fields = {
@@ -53,9 +63,9 @@ def update_facts(node: Node, facts: NodeFacts) -> Node:
             logger.warning("A node reported GPUs that another one sells.", extra={"node_id": str(node.pk)})
         present = {device.uuid for device in facts.devices}
         gone = [device.pk for uuid, device in known.items() if uuid not in present]
-        Device.objects.filter(pk__in=gone).update(is_healthy=False)
+        Device.objects.filter(pk__in=gone).update(is_healthy=False, fault=GONE)
         for device in facts.devices:
-            _upsert(node, known.get(device.uuid), device, is_healthy=device.uuid not in sold)
+            _upsert(node, known.get(device.uuid), device, fault=device.fault or (SOLD if device.uuid in sold else ""))
     for name, value in fields.items():
         setattr(node, name, value)
     return node
@@ -72,12 +82,43 @@ def record_measurements(node: Node, request: MeasurementRequest) -> Node:
         if missing := sorted(uuid for uuid, device in devices.items() if device.is_healthy and uuid not in measured):
             raise BadFacts(problem=f"not measured: {', '.join(missing)}")
         for uuid, measurement in measured.items():
-            devices[uuid].flops_per_second = measurement.flops_per_second
-            devices[uuid].memory_bytes_per_second = measurement.memory_bytes_per_second
-        Device.objects.bulk_update(devices.values(), ["flops_per_second", "memory_bytes_per_second"])
-        node.measured_at = clock.now()
-        Node.objects.filter(pk=node.pk).update(measured_at=node.measured_at)
+            device = devices[uuid]
+            device.claimed_flops_per_second = measurement.flops_per_second
+            device.flops_per_second = believed_flops(device)
+            device.memory_bytes_per_second = measurement.memory_bytes_per_second
+        Device.objects.bulk_update(devices.values(), _SPEEDS)
+        fields: dict[str, Any] = {"measured_at": clock.now(), "next_check_at": clock.now()}  # a check on joining
+        if settings.SOUK_VERIFICATION == "enforce" and node.verified_at is None:
+            fields["suspended_at"] = clock.now()  # until it has passed its first one
+        Node.objects.filter(pk=node.pk).update(**fields)
+        for name, value in fields.items():
+            setattr(node, name, value)
     return node
+
+
+def record_shown(node: Node, shown_flops_per_second: dict[str, float]) -> None:
+    """What a passed check showed of each device: from now on matching and prices go by no more than that."""
+    devices = {device.uuid: device for device in node.devices.select_for_update()}
+    for uuid in shown_flops_per_second.keys() & devices.keys():
+        device = devices[uuid]
+        device.claimed_flops_per_second = device.claimed_flops_per_second or device.flops_per_second
+        device.shown_flops_per_second = calibration.figure_from(device, shown_flops_per_second[uuid])
+        device.flops_per_second = believed_flops(device)
+    Device.objects.bulk_update(devices.values(), _SPEEDS)
+
+
+def believed_flops(device: Device) -> dict[str, float]:
+    """The claim as far as it was shown: where the chain reached a part of the claimed figure, that part of every one.
+
+    A check computes in float32; what it says of other types is that a device which is slower there than it claims is
+    believed to be slower in all.
+    """
+    claimed, shown = device.claimed_flops_per_second, device.shown_flops_per_second
+    if not claimed or shown is None:
+        return dict(claimed)
+    measured = claimed.get(calibration.DTYPE) or min(claimed.values())
+    share = min(shown / measured, 1.0)
+    return {dtype: value * share for dtype, value in claimed.items()}
 
 
 def facts_to_keep(facts: NodeFacts) -> dict[str, Any]:
@@ -94,12 +135,11 @@ def _refuse_repeated(uuids: list[str]) -> None:
 
 
 def _sold_elsewhere(node: Node, devices: list[DeviceFacts]) -> set[str]:
-    gpus = [device.uuid for device in devices if device.kind == DeviceKind.GPU]
-    sold = Device.objects.filter(kind=DeviceKind.GPU.value, is_healthy=True, uuid__in=gpus).exclude(node_id=node.pk)
-    return set(sold.values_list("uuid", flat=True))
+    identity.refuse_shared_places(devices)
+    return identity.sold_elsewhere(node, devices)
 
 
-def _device(node: Node, facts: DeviceFacts, *, is_healthy: bool) -> Device:
+def _device(node: Node, facts: DeviceFacts, *, fault: str) -> Device:
     return Device(
         node=node,
         uuid=facts.uuid,
@@ -108,18 +148,20 @@ def _device(node: Node, facts: DeviceFacts, *, is_healthy: bool) -> Device:
         model=facts.model,
         memory_mib=facts.memory_mib,
         details=facts.details,
-        is_healthy=is_healthy,
+        is_healthy=not fault,
+        fault=fault,
     )
 
 
-def _upsert(node: Node, device: Device | None, facts: DeviceFacts, *, is_healthy: bool) -> None:
+def _upsert(node: Node, device: Device | None, facts: DeviceFacts, *, fault: str) -> None:
     if device is None:
-        _device(node, facts, is_healthy=is_healthy).save(force_insert=True)
+        _device(node, facts, fault=fault).save(force_insert=True)
         return
     if (device.kind, device.model, device.memory_mib) != (facts.kind.value, facts.model, facts.memory_mib):
         device.flops_per_second, device.memory_bytes_per_second = {}, 0
+        device.claimed_flops_per_second, device.shown_flops_per_second = {}, None
     device.kind, device.model, device.memory_mib = facts.kind.value, facts.model, facts.memory_mib
-    device.index, device.details, device.is_healthy = facts.index, facts.details, is_healthy
+    device.index, device.details, device.is_healthy, device.fault = facts.index, facts.details, not fault, fault
     device.save()
 
 

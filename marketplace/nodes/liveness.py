@@ -9,7 +9,7 @@ mass        many at once: the server assumes the fault is its own, and nobody is
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -62,24 +62,25 @@ def record_beat(node_id: UUID) -> None:
     try:
         _redis().hset(BEATS_KEY, str(node_id), repr(now.timestamp()))
     except (RedisError, OSError):
-        record_beat_in_database(node_id, now)
+        record_beats_in_database({node_id: now})
 
 
-async def record_beat_async(redis: AsyncRedis, node_id: UUID) -> bool:
-    """The same from an event loop. False: Redis did not take it, and `record_beat_in_database` should, in a thread."""
+async def record_beats_async(redis: AsyncRedis, beats: Mapping[UUID, datetime]) -> bool:
+    """Many at once, from an event loop. False: Redis did not take them, and `record_beats_in_database` should."""
+    values: dict[Any, Any] = {str(node_id): repr(at.timestamp()) for node_id, at in beats.items()}
     try:
-        await redis.hset(BEATS_KEY, str(node_id), repr(clock.now().timestamp()))
+        await redis.hset(BEATS_KEY, mapping=values)
     except (RedisError, OSError):
-        logger.warning("Redis did not take a beat.", extra={"node_id": str(node_id)})
+        logger.warning("Redis did not take %d beats.", len(beats))
         return False
     return True
 
 
-def record_beat_in_database(node_id: UUID, now: datetime | None = None) -> None:
-    """The beat of a node while Redis is away."""
-    now = now or clock.now()
-    is_news = Q(last_seen_at=None) | Q(last_seen_at__lt=now)
-    Node.objects.filter(is_news, pk=node_id).update(last_seen_at=now)
+def record_beats_in_database(beats: Mapping[UUID, datetime]) -> int:
+    """The beats while Redis is away, in one statement; none is moved back. Returns how many were news."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FLUSH, [list(beats), list(beats.values())])
+        return int(cursor.rowcount)
 
 
 def flush_beats() -> int:
@@ -94,9 +95,7 @@ def flush_beats() -> int:
         _redis().hdel(BEATS_KEY, *map(str, old))
     seen = 0
     if beats:
-        with connection.cursor() as cursor:
-            cursor.execute(_FLUSH, [list(beats), list(beats.values())])
-            seen = cursor.rowcount
+        seen = record_beats_in_database(beats)
     _wake(now)
     return seen
 

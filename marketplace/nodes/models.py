@@ -10,8 +10,11 @@ from django.db.models import Q
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.ids import new_id
 from marketplace.nodes.querysets import DeviceQuerySet, NodeQuerySet, OfferQuerySet
-from marketplace.nodes.states import NODE_MACHINE, NodeState
-from provider_agent.protocol import DeviceKind
+from marketplace.nodes.states import CHECK_LIVE, CHECK_MACHINE, NODE_MACHINE, CheckState, NodeState
+from provider_agent.protocol import FAULT_CHARACTERS_MAX, REASON_CHARACTERS_MAX, DeviceKind
+
+SECONDS_PER_MINUTE = 60
+SECONDS_PER_HOUR = 3600
 
 
 class Provider(models.Model):
@@ -70,8 +73,18 @@ class Node(models.Model):
     last_seen_at = models.DateTimeField(null=True, blank=True)
     measured_at = models.DateTimeField(null=True, blank=True)
     drain_requested_at = models.DateTimeField(null=True, blank=True)  # outlives an outage: it comes back draining
+    drain_reason = models.CharField(max_length=REASON_CHARACTERS_MAX, blank=True)  # the newest drain's, for people
+    schedule: models.JSONField[Any, Any] = models.JSONField(default=dict)  # when it is there; see schedule.py
+    ghosts_killed = models.PositiveBigIntegerField(default=0)  # programs without a lease that its agent ended
     failures = models.PositiveIntegerField(default=0)  # attempts that ended by its fault
     successes = models.PositiveIntegerField(default=0)
+    wanted_check_id = models.UUIDField(null=True, blank=True)  # the live check: what sync tells the node
+    next_check_at = models.DateTimeField(null=True, blank=True)  # not before; None: never measured
+    verified_at = models.DateTimeField(null=True, blank=True)  # the newest check that it passed
+    suspended_at = models.DateTimeField(null=True, blank=True)  # nothing new is placed there until a check passes
+    checks_passed = models.PositiveIntegerField(default=0)
+    checks_failed = models.PositiveIntegerField(default=0)
+    checks_failed_in_row = models.PositiveIntegerField(default=0)
     enrolled_at = models.DateTimeField(auto_now_add=True)
 
     objects = NodeQuerySet.as_manager()
@@ -95,9 +108,12 @@ class Device(models.Model):
     model = models.CharField(max_length=120)
     memory_mib = models.PositiveBigIntegerField()
     details: models.JSONField[Any, Any] = models.JSONField(default=dict)
-    flops_per_second: models.JSONField[Any, Any] = models.JSONField(default=dict)  # dtype -> measured FLOP/s
+    flops_per_second: models.JSONField[Any, Any] = models.JSONField(default=dict)  # dtype -> FLOP/s that counts
+    claimed_flops_per_second: models.JSONField[Any, Any] = models.JSONField(default=dict)  # what its agent reported
+    shown_flops_per_second = models.FloatField(null=True, blank=True)  # float32, by the newest check that was passed
     memory_bytes_per_second = models.FloatField(default=0)
     is_healthy = models.BooleanField(default=True)
+    fault = models.CharField(max_length=FAULT_CHARACTERS_MAX, blank=True)  # why it is not, as far as its agent knows
 
     objects = DeviceQuerySet.as_manager()
 
@@ -142,3 +158,68 @@ class Offer(models.Model):
 
     def __str__(self) -> str:
         return f"{self.node.name}: {self.price_usd_micros_per_device_hour} micro-USD per device and hour"
+
+
+class Check(models.Model):
+    """Work demanded of all devices of a node at once, and what came of it. Times are the server's alone."""
+
+    STATE_MACHINE = CHECK_MACHINE
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="checks")
+    state = models.CharField(max_length=16, choices=CheckState.choices, default=CheckState.DEMANDED)
+    reason = models.CharField(max_length=64, blank=True)
+    is_enforced = models.BooleanField(default=False)  # whether failing had consequences
+    seed = models.CharField(max_length=64)
+    plan: models.JSONField[Any, Any] = models.JSONField(default=dict)  # device UUID -> calibration.DevicePlan
+    roots: models.JSONField[Any, Any] = models.JSONField(default=dict)  # device UUID -> commitments
+    openings: models.JSONField[Any, Any] = models.JSONField(default=dict)  # device UUID -> [[round, block], ...]
+    revealed: models.JSONField[Any, Any] = models.JSONField(default=dict)  # "UUID index" -> fault, or "" for none
+    recalls: models.JSONField[Any, Any] = models.JSONField(default=list)  # of each step: key, told_at, seconds, faults
+    findings: models.JSONField[Any, Any] = models.JSONField(default=list)  # protocol.Finding
+    demanded_at = models.DateTimeField()
+    begun_at = models.DateTimeField(null=True, blank=True)
+    committed_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["node"], condition=Q(state__in=CHECK_LIVE), name="one_live_check_per_node"),
+            models.CheckConstraint(condition=Q(state__in=CheckState.values), name="check_state_known"),
+        ]
+        indexes = [
+            models.Index(fields=["node", "-demanded_at"], name="check_of_node"),
+            models.Index(fields=["demanded_at"], condition=Q(state__in=CHECK_LIVE), name="check_live"),
+        ]
+        ordering = ["-demanded_at"]
+
+    def __str__(self) -> str:
+        return f"check of {self.node.name} ({self.state})"
+
+
+class Metric(models.Model):
+    """What a node measured of itself, or of one lease, within a minute or (later) an hour: series -> [mean, highest].
+
+    A node's devices are in its own row, as "UUID/series". What it says of a lease is read by that lease's node only.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="metrics")
+    lease_id = models.UUIDField(null=True, blank=True)  # None: the node itself
+    at = models.DateTimeField()  # the begin
+    seconds = models.PositiveSmallIntegerField(choices=[(SECONDS_PER_MINUTE, "minute"), (SECONDS_PER_HOUR, "hour")])
+    values: models.JSONField[Any, Any] = models.JSONField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["node", "lease_id", "seconds", "at"], nulls_distinct=False, name="metric_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(seconds__in=[SECONDS_PER_MINUTE, SECONDS_PER_HOUR]), name="metric_minute_or_hour"
+            ),
+        ]
+        indexes = [models.Index(fields=["seconds", "at"], name="metric_age")]
+
+    def __str__(self) -> str:
+        return f"{self.seconds} s of {self.node_id} from {self.at}"

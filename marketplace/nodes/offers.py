@@ -27,13 +27,15 @@ def withdraw(node: Node) -> int:
 
 
 def change(node: Node, **changes: Any) -> Offer:
-    """Publish the open offer again with some of its terms changed; raises NoOpenOffer."""
+    """Publish the open offer again with some of its terms changed, if any is; raises NoOpenOffer."""
     with transaction.atomic():
         Node.objects.select_for_update().get(pk=node.pk)
         offer = node.offers.filter(is_open=True).first()
         if offer is None:
             raise NoOpenOffer
         terms = {name: getattr(offer, name) for name in OfferTerms.model_fields}
+        if terms | changes == terms:
+            return offer
         return publish(node, OfferTerms(**(terms | changes)))
 
 

@@ -30,20 +30,31 @@ class NodeQuerySet(models.QuerySet["Node"]):
 
 class OfferQuerySet(models.QuerySet["Offer"]):
     def rentable(self) -> OfferQuerySet:
-        """Open offers of measured nodes that are online and not suspected of being gone."""
+        """Open offers of measured nodes that are online, neither suspended nor suspected of being gone."""
         now = clock.now()
         still = Q(available_until=None) | Q(available_until__gt=now)
-        online = self.filter(still, is_open=True, node__state=NodeState.ONLINE, node__measured_at__isnull=False)
+        online = self.filter(
+            still,
+            is_open=True,
+            node__state=NodeState.ONLINE,
+            node__measured_at__isnull=False,
+            node__suspended_at=None,
+        )
         return online.exclude(node__last_seen_at__lt=_suspect_before(now))
 
 
 class DeviceQuerySet(models.QuerySet["Device"]):
     def rentable(self) -> DeviceQuerySet:
-        """Healthy, measured devices of nodes that are online and not suspected of being gone.
+        """Healthy, measured devices of nodes that are online, neither suspended nor suspected of being gone.
 
         Whether one is leased, the jobs room knows.
         """
-        online = self.filter(is_healthy=True, node__state=NodeState.ONLINE, node__measured_at__isnull=False)
+        online = self.filter(
+            is_healthy=True,
+            node__state=NodeState.ONLINE,
+            node__measured_at__isnull=False,
+            node__suspended_at=None,
+        )
         return online.exclude(flops_per_second={}).exclude(node__last_seen_at__lt=_suspect_before(clock.now()))
 
 

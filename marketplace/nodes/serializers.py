@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from marketplace.foundation.serializers import StrictModelSerializer, StrictSerializer
-from marketplace.nodes.models import Device, EnrolmentToken, Node, Offer, Provider
+from marketplace.nodes.models import Check, Device, EnrolmentToken, Metric, Node, Offer, Provider
 from provider_agent.protocol import DeviceKind
 
 _TERMS = ["price_usd_micros_per_device_hour", "seconds_min", "seconds_max", "region", "available_until"]
@@ -49,10 +49,15 @@ class DeviceSummary(StrictModelSerializer[Device]):
 
 
 class OwnDevice(DeviceSummary):
-    """A device as its provider sees it."""
+    """A device as its provider sees it: with what its agent reported, and what a check showed (in float32)."""
+
+    claimed_flops_per_second = serializers.DictField(child=serializers.FloatField(), read_only=True)
 
     class Meta(DeviceSummary.Meta):
-        fields = [*DeviceSummary.Meta.fields, "uuid", "index", "is_healthy"]
+        fields = [
+            *[*DeviceSummary.Meta.fields, "uuid", "index", "is_healthy"],
+            *["claimed_flops_per_second", "shown_flops_per_second", "fault", "details"],
+        ]
         read_only_fields = fields
 
 
@@ -65,12 +70,27 @@ class OfferSummary(StrictModelSerializer[Offer]):
     executor = serializers.CharField(source="node.executor", read_only=True)
     cpu_count = serializers.IntegerField(source="node.cpu_count", read_only=True)
     memory_mib = serializers.IntegerField(source="node.memory_mib", read_only=True)
+    isolation = serializers.SerializerMethodField()
+    egress = serializers.SerializerMethodField()
+    lent = serializers.SerializerMethodField()
     devices = DeviceSummary(source="node.rentable_devices", many=True, read_only=True)
 
     class Meta:
         model = Offer
-        fields = ["id", "node_id", "node_name", "provider", "executor", "cpu_count", "memory_mib", *_TERMS, "devices"]
+        fields = [
+            *["id", "node_id", "node_name", "provider", "executor", "isolation", "egress", "lent"],
+            *["cpu_count", "memory_mib", *_TERMS, "devices"],
+        ]
         read_only_fields = fields
+
+    def get_isolation(self, offer: Offer) -> str:
+        return str(offer.node.facts.get("isolation") or "none")
+
+    def get_egress(self, offer: Offer) -> bool:
+        return bool(offer.node.facts.get("egress"))
+
+    def get_lent(self, offer: Offer) -> list[str]:
+        return list(offer.node.facts.get("lent") or [])
 
 
 class OfferTermsSummary(StrictModelSerializer[Offer]):
@@ -99,8 +119,17 @@ class OwnNode(StrictModelSerializer[Node]):
         model = Node
         fields = [
             *["id", "name", "state", "executor", "agent_version", "region", "fabric", "fabric_address"],
-            *["memory_mib", "cpu_count", "last_seen_at", "measured_at", "drain_requested_at", "enrolled_at"],
+            *[
+                "memory_mib",
+                "cpu_count",
+                "last_seen_at",
+                "measured_at",
+                "drain_requested_at",
+                "drain_reason",
+                "enrolled_at",
+            ],
             *["failures", "successes", "receipt_address", "devices", "offer"],
+            *["verified_at", "suspended_at", "checks_passed", "checks_failed", "checks_failed_in_row", "next_check_at"],
         ]
         read_only_fields = fields
 
@@ -108,6 +137,42 @@ class OwnNode(StrictModelSerializer[Node]):
     def get_offer(self, node: Node) -> dict[str, Any] | None:
         offer = next((offer for offer in node.offers.all() if offer.is_open), None)
         return dict(OfferTermsSummary(offer).data) if offer else None
+
+
+class FindingSummary(StrictSerializer):
+    """One thing that a check looked at: the number measured and the number needed."""
+
+    device = serializers.CharField()
+    what = serializers.ChoiceField(choices=["products", "work_seconds", "memory_blocks", "recall_seconds", "identity"])
+    measured = serializers.FloatField()
+    needed = serializers.FloatField()
+    is_passed = serializers.BooleanField()
+    message = serializers.CharField(allow_blank=True)
+
+
+class CheckSummary(StrictModelSerializer[Check]):
+    """A check as the node's provider sees it."""
+
+    findings = FindingSummary(many=True, read_only=True)
+
+    class Meta:
+        model = Check
+        fields = ["id", "state", "reason", "is_enforced", "demanded_at", "begun_at", "ended_at", "findings"]
+        read_only_fields = fields
+
+
+class ReputationPart(StrictSerializer):
+    name = serializers.CharField()
+    value = serializers.FloatField(help_text="0 to 1")
+    weight = serializers.FloatField()
+    because = serializers.CharField()
+
+
+class ReputationSummary(StrictSerializer):
+    """What can be expected of a node, with its parts."""
+
+    score = serializers.FloatField(help_text="0 to 1")
+    parts = ReputationPart(many=True)
 
 
 class Reasoned(StrictSerializer):
@@ -127,3 +192,20 @@ class OfferFilters(StrictSerializer):
     price_usd_micros_max = serializers.IntegerField(min_value=0, required=False, help_text="Per device and hour.")
     cursor = serializers.CharField(required=False)
     page_size = serializers.IntegerField(required=False, min_value=1)
+
+
+class MetricsAsked(StrictSerializer):
+    """From when on."""
+
+    since = serializers.DateTimeField(required=False, help_text="Six hours ago, unless given; a month at most is kept.")
+
+
+class MetricPoint(StrictModelSerializer[Metric]):
+    """A minute or an hour: of each series its mean and its highest. A device's are "UUID/series"."""
+
+    values = serializers.DictField(child=serializers.ListField(child=serializers.FloatField()), read_only=True)
+
+    class Meta:
+        model = Metric
+        fields = ["at", "seconds", "values"]
+        read_only_fields = fields

@@ -1,10 +1,13 @@
-"""States of a node.
+"""States of a node, and of a check of its devices.
 
     pending -> online <-> offline <-> draining
                online <-> draining -> retired
     any -> quarantined -> online | retired;   any but retired -> retired
 
 A draining node that falls silent is offline, and comes back draining (Node.drain_requested_at remembers).
+
+    demanded -> begun -> committed -> recalling -> passed | failed
+    each before the end -> failed (no answer in time) | withdrawn (a lease came, or the node is away)
 """
 
 from __future__ import annotations
@@ -37,3 +40,31 @@ NODE_MACHINE = machine(
         _S.RETIRED: [],
     },
 )
+
+
+class CheckState(models.TextChoices):
+    """demanded: the node is told. begun: it has the seeds. committed: the openings. recalling: its memory is read."""
+
+    DEMANDED = "demanded"
+    BEGUN = "begun"
+    COMMITTED = "committed"
+    RECALLING = "recalling"
+    PASSED = "passed"
+    FAILED = "failed"
+    WITHDRAWN = "withdrawn"
+
+
+_C = CheckState
+CHECK_MACHINE = machine(
+    "check",
+    {
+        _C.DEMANDED: [_C.BEGUN, _C.FAILED, _C.WITHDRAWN],
+        _C.BEGUN: [_C.COMMITTED, _C.FAILED, _C.WITHDRAWN],
+        _C.COMMITTED: [_C.RECALLING, _C.FAILED, _C.WITHDRAWN],
+        _C.RECALLING: [_C.PASSED, _C.FAILED, _C.WITHDRAWN],
+        _C.PASSED: [],
+        _C.FAILED: [],
+        _C.WITHDRAWN: [],
+    },
+)
+CHECK_LIVE = (_C.DEMANDED, _C.BEGUN, _C.COMMITTED, _C.RECALLING)

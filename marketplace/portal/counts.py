@@ -30,7 +30,12 @@ class MarketCounts:
         micros = self.cheapest_usd_micros_per_device_hour
         if micros is None:
             return "–"
-        return f"${micros // USD_MICROS}.{micros % USD_MICROS:06d}"[:-2].removesuffix("00")
+        return price_text(micros)
+
+
+def price_text(usd_micros: int) -> str:
+    """$1.25, with as many digits as a small price needs."""
+    return f"${usd_micros // USD_MICROS}.{usd_micros % USD_MICROS:06d}"[:-2].removesuffix("00")
 
 
 def count_market() -> MarketCounts:

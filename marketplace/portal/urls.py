@@ -1,5 +1,19 @@
+"""The front page, and what a computer needs to become a node."""
+
+from __future__ import annotations
+
 from django.urls import path
 
+from marketplace.portal import installing
 from marketplace.portal.views import landing
 
-urlpatterns = [path("", landing, name="landing")]
+urlpatterns = [
+    path("", landing, name="landing"),
+    path("install.sh", installing.install_script, name="install-script"),
+    path("dist/manifest.json", installing.manifest, name="release-manifest"),
+    path("dist/manifest.sig", installing.manifest_signature, name="release-signature"),
+    path("dist/bandwidth", installing.bandwidth, name="bandwidth"),
+    path("dist/<str:name>", installing.wheel, name="agent-wheel"),
+    path("nodes/<uuid:node_id>", installing.node_page, name="node-page"),
+    path("nodes/<uuid:node_id>.json", installing.node_state, name="node-state"),
+]

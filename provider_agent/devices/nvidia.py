@@ -6,15 +6,18 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import pynvml
-
+from provider_agent.devices.identity import identity_of
 from provider_agent.protocol import DeviceFacts, DeviceKind
 
 MIB = 1024 * 1024
 
 
-def find_gpus(nvml: Any = pynvml) -> list[DeviceFacts]:
+def find_gpus(nvml: Any = None) -> list[DeviceFacts]:
     """Every GPU that NVML lists, by its UUID; `nvml` is the library's boundary, faked in tests."""
+    if nvml is None:
+        import pynvml  # a node that lends its processor never loads it
+
+        nvml = pynvml
     with _session(nvml) as is_open:
         if not is_open:
             return []
@@ -52,7 +55,10 @@ def _gpu_facts(nvml: Any, index: int, driver: str, cuda: int) -> DeviceFacts:
             "compute_capability": f"{major}.{minor}",
             "pcie_generation": _optional(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
             "pcie_width": _optional(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
+            "nvlinks": _nvlinks(nvml, handle),
+            "ecc": _ecc(nvml, handle),
             "power_limit_watts": _milliwatts(_optional(nvml, "nvmlDeviceGetPowerManagementLimit", handle)),
+            **identity_of(nvml, handle),
         },
     )
 
@@ -63,6 +69,26 @@ def _optional(nvml: Any, function: str, handle: Any) -> int | None:
         return int(getattr(nvml, function)(handle))
     except nvml.NVMLError:
         return None
+
+
+def _nvlinks(nvml: Any, handle: Any) -> int:
+    """How many NVLinks are up."""
+    count = 0
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            count += int(nvml.nvmlDeviceGetNvLinkState(handle, link)) == nvml.NVML_FEATURE_ENABLED
+        except nvml.NVMLError:
+            break
+    return count
+
+
+def _ecc(nvml: Any, handle: Any) -> str | None:
+    """Whether its memory corrects errors: on, off, or not known."""
+    try:
+        current, _ = nvml.nvmlDeviceGetEccMode(handle)
+    except nvml.NVMLError:
+        return None
+    return "on" if current == nvml.NVML_FEATURE_ENABLED else "off"
 
 
 def _milliwatts(value: int | None) -> int | None:

@@ -8,10 +8,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from uuid import UUID
+
+from provider_agent.atomic import write_atomically
 
 LOG_BYTES_MAX = 64 * 1024 * 1024
 LOG_CAP_LINE = "\n[souk] the log reached its limit of 64 MiB; what follows was dropped\n"
@@ -19,7 +22,10 @@ FILE_BYTES_MAX = 256 * 1024**3  # one file that a program writes
 PROCESSES_MAX = 4096
 LOG_NAME = "log"
 WORK_NAME = "work"
+SNAPSHOTS_NAME = "snapshots"  # what was taken out of the program's reach, on its way to the server
+PREAMBLE_NAME = "preamble"
 MARKER = "SOUK_LEASE_ID"
+OWNER = "SOUK_AGENT_LEASES"  # which agent of this machine started it: the folder of its leases
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,11 @@ class LaunchSpec:
     gpu_uuids: list[str] = field(default_factory=list)
     memory_mib_max: int = 0  # 0: the node's own limit
     image: str = ""
-    needs_network: bool = False
+    cpus_max: float = 0.0  # processor time, in cores; 0: whatever `cores` names, or all
+    disk_mib_max: int = 0  # of the lease's own disk; 0: it has none
+    needs_network: bool = False  # of the fabric: it talks to other nodes of its gang
+    has_egress: bool = False  # it may reach public addresses
+    lent: dict[str, str] = field(default_factory=dict)  # label -> folder of this node, to read only
 
     @property
     def work(self) -> Path:
@@ -64,6 +74,7 @@ class Exit:
 
 
 Handle = dict[str, Any]  # JSON; what the executor needs to find the program again
+Tell = Callable[..., None]  # (event, **data): a line among the job's events
 
 
 class Executor(Protocol):
@@ -83,6 +94,31 @@ class Executor(Protocol):
     def environment(self, seen_work: str) -> dict[str, str]:
         """Variables that every program is given, unless the customer sets them; never the agent's own."""
 
+    def seen_lent(self, spec_folder: Path) -> str:
+        """The folder in which the program sees the folders that this node lends, by their labels."""
+
+    def isolation(self, *, has_gpus: bool) -> Literal["none", "runc", "gvisor"]:
+        """What stands between programs and this node's kernel; known once `check` was called."""
+
+    @property
+    def has_egress(self) -> bool:
+        """Whether programs here may reach public addresses; known once `check` was called."""
+
+    async def sweep(self) -> None:
+        """Remove what earlier agents left behind and no program uses. Called when nothing is being started."""
+
+    async def make_room(self, folder: Path, *, disk_share: float) -> int:
+        """Prepare a lease's folder for `disk_share` of the node's disk; MiB, 0 where that cannot be held to."""
+
+    async def remove_room(self, folder: Path) -> None:
+        """Take back what `make_room` made; nothing of the program may run any more. Repeating it changes nothing."""
+
+    def describe(self, spec: LaunchSpec) -> list[str]:
+        """Limits and permissions of a program, a line each; empty where there are none."""
+
+    async def ready(self, spec: LaunchSpec, tell: Tell) -> None:
+        """Have here what the program needs (its image). May be cancelled. Raises ImageUnavailable, ExecutorFailed."""
+
     async def start(self, spec: LaunchSpec) -> Handle:
         """Start the program; raises ExecutorFailed or ImageUnavailable, and then nothing is left running."""
 
@@ -101,6 +137,12 @@ class Executor(Protocol):
     async def kill(self, handle: Handle) -> None:
         """End every process of the program now (SIGKILL)."""
 
+    async def find_strays(self, leases: Path) -> list[UUID]:
+        """Leases below `leases` whose programs are here though this agent neither started nor adopted them."""
+
+    async def kill_stray(self, lease_id: UUID) -> None:
+        """End every process of such a lease and remove what the engine keeps of it."""
+
     async def cleanup(self, handle: Handle) -> None:
         """Remove what the executor keeps of an ended program; its folder stays. Repeating it changes nothing."""
 
@@ -111,3 +153,22 @@ class Executor(Protocol):
 def log_path(folder: Path) -> Path:
     """Where a lease's standard output and error are."""
     return folder / LOG_NAME
+
+
+def write_preamble(folder: Path, lines: list[str]) -> None:
+    """Begin a lease's log with these lines, once: bytes that may have been sent never change."""
+    path = folder / PREAMBLE_NAME
+    if not lines or path.exists():
+        return
+    text = "".join(f"[souk] {line}\n" for line in lines).encode()
+    write_atomically(path, text)
+    with log_path(folder).open("ab") as log:
+        log.write(text)
+
+
+def preamble_bytes(folder: Path) -> int:
+    """How many bytes of a lease's log are the agent's own."""
+    try:
+        return (folder / PREAMBLE_NAME).stat().st_size
+    except FileNotFoundError:
+        return 0

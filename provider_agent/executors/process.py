@@ -7,14 +7,16 @@ Each program has a supervisor (see supervisor.py) that survives the agent and wr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import psutil
@@ -22,7 +24,7 @@ import psutil
 from provider_agent.atomic import write_atomically
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors import base, supervisor
-from provider_agent.executors.base import Exit, Handle, LaunchSpec
+from provider_agent.executors.base import Exit, Handle, LaunchSpec, Tell
 
 WARNING = "The process executor isolates nothing: programs run as this user and can read what it can read."
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -30,6 +32,7 @@ START_SECONDS_MAX = 15.0
 KILL_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 30
+LENT_NAME = "lent"
 START_TIME_TOLERANCE = 0.05
 
 
@@ -42,6 +45,7 @@ class ProcessExecutor:
         self._runtime_python = runtime_python
         self._source_folder = source_folder  # where `runtimes` is, when it is not installed
         self._children: dict[int, subprocess.Popen[bytes]] = {}  # supervisors that this agent must reap
+        self._attended: set[UUID] = set()  # leases that somebody in this agent looks after
 
     async def check(self) -> str:
         """Processes can always be started."""
@@ -61,12 +65,48 @@ class ProcessExecutor:
         found = {"PATH": path, "HOME": seen_work}
         return found | ({"PYTHONPATH": self._source_folder} if self._source_folder else {})
 
+    def seen_lent(self, spec_folder: Path) -> str:
+        """A folder of links beside the work folder."""
+        return str(spec_folder / LENT_NAME)
+
+    def isolation(self, *, has_gpus: bool) -> Literal["none"]:
+        """Nothing."""
+        return "none"
+
+    @property
+    def has_egress(self) -> bool:
+        """A program reaches whatever this user can."""
+        return True
+
+    async def sweep(self) -> None:
+        """Supervisors clean up after themselves."""
+
+    async def make_room(self, folder: Path, *, disk_share: float) -> int:
+        """An ordinary folder without a limit."""
+        return 0
+
+    async def remove_room(self, folder: Path) -> None:
+        """An ordinary folder."""
+
+    def describe(self, spec: LaunchSpec) -> list[str]:
+        """The agent warns at its start that nothing is isolated; there is nothing to promise."""
+        return []
+
+    async def ready(self, spec: LaunchSpec, tell: Tell) -> None:
+        """Link what the node lends; links only, for nothing here holds a program back."""
+        folder = spec.folder / LENT_NAME
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for label, path in spec.lent.items():
+            (folder / label).symlink_to(path)
+
     async def start(self, spec: LaunchSpec) -> Handle:
         """Start a supervisor with the program below it, and wait until it has said so."""
         for name in ("supervisor.json", "exit.json"):
             (spec.folder / name).unlink(missing_ok=True)
         launch = json.dumps(_launch_file(spec)).encode()
         write_atomically(spec.folder / "launch.json", launch, mode=0o600)
+        self._attended.add(spec.lease_id)
         child = _spawn_supervisor(spec)
         self._children[child.pid] = child
         until = time.monotonic() + START_SECONDS_MAX
@@ -83,6 +123,7 @@ class ProcessExecutor:
 
     async def adopt(self, lease_id: UUID, folder: Path, handle: Handle | None) -> Handle | None:
         """From the journal's handle, or from the file of a supervisor that started just before the agent died."""
+        self._attended.add(lease_id)
         if handle is not None:
             return handle
         until = time.monotonic() + START_SECONDS_MAX
@@ -108,7 +149,12 @@ class ProcessExecutor:
     async def extend(self, handle: Handle, seconds: float) -> None:
         """Tell the supervisor until when it may go on without an agent."""
         until = time.clock_gettime(time.CLOCK_BOOTTIME) + seconds
-        write_atomically(Path(handle["folder"]) / "lease_until", f"{until:.3f}".encode())
+        path, text = Path(handle["folder"]) / "lease_until", f"{until:.3f}".encode()
+        try:
+            write_atomically(path, text)
+        except OSError:  # the disk is full: the same bytes in place need no room
+            with path.open("r+b", buffering=0) as there:
+                there.write(text)
 
     async def stop(self, handle: Handle) -> None:
         """SIGTERM to the program's process group; torchrun hands it on to its workers."""
@@ -138,8 +184,18 @@ class ProcessExecutor:
         if _is_alive(handle, self._children):
             os.kill(handle["pid"], signal.SIGKILL)
 
+    async def find_strays(self, leases: Path) -> list[UUID]:
+        """By the markers in their environments; those of other agents of this machine are theirs."""
+        found = await asyncio.to_thread(_marked_leases, leases)
+        return sorted(found - self._attended)
+
+    async def kill_stray(self, lease_id: UUID) -> None:
+        """SIGKILL until none is left that carries the lease's marker."""
+        await self.kill({"pid": 0, "child": 0, "started": 0.0, "folder": "", "lease_id": str(lease_id)})
+
     async def cleanup(self, handle: Handle) -> None:
         """Reap the supervisor."""
+        self._attended.discard(UUID(handle["lease_id"]))
         child = self._children.pop(handle["pid"], None)
         if child is not None:
             await asyncio.to_thread(child.wait, KILL_SECONDS_MAX)
@@ -150,7 +206,7 @@ class ProcessExecutor:
 
 def _launch_file(spec: LaunchSpec) -> dict[str, Any]:
     """What the supervisor reads and deletes. The environment is the program's alone, not the agent's."""
-    env = dict(spec.env) | {base.MARKER: str(spec.lease_id), "CUDA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids)}
+    env = dict(spec.env) | {**_markers(spec), "CUDA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids)}
     return {
         "argv": spec.argv,
         "cwd": str(spec.work),
@@ -174,7 +230,7 @@ def _spawn_supervisor(spec: LaunchSpec) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             cwd=spec.folder,
-            env={base.MARKER: str(spec.lease_id), "PATH": os.defpath},
+            env={**_markers(spec), "PATH": os.defpath},
             start_new_session=True,
         )
 
@@ -230,6 +286,26 @@ def _marked_processes(lease_id: UUID) -> list[int]:
                 found.append(int(environ.parent.name))
         except OSError:
             continue
+    return found
+
+
+def _markers(spec: LaunchSpec) -> dict[str, str]:
+    return {base.MARKER: str(spec.lease_id), base.OWNER: str(spec.folder.parent)}
+
+
+def _marked_leases(leases: Path) -> set[UUID]:
+    """Every lease of this owner that has a process."""
+    owner, prefix = f"{base.OWNER}={leases}".encode(), f"{base.MARKER}=".encode()
+    found: set[UUID] = set()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = environ.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if owner in variables:
+            marks = (each.removeprefix(prefix).decode() for each in variables if each.startswith(prefix))
+            with contextlib.suppress(ValueError):  # a program may name itself what it likes
+                found.update(UUID(mark) for mark in marks)
     return found
 
 

@@ -23,13 +23,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-TICK_SECONDS = 0.1
+TICK_SECONDS = 0.25
 WATCH_SECONDS = 0.5
 DRAIN_SECONDS = 2.0
 READ_BYTES = 64 * 1024
 PR_SET_CHILD_SUBREAPER = 36
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CANNOT_START = 127
+RESERVE_NAME = "exit.reserve"
+RESERVE_BYTES = 1024
 
 
 def main(folder: Path) -> None:
@@ -58,11 +60,12 @@ def main(folder: Path) -> None:
         write_json(folder / "exit.json", {"code": CANNOT_START, "message": f"cannot start the command: {error}"})
         return
     os.close(writer)
+    (folder / RESERVE_NAME).write_bytes(b" " * RESERVE_BYTES)
     write_json(folder / "supervisor.json", {"pid": os.getpid(), "child": program.pid})
     outcome = watch(program, reader, log, launch, folder)
     kill_descendants(program.pid)
     drain(reader, log)
-    write_json(folder / "exit.json", outcome)
+    write_exit(folder, outcome)
 
 
 def watch(
@@ -131,11 +134,14 @@ class Log:
         """Keep `data`, or as much of it as fits."""
         if self._is_full:
             return
-        self._file.write(data[: max(self._left, 0)])
-        self._left -= len(data)
-        if self._left < 0:
-            self._is_full = True
-            self._file.write(self._cap_line)
+        try:
+            self._file.write(data[: max(self._left, 0)])
+            self._left -= len(data)
+            if self._left < 0:
+                self._is_full = True
+                self._file.write(self._cap_line)
+        except OSError:  # the disk is full: what is printed meanwhile is lost, the program goes on
+            return
 
 
 def limit_self(launch: dict[str, Any]) -> None:
@@ -220,6 +226,16 @@ def memory_bytes() -> int:
             continue
         total += (int(fields[1]) - int(fields[2])) * PAGE_BYTES
     return total
+
+
+def write_exit(folder: Path, outcome: dict[str, Any]) -> None:
+    """How it ended, into room that was taken at the start: a disk that is full now must not make it unknown."""
+    reserve = folder / RESERVE_NAME
+    with reserve.open("r+b") as out:
+        out.write(json.dumps(outcome).encode().ljust(RESERVE_BYTES))
+        out.flush()
+        os.fsync(out.fileno())
+    reserve.replace(folder / "exit.json")
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

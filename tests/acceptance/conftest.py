@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.market import Market
+from examples.market import Market, Party
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +28,11 @@ def market() -> Iterator[Market]:
             running.add_node("dear", price="0.60")
             yield running
         assert running.left == [], "everything ends when the marketplace is told to stop"
+
+
+@pytest.fixture
+def alice(market: Market, request: pytest.FixtureRequest) -> Party:
+    """A customer with five dollars, new for each test."""
+    party = market.sign_up("alice-" + str(abs(hash(request.node.name)))[:12])
+    market.deposit(party, "5.00")
+    return party

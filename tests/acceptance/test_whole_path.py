@@ -7,52 +7,15 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from examples.market import SOUK, Market, Party, run, run_json, wait_for
-from jobs.client.sdk import Souk
-from jobs.wire import JobView
+from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ENDS = {"completed", "failed", "cancelled"}
-TINY: dict[str, Any] = {
-    "kind": "train",
-    "name": "tiny",
-    "resources": {"gpus": 1, "kind": "any"},
-    "work": {"steps": 400},
-    "budget": {"max_total": "1.00"},
-    "checkpoint": {"every": "10 steps", "keep": 2},
-    "train": {"model": "tiny-llama", "data": ["python-docs"], "global_batch_size": 4, "sequence_length": 64},
-}
-
-
-@pytest.fixture
-def alice(market: Market, request: pytest.FixtureRequest) -> Party:
-    party = market.sign_up("alice-" + str(abs(hash(request.node.name)))[:12])
-    market.deposit(party, "5.00")
-    return party
-
-
-def souk_of(market: Market, party: Party) -> Souk:
-    return Souk(market.server, party.key)
-
-
-def wait_until(souk: Souk, job: JobView, states: set[str], seconds: float = 180) -> JobView:
-    def look() -> JobView | None:
-        view = souk.job(job.job_id)
-        return view if view.state in states else None
-
-    return wait_for(f"the job to be {' or '.join(sorted(states))}", look, seconds)
-
-
-def launch(souk: Souk, spec: dict[str, Any]) -> JobView:
-    quote = souk.quote(spec)
-    assert quote.quote_id is not None, quote.plan
-    return souk.submit(spec, quote.quote_id)
 
 
 def test_an_own_script_that_knows_nothing_of_souk_goes_the_whole_path(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import sys
 import time
@@ -25,6 +26,7 @@ from marketplace.config.embedded.supervisor import Say, Supervisor
 
 PREPARE_SECONDS_MAX = 600
 READY_SECONDS = 120
+OPEN_FILES = 65_536  # every waiting agent is one of the sync process
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ def start(
     for name in orphans.end_orphans(folder.path / "children.json"):
         say(f"ended {name}, which an earlier start had left behind")
     processes.require_free(addresses)
+    _raise_file_limit()
     database_url, redis_url = _start_servers(folder, supervisor, say)
     env = environment(folder, addresses, database_url=database_url, redis_url=redis_url)
     operator, has_first_password = _prepare(folder, env, admin_email=admin_email, open_signup=open_signup, say=say)
@@ -79,6 +82,14 @@ def environment(folder: DataFolder, addresses: Addresses, *, database_url: str, 
         "PYTHONUNBUFFERED": "1",
     }
     return {**defaults, **os.environ, **fixed}
+
+
+def _raise_file_limit() -> None:
+    """As many open files as this user may have, up to OPEN_FILES; children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _start_servers(folder: DataFolder, supervisor: Supervisor, say: Say) -> tuple[str, str]:

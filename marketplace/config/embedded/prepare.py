@@ -16,7 +16,7 @@ OUR_APPS = frozenset({"foundation", "accounts", "nodes", "billing", "jobs"})
 
 
 def main() -> int:
-    """Check, migrate, operator, in this order; exit status 1 with one sentence if it cannot."""
+    """Check, migrate, publish the agent, operator, in this order; exit status 1 with one sentence if it cannot."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--admin-email", required=True)
     parser.add_argument("--open-signup", action="store_true")
@@ -33,6 +33,7 @@ def main() -> int:
     if unknown := unknown_migrations():
         return _fail(f"The database was made by a newer Souk ({unknown[0]} is not known here); upgrade Souk first.")
     call_command("migrate", interactive=False, verbosity=1)
+    call_command("publish_agent")
     email, has_first_password = _require_operator(arguments.admin_email)
     if arguments.open_signup:
         _open_signup()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -10,8 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +22,14 @@ from provider_agent.executors.base import Executor
 from provider_agent.executors.docker import DockerExecutor
 from provider_agent.executors.process import ProcessExecutor
 
+from .world import World, make_world
+
 CACHE = Path("/var/cache/souk-tests")
-IMAGE_TAR = CACHE / "bookworm-python3.tar"
+IMAGE_TAR = CACHE / "bookworm-python3-venv.tar"
 IMAGE = "souk-test/python:bookworm"
 ENGINE_SECONDS_MAX = 60
 DEBOOTSTRAP_SECONDS_MAX = 900
-NEEDED = ("dockerd", "debootstrap", "iptables")
+NEEDED = ("dockerd", "debootstrap", "iptables", "ip", "nsenter", "mkfs.ext4")
 
 
 @dataclass(frozen=True)
@@ -37,35 +42,62 @@ class Setup:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[str]:
-    """The address of a private container engine with the test image in it."""
+def world() -> Iterator[World]:
+    """A network namespace for the engine, so that its bridges and rules are not this computer's, and what is around."""
     if os.geteuid() != 0:
         pytest.skip("a container engine needs root")
     missing = [name for name in NEEDED if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} (see tests/contracts/executors/README.md)")
+    with make_world() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def engine(world: World) -> Iterator[str]:
+    """The address of a private container engine with the test image in it."""
+    with running_engine(world) as address:
+        import_base_image(address)
+        yield address
+
+
+@contextmanager
+def running_engine(world: World, data: Path | None = None) -> Iterator[str]:
+    """An engine in the world's network; with `data` it keeps its images there for the next time."""
     # Not below pytest's folder: a socket's path may be 107 bytes long.
     with tempfile.TemporaryDirectory(prefix="souk-engine-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         address = f"unix://{folder}/docker.sock"
         with (folder / "log").open("wb") as log:
-            daemon = subprocess.Popen(_engine_command(folder, address), stdout=log, stderr=log)
+            command = _engine_command(world, folder, address, data or folder / "data")
+            daemon = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             _wait_for_engine(daemon, address, folder / "log")
-            subprocess.run(
-                ["docker", "--host", address, "import", str(_image_tar()), IMAGE], check=True, capture_output=True
-            )
             yield address
         finally:
             daemon.terminate()
             daemon.wait(ENGINE_SECONDS_MAX)
+            for left in (folder / "exec" / "netns").glob("*"):  # the engine leaves its own namespace mounted
+                subprocess.run(["umount", str(left)], capture_output=True, check=False)
 
 
-def _engine_command(folder: Path, address: str) -> list[str]:
-    """No bridge: test programs have no network, and the engine leaves the node's firewall alone."""
+def import_base_image(address: str) -> None:
+    """Give an engine the test image."""
+    command = ["docker", "--host", address, "import", str(_image_tar()), IMAGE]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _engine_command(world: World, folder: Path, address: str, data: Path) -> list[str]:
+    """In the namespace's network and this computer's file systems; with gVisor, where it is installed."""
+    configuration: dict[str, Any] = {}
+    if runsc := shutil.which("runsc"):
+        arguments = ["--network=host", "--platform=ptrace"]
+        configuration["runtimes"] = {"runsc": {"path": runsc, "runtimeArgs": arguments}}
+    (folder / "daemon.json").write_text(json.dumps(configuration))
     return [
-        *["dockerd", "--host", address, "--data-root", str(folder / "data"), "--exec-root", str(folder / "exec")],
-        *["--pidfile", str(folder / "pid"), "--bridge", "none", "--iptables=false", "--ip6tables=false"],
+        *[*world.inside(world.node), "dockerd", "--host", address, "--config-file", str(folder / "daemon.json")],
+        *["--data-root", str(data), "--exec-root", str(folder / "exec"), "--pidfile", str(folder / "pid")],
+        *["--bip", "172.29.0.1/16", "--shutdown-timeout", "2"],
     ]
 
 
@@ -84,7 +116,13 @@ def _image_tar() -> Path:
     if not IMAGE_TAR.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as name:
-            command = ["debootstrap", "--variant=minbase", "--include=python3-minimal", "bookworm", f"{name}/root"]
+            command = [
+                "debootstrap",
+                "--variant=minbase",
+                "--include=python3,python3-venv,ca-certificates",
+                "bookworm",
+                f"{name}/root",
+            ]
             subprocess.run(command, check=True, capture_output=True, timeout=DEBOOTSTRAP_SECONDS_MAX)
             subprocess.run(["tar", "-C", f"{name}/root", "-cf", f"{name}/image.tar", "."], check=True)
             Path(f"{name}/image.tar").rename(IMAGE_TAR)
@@ -98,6 +136,6 @@ def setup(request: pytest.FixtureRequest) -> Iterator[Setup]:
         yield Setup(ProcessExecutor(sys.executable), "", sys.executable)
     else:
         address = request.getfixturevalue("engine")
-        executor = DockerExecutor(engine_url=address)
+        executor = DockerExecutor(engine_url=address, isolation="runc")
         asyncio.run(executor.check())
         yield Setup(executor, IMAGE, "python3")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from provider_agent.executors.scratch import unmount_scratch
 from provider_agent.protocol import AttemptState, Program, Reason
 from tests.unit.provider_agent.conftest import Bob, eventually
 from tests.unit.provider_agent.fake_server import FakeServer
@@ -29,33 +31,47 @@ def bob(engine: str, tmp_path: Path) -> Iterator[Bob]:
     server = FakeServer()
     server.start()
     provider = Bob(server, tmp_path / "bob")
-    provider.enrol(executor="docker", engine_url=engine)
+    provider.enrol(executor="docker", engine_url=engine, isolation="runc")
     provider.start()
     yield provider
     if provider.process is not None:
         provider.stop(signal.SIGKILL)
     server.stop()
+    for lease_id in server.leases:
+        unmount_scratch(provider.folder.lease(lease_id))
     assert server.problems == []
 
 
 @pytest.mark.docker
 def test_container_job_survives_the_agent_and_ships_its_output(bob: Bob) -> None:
     lease = bob.server.give(bob.assignment(program=Program(image=IMAGE, command=["python3", "-c", CODE])))
-    eventually(lambda: lease.logs == b"up /souk\n", "the first output")
+    eventually(lambda: lease.logs.endswith(b"up /souk\n"), "the first output")
+    told = lease.logs.decode().splitlines()[:-1]
+    assert all(line.startswith("[souk] ") for line in told)
+    assert [line.split()[1] for line in told[:3]] == ["isolation:", "memory:", "processor:"]
+    assert b"no limit" not in lease.logs, lease.logs
+    logged = lease.logs
     bob.stop(signal.SIGKILL)
     bob.start()
     (bob.folder.lease(lease.assignment.lease_id) / "work" / "go").touch()
     eventually(lambda: lease.report and lease.report.state is AttemptState.SUCCEEDED, "success")
     output = next(artifact for artifact in bob.server.artifacts.values() if artifact.is_complete)
     assert [file.path for file in output.begin.files] == ["model"]
-    assert lease.logs == b"up /souk\n"
+    assert lease.logs == logged
     bob.server.forget_lease(lease)
     eventually(lambda: not bob.folder.lease(lease.assignment.lease_id).exists(), "the forgetting")
 
 
 @pytest.mark.docker
 def test_image_that_cannot_be_had_is_named(bob: Bob) -> None:
-    lease = bob.server.give(bob.assignment(program=Program(image="souk-test/nowhere:1", command=["true"])))
+    lease = bob.server.give(bob.assignment(program=Program(image="127.0.0.1:9/souk-test/nowhere:1", command=["true"])))
     eventually(lambda: lease.report and lease.report.state is AttemptState.FAILED, "the failure")
     assert lease.report is not None
     assert lease.report.reason is Reason.IMAGE_UNAVAILABLE
+
+
+@pytest.mark.docker
+def test_doctor_tells_whether_disks_and_networks_can_be_limited(bob: Bob) -> None:
+    found = {finding["check"]: finding for finding in json.loads(bob.run("doctor", "--json").stdout)}
+    assert found["disk limit"]["verdict"] == "PASS", found
+    assert found["egress"] == {"verdict": "SKIP", "check": "egress", "found": "jobs are offered no network", "fix": ""}

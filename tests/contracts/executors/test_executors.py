@@ -325,12 +325,12 @@ def test_fork_bomb_meets_its_limit(program: Started) -> None:
 @containers_only
 def test_unknown_image_is_named(program: Started) -> None:
     with pytest.raises(ImageUnavailable):
-        program.start("", image="souk-test/nowhere:1")
+        program.start("", image="127.0.0.1:9/souk-test/nowhere:1")
 
 
 def fresh(program: Started) -> ProcessExecutor | DockerExecutor:
     """The executor as a new agent makes it, without the old one's memory."""
     asyncio.run(program.executor.close())
     if isinstance(program.executor, DockerExecutor):
-        return DockerExecutor(engine_url=program.executor.engine_url)
+        return DockerExecutor(engine_url=program.executor.engine_url, isolation="runc")
     return ProcessExecutor(program.setup.python)

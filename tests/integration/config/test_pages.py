@@ -55,6 +55,8 @@ def test_metrics_are_for_who_has_the_token(client: Client, settings: Settings) -
     answer = client.get("/metrics", REMOTE_ADDR="203.0.113.9", headers={"Authorization": "Bearer t0ken"})
     assert answer.status_code == 200
     assert b"souk_ledger_sum_usd_micros 0.0" in answer.content
+    for name in (b"souk_ghosts_killed", b"souk_leases_without_program", b"souk_refunded_seconds"):
+        assert name + b" 0.0" in answer.content
 
 
 def test_what_is_not_there_is_answered_in_json_below_the_api(client: Client) -> None:

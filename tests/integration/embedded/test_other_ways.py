@@ -48,7 +48,7 @@ def copy_for_everybody(folder: Path) -> tuple[Path, str]:
     _copy(
         SITE_PACKAGES,
         folder / "packages",
-        without=("torch", "triton", "nvidia", "transformers", "moto", "numpy", "numpy.libs"),
+        without=("torch", "triton", "nvidia", "transformers", "moto"),
     )
     for room in ROOMS:
         _copy(ROOT / room, folder / "house" / room)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import socket
 from pathlib import Path
 
@@ -107,6 +106,5 @@ def test_a_path_too_long_for_a_socket_is_refused(short_folder: Path) -> None:
 
 
 def test_root_keeps_its_data_outside_of_its_home() -> None:
-    home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
-    expected = Path("/var/lib/souk") if os.geteuid() == 0 else home / ".souk"
+    expected = Path("/var/lib/souk") if os.geteuid() == 0 else Path.home() / ".souk"
     assert folder.default_path() == expected

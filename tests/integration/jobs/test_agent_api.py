@@ -222,7 +222,8 @@ def test_an_input_comes_down_and_no_other_artifact_does(live_server, local_store
     files = [ArtifactFile(path="data/a.txt", size=len(data), sha256=hashlib.sha256(data).hexdigest())]
     artifacts = []
     for _ in range(2):
-        artifact, (upload,) = inputs.begin_input(alice, files)
+        artifact = inputs.announce_input(alice, files)
+        (upload,) = inputs.begin_input(alice, artifact.id)
         etag = httpx.put(upload.parts[0].url, content=data).headers["ETag"].strip('"')
         artifacts.append(inputs.complete_input(alice, artifact.id, {"data/a.txt": [etag]}))
     mine, other = artifacts

@@ -8,11 +8,12 @@ from typing import Any
 import httpx
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from jobs import streams
 from jobs.models import Artifact, ArtifactPart, Lease, Stream
 from marketplace.accounts.models import Organisation
-from marketplace.nodes.models import Node
+from marketplace.nodes.models import Metric, Node
 from tests import stage
 from tests.integration.jobs.api_clients import API, client_of, post, quoted
 
@@ -51,6 +52,8 @@ def test_files_are_uploaded_completed_and_become_a_jobs_input(alice: Organisatio
     begun = post(client, "/uploads", {"files": [file]}, key="upload")
     assert begun.status_code == 201
     view = begun.json()
+    again = post(client, "/uploads", {"files": [file]}, key="upload")
+    assert (again.status_code, again.json()["artifact_id"]) == (201, view["artifact_id"])
     too_soon = post(client, f"/uploads/{view['artifact_id']}/complete", {"etags": {}})
     assert (too_soon.status_code, too_soon.json()["code"]) == (409, "upload_incomplete")
     etags: dict[str, list[str]] = {}
@@ -106,3 +109,17 @@ def test_every_path_of_the_room_is_in_the_published_description() -> None:
     submit = text["paths"]["/api/v1/jobs"]["post"]
     assert submit["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/SubmitRequest")
     assert "402" in submit["responses"]
+
+
+def test_a_jobs_figures_are_its_own_nodes_words_and_its_customers_to_read(
+    alice: Organisation, lease: Lease, bob: Node
+) -> None:
+    now = timezone.now().replace(second=0, microsecond=0)
+    mallory = stage.node("mallorys-node")
+    for node, value in ((bob, 1), (mallory, 9)):
+        Metric.objects.create(node=node, lease_id=lease.id, at=now, seconds=60, values={"cpu_percent": [value, value]})
+    path = f"{API}/jobs/{lease.attempt.job_id}/metrics"
+    (point,) = client_of(alice).get(path).json()["points"]
+    assert (point["attempt"], point["node_rank"], point["values"]) == (1, 0, {"cpu_percent": [1, 1]})
+    assert client_of(stage.organisation("charlie")).get(path).status_code == 404
+    assert client_of(alice).get(f"{path}?since=soon").status_code == 400

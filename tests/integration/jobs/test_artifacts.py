@@ -265,7 +265,8 @@ def test_bytes_that_a_crash_left_behind_are_swept(lease, store):
 
 
 def test_an_input_is_complete_when_every_byte_is_there(alice):
-    artifact, begun = inputs.begin_input(alice, [entry("a", b"aaa"), entry("b", b"bb")])
+    artifact = inputs.announce_input(alice, [entry("a", b"aaa"), entry("b", b"bb")])
+    begun = inputs.begin_input(alice, artifact.id)
     with pytest.raises(UploadIncomplete):
         inputs.complete_input(alice, artifact.id, {})
     files = {"a": b"aaa", "b": b"bb"}
@@ -278,14 +279,14 @@ def test_an_input_is_complete_when_every_byte_is_there(alice):
 
 
 def test_another_organisations_input_is_not_found(alice):
-    artifact, _ = inputs.begin_input(alice, [entry("a", b"a")])
+    artifact = inputs.announce_input(alice, [entry("a", b"a")])
     mallory = stage.organisation("mallory")
     with pytest.raises(ArtifactNotFound):
         inputs.complete_input(mallory, artifact.id, {})
 
 
 def test_an_input_that_nobody_finishes_is_given_up(alice):
-    artifact, _ = inputs.begin_input(alice, [entry("a", b"a")])
+    artifact = inputs.announce_input(alice, [entry("a", b"a")])
     assert prune.prune_all() == 0
     Artifact.objects.update(created_at=timezone.now() - timedelta(days=2))
     prune.prune_all()

@@ -9,11 +9,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs import fleet
+from jobs import fleet, quotes
+from jobs.assignments import make_assignment
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.matching.why import Why
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Device, Node, Offer
+from provider_agent.protocol import Assignment
 from tests import stage
 from tests.stage import DOLLAR
 
@@ -31,6 +33,27 @@ def test_a_node_comes_with_its_offer_its_devices_and_its_measured_speed(bob: Nod
     assert group.flops_per_second == {"float32": 1e13, "bfloat16": 1e13}
     assert group.free == tuple(Device.objects.filter(node=bob).order_by("index").values_list("id", flat=True))
     assert (snapshot.prices_usd_micros, snapshot.seconds_min) == ((DOLLAR,), (60,))
+
+
+def test_a_node_comes_with_what_its_agent_says_of_isolation_network_and_lent_folders(bob: Node) -> None:
+    assert [fleet.take_snapshot().isolations, fleet.take_snapshot().lent] == [("none",), (frozenset(),)]
+    bob.facts = {**bob.facts, "isolation": "gvisor", "egress": True, "lent": ["corpus", "images"]}
+    bob.save()
+    snapshot = fleet.take_snapshot()
+    assert (snapshot.isolations, snapshot.egresses) == (("gvisor",), (True,))
+    assert snapshot.lent == (frozenset({"corpus", "images"}),)
+
+
+def test_a_job_that_names_a_lent_folder_is_placed_only_where_it_is_lent(alice: Organisation, bob: Node) -> None:
+    spec = stage.spec_of(resources={"gpus": 1, "kind": "any"}, lent=["corpus"])
+    refused = quotes.make_quote(spec, alice)
+    assert refused.quote_id is None
+    assert [exclusion.code for exclusion in refused.plan.exclusions] == ["lent"]
+    bob.facts = {**bob.facts, "lent": ["corpus"]}
+    bob.save()
+    (lease,) = stage.place(stage.submit(alice, spec))
+    assignment = Assignment.model_validate_json(make_assignment(lease).payload)
+    assert (assignment.lent, assignment.network) == (["corpus"], "none")
 
 
 def test_leased_devices_are_not_free_and_free_again_when_the_lease_ends(alice: Organisation, bob: Node) -> None:
@@ -63,6 +86,7 @@ def test_a_node_that_missed_two_beats_gets_nothing_new(bob: Node) -> None:
         ({"state": "draining"}, Why.DRAINING),
         ({"state": "offline"}, Why.OFFLINE),
         ({"state": "quarantined"}, Why.QUARANTINED),
+        ({"suspended_at": "2026-01-01T00:00:00Z"}, Why.SUSPENDED),
         ({"measured_at": None}, Why.UNMEASURED),
     ],
 )

@@ -14,16 +14,20 @@ import pytest
 import uvicorn
 from django.utils import timezone
 
-from jobs import lifecycle
+from jobs import lifecycle, sweeps
 from jobs.models import Lease
+from jobs.sync import wake
 from jobs.sync.answers import take_in
 from jobs.sync.app import SYNC_PATH, Application
 from jobs.sync.wake import wake_nodes
 from marketplace.foundation import signing
 from marketplace.foundation.models import Event
-from marketplace.nodes import agent_auth, liveness
+from marketplace.foundation.states import advance
+from marketplace.nodes import agent_auth, demands, liveness
 from marketplace.nodes.models import Node
 from provider_agent.protocol import (
+    FEATURE_CHECKS,
+    HEADER_FEATURES,
     SYNC_BODY_BYTES_MAX,
     AttemptState,
     LeaseReport,
@@ -33,7 +37,7 @@ from provider_agent.protocol import (
     verify_assignment,
 )
 from tests import stage
-from tests.integration.jobs.conftest import transport_key
+from tests.integration.jobs.conftest import node_with_key, transport_key
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -171,7 +175,7 @@ def test_a_sync_whose_time_is_up_is_answered_with_what_is_known(url, bob):
 def test_every_sync_is_a_beat(url, bob):
     Node.objects.filter(pk=bob.pk).update(last_seen_at=None)
     sync(url, bob)
-    liveness.flush_beats()
+    wait_until(lambda: liveness.flush_beats() == 1)
     bob.refresh_from_db()
     assert bob.last_seen_at is not None
 
@@ -269,8 +273,7 @@ def test_without_redis_everything_goes_on_a_little_later(settings, alice, bob):
     with serving() as url:
         Node.objects.filter(pk=bob.pk).update(last_seen_at=None)
         known = sync(url, bob).version
-        bob.refresh_from_db()
-        assert bob.last_seen_at is not None  # the beat went to the database
+        wait_until(lambda: Node.objects.get(pk=bob.pk).last_seen_at is not None)  # the beat went to the database
         with ThreadPoolExecutor(1) as agent:
             held = agent.submit(sync, url, bob, known=known, wait_seconds=15)
             wait_until(lambda: httpx.get(f"{url}/healthz").json()["held"] == 1)
@@ -279,8 +282,71 @@ def test_without_redis_everything_goes_on_a_little_later(settings, alice, bob):
         assert [wanted.lease_id for wanted in answer.desired] == [lease.id]
 
 
+def test_an_assignment_whose_wake_was_lost_arrives_within_seconds(url, alice, bob, monkeypatch):
+    known = sync(url, bob).version
+    monkeypatch.setattr(wake, "_publish", lambda ids: None)
+    with ThreadPoolExecutor(1) as agent:
+        held = agent.submit(sync, url, bob, known=known, wait_seconds=15)
+        wait_until(lambda: httpx.get(f"{url}/healthz").json()["held"] == 1)
+        started = time.monotonic()
+        (lease,) = stage.place(stage.submit(alice))
+        answer = held.result(timeout=14)
+    assert [wanted.lease_id for wanted in answer.desired] == [lease.id]
+    assert time.monotonic() - started < 8, "well before the hold's end, and before the lease counts as never started"
+
+
+def test_a_node_learns_within_seconds_that_it_was_quarantined_and_then_retired(url, bob):
+    known = sync(url, bob).version
+    sync(url, bob, known=known)
+    with ThreadPoolExecutor(1) as agent:
+        held = agent.submit(sync, url, bob, known=known, wait_seconds=15)
+        wait_until(lambda: httpx.get(f"{url}/healthz").json()["held"] == 1)
+        started = time.monotonic()
+        advance(bob, "quarantined", reason="by hand")
+        answer = held.result(timeout=14)
+    assert answer.node_state == "quarantined"
+    assert time.monotonic() - started < 8, "well before the hold's end"
+    advance(bob, "retired", reason="by hand")
+    wait_until(lambda: post(url, bob, message().model_dump_json().encode()).status_code == 401)
+
+
 def test_a_retired_node_is_let_in_no_more(url, bob):
     assert sync(url, bob).node_state == "online"
     Node.objects.filter(pk=bob.pk).update(state="retired")
     agent_auth.forget(bob.id)
     assert post(url, bob, message().model_dump_json().encode()).status_code == 401
+
+
+def test_waiting_agent_is_told_of_a_check_and_an_older_one_never_sees_the_field(url, bob):
+    Node.objects.filter(pk=bob.pk).update(next_check_at=timezone.now())
+    known = sync(url, bob).version
+    body = message(known=known, wait_seconds=10).model_dump_json().encode()
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(post, url, bob, body, **{HEADER_FEATURES: FEATURE_CHECKS})
+        time.sleep(0.5)
+        assert not held.done()
+        assert sweeps.sweep_checks() == 1
+        told = SyncResponse.model_validate_json(held.result(10).content)
+    check_id = Node.objects.get(pk=bob.pk).wanted_check_id
+    assert told.check == check_id
+    assert told.version != known
+    older = post(url, bob, message().model_dump_json().encode())
+    assert "check" not in older.json()
+    assert demands.withdraw_where_busy({bob.pk}) == [bob.pk]
+
+
+def test_node_that_holds_a_lease_is_not_checked(bob, lease):
+    Node.objects.filter(pk=bob.pk).update(next_check_at=timezone.now())
+    assert lease.node_id == bob.pk
+    assert sweeps.sweep_checks() == 0
+    assert Node.objects.get(pk=bob.pk).wanted_check_id is None
+
+
+def test_neighbour_of_a_lease_on_one_computer_is_not_checked_either(bob, lease, settings):
+    other = node_with_key("neighbour")
+    Node.objects.update(next_check_at=timezone.now())
+    settings.SOUK_SHARED_MACHINE = True
+    assert sweeps.sweep_checks() == 0
+    settings.SOUK_SHARED_MACHINE = False
+    assert sweeps.sweep_checks() == 1
+    assert Node.objects.get(pk=other.pk).wanted_check_id is not None

@@ -53,5 +53,5 @@ def test_a_verb_that_does_not_fit_says_so(operator: Client, node: Node) -> None:
 def test_the_operator_issues_a_token(operator: Client, provider: Provider) -> None:
     chosen = {"action": "issue_token", "_selected_action": [str(provider.pk)]}
     page = operator.post("/admin/nodes/provider/", chosen, follow=True).content.decode()
-    (token,) = re.findall(r"soukn_[\w-]{43}", page)
+    (token,) = re.findall(r"/install.sh \| sh -s -- --token (soukn_[\w-]{43})", page)
     assert enrolment.enrol(Agent().enrol_request(token, facts=facts(device("GPU-9")))).provider == provider

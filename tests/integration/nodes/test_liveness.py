@@ -91,7 +91,7 @@ def test_beats_from_an_event_loop_count_alike(fleet: Fleet) -> None:
 
     async def beat(url: str) -> bool:
         async with AsyncRedis.from_url(url) as client:
-            return await liveness.record_beat_async(client, node.pk)
+            return await liveness.record_beats_async(client, {node.pk: clock.now()})
 
     assert asyncio.run(beat(settings.REDIS_URL)) is True
     assert liveness.flush_beats() == 1

@@ -36,6 +36,15 @@ def test_alice_sees_what_she_can_rent(alice: Membership, node: Node) -> None:
     assert node.transport_public_key not in text
 
 
+def test_offer_tells_isolation_network_and_labels_of_lent_folders(alice: Membership, node: Node) -> None:
+    said = {"isolation": "gvisor", "egress": True, "lent": ["corpus"]}
+    (row,) = sign(alice).get("/api/v1/offers").json()["results"]
+    assert {name: row[name] for name in said} == {"isolation": "none", "egress": False, "lent": []}
+    Node.objects.update(facts={**node.facts, **said})
+    (row,) = sign(alice).get("/api/v1/offers").json()["results"]
+    assert {name: row[name] for name in said} == said
+
+
 @pytest.mark.parametrize("state", ["pending", "offline", "draining", "quarantined", "retired"])
 def test_only_nodes_that_are_online_are_listed(alice: Membership, node: Node, state: str) -> None:
     Node.objects.update(state=state)

@@ -28,9 +28,14 @@ MATRIX = [
     ("post", "provider/enrolment-tokens", "201 403 403 403 401"),
     ("get", "provider/nodes", "200 403 200 403 401"),
     ("get", f"provider/nodes/{NOBODY}", "404 403 404 403 401"),
+    ("get", f"provider/nodes/{NOBODY}/checks", "404 403 404 403 401"),
+    ("get", f"provider/nodes/{NOBODY}/reputation", "404 403 404 403 401"),
     ("post", f"provider/nodes/{NOBODY}/drain", "404 403 403 403 401"),
     ("post", f"provider/nodes/{NOBODY}/resume", "404 403 403 403 401"),
     ("post", f"provider/nodes/{NOBODY}/retire", "404 403 403 403 401"),
+    ("get", f"provider/nodes/{NOBODY}/metrics", "404 403 404 403 401"),
+    ("get", f"provider/nodes/{NOBODY}/schedule", "404 403 404 403 401"),
+    ("put", f"provider/nodes/{NOBODY}/schedule", "404 403 403 403 401"),
     ("patch", f"provider/nodes/{NOBODY}/offer", "404 403 403 403 401"),
 ]
 

@@ -47,6 +47,7 @@ class Bob:
         self.server = server
         self.data = data
         self.folder = DataFolder(data)
+        self.printed = data / "agent.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.fence = 0
 
@@ -65,15 +66,19 @@ class Bob:
         }
         settings = AgentSettings(**values | changes)
         asyncio.run(enrolment.enrol(self.folder, settings, server=self.server.url, token=self.server.token))
+        self.mark_measured()
+
+    def mark_measured(self) -> None:
+        """Count the benchmark as done."""
         journal = Journal(self.folder.journal)
         journal.save_fact(FACT_MEASURED, ",".join(self.devices()))
         journal.close()
 
-    def start(self, *options: str) -> None:
-        """Start the agent."""
-        log = (self.data / "agent.log").open("ab")
+    def start(self, *options: str, program: list[str] | None = None) -> None:
+        """Start the agent, or `program` in its place."""
+        log = self.printed.open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "provider_agent", "start", *options, "--data", str(self.data)],
+            [*(program or [sys.executable, "-m", "provider_agent"]), "start", *options, "--data", str(self.data)],
             stdout=log,
             stderr=log,
             cwd=REPOSITORY,
@@ -119,7 +124,7 @@ class Bob:
 
     def log_text(self) -> str:
         """What the agent logged."""
-        return (self.data / "agent.log").read_text()
+        return self.printed.read_text()
 
 
 def processes_of(lease_id: UUID) -> list[psutil.Process]:

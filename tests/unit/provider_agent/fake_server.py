@@ -72,6 +72,7 @@ class FakeServer:
             self.port: int = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.token = "souk_enrol_0123456789abcdef"
+        self.enrolled: protocol.EnrolRequest | None = None
         self.nodes: dict[UUID, protocol.EnrolRequest] = {}
         self.leases: dict[UUID, Lease] = {}
         self.artifacts: dict[UUID, Artifact] = {}
@@ -79,6 +80,11 @@ class FakeServer:
         self.measurements: list[protocol.MeasurementRequest] = []
         self.syncs: list[protocol.SyncRequest] = []
         self.retired: list[UUID] = []
+        self.drained: list[str] = []
+        self.node_state = "online"
+        self.price = 1_000_000
+        self.schedule = protocol.Schedule()
+        self.schedules_heard = 0
         self.beat_seconds = 0.5
         self.lease_seconds = 30.0
         self.clock_offset = timedelta(0)
@@ -181,11 +187,45 @@ class FakeServer:
         if path == f"{API}/retire":
             self.retired.append(node_id)
             return 200, {}, {}
+        if path.removeprefix(f"{API}/") in {"drain", "resume", "price", "standing", "earnings"}:
+            return 200, self._wish(path.removeprefix(f"{API}/"), body), {}
+        if path == f"{API}/schedule":
+            if scope["method"] == "POST":
+                self.schedule = protocol.Schedule.model_validate_json(body)
+                self.schedules_heard += 1
+            return 200, self.schedule.model_dump(mode="json"), {}
+        if path == f"{API}/sample":
+            return 200, b"x" * 65536, {}
         parts = path.removeprefix(f"{API}/leases/").split("/")
         lease = self.leases.get(UUID(parts[0]))
         if lease is None:
             raise Refusal(404, "lease_unknown")
         return 200, self._on_lease(lease, parts[1:], {k: v[0] for k, v in parse_qs(query).items()}, body), {}
+
+    def _wish(self, name: str, body: bytes) -> dict[str, Any]:
+        if name == "earnings":
+            return protocol.Earnings(
+                today_usd_micros=1_250_000,
+                week_usd_micros=9_000_000,
+                open_usd_micros=300,
+                today_leases=2,
+                week_leases=11,
+                open_leases=1,
+                fee_bps=1000,
+            ).model_dump(mode="json")
+        if name == "drain":
+            self.drained.append(protocol.DrainRequest.model_validate_json(body).reason)
+            self.node_state = "draining"
+        elif name == "resume":
+            protocol.ResumeRequest.model_validate_json(body)
+            self.node_state = "online"
+        elif name == "price":
+            self.price = protocol.PriceRequest.model_validate_json(body).price_usd_micros_per_device_hour
+        reason = self.drained[-1] if self.node_state == "draining" else ""
+        standing = protocol.NodeStanding(
+            node_state=self.node_state, drain_reason=reason, price_usd_micros_per_device_hour=self.price
+        )
+        return standing.model_dump(mode="json")
 
     def _is_leaving(self) -> bool:
         return self._server is not None and self._server.should_exit
@@ -206,6 +246,7 @@ class FakeServer:
         return node_id
 
     def _enrol(self, request: protocol.EnrolRequest) -> dict[str, Any]:
+        self.enrolled = request
         if request.token != self.token:
             raise Refusal(403, "token_unknown")
         proof = protocol.enrol_proof_bytes(request.token, request.transport_public_key, request.receipt_address)
@@ -247,7 +288,7 @@ class FakeServer:
             server_time=self.now(),
             version=str(self._version),
             beat_seconds=self.beat_seconds,
-            node_state="online",
+            node_state=self.node_state,
             desired=desired,
             forget=[lease_id for lease_id, lease in self.leases.items() if lease.forget],
         )

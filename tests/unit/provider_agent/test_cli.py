@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from uuid import uuid4
 
 import pytest
 
+from provider_agent.journal import FACT_CHECK, Journal
 from provider_agent.keys import load_keys
+from provider_agent.protocol import CheckVerdict, Finding
 
 from .conftest import REPOSITORY, Bob
 from .fake_server import FakeServer
@@ -66,7 +69,26 @@ def test_wrong_options_are_named(bob: Bob, server: FakeServer) -> None:
     assert "--executor" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["enrol", "start", "status", "doctor", "retire"])
+def test_failed_check_is_shown_with_the_number_measured_and_the_number_needed(bob: Bob) -> None:
+    bob.enrol()
+    wrong = Finding(
+        device="GPU-1", what="memory_blocks", measured=3, needed=12, is_passed=False, message="memory was not filled"
+    )
+    right = Finding(device="GPU-1", what="products", measured=6, needed=6, is_passed=True)
+    verdict = CheckVerdict(check_id=uuid4(), state="failed", findings=[right, wrong])
+    journal = Journal(bob.folder.journal)
+    journal.save_fact(FACT_CHECK, verdict.model_dump_json())
+    journal.close()
+    shown = bob.run("status").stdout
+    assert "last check: failed" in shown
+    assert "GPU-1  memory_blocks: measured 3, needed 12  memory was not filled" in shown
+    assert "products" not in shown
+
+
+COMMANDS = ["enrol", "start", "status", "doctor", "drain", "resume", "price", "schedule", "earnings", "logs", "retire"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself_with_an_example(bob: Bob, command: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "provider_agent", command, "--help"],
@@ -88,5 +110,16 @@ def test_neither_django_nor_torch_is_imported() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     imported = set(eval(done.stdout))
     assert "docker" in imported
-    assert "pynvml" in imported
-    assert not imported & {"django", "torch", "numpy", "marketplace", "jobs", "billing", "celery", "web3"}
+    assert not imported & {
+        "django",
+        "rich",
+        "pygments",
+        "pynvml",
+        "torch",
+        "numpy",
+        "marketplace",
+        "jobs",
+        "billing",
+        "celery",
+        "web3",
+    }

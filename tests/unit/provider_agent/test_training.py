@@ -12,7 +12,7 @@ from provider_agent.protocol import ATTEMPT_ENDS, AttemptState, CheckpointPolicy
 from .conftest import Bob, eventually
 from .fake_server import Artifact, FakeServer, Lease
 
-STEPS = 30
+STEPS = 150
 CONFIG = {"sequence_length": 32, "global_batch_size": 4, "warmup_steps": 2, "evaluate_every": 0, "steps": STEPS}
 SECONDS_MAX = 150.0
 

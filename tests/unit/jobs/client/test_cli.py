@@ -192,7 +192,7 @@ def test_lists_are_read_by_machines_and_people(run: Run) -> None:
 
 
 def test_add_node_prints_the_line_to_run(run: Run, market: FakeMarketplace) -> None:
-    line = f"souk-agent enrol --server {market.url} --token t"
+    line = f"curl -fsSL {market.url}/install.sh | sh -s -- --token t"
     assert line in run("provider", "add-node").out
     assert run("provider", "add-node", "--json").json["command"] == line
 

@@ -162,6 +162,9 @@ def assert_fits(row: NodeRow, wanted: Demand, device_ids: tuple[UUID, ...]) -> N
     assert row.is_measured
     assert row.offer_id is not None
     assert not wanted.regions or row.region in wanted.regions
+    assert not wanted.isolations or row.isolation in wanted.isolations
+    assert row.has_egress or not wanted.needs_egress
+    assert wanted.lent <= row.lent
     assert not wanted.executors or row.executor in wanted.executors
     assert wanted.price_ceiling_usd_micros is None or row.price_usd_micros <= wanted.price_ceiling_usd_micros
     (group,) = [group for group in row.groups if set(device_ids) <= set(group.free)]

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from jobs.matching.cost import cost_of, failure_chance, scaling_efficiency
 from jobs.matching.plan import CANDIDATES_MAX, plan
-from jobs.matching.request import Demand
+from jobs.matching.request import ISOLATIONS, Demand
 from jobs.matching.snapshot import NodeRow
 from jobs.spec.units import parse_duration, parse_memory, parse_money
 from jobs.wire import Fix
@@ -113,9 +113,35 @@ def apply_fix(wanted: Demand, fix: Fix) -> Demand:
         "resources.gpus": ("devices", int),
         "resources.nodes": ("nodes", int),
         "resources.kind": ("kind", lambda _: None),
+        "resources.isolation": ("isolations", ISOLATIONS.__getitem__),
+        "network": ("needs_egress", lambda value: value == "public"),
+        "lent": ("lent", lambda _: frozenset(names) - {""}),
     }
     name, read = changes[fix.field]
     return dataclasses.replace(wanted, **{name: read(fix.value)})
+
+
+def test_a_job_that_names_a_folder_goes_where_it_is_lent() -> None:
+    rows = [node(1), node(2, lent=frozenset({"corpus", "images"})), node(3, lent=frozenset({"images"}))]
+    (candidate,) = plan(demand(lent=frozenset({"corpus"})), fleet(*rows)).candidates
+    assert candidate.node_ids == [UUID(int=2)]
+
+
+def test_a_folder_that_nobody_lends_is_named_with_what_would_fit() -> None:
+    rows = [node(1), node(2, lent=frozenset({"images"}))]
+    found = plan(demand(lent=frozenset({"images", "secret"})), fleet(*rows))
+    assert [exclusion.message for exclusion in found.exclusions] == ["2 do not lend images and secret"]
+    (fix,) = found.fixes
+    assert (fix.field, fix.value, fix.message) == ("lent", "[images]", "doing without secret adds 1 node")
+
+
+def test_a_job_for_the_internet_or_for_gvisor_goes_where_there_is_one() -> None:
+    rows = [node(1, isolation="runc"), node(2, isolation="gvisor"), node(3, has_egress=True)]
+    assert plan(demand(isolations=("gvisor",)), fleet(*rows)).candidates[0].node_ids == [UUID(int=2)]
+    assert plan(demand(needs_egress=True), fleet(*rows)).candidates[0].node_ids == [UUID(int=3)]
+    found = plan(demand(isolations=("gvisor",), needs_egress=True), fleet(*rows))
+    assert not found.candidates
+    assert {fix.field for fix in found.fixes} == {"network", "resources.isolation"}
 
 
 def test_the_ids_of_a_gang_come_in_the_order_of_its_ranks() -> None:

@@ -40,6 +40,10 @@ def fake_nvml(count: int = 2, *, works: bool = True, **changes: Any) -> SimpleNa
         "nvmlDeviceGetMaxPcieLinkGeneration": lambda handle: 5,
         "nvmlDeviceGetMaxPcieLinkWidth": lambda handle: 16,
         "nvmlDeviceGetPowerManagementLimit": lambda handle: 700_000,
+        "NVML_NVLINK_MAX_LINKS": 18,
+        "NVML_FEATURE_ENABLED": 1,
+        "nvmlDeviceGetNvLinkState": lambda handle, link: int(link < 4),
+        "nvmlDeviceGetEccMode": lambda handle: (1, 1),
     }
     return SimpleNamespace(**values | changes)
 
@@ -54,6 +58,7 @@ def test_every_gpu_is_found_with_its_facts() -> None:
     assert gpus[1].memory_mib == 81 * 1024
     assert gpus[0].details["cuda"] == "12.8"
     assert gpus[0].details["compute_capability"] == "9.0"
+    assert (gpus[0].details["nvlinks"], gpus[0].details["ecc"]) == (4, "on")
     assert nvml.opened == []
 
 

@@ -1,0 +1,16 @@
+"""What can go wrong with the portal's own pages.
+
+SoukError
+`-- NoAgentWheel   503  there is nothing to install
+"""
+
+from __future__ import annotations
+
+from marketplace.foundation.errors import SoukError
+
+
+class NoAgentWheel(SoukError):
+    """This marketplace has no agent to install yet ({reason}). Its operator runs: python manage.py publish_agent"""
+
+    code = "no_agent_wheel"
+    status = 503

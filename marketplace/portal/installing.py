@@ -1,0 +1,111 @@
+"""What a computer asks for that wants to become a node: the script, the signed wheel, and later its own page."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from django.conf import settings
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_safe
+
+from marketplace.foundation import signing
+from marketplace.nodes.models import Node, Offer
+from marketplace.portal.counts import price_text
+from marketplace.portal.release import current_release
+
+SCRIPT: Final = Path(__file__).with_name("install.sh")
+BANDWIDTH_BYTES: Final = 4 * 1024 * 1024  # what preflight fetches; it sends at most DATA_UPLOAD_MAX_MEMORY_SIZE
+# An Ed25519 public key in DER is these bytes and the key's own 32 (RFC 8410).
+ED25519_DER_PREFIX: Final = bytes.fromhex("302a300506032b6570032100")
+
+
+@require_safe
+@never_cache
+def install_script(request: HttpRequest) -> HttpResponse:
+    """install.sh, knowing this marketplace, its key and its wheel."""
+    release = current_release()
+    known = {
+        "SERVER": settings.SOUK_API_URL,
+        "WHEEL": release.name,
+        "VERSION": release.version,
+        "SHA256": release.sha256,
+        "PUBLIC_KEY": signing.server_public_key_hex(),
+    }
+    text = SCRIPT.read_text()
+    for name, value in known.items():
+        text = text.replace(f"\n{name}=@{name}@\n", f"\n{name}={shlex.quote(value)}\n")
+    text = text.replace("@SERVER@", settings.SOUK_API_URL)  # in the comments
+    return HttpResponse(text, content_type="text/x-shellscript; charset=utf-8")
+
+
+@require_safe
+@never_cache
+def manifest(request: HttpRequest) -> HttpResponse:
+    """The wheel's name, version and SHA-256, and what a node must have."""
+    return HttpResponse(current_release().manifest, content_type="application/json")
+
+
+@require_safe
+@never_cache
+def manifest_signature(request: HttpRequest) -> HttpResponse:
+    """64 bytes, by the marketplace's key."""
+    return HttpResponse(current_release().signature, content_type="application/octet-stream")
+
+
+@require_safe
+def wheel(request: HttpRequest, name: str) -> HttpResponseBase:
+    """The wheel that the manifest names, and no other file."""
+    release = current_release()
+    if name != release.name:
+        raise Http404
+    return FileResponse(release.path.open("rb"), content_type="application/octet-stream")
+
+
+@csrf_exempt
+@require_http_methods(["GET", "POST"])
+@never_cache
+def bandwidth(request: HttpRequest) -> HttpResponse:
+    """Bytes to measure a line with: some that cannot be compressed, or a sink for the node's own."""
+    if request.method == "POST":
+        return JsonResponse({"bytes": len(request.body)})
+    return HttpResponse(_noise(), content_type="application/octet-stream")
+
+
+@require_safe
+@never_cache
+def node_page(request: HttpRequest, node_id: UUID) -> HttpResponse:
+    """What everybody may know of a node: is it listed, what does it offer."""
+    return render(request, "portal/node.html", {"node": _node(node_id), "seen": _seen(node_id)})
+
+
+@require_safe
+@never_cache
+def node_state(request: HttpRequest, node_id: UUID) -> JsonResponse:
+    """The same for programs; the installer asks it until the node is listed."""
+    node = _node(node_id)
+    return JsonResponse({"name": node.name, "state": node.state, "is_listed": _seen(node_id)["is_listed"]})
+
+
+def _node(node_id: UUID) -> Node:
+    return get_object_or_404(Node.objects.select_related("provider"), pk=node_id)
+
+
+def _seen(node_id: UUID) -> dict[str, object]:
+    offer = Offer.objects.rentable().filter(node_id=node_id).first()
+    devices = list(get_object_or_404(Node, pk=node_id).devices.all())
+    price = price_text(offer.price_usd_micros_per_device_hour) if offer else ""
+    return {"is_listed": offer is not None, "price": price, "devices": devices}
+
+
+@cache
+def _noise() -> bytes:
+    return os.urandom(BANDWIDTH_BYTES)

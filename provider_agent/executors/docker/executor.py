@@ -1,0 +1,368 @@
+"""Runs programs in containers: the verbs that every executor has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+
+from provider_agent.errors import ExecutorFailed, ImageUnavailable
+from provider_agent.executors import scratch
+from provider_agent.executors.base import Exit, Handle, LaunchSpec, Tell
+from provider_agent.executors.docker.create import (
+    LABEL,
+    OWNER_LABEL,
+    SEEN_LENT,
+    SEEN_WORK,
+    Protections,
+    container_options,
+    describe,
+    filtered_names,
+    has_cdi_devices,
+)
+from provider_agent.executors.docker.exits import exit_of
+from provider_agent.executors.docker.images import ensure_image, find_image
+from provider_agent.executors.docker.logs import LOG_DRAIN_SECONDS_MAX, LogPump
+from provider_agent.executors.docker.network import make_network, remove_network, sweep_networks
+from provider_agent.executors.firewall import Firewall
+
+CALL_SECONDS_MAX = 60
+FIREWALL_SECONDS = 60.0  # rules are put back so often, in case that somebody's firewall was loaded anew
+GVISOR_RUNTIME = "runsc"
+
+log = logging.getLogger(__name__)
+
+
+class DockerExecutor:
+    """Programs as containers of one engine."""
+
+    name = "docker"
+
+    def __init__(
+        self,
+        *,
+        engine_url: str = "",
+        user: str = "10001:10001",
+        python: str = "python3",
+        fabric_network: str = "",
+        isolation: Literal["auto", "runc", "gvisor"] = "auto",
+        offers_egress: bool = False,
+        dns: tuple[str, ...] = (),
+        firewall: Firewall | None = None,
+        protections: Protections | None = None,
+    ) -> None:
+        self.engine_url = engine_url
+        self._user = user
+        self._python = python
+        self._fabric_network = fabric_network
+        self._wanted_isolation = isolation
+        self._offers_egress = offers_egress
+        self._dns = list(dns)
+        self._firewall = firewall or Firewall()
+        self._protections = protections or Protections()
+        self._pumps: dict[str, LogPump] = {}
+        self._attended: set[str] = set()  # folders' names of leases that somebody in this agent looks after
+        self._disks: dict[Path, scratch.Scratch] = {}
+        self._networks = threading.RLock()  # a network that has no container yet must not be swept away
+        self._firewall_at = 0.0
+        self._info: dict[str, Any] = {}
+        self._why_no_egress = "the provider does not offer it"
+        try:
+            if engine_url:
+                self._engine = docker.DockerClient(base_url=engine_url, timeout=CALL_SECONDS_MAX)
+            else:
+                self._engine = docker.from_env(timeout=CALL_SECONDS_MAX)
+        except DockerException as error:
+            raise ExecutorFailed(f"No container engine answers: {error}") from error
+
+    async def check(self) -> str:
+        """The engine's version; from now on it is known what this node offers."""
+        try:
+            version = await asyncio.to_thread(self._engine.version)
+            self._info = await asyncio.to_thread(self._engine.info)
+        except (DockerException, requests.RequestException) as error:
+            raise ExecutorFailed(f"No container engine answers: {error}") from error
+        self._require_isolation()
+        if self._offers_egress:
+            self._why_no_egress = await asyncio.to_thread(self._firewall.why_not)
+            if self._why_no_egress:
+                log.warning("Programs get no network: %s", self._why_no_egress)
+        return f"docker {version['Version']}"
+
+    def seen_work(self, spec_folder: Path) -> str:
+        """Every program sees its work folder in the same place."""
+        return SEEN_WORK
+
+    def python(self) -> str:
+        """The image's interpreter."""
+        return self._python
+
+    def environment(self, seen_work: str) -> dict[str, str]:
+        """The image has its own path; home is the only place to write that lasts."""
+        return {"HOME": seen_work}
+
+    def seen_lent(self, spec_folder: Path) -> str:
+        """Every program sees lent folders in the same place."""
+        return SEEN_LENT
+
+    def isolation(self, *, has_gpus: bool) -> Literal["runc", "gvisor"]:
+        """gVisor where the engine has it. It knows few GPUs, so with GPUs only where the provider asked for it."""
+        is_wanted = self._wanted_isolation == "gvisor" or (self._wanted_isolation == "auto" and not has_gpus)
+        return "gvisor" if is_wanted and self._has_gvisor else "runc"
+
+    @property
+    def has_egress(self) -> bool:
+        """Where the provider offers it and the rules that keep it to public addresses can be had."""
+        return not self._why_no_egress
+
+    async def sweep(self) -> None:
+        """Networks of leases whose container is gone."""
+        try:
+            await asyncio.to_thread(sweep_networks, self._engine, self._firewall)
+        except (APIError, requests.RequestException) as error:
+            raise ExecutorFailed(f"The engine did not list its networks: {error}") from error
+
+    async def make_room(self, folder: Path, *, disk_share: float) -> int:
+        """A disk of the lease's own, mounted below its folder."""
+        if not self._protections.limit_disk:
+            return 0
+        made = await asyncio.to_thread(_make_scratch, folder, disk_share)
+        self._disks[folder] = made
+        return made.disk_mib_max
+
+    async def remove_room(self, folder: Path) -> None:
+        """Unmount the lease's disk and delete it."""
+        self._disks.pop(folder, None)
+        await asyncio.to_thread(scratch.unmount_scratch, folder)
+
+    def describe(self, spec: LaunchSpec) -> list[str]:
+        """What create.py makes of it."""
+        disk = self._disks.get(spec.folder, scratch.Scratch(why_unlimited="none was made"))
+        return describe(spec, runtime=self._runtime(spec), disk=str(disk), protections=self._protections)
+
+    async def ready(self, spec: LaunchSpec, tell: Tell) -> None:
+        """Pull the image if it is not here."""
+        cancelled = threading.Event()
+        try:
+            await asyncio.to_thread(ensure_image, self._engine, spec.image, tell=tell, cancelled=cancelled)
+        finally:
+            cancelled.set()
+
+    async def start(self, spec: LaunchSpec) -> Handle:
+        """Create and start the container; an image that is not here yet is pulled first."""
+        self._attended.add(spec.folder.name)
+        return await asyncio.to_thread(self._start, spec)
+
+    async def adopt(self, lease_id: UUID, folder: Path, handle: Handle | None) -> Handle | None:
+        """By the container's label, so that also one whose handle was never journaled is found."""
+        self._attended.add(folder.name)
+        try:
+            await asyncio.to_thread(scratch.remount_scratch, folder)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ExecutorFailed(f"The lease's disk could not be mounted again: {error}") from error
+        try:
+            found = await asyncio.to_thread(self._find, lease_id)
+        except (APIError, requests.RequestException) as error:
+            raise ExecutorFailed(f"The engine did not list its containers: {error}") from error
+        if found is None:
+            return handle
+        if found.status == "created":  # created but never started: begin again
+            await asyncio.to_thread(found.remove, force=True)
+            return None
+        return self._handle(found, folder)
+
+    async def poll(self, handle: Handle) -> Exit | None:
+        """The engine's word on the container, once its output is in the log."""
+        return await asyncio.to_thread(self._poll, handle)
+
+    async def extend(self, handle: Handle, seconds: float) -> None:
+        """An engine knows no leases: the watchdog alone holds them. The network's rules are put back now and then."""
+        if handle.get("has_egress") and self._protections.filter_egress and time.monotonic() >= self._firewall_at:
+            self._firewall_at = time.monotonic() + FIREWALL_SECONDS
+            await asyncio.to_thread(self._firewall.install)
+
+    async def stop(self, handle: Handle) -> None:
+        """SIGTERM to the container's first process; the engine's init hands it on."""
+        await asyncio.to_thread(self._signal, handle, signal.SIGTERM)
+
+    async def kill(self, handle: Handle) -> None:
+        """SIGKILL; the process namespace ends with it."""
+        await asyncio.to_thread(self._signal, handle, signal.SIGKILL)
+
+    async def find_strays(self, leases: Path) -> list[UUID]:
+        """By the containers' labels, also of those that have ended."""
+        owned = await asyncio.to_thread(self._find_owned, leases)
+        return sorted(lease_id for lease_id in owned if str(lease_id) not in self._attended)
+
+    async def kill_stray(self, lease_id: UUID) -> None:
+        """Remove its container, running or not, and its network."""
+        await asyncio.to_thread(self._remove_stray, lease_id)
+
+    async def cleanup(self, handle: Handle) -> None:
+        """Remove the container and its network; with the last network go the rules."""
+        self._attended.discard(handle["lease_id"])
+        self._pumps.pop(handle["container"], None)
+        await asyncio.to_thread(self._remove, handle)
+
+    async def close(self) -> None:
+        """Stop copying output; a new agent goes on where the log ends."""
+        for pump in self._pumps.values():
+            await asyncio.to_thread(pump.close)
+        self._pumps.clear()
+
+    # --- blocking, in a thread
+
+    def _start(self, spec: LaunchSpec) -> Handle:
+        if spec.has_egress and not self.has_egress:
+            raise ExecutorFailed(f"This node gives programs no network: {self._why_no_egress}.")
+        image = find_image(self._engine, spec.image)
+        if image is None:
+            image = ensure_image(self._engine, spec.image, tell=_tell_nobody, cancelled=threading.Event())
+        scratch.give_to(spec.work.resolve(), self._user)
+        given = list(image.attrs["Config"].get("Env") or [])
+        if taken := filtered_names([*(entry.partition("=")[0] for entry in given), *spec.env]):
+            log.warning("Variables were taken away: %s. lease_id=%s", ", ".join(taken), spec.lease_id)
+        with self._networks:
+            try:
+                options = container_options(
+                    spec,
+                    image=str(image.id),
+                    image_environment=given,
+                    user=self._user,
+                    network=self._network_for(spec),
+                    dns=self._dns,
+                    runtime=self._runtime(spec),
+                    has_cdi=has_cdi_devices(self._info, spec.gpu_uuids),
+                    protections=self._protections,
+                )
+                container = self._engine.containers.create(**options)
+            except ImageNotFound as error:
+                raise ImageUnavailable(f"The image {spec.image} cannot be had: {error.explanation}") from error
+            except (APIError, requests.RequestException) as error:
+                self._remove_network(spec.lease_id)
+                raise ExecutorFailed(f"The engine did not create the container: {error}") from error
+        try:
+            container.start()
+        except (APIError, requests.RequestException) as error:
+            container.remove(force=True)
+            self._remove_network(spec.lease_id)
+            raise ExecutorFailed(f"The engine did not start the container: {error}") from error
+        return self._handle(container, spec.folder)
+
+    def _network_for(self, spec: LaunchSpec) -> str:
+        """A gang's is the fabric's; who may reach the internet has one of its own; everybody else has none."""
+        if spec.needs_network:
+            return self._fabric_network or "bridge"
+        if spec.has_egress:
+            return make_network(
+                self._engine, spec.lease_id, self._firewall if self._protections.filter_egress else None
+            )
+        return "none"
+
+    def _require_isolation(self) -> None:
+        if self._wanted_isolation == "gvisor" and not self._has_gvisor:
+            raise ExecutorFailed(
+                f"The engine has no runtime {GVISOR_RUNTIME}; install gVisor, or choose isolation runc."
+            )
+
+    @property
+    def _has_gvisor(self) -> bool:
+        return GVISOR_RUNTIME in (self._info.get("Runtimes") or {})
+
+    def _runtime(self, spec: LaunchSpec) -> str:
+        """The engine's name for it; empty for its default."""
+        return GVISOR_RUNTIME if self.isolation(has_gpus=bool(spec.gpu_uuids)) == "gvisor" else ""
+
+    def _find_owned(self, leases: Path) -> set[UUID]:
+        try:
+            found = self._engine.containers.list(all=True, filters={"label": f"{OWNER_LABEL}={leases}"})
+            return {UUID(container.labels[LABEL]) for container in found if LABEL in container.labels}
+        except (APIError, requests.RequestException) as error:
+            raise ExecutorFailed(f"The engine did not list its containers: {error}") from error
+
+    def _remove_stray(self, lease_id: UUID) -> None:
+        try:
+            container = self._find(lease_id)
+            if container is not None:
+                container.remove(force=True)
+        except (APIError, requests.RequestException) as error:
+            raise ExecutorFailed(f"The engine did not remove a container: {error}") from error
+        self._remove_network(lease_id)
+
+    def _find(self, lease_id: UUID) -> Container | None:
+        found = self._engine.containers.list(all=True, filters={"label": f"{LABEL}={lease_id}"})
+        return found[0] if found else None
+
+    def _handle(self, container: Container, folder: Path) -> Handle:
+        self._pump(container, folder)
+        networks = container.attrs.get("HostConfig", {}).get("NetworkMode", "")
+        has_egress = networks == f"souk-{folder.name}"
+        return {"container": container.id, "folder": str(folder), "lease_id": folder.name, "has_egress": has_egress}
+
+    def _pump(self, container: Container, folder: Path) -> LogPump:
+        """The one thread that copies this container's output into the lease's log."""
+        assert container.id is not None  # noqa: S101 - the SDK's type allows a container that was never created
+        if container.id not in self._pumps:
+            self._pumps[container.id] = LogPump(container, folder, bytes_max=self._protections.log_cap)
+        return self._pumps[container.id]
+
+    def _poll(self, handle: Handle) -> Exit | None:
+        try:
+            container = self._engine.containers.get(handle["container"])
+        except NotFound:
+            return Exit(vanished=True, message="the container is gone, without an exit code")
+        except (APIError, requests.RequestException) as error:
+            raise ExecutorFailed(f"The engine did not answer: {error}") from error
+        pump = self._pump(container, Path(handle["folder"]))
+        state = container.attrs["State"]
+        if state["Status"] in {"created", "running", "paused", "restarting"}:
+            return None
+        pump.join(LOG_DRAIN_SECONDS_MAX)
+        return exit_of(state)
+
+    def _signal(self, handle: Handle, number: signal.Signals) -> None:
+        try:
+            self._engine.containers.get(handle["container"]).kill(signal=int(number))
+        except NotFound:
+            return
+        except (APIError, requests.RequestException) as error:
+            if isinstance(error, APIError) and error.status_code == 409:  # it is not running any more
+                return
+            raise ExecutorFailed(f"The engine did not signal the container: {error}") from error
+
+    def _remove(self, handle: Handle) -> None:
+        try:
+            self._engine.containers.get(handle["container"]).remove(force=True, v=True)
+        except NotFound:
+            pass
+        except (APIError, requests.RequestException) as error:
+            raise ExecutorFailed(f"The engine did not remove the container: {error}") from error
+        if handle.get("has_egress"):
+            self._remove_network(UUID(handle["lease_id"]))
+
+    def _remove_network(self, lease_id: UUID) -> None:
+        with self._networks:
+            try:
+                remove_network(self._engine, lease_id)
+                sweep_networks(self._engine, self._firewall)
+            except (APIError, requests.RequestException) as error:
+                log.warning("A network was not removed yet: %s lease_id=%s", error, lease_id)
+
+
+def _make_scratch(folder: Path, share: float) -> scratch.Scratch:
+    return scratch.mount_scratch(folder, scratch.share_of_disk(folder.parent, share))
+
+
+def _tell_nobody(event: str, **data: Any) -> None:
+    """For programs that were not made ready first."""

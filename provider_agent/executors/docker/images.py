@@ -1,0 +1,147 @@
+"""Images: found by name or digest, pulled within a deadline and a size, and named by the digest that runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, ImageNotFound
+from docker.models.images import Image
+
+from provider_agent.errors import ExecutorFailed, ImageUnavailable
+from provider_agent.executors.base import Tell
+
+PULL_SECONDS_MAX = 3600.0
+PULL_SILENT_SECONDS_MAX = 120.0  # a registry that sends nothing for so long is given up
+CONNECT_SECONDS_MAX = 10.0
+TELL_SECONDS = 5.0
+IMAGE_BYTES_MAX = 64 * 1024**3  # as it travels, compressed
+LAYERS_MAX = 1000
+MIB = 1024**2
+
+log = logging.getLogger(__name__)
+
+
+def ensure_image(engine: docker.DockerClient, name: str, *, tell: Tell, cancelled: threading.Event) -> Image:
+    """The image that `name` means, pulled if it is not here; `tell` hears of bytes and of the digest.
+
+    Raises ImageUnavailable for one that cannot be had in time or is too large, ExecutorFailed for a silent engine.
+    """
+    image = find_image(engine, name)
+    if image is None:
+        _pull(engine, name, tell=tell, cancelled=cancelled)
+        image = find_image(engine, name)
+    if image is None:
+        raise ImageUnavailable(f"The image {name} was pulled and is not there.")
+    digest = digest_of(image, name)
+    log.info("Image resolved. image=%s digest=%s", name, digest)
+    tell("image", image=name, digest=digest)
+    return image
+
+
+def find_image(engine: docker.DockerClient, name: str) -> Image | None:
+    """The image if the engine has it."""
+    try:
+        return engine.images.get(name)
+    except ImageNotFound:
+        return None
+    except (APIError, requests.RequestException) as error:
+        raise ExecutorFailed(f"The engine did not list its images: {error}") from error
+
+
+def digest_of(image: Image, name: str) -> str:
+    """The registry's digest under the name's repository, else the image's own id, which is a digest as well."""
+    repository = name.partition("@")[0]
+    head, colon, tail = repository.rpartition(":")
+    if colon and "/" not in tail:
+        repository = head
+    for known in image.attrs.get("RepoDigests") or []:
+        if known.startswith(f"{repository}@"):
+            return str(known.partition("@")[2])
+    return str(image.id)
+
+
+def _pull(engine: docker.DockerClient, name: str, *, tell: Tell, cancelled: threading.Event) -> None:
+    """Ask the engine for the image and follow it. Without credentials: the provider's are not the customer's."""
+    api = engine.api
+    reference = name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"
+    until = time.monotonic() + PULL_SECONDS_MAX
+    progress = Progress()
+    tell_at = 0.0
+    try:
+        with api.post(
+            f"{api.base_url}/v{api.api_version}/images/create",
+            params={"fromImage": reference},
+            stream=True,
+            timeout=(CONNECT_SECONDS_MAX, PULL_SILENT_SECONDS_MAX),
+        ) as answer:
+            for line in _lines(answer, name):
+                progress.add(line, name)
+                now = time.monotonic()
+                if cancelled.is_set():
+                    return
+                if now > until:
+                    raise ImageUnavailable(f"The image {name} was not here after {PULL_SECONDS_MAX:.0f} s.")
+                if now >= tell_at and progress.bytes_total:
+                    _tell_progress(name, progress, tell)
+                    tell_at = now + TELL_SECONDS
+    except (APIError, requests.RequestException) as error:
+        raise ImageUnavailable(f"The image {name} cannot be had: {error}") from error
+    if progress.bytes_total:
+        _tell_progress(name, progress, tell)
+
+
+def _lines(answer: requests.Response, name: str) -> Iterator[dict[str, Any]]:
+    if answer.status_code != requests.codes.ok:
+        raise ImageUnavailable(f"The image {name} cannot be had: {_message(answer)}")
+    for line in answer.iter_lines():
+        if line:
+            yield json.loads(line)
+
+
+def _message(answer: requests.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError):
+        return f"the engine answered {answer.status_code}"
+
+
+class Progress:
+    """Bytes of all layers together, from the engine's lines about each."""
+
+    def __init__(self) -> None:
+        self._layers: dict[str, tuple[int, int]] = {}  # layer -> bytes here, bytes in all
+
+    @property
+    def bytes_here(self) -> int:
+        return sum(here for here, _ in self._layers.values())
+
+    @property
+    def bytes_total(self) -> int:
+        return sum(total for _, total in self._layers.values())
+
+    def add(self, line: dict[str, Any], name: str) -> None:
+        """Take one line in; raises ImageUnavailable for an error in it, and for an image that is too large."""
+        if "error" in line:
+            raise ImageUnavailable(f"The image {name} cannot be had: {line['error']}")
+        layer, detail = str(line.get("id", "")), line.get("progressDetail") or {}
+        if line.get("status") == "Downloading" and len(self._layers) < LAYERS_MAX:
+            self._layers[layer] = int(detail.get("current", 0)), int(detail.get("total", 0))
+        elif line.get("status") in {"Download complete", "Pull complete"} and layer in self._layers:
+            total = self._layers[layer][1]
+            self._layers[layer] = total, total
+        if self.bytes_total > IMAGE_BYTES_MAX:
+            size = self.bytes_total // MIB
+            raise ImageUnavailable(f"The image {name} has {size} MiB; this node takes {IMAGE_BYTES_MAX // MIB}.")
+
+
+def _tell_progress(name: str, progress: Progress, tell: Tell) -> None:
+    here, total = progress.bytes_here, progress.bytes_total
+    log.info("Image is being pulled. image=%s bytes=%d bytes_total=%d", name, here, total)
+    tell("pulling", image=name, bytes=here, bytes_total=total)

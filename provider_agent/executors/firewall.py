@@ -1,0 +1,118 @@
+"""Keeps containers that may reach the internet from everything else: the node, its neighbours, other tenants.
+
+The rules sit in the table `mangle` before routing, for every interface whose name begins with BRIDGE_PREFIX. There
+they come before whatever the engine or the provider has in the table `filter`, and hold for packets to the node
+itself as well as for those that it would forward. They are one chain for all leases, installed before the first
+network of a lease and removed with the last; it is replaced in one step, so that there is no moment without it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from provider_agent.errors import ExecutorFailed
+
+CHAIN = "SOUK-EGRESS"
+CHAIN_INBOUND = "SOUK-INBOUND"
+BRIDGE_PREFIX = "souk"
+WAIT_SECONDS = "10"
+COMMAND_SECONDS_MAX = 30
+JUMPS_MAX = 16
+SYSTEM_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
+MAIL_PORTS = "25,465,587"
+# Special-purpose addresses (RFC 6890): this network, private, shared by carriers, loopback, link-local with the clouds'
+# metadata, benchmarking, multicast, reserved with broadcast.
+DENIED_NETWORKS = (
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+    *("192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4"),
+)
+
+
+@dataclass(frozen=True)
+class Firewall:
+    """The rules of one network namespace; `prefix` is a command that enters it (tests have engines in their own)."""
+
+    prefix: tuple[str, ...] = ()
+
+    def install(self) -> None:
+        """Put the rules in force, or once more; raises ExecutorFailed where they cannot be."""
+        self._run("iptables-restore", "-w", WAIT_SECONDS, "--noflush", text=rules())
+        for hook, chain, where in _jumps():
+            if not self._asks("iptables", *_jump("-C", hook, chain, where)):
+                self._run("iptables", *_jump("-I", hook, chain, where))
+        has_ipv6 = self._asks("ip6tables", "-w", WAIT_SECONDS, "-t", "mangle", "-S")
+        if has_ipv6 and not self._asks("ip6tables", *_drop_all("-C")):
+            self._run("ip6tables", *_drop_all("-I"))
+
+    def remove(self) -> None:
+        """Take the rules away; repeating it changes nothing."""
+        for hook, chain, where in _jumps():
+            for _ in range(JUMPS_MAX):
+                if not self._asks("iptables", *_jump("-D", hook, chain, where)):
+                    break
+            for order in ("-F", "-X"):
+                self._asks("iptables", "-w", WAIT_SECONDS, "-t", "mangle", order, chain)
+        self._asks("ip6tables", *_drop_all("-D"))
+
+    def why_not(self) -> str:
+        """Why these rules cannot be had; empty when they can."""
+        missing = [name for name in ("iptables", "iptables-restore") if shutil.which(name, path=SYSTEM_PATH) is None]
+        if missing:
+            return f"{missing[0]} is not installed"
+        return "" if self._asks("iptables", "-w", WAIT_SECONDS, "-t", "mangle", "-S") else "iptables is refused here"
+
+    def _asks(self, *command: str) -> bool:
+        return self._call(command, "").returncode == 0
+
+    def _run(self, *command: str, text: str = "") -> None:
+        done = self._call(command, text)
+        if done.returncode != 0:
+            raise ExecutorFailed(f"The network cannot be closed off: {done.stderr.strip()[-300:]}")
+
+    def _call(self, command: tuple[str, ...], text: str) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(  # noqa: S603 - fixed programs
+                [*self.prefix, *command],
+                input=text,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMMAND_SECONDS_MAX,
+                env={"PATH": SYSTEM_PATH, "LC_ALL": "C"},
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ExecutorFailed(f"The network cannot be closed off: {error}") from error
+
+
+def rules() -> str:
+    """Both chains, in the form that iptables-restore replaces them with in one step."""
+    denied = "\n".join(f"-A {CHAIN} -d {network} -j DROP" for network in DENIED_NETWORKS)
+    return (
+        "*mangle\n"
+        f":{CHAIN} - [0:0]\n"
+        f":{CHAIN_INBOUND} - [0:0]\n"
+        f"-A {CHAIN} -m addrtype --dst-type LOCAL -j DROP\n"
+        f"{denied}\n"
+        f"-A {CHAIN} -p tcp -m multiport --dports {MAIL_PORTS} -j DROP\n"
+        f"-A {CHAIN_INBOUND} -m conntrack ! --ctstate ESTABLISHED,RELATED -j DROP\n"
+        "COMMIT\n"
+    )
+
+
+def _jumps() -> list[tuple[str, str, list[str]]]:
+    """What comes from a lease, before routing; what goes to one, while it is forwarded."""
+    return [
+        ("PREROUTING", CHAIN, ["-i", f"{BRIDGE_PREFIX}+"]),
+        ("FORWARD", CHAIN_INBOUND, ["-o", f"{BRIDGE_PREFIX}+"]),
+    ]
+
+
+def _jump(order: str, hook: str, chain: str, where: list[str]) -> list[str]:
+    return ["-w", WAIT_SECONDS, "-t", "mangle", order, hook, *where, "-j", chain]
+
+
+def _drop_all(order: str) -> list[str]:
+    """Containers are given no IPv6 addresses; should one make itself one, it leads nowhere."""
+    return ["-w", WAIT_SECONDS, "-t", "mangle", order, "PREROUTING", "-i", f"{BRIDGE_PREFIX}+", "-j", "DROP"]

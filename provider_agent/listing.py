@@ -1,0 +1,60 @@
+"""Waits until the marketplace itself shows this node as for rent, and says where."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+
+import httpx
+
+from provider_agent.config import DataFolder, load_config
+from provider_agent.errors import NotListed
+
+POLL_SECONDS = 1.0
+HTTP_SECONDS_MAX = 10.0
+
+
+def page_of(folder: DataFolder) -> str:
+    """The node's page, for everybody to see."""
+    config = load_config(folder)
+    return f"{config.server}/nodes/{config.node_id}"
+
+
+async def wait_until_listed(folder: DataFolder, *, seconds: float, say: Callable[[str], None]) -> str:
+    """The node's page once it is for rent; raises NotListed, with what the agent last said, after `seconds`."""
+    page, until, told = page_of(folder), time.monotonic() + seconds, ""
+    async with httpx.AsyncClient(timeout=HTTP_SECONDS_MAX) as http:
+        while True:
+            state = await _ask(http, f"{page}.json")
+            if state == "listed":
+                return page
+            if state != told:
+                say(state)
+                told = state
+            if time.monotonic() > until:
+                raise NotListed(f"Not listed after {seconds:.0f} s: {state}{_last_error(folder)}")
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def _ask(http: httpx.AsyncClient, url: str) -> str:
+    try:
+        answer = await http.get(url)
+        seen = answer.raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        return f"the marketplace does not tell ({type(error).__name__})"
+    if seen.get("is_listed"):
+        return "listed"
+    return {
+        "pending": "the agent is measuring the devices",
+        "online": "the agent is measuring the devices",
+    }.get(str(seen.get("state")), f"the node is {seen.get('state')}")
+
+
+def _last_error(folder: DataFolder) -> str:
+    try:
+        said = json.loads(folder.status.read_text()).get("last_error")
+    except (OSError, ValueError):
+        return "; the agent has not reached the marketplace yet: souk-agent doctor"
+    return f"; the agent says: {said}" if said else ""

@@ -1,0 +1,85 @@
+"""Ethereum's signatures, by eth-account. It is loaded at the first use: its import would be a third of every start."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import ModuleType
+from typing import Any, NamedTuple
+
+
+class TypedData(NamedTuple):
+    """A message under EIP-712 (https://eips.ethereum.org/EIPS/eip-712)."""
+
+    domain: dict[str, Any]
+    types: dict[str, list[dict[str, str]]]
+    message: dict[str, Any]
+
+
+def address_of(private_key_hex: str) -> str:
+    """The checksummed address of a secp256k1 key."""
+    return str(_eth_account().Account.from_key(private_key_hex).address)
+
+
+def sign_message(private_key_hex: str, message: bytes) -> str:
+    """EIP-191 signature of bytes, 0x-hex."""
+    return _sign(private_key_hex, _signable(message))
+
+
+def sign_typed(private_key_hex: str, data: TypedData) -> str:
+    """EIP-712 signature, 0x-hex."""
+    return _sign(private_key_hex, _signable(data))
+
+
+def recover_message(message: bytes, signature: str) -> str:
+    """The address whose key signed these bytes; raises ValueError for what is no signature."""
+    return _recover(message, signature)
+
+
+def recover_typed(data: TypedData, signature: str) -> str:
+    """The address whose key signed; raises ValueError for what is no signature."""
+    return _recover(data, signature)
+
+
+def typed_digest(data: TypedData) -> str:
+    """EIP-712 digest, 0x-hex: what is signed."""
+    from eth_utils.crypto import keccak
+
+    signable = _signable(data)
+    return "0x" + bytes(keccak(b"\x19" + signable.version + signable.header + signable.body)).hex()
+
+
+def preload() -> None:
+    """Load the library now: a server does it before it reads anybody's request."""
+    _eth_account()
+
+
+@functools.cache
+def _eth_account() -> ModuleType:
+    # py_ecc, below eth_account, lets Python recurse 100,000 deep: deeper than the C stack, so that nested brackets from
+    # anybody would kill the process that reads them. The limit goes back to what it was.
+    limit = sys.getrecursionlimit()
+    import eth_account
+    import eth_account.messages
+
+    sys.setrecursionlimit(limit)
+    return eth_account
+
+
+def _signable(data: bytes | TypedData) -> Any:
+    messages = _eth_account().messages
+    if isinstance(data, bytes):
+        return messages.encode_defunct(data)
+    return messages.encode_typed_data(domain_data=data.domain, message_types=data.types, message_data=data.message)
+
+
+def _sign(private_key_hex: str, signable: Any) -> str:
+    signed = _eth_account().Account.sign_message(signable, private_key=private_key_hex)
+    return "0x" + bytes(signed.signature).hex()
+
+
+def _recover(data: bytes | TypedData, signature: str) -> str:
+    try:
+        return str(_eth_account().Account.recover_message(_signable(data), signature=signature))
+    except Exception as error:  # eth-keys raises several unrelated types for bytes that are no signature
+        raise ValueError(f"not a valid signature: {error}") from error

@@ -1,0 +1,128 @@
+"""What a node should do, and what it says it does."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from provider_agent.protocol.care import Load
+from provider_agent.protocol.limits import LEASES_PER_NODE_MAX, MESSAGE_CHARACTERS_MAX, PROTOCOL_VERSION
+from provider_agent.protocol.message import Message
+from provider_agent.protocol.node import NodeFacts
+from provider_agent.protocol.outcomes import AttemptState, Reason
+
+
+class Program(Message):
+    """What runs: a built-in runtime with its configuration, or the customer's own command."""
+
+    runtime: Literal["train"] | None = None
+    config: dict[str, Any] = Field(default_factory=dict)
+    image: str | None = None
+    command: list[str] | None = None
+
+
+class CheckpointPolicy(Message):
+    """How often the program saves and how many checkpoints are kept; 0 means not by this measure."""
+
+    every_steps: int = Field(default=0, ge=0)
+    every_seconds: int = Field(default=0, ge=0)
+    keep: int = Field(default=2, ge=1)
+
+
+class GangPlace(Message):
+    """This node's place among the nodes of the attempt."""
+
+    nodes: int = Field(default=1, ge=1)
+    node_rank: int = Field(default=0, ge=0)
+    devices_per_node: int = Field(default=1, ge=1)
+    master_address: str = "127.0.0.1"
+    master_port: int = Field(default=29500, gt=0, lt=65536)
+
+
+class Assignment(Message):
+    """Run this part of this attempt. Signed by the server; the agent verifies before it acts."""
+
+    protocol: int = PROTOCOL_VERSION
+    node_id: UUID
+    lease_id: UUID
+    fence: int = Field(ge=1)  # rises with every lease of a device; an older one is refused
+    attempt_id: UUID
+    attempt_number: int = Field(ge=1)
+    job_id: UUID
+    job_name: str
+    device_uuids: list[str] = Field(min_length=1)
+    rate_usd_micros_per_hour: int = Field(ge=0)  # of all devices of the lease
+    cap_usd_micros: int = Field(ge=0)  # the lease may never bill more
+    program: Program
+    env: dict[str, str] = Field(default_factory=dict)
+    secrets: dict[str, str] = Field(default_factory=dict, repr=False)
+    input_artifact_id: UUID | None = None
+    resume_artifact_id: UUID | None = None
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    gang: GangPlace = GangPlace()
+    network: Literal["none", "public"] = "none"  # public: the internet, and nothing of the provider's
+    lent: list[str] = Field(default_factory=list)  # labels of folders that the node lends and the program reads
+    memory_mib_max: int = Field(default=0, ge=0)  # 0: the node's own limit
+    seconds_max: int = Field(gt=0)
+    stop_grace_seconds: int = Field(default=30, ge=1)
+
+
+class SignedAssignment(Message):
+    """An assignment's exact bytes and the server's Ed25519 signature over them."""
+
+    payload: str
+    signature: str
+
+
+class Desired(Message):
+    """One lease as the server wants it. `assignment` comes until the agent reports the lease."""
+
+    lease_id: UUID
+    fence: int
+    action: Literal["run", "stop"]
+    stop_reason: Reason | None = None
+    lease_until: datetime
+    assignment: SignedAssignment | None = None
+
+
+class LeaseReport(Message):
+    """One lease as the agent has it."""
+
+    lease_id: UUID
+    fence: int
+    attempt_id: UUID
+    state: AttemptState
+    reason: Reason | None = None
+    message: str = Field(default="", max_length=MESSAGE_CHARACTERS_MAX)
+    exit_code: int | None = None
+    billable_ms: int = Field(default=0, ge=0)
+    log_bytes: int = Field(default=0, ge=0)  # written so far; the final count once the state is an end
+    event_bytes: int = Field(default=0, ge=0)
+    receipt_seq: int = Field(default=0, ge=0)  # the newest receipt made
+
+
+class SyncRequest(Message):
+    """What is, on this node. `known` is the version of the last answer; the server waits for a newer one."""
+
+    protocol: int
+    boot_id: UUID  # new at each start of the agent
+    known: str = Field(default="", max_length=64)
+    wait_seconds: float = Field(default=0, ge=0, le=60)
+    leases: list[LeaseReport] = Field(default_factory=list, max_length=LEASES_PER_NODE_MAX)
+    load: Load | None = None  # now and then; see Load
+    facts: NodeFacts | None = None  # when they changed, and at the first sync of a boot
+
+
+class SyncResponse(Message):
+    """What should be, on this node."""
+
+    server_time: datetime
+    version: str
+    beat_seconds: float
+    node_state: str
+    desired: list[Desired] = Field(default_factory=list)
+    forget: list[UUID] = Field(default_factory=list)  # leases that are settled here: the agent may delete them
+    check: UUID | None = None  # work that is demanded; left out for agents that do not know it (see checks.py)

@@ -1,0 +1,164 @@
+"""A node's status for people: lines, or a block that stays on the terminal and changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from provider_agent.commands import money
+from provider_agent.config import DataFolder
+from provider_agent.errors import AgentError
+from provider_agent.protocol import Earnings
+from provider_agent.status import read_status
+from provider_agent.wishes import calling
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+WATCH_SECONDS = 1.0
+EARNINGS_SECONDS = 30.0
+
+Status = dict[str, Any]
+
+
+def status_lines(found: Status) -> list[str]:
+    """The whole status, a fact a line."""
+    state = f"running (pid {found['pid']})" if found["running"] else "not running"
+    beat = f"; last beat {_ago(found['last_contact'].get('contact_at'))} ago" if found["last_contact"] else ""
+    lines = [
+        f"{found['name']}  node {found['node_id']}  of {found['server']}",
+        f"agent: {state}; node: {found['node_state']}; executor: {found['executor']}{beat}",
+        f"health: {found['health']}",
+    ]
+    if found["last_contact"].get("last_error"):
+        lines.append(f"last error: {found['last_contact']['last_error']}")
+    lines += [f"fix: {fix}" for fix in found["fixes"]]
+    lines += _check_lines(found["last_check"])
+    for lease in found["leases"]:
+        reason = f" ({lease['reason']})" if lease["reason"] else ""
+        since = f"  since {lease['since'][:16].replace('T', ' ')} UTC" if lease["since"] else ""
+        seconds = lease["billable_ms"] / 1000
+        lines.append(
+            f"lease {lease['lease_id']}  {lease['state']}{reason}  {lease['job_name']}{since}  {seconds:.1f} s"
+        )
+    return lines
+
+
+def _check_lines(check: dict[str, Any] | None) -> list[str]:
+    """The newest check, and each number measured beside the number needed where it failed."""
+    if check is None:
+        return []
+    lines = [f"last check: {check['state']}"]
+    for finding in check["findings"]:
+        if not finding["is_passed"]:
+            numbers = f"measured {finding['measured']:g}, needed {finding['needed']:g}"
+            lines.append(f"  {finding['device']}  {finding['what']}: {numbers}  {finding['message']}")
+    return lines
+
+
+def watch_status(folder: DataFolder, *, as_json: bool) -> None:
+    """Until Ctrl-C: a block that changes where there is a terminal, else the lines again whenever they changed."""
+    pay = TodaysPay(folder)
+    if as_json or not sys.stdout.isatty():
+        _print_changes(folder, pay, as_json=as_json)
+        return
+    from rich.live import Live
+
+    with Live(_block(read_status(folder), pay.line()), refresh_per_second=4) as live:
+        while True:
+            live.update(_block(read_status(folder), pay.line()))
+            time.sleep(WATCH_SECONDS)
+
+
+class TodaysPay:
+    """Asked of the server now and then, and remembered while it does not answer."""
+
+    def __init__(self, folder: DataFolder) -> None:
+        self._folder = folder
+        self._asked_at = float("-inf")
+        self._found: Earnings | None = None
+
+    def line(self) -> str:
+        """For people; never raises."""
+        found = self.find()
+        if found is None:
+            return "pay: the server does not say"
+        return f"pay: {money(found.today_usd_micros)} today, {money(found.open_usd_micros)} open"
+
+    def find(self) -> Earnings | None:
+        """The newest that the server told."""
+        if time.monotonic() - self._asked_at >= EARNINGS_SECONDS:
+            self._asked_at = time.monotonic()
+            with contextlib.suppress(AgentError):
+                self._found = asyncio.run(_ask(self._folder))
+        return self._found
+
+
+async def _ask(folder: DataFolder) -> Earnings:
+    async with calling(folder) as client:
+        return await client.earnings()
+
+
+def _print_changes(folder: DataFolder, pay: TodaysPay, *, as_json: bool) -> None:
+    shown = ""
+    while True:
+        found = read_status(folder)
+        today = pay.find()
+        if as_json:
+            text = json.dumps({**found, "earnings": today.model_dump(mode="json") if today else None})
+        else:
+            text = "\n".join([*status_lines(found), pay.line()])
+        if _unhurried(text) != shown:
+            shown = _unhurried(text)
+            typer.echo(text)
+            sys.stdout.flush()
+        time.sleep(WATCH_SECONDS)
+
+
+def _unhurried(text: str) -> str:
+    """Without digits: seconds that pass are no change."""
+    return "".join(each for each in text if not each.isdigit())
+
+
+def _block(found: Status, pay: str) -> Group:
+    from rich.console import Group
+    from rich.markup import escape
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    leases = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("what runs", "state", "for", "billed", "lease"):
+        leases.add_column(column)
+    running = [lease for lease in found["leases"] if not lease["has_ended"]]
+    for lease in running:
+        billed = f"{lease['billable_ms'] / 1000:.0f} s"
+        leases.add_row(escape(lease["job_name"]), lease["state"], _ago(lease["since"]), billed, lease["lease_id"])
+    contact = found["last_contact"]
+    beat = f"last beat {_ago(contact.get('contact_at'))} ago" if contact.get("contact_at") else "no beat yet"
+    agent = f"agent {'runs' if found['running'] else 'does not run'}, node {found['node_state']}, {beat}"
+    lines = [agent, f"health: {found['health']}", *(f"fix: {fix}" for fix in found["fixes"]), pay]
+    if contact.get("last_error"):
+        lines.append(f"last error: {contact['last_error']}")
+    parts = [Text(line) for line in lines]
+    body = Group(*parts, Text(""), leases if running else Text("nothing runs"))
+    return Group(Panel(body, title=escape(f"{found['name']} of {found['server']}"), expand=False))
+
+
+def _ago(iso: str | None) -> str:
+    if not iso:
+        return "?"
+    seconds = max(int((datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds()), 0)
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, seconds = divmod(rest, 60)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
+    shown = [f"{value} {unit}" for value, unit in parts if value][:2]
+    return " ".join(shown) or "0 s"

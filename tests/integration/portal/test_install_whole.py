@@ -1,0 +1,159 @@
+"""install.sh for real: an environment is built, the node enrols, is repaired, and is removed without a trace.
+
+As root the agent gets a user of its own; an ordinary user installs into their own folder.
+"""
+
+from __future__ import annotations
+
+import json
+import pwd
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+
+from marketplace.nodes.models import Node
+from marketplace.portal.wheel import build_wheel
+from tests.integration.portal.conftest import IS_ROOT, Computer, issue_token, make_computer
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400), pytest.mark.slow]
+AGENT_USER = "souk-test-agent"
+QUICK = ("--executor", "process", "--no-start", "--device-kind", "cpu")
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Computer]:
+    """A computer of several nodes: the first test installs, the others find it."""
+    made = make_computer()
+    made.options = ["--prefix", str(made.root / "prefix"), *(["--user", AGENT_USER] if IS_ROOT else [])]
+    yield made
+    if IS_ROOT and has_user(AGENT_USER):
+        subprocess.run(["userdel", AGENT_USER], check=True)
+    shutil.rmtree(made.root, ignore_errors=True)
+
+
+def test_the_first_line_makes_a_node_that_another_repairs(script: str, token: str, shared: Computer) -> None:
+    node = ("--data", str(shared.root / "first"), "--price", "1.25", "--region", "eu-west", "--name", "bobs-first")
+    done = shared.run(script, "--token", token, *node, *QUICK)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = Node.objects.get()
+    assert (made.name, made.region, made.offers.get().price_usd_micros_per_device_hour) == (
+        "bobs-first",
+        "eu-west",
+        1_250_000,
+    )
+    keys = (shared.root / "first" / "transport.key").read_bytes()
+    if IS_ROOT:
+        assert (shared.root / "first").stat().st_uid == pwd.getpwnam(AGENT_USER).pw_uid
+        assert (shared.root / "prefix" / "current" / "bin" / "souk-agent").stat().st_uid == 0, "not its own to change"
+    assert token not in done.stdout + done.stderr
+
+    again = shared.run(script, *node, *QUICK)
+    assert again.returncode == 0, again.stderr
+    assert "is there already, and whole" in again.stdout
+    assert "keeps its identity" in again.stdout
+
+    current = (shared.root / "prefix" / "current").resolve()
+    (current / ".complete").unlink()
+    (current / "bin" / "souk-agent").unlink()
+    repaired = shared.run(script, *node, *QUICK)
+    assert repaired.returncode == 0, repaired.stdout + repaired.stderr
+    assert (current / "bin" / "souk-agent").exists()
+    assert (shared.root / "first" / "transport.key").read_bytes() == keys
+    assert Node.objects.get() == made
+
+
+def test_a_used_token_is_a_sentence_and_a_new_one_goes_on(script: str, token: str, shared: Computer) -> None:
+    node = ("--data", str(shared.root / "second"))
+    Node.objects.all().delete()
+    assert shared.run(script, "--token", token, *node, *QUICK).returncode == 0
+    refused = shared.run(script, "--token", token, "--data", str(shared.root / "third"), *QUICK)
+    assert refused.returncode == 4
+    assert "unknown, used or expired" in refused.stdout
+    assert "A new one: souk provider add-node" in refused.stderr
+    done = shared.run(script, "--data", str(shared.root / "third"), *QUICK, SOUK_ENROL_TOKEN=issue_token())
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_name_that_cannot_be_is_a_sentence(script: str, token: str, shared: Computer) -> None:
+    done = shared.run(script, "--token", token, "--data", str(shared.root / "named"), "--name", "$(id); rm", *QUICK)
+    assert done.returncode == 2
+    assert "name: String should match pattern" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_an_older_version_is_refused(
+    market: str, token: str, shared: Computer, settings: Settings, tmp_path: Path
+) -> None:
+    import httpx
+
+    older = build_wheel(tmp_path)
+    with older.open("ab") as changed:  # another file, so that it is not "there already"
+        changed.write(b"\0")
+    settings.SOUK_AGENT_WHEEL = str(older.rename(older.with_name("gpusouk-0.0.9-py3-none-any.whl")))
+    script = httpx.get(f"{market}/install.sh").text
+    done = shared.run(script, "--token", token, "--data", str(shared.root / "old"), *QUICK)
+    assert done.returncode == 1
+    assert "0.0.9 is older" in done.stderr
+
+
+def test_uninstalling_one_keeps_the_others_and_the_last_leaves_nothing(script: str, shared: Computer) -> None:
+    names = [path for path in shared.root.iterdir() if (path / "config.json").exists()]
+    if not names:
+        pytest.fail("the tests before this one install nodes")
+    for number, data in enumerate(names, 1):
+        done = shared.run(script, "--uninstall", "--data", str(data), "--force")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not data.exists()
+        assert (shared.root / "prefix").exists() is (number < len(names))
+    for leftover in ("named", "old"):  # of enrolments that were refused
+        shared.run(script, "--uninstall", "--data", str(shared.root / leftover), "--force")
+    assert shared.files() == []
+    assert not (IS_ROOT and has_user(AGENT_USER))
+
+
+def test_an_ordinary_user_installs_below_home_and_leaves_nothing(script: str, token: str) -> None:
+    computer = make_computer("nobody" if IS_ROOT else "")
+    try:
+        done = computer.run(script, *QUICK, SOUK_ENROL_TOKEN=token)
+        assert done.returncode == 0, done.stdout + done.stderr
+        node = Node.objects.get()
+        data = computer.home / ".souk-agent"
+        assert json.loads((data / "config.json").read_text())["node_id"] == str(node.pk)
+        link = (computer.home / ".local/bin/souk-agent").readlink()
+        assert link.is_relative_to(computer.home / ".local/share")
+        removed = computer.run(script, "--uninstall")
+        assert removed.returncode == 0, removed.stdout + removed.stderr
+        assert "Retired" in removed.stdout
+        node.refresh_from_db()
+        assert node.state == "retired"
+        left = [name for name in computer.files() if (computer.root / name).is_file() or "souk" in name]
+        assert left == []
+    finally:
+        shutil.rmtree(computer.root, ignore_errors=True)
+
+
+def test_running_programs_keep_a_node_from_being_uninstalled(script: str, computer: Computer, tmp_path: Path) -> None:
+    prefix, data = computer.root / "prefix", computer.root / "data"
+    (prefix / "current" / "bin").mkdir(parents=True)
+    data.mkdir()
+    (data / "config.json").write_text("{}")
+    program = prefix / "current" / "bin" / "souk-agent"
+    program.write_text('#!/bin/sh\n[ "$1" = status ] && echo \'{"leases": [{"state": "running"}]}\'\n')
+    program.chmod(0o755)
+    before = computer.files()
+    done = computer.run(script, "--uninstall", "--prefix", str(prefix), "--data", str(data))
+    assert done.returncode == 6
+    assert "Drain the node first" in done.stderr
+    assert computer.files() == before
+
+
+def has_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True

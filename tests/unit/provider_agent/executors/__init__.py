@@ -1,0 +1,1 @@
+"""What executors make of a program, without an engine."""
