@@ -65,24 +65,91 @@ def ledger(f: Figures) -> list[tuple[str, str, str]]:
     ]
 
 
-def sync(f: Figures) -> list[tuple[str, str, str]]:
+def fleet(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     rows = []
-    for agents in sorted(int(key.rsplit("_", 1)[1]) for key in f if key.startswith("wake_p50_ms_")):
-        what = f"waking one of {agents:,} agents that wait, sender on the same cores"
-        figure = (
-            f"{f[f'wake_p50_ms_{agents}']} ms median, {f[f'wake_p99_ms_{agents}']} ms p99; "
-            f"{f[f'beats_per_s_{agents}']:,.0f} beats/s, {f[f'held_memory_mib_{agents}']:.0f} MiB"
-        )
-        rows.append((what, figure, "-"))
+    for count, size in sorted(f["sizes"].items(), key=lambda item: int(item[0])):
+        nodes = f"{int(count):,} waiting nodes"
+        rows += [
+            (
+                f"{nodes}: all of the marketplace, on one core",
+                f"{size['held_cpu_percent']} % of a core, sync process {size['held_sync_memory_mib']} MiB",
+                "10,000 under one core",
+            ),
+            (
+                f"{nodes}: a sync that has news",
+                f"{size['news_p50_ms']} ms median, {size['news_p99_ms']} ms p99",
+                "p99 under 50 ms",
+            ),
+            (
+                f"{nodes}: confirmed launch to signed assignment at the agent",
+                f"{size['assignment_p50_ms']} ms median, {size['assignment_p99_ms']} ms p99",
+                "under 1 s",
+            ),
+        ]
     return rows
+
+
+def client(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    rows = []
+    for name, command in sorted(f["commands"].items(), key=lambda item: item[1].get("help_s", float("inf"))):
+        figure = (
+            f"skipped: {command['skipped']}"
+            if "skipped" in command
+            else f"{command['help_s']} s; {command['installed_mib']} MiB in {command['packages']} packages"
+        )
+        rows.append((f"`--help` of {name} ({command['requirement']}), and its installed size", figure, "-"))
+    return rows
+
+
+def verification(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    found = ", ".join(f"{added} ms: {share:.0%}" for added, share in f["relay_found_by_added_ms"].items())
+    return [
+        (
+            "a check of one device, to the server (one core)",
+            f"{f['cpu_server_ms']} ms for a processor share, {f['gpu_server_ms']} ms for an 80 GB GPU",
+            "-",
+        ),
+        (
+            "the same, on the wire",
+            f"{f['cpu_wire_mib']} MiB for a processor share, {f['gpu_wire_mib']} MiB for a GPU",
+            "-",
+        ),
+        (
+            "a check, to a processor share",
+            (
+                f"{f['cpu_chain_s']} s of products, {f['cpu_fill_s']} s to fill {f['cpu_memory_mib']} MiB, "
+                f"{1000 * f['cpu_read_s']:.0f} ms to read it back"
+            ),
+            "-",
+        ),
+        (f"relays found by one check, by the round trip they add (bound {f['recall_ms_max']} ms)", found, "-"),
+    ]
+
+
+def lending(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    memory = f"{f['rss_mb']} MB resident, {f['pss_mb']} MB with shared pages divided"
+    return [
+        ("memory of the agent at rest", memory, "under 60 MB"),
+        (
+            f"processor time of the agent at rest, over {f['seconds']} s",
+            f"{f['cpu_percent_of_a_core']} % of a core",
+            "under 0.1 %",
+        ),
+    ]
 
 
 ROWS: dict[str, Callable[[Figures], list[tuple[str, str, str]]]] = {
     "overhead": overhead,
     "matching": matching,
     "ledger": ledger,
-    "sync": sync,
+    "fleet": fleet,
+    "client": client,
+    "verification": verification,
+    "lending": lending,
 }
 
 

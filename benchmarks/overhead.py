@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import publish
-from examples.market import Market, MarketError
+from examples.market import Market, MarketError, NodeOptions
 from jobs.client.sdk import Souk
 from runtimes.contract import Env
 
@@ -48,7 +48,7 @@ def main() -> None:
     bare: list[tuple[float, float]] = []
     souk: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory(prefix="souk-overhead-", dir="/tmp") as name, Market(Path(name)) as market:
-        market.add_node("node", price="0.50", devices=2, cores="")
+        market.add_node("node", price="0.50", node=NodeOptions(cores=""))
         with market.customer("alice") as alice:
             run_under_souk(alice, arguments.steps)  # warms the node: files in the page cache, compiled bytecode
             for number in range(arguments.rounds):
