@@ -7,6 +7,7 @@ import contextlib
 import getpass
 import json
 import os
+import random
 import re
 import shlex
 import signal
@@ -31,6 +32,7 @@ SOUK = str(BIN / "souk")
 PASSWORD = "correct horse battery staple"
 START_SECONDS, LIST_SECONDS, STOP_SECONDS, INSTALL_SECONDS = 120, 120, 30, 300
 POLL_SECONDS = 0.25
+PORT_TRIES = 1_000
 T = TypeVar("T")
 
 
@@ -247,10 +249,14 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float) -> T:
     raise MarketError(f"waited {seconds:.0f} s in vain for {what}")
 
 
-def free_ports(count: int) -> int:
-    """The first of `count` free ports in a row; marketplaces that start at the same time look in different places."""
-    offset = os.getpid() * count % 10_000
-    for first in (18_000 + (offset + step) % 10_000 for step in range(0, 10_000, count)):
+def free_ports(count: int = 1) -> int:
+    """The first of `count` ports in a row that nobody uses.
+
+    Drawn below the range that kernels give to outgoing connections (from 32768 on), so that none takes it before the
+    one who asked does.
+    """
+    for _ in range(PORT_TRIES):
+        first = random.randrange(18_000, 28_000)
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(first, first + count):

@@ -7,6 +7,7 @@ import ctypes
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ class Recipe:
     log: Path
     env: Mapping[str, str] | None = None
     cwd: Path | None = None
+    sockets: Sequence[socket.socket] = ()  # inherited by number; they live as long as the recipe
     user: tuple[int, int] | None = None  # uid, gid; None: as the parent
     stop_signal: signal.Signals = signal.SIGTERM
     death_signal: signal.Signals = signal.SIGKILL
@@ -94,6 +96,7 @@ def start(recipe: Recipe) -> Child:
                 stderr=log,
                 env=dict(recipe.env) if recipe.env is not None else None,
                 cwd=recipe.cwd,
+                pass_fds=[each.fileno() for each in recipe.sockets],
                 user=uid,
                 group=gid,
                 extra_groups=[] if recipe.user else None,

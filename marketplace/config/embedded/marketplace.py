@@ -1,6 +1,6 @@
 """Starts a whole marketplace in one data folder, in order, and stops it in reverse.
 
-1. open and lock the data folder     2. end orphans of a crash     3. ports free?
+1. open and lock the data folder     2. end orphans of a crash     3. listen on both ports
 4. PostgreSQL and Redis (or those that DATABASE_URL and REDIS_URL name)
 5. checks, migrations, the first operator     6. web, sync, worker, beat     7. wait until web and sync are well
 """
@@ -21,7 +21,7 @@ from marketplace.config.embedded import children, orphans, postgres, processes, 
 from marketplace.config.embedded.children import Child, Recipe
 from marketplace.config.embedded.errors import ChildFailed, EmbeddedError
 from marketplace.config.embedded.folder import DataFolder
-from marketplace.config.embedded.processes import PROJECT_ROOT, Addresses
+from marketplace.config.embedded.processes import PROJECT_ROOT, Addresses, Doors
 from marketplace.config.embedded.supervisor import Say, Supervisor
 
 PREPARE_SECONDS_MAX = 600
@@ -45,12 +45,12 @@ def start(
     """Everything runs and answers when this returns; raises EmbeddedError with one clear sentence if it cannot."""
     for name in orphans.end_orphans(folder.path / "children.json"):
         say(f"ended {name}, which an earlier start had left behind")
-    processes.require_free(addresses)
+    doors = Doors.open(addresses)
     _raise_file_limit()
     database_url, redis_url = _start_servers(folder, supervisor, say)
     env = environment(folder, addresses, database_url=database_url, redis_url=redis_url)
     operator, has_first_password = _prepare(folder, env, admin_email=admin_email, open_signup=open_signup, say=say)
-    _start_programs(folder, addresses, supervisor, env, say)
+    _start_programs(folder, doors, supervisor, env, say)
     return Running(
         portal_url=env["SOUK_API_URL"],
         sync_url=env["SOUK_SYNC_URL"],
@@ -136,24 +136,22 @@ def _prepare(
     return str(answer["operator"]), bool(answer["has_first_password"])
 
 
-def _start_programs(
-    folder: DataFolder, addresses: Addresses, supervisor: Supervisor, env: dict[str, str], say: Say
-) -> None:
+def _start_programs(folder: DataFolder, doors: Doors, supervisor: Supervisor, env: dict[str, str], say: Say) -> None:
     started = time.monotonic()
     env = {name: value for name, value in env.items() if name != "SOUK_ADMIN_PASSWORD"}
     counts = folder.path / "metrics"
     shutil.rmtree(counts, ignore_errors=True)
     counts.mkdir(mode=0o700)
     web = supervisor.start(
-        processes.web(addresses, {**env, "PROMETHEUS_MULTIPROC_DIR": str(counts)}, folder.log("web"))
+        processes.web(doors.web, {**env, "PROMETHEUS_MULTIPROC_DIR": str(counts)}, folder.log("web"))
     )
-    sync = supervisor.start(processes.sync(addresses, env, folder.log("sync")))
+    sync = supervisor.start(processes.sync(doors.sync, env, folder.log("sync")))
     others = [
         supervisor.start(processes.worker(env, folder.log("worker"))),
         supervisor.start(processes.beat(env, folder.log("beat"))),
     ]
-    _wait_for(web, addresses, addresses.port)
-    _wait_for(sync, addresses, addresses.sync_port)
+    _wait_for(web, doors.addresses, doors.addresses.port)
+    _wait_for(sync, doors.addresses, doors.addresses.sync_port)
     for child in others:
         children.wait_until(child, child.is_alive, seconds=1)
     say(f"web, sync, worker and beat run ({time.monotonic() - started:.1f} s)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import signal
 import socket
@@ -19,6 +20,7 @@ WEB_THREADS = 8
 TASK_THREADS = 4
 REQUEST_SECONDS_MAX = 60
 GRACE_SECONDS = 5
+BACKLOG = 2048  # connections that wait; the kernel may hold fewer
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,10 @@ class Addresses:
         return f"http://{host}:{port}"
 
 
-def web(addresses: Addresses, env: Mapping[str, str], log: Path) -> Recipe:
+def web(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
     """gunicorn with threads: /api, /admin, /artifacts, the portal."""
     command = [sys.executable, "-m", "gunicorn", "marketplace.config.wsgi:application"]
-    command += ["--bind", _bind(addresses.bind, addresses.port), "--worker-class", "gthread", "--preload"]
+    command += ["--bind", f"fd://{door.fileno()}", "--worker-class", "gthread", "--preload"]
     command += ["--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS), "--no-control-socket"]
     command += [
         "--timeout",
@@ -56,15 +58,15 @@ def web(addresses: Addresses, env: Mapping[str, str], log: Path) -> Recipe:
         "warning",
     ]
     # SIGQUIT: the parent is gone, so nobody waits for open requests.
-    return Recipe("web", command, log, env=env, death_signal=signal.SIGQUIT, stop_seconds=GRACE_SECONDS + 5)
+    return Recipe(
+        "web", command, log, env=env, sockets=[door], death_signal=signal.SIGQUIT, stop_seconds=GRACE_SECONDS + 5
+    )
 
 
-def sync(addresses: Addresses, env: Mapping[str, str], log: Path) -> Recipe:
+def sync(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
     """uvicorn: one process holds every waiting agent."""
-    command = [sys.executable, "-m", "uvicorn", "jobs.sync.app:application"]
-    command += ["--host", addresses.bind, "--port", str(addresses.sync_port), "--no-access-log"]
-    command += ["--log-level", "warning", "--timeout-graceful-shutdown", "2"]
-    return Recipe("sync", command, log, env=env, stop_seconds=GRACE_SECONDS + 3)
+    command = [sys.executable, "-m", "marketplace.config.embedded.serve_sync", str(door.fileno())]
+    return Recipe("sync", command, log, env=env, sockets=[door], stop_seconds=GRACE_SECONDS + 3)
 
 
 def worker(env: Mapping[str, str], log: Path) -> Recipe:
@@ -103,22 +105,39 @@ def answers(addresses: Addresses, port: int) -> bool:
         connection.close()
 
 
-def require_free(addresses: Addresses) -> None:
-    """Raises PortTaken, naming the port, if somebody listens where web or sync should."""
-    for port, what in ((addresses.port, "web"), (addresses.sync_port, "sync")):
-        family = socket.AF_INET6 if ":" in addresses.bind else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((addresses.bind, port))
-                probe.listen(1)
-            except (OSError, OverflowError) as error:
-                reason = "is taken" if getattr(error, "errno", None) == 98 else f"cannot be used ({error})"
-                raise PortTaken(
-                    f"Port {port} on {addresses.bind} (for {what}) {reason}; "
-                    "stop what listens there, or choose two free ports in a row with --port."
-                ) from None
+@dataclass(frozen=True)
+class Doors:
+    """The two listening sockets, ours from the first second until the end.
+
+    The children inherit them: nobody can take a port while the database is prepared or while a child that died is
+    started again, and whoever calls in between waits in the queue instead of being refused.
+    """
+
+    addresses: Addresses
+    web: socket.socket
+    sync: socket.socket
+
+    @classmethod
+    def open(cls, addresses: Addresses) -> Doors:
+        """Raises PortTaken, naming the port, if somebody listens where web or sync should."""
+        return cls(
+            addresses,
+            _listen(addresses.bind, addresses.port, what="web"),
+            _listen(addresses.bind, addresses.sync_port, what="sync"),
+        )
 
 
-def _bind(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _listen(host: str, port: int, *, what: str) -> socket.socket:
+    door = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind((host, port))
+        door.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        door.close()
+        reason = "is taken" if getattr(error, "errno", None) == errno.EADDRINUSE else f"cannot be used ({error})"
+        raise PortTaken(
+            f"Port {port} on {host} (for {what}) {reason}; "
+            "stop what listens there, or choose two free ports in a row with --port."
+        ) from None
+    return door

@@ -95,7 +95,7 @@ class Supervisor:
             self._remember()
 
     def _announce_death(self, name: str, post: _Post) -> None:
-        post.child.kill()  # the rest of its group: gunicorn's workers would keep the port
+        post.child.kill()  # the rest of its group: gunicorn's workers would go on serving
         lived = time.monotonic() - post.child.started_at
         post.deaths = 1 if lived > WELL_AFTER_SECONDS else post.deaths + 1
         wait = min(RESTART_SECONDS_MAX, RESTART_SECONDS_FIRST * 2.0 ** (post.deaths - 1))

@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import httpx
 import psutil
 
+from examples.market import free_ports
 from marketplace.config.embedded.children import dying_with_parent
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,16 +29,8 @@ OURS = ("SOUK_", "DATABASE_URL", "REDIS_URL", "DJANGO_", "PYTEST_", "PROMETHEUS_
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, as was the next one."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port
+    """A port that nobody uses, nor the next one."""
+    return free_ports(2)
 
 
 def clean_environment(**extra: str) -> dict[str, str]:

@@ -65,6 +65,22 @@ def test_everything_starts_answers_stops_on_ctrl_c_and_is_found_again(short_fold
         assert sign_in(again, password) == 200
 
 
+def answers_without_refusal(port: int) -> bool:
+    """What a dying process had accepted dies with it; a connection that is refused raises."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
+    except (httpx.RemoteProtocolError, httpx.ReadError):
+        return False
+
+
+def test_nobody_is_refused_while_a_killed_web_and_sync_start_again(short_folder: Path) -> None:
+    with Up(short_folder / "data", free_port()) as up:
+        for name in ("web", "sync"):
+            os.kill(up.ready["pids"][name], signal.SIGKILL)
+        for port in (up.port, up.port + 1):
+            wait_for(lambda port=port: answers_without_refusal(port), seconds=60)
+
+
 def test_a_killed_supervisor_takes_its_children_along_and_the_next_start_recovers(short_folder: Path) -> None:
     data, port = short_folder / "data", free_port()
     with Up(data, port) as up:

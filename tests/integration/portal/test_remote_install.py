@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.market import free_ports
 from marketplace.accounts import api_keys, organisations
 from marketplace.accounts.models import User
 from marketplace.accounts.scopes import Scope
@@ -107,7 +108,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def shop(folder: Path) -> Iterator[Shop]:
-    port = free_port()
+    port = free_ports()
     with sshd(folder, "honest", port) as (log, shown):
         yield Shop(folder, port, log, shown)
 
@@ -154,7 +155,7 @@ def test_an_unknown_key_is_refused_until_it_is_confirmed(shop: Shop) -> None:
 
 @pytest.mark.parametrize("kind", ["ed25519", "rsa"])
 def test_mallory_with_another_key_is_refused_whatever_bob_says(folder: Path, kind: str) -> None:
-    port = free_port()
+    port = free_ports()
     with sshd(folder, "honest", port) as (log, shown):
         shop = Shop(folder, port, log, shown)
         assert shop.install(Bob(known=[shown]))[0].error == ""
@@ -171,7 +172,7 @@ def test_mallory_with_another_key_is_refused_whatever_bob_says(folder: Path, kin
 
 
 def test_a_jump_leads_there_and_both_keys_are_checked(folder: Path) -> None:
-    near, far = free_port(), free_port()
+    near, far = free_ports(), free_ports()
     with sshd(folder, "near", near) as (near_log, near_key), sshd(folder, "far", far) as (far_log, far_key):
         shop = Shop(folder, far, far_log, far_key)
         jump = Machine(ME, "127.0.0.1", near, shop.key)
@@ -186,9 +187,9 @@ def test_a_jump_leads_there_and_both_keys_are_checked(folder: Path) -> None:
 
 
 def test_a_jump_that_may_not_forward_is_a_sentence(folder: Path) -> None:
-    near = free_port()
+    near = free_ports()
     with sshd(folder, "near", near, extra="AllowTcpForwarding no") as (log, shown):
-        shop = Shop(folder, free_port(), log, shown)
+        shop = Shop(folder, free_ports(), log, shown)
         (done,) = shop.install(Bob(known=[shown]), shop.machine(jump=Machine(ME, "127.0.0.1", near, shop.key)))
         assert "does not lead to" in done.error
 
@@ -212,7 +213,7 @@ def test_no_process_list_shows_the_token(shop: Shop) -> None:
 
 def test_machines_are_installed_side_by_side(folder: Path) -> None:
     """Each waits for the other: one after the other would never end."""
-    ports = [free_port(), free_port()]
+    ports = [free_ports(), free_ports()]
     meet = f"""touch {folder}/here-$1; for i in $(seq {RENDEZVOUS_SECONDS * 10}); do
         [ $(ls {folder}/here-* | wc -l) = 2 ] && echo met && exit 0; sleep 0.1; done; exit 1"""
     script = f"set -- $SOUK_ENROL_TOKEN; {meet}"
@@ -225,7 +226,7 @@ def test_machines_are_installed_side_by_side(folder: Path) -> None:
 
 
 def test_one_that_is_not_there_stops_none_of_the_others(shop: Shop) -> None:
-    nobody_listens = Machine(ME, "127.0.0.1", free_port(), shop.key)
+    nobody_listens = Machine(ME, "127.0.0.1", free_ports(), shop.key)
     silent = socket.create_server(("127.0.0.1", 0))
 
     def hang_up() -> None:
@@ -363,10 +364,3 @@ def sudo_user(rule: str | None) -> Iterator[None]:
     finally:
         rules.unlink(missing_ok=True)
         subprocess.run(["userdel", "--remove", "--force", SUDO_USER], check=True, stderr=subprocess.DEVNULL)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

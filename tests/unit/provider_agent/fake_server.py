@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -21,6 +20,7 @@ from uuid import UUID, uuid4
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from examples.market import free_ports
 from provider_agent import protocol
 from provider_agent.protocol import Assignment, AttemptState, Desired, LeaseReport, Reason
 
@@ -67,9 +67,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.key = Ed25519PrivateKey.generate()
         self.public_key = self.key.public_key().public_bytes_raw().hex()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_ports()
         self.url = f"http://127.0.0.1:{self.port}"
         self.token = "souk_enrol_0123456789abcdef"
         self.enrolled: protocol.EnrolRequest | None = None
