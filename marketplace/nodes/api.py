@@ -81,7 +81,8 @@ class OffersView(generics.ListAPIView[Offer]):
         others = {name: value for name, value in wanted.items() if "__devices__" not in name}
         devices = Prefetch("node__devices", Device.objects.rentable(), to_attr="rentable_devices")
         rentable = Offer.objects.rentable().filter(node__in=fitting.values("node"), **others)
-        return rentable.select_related("node__provider").prefetch_related(devices)
+        there = rentable.exclude(node__in=schedule.closed_nodes())
+        return there.select_related("node__provider").prefetch_related(devices)
 
     @extend_schema(parameters=[OfferFilters])
     def get(self, request: Request, *args: object, **kwargs: object) -> Response:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from datetime import datetime, time, timedelta
 from typing import Any, Final
+from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from marketplace.foundation import clock
 from marketplace.nodes.errors import BadFacts
 from marketplace.nodes.models import Node
+from marketplace.nodes.states import NodeState
 from provider_agent.protocol import MINUTES_PER_DAY, Schedule
 
 DAYS_AHEAD: Final = 8  # hours that go on for so long never close
@@ -46,6 +48,13 @@ def open_seconds(schedule: Schedule, now: datetime) -> float:
             begins_at = max(away.begins_at, now)
             closes_at = begins_at if closes_at is None else min(closes_at, begins_at)
     return math.inf if closes_at is None else max((closes_at - now).total_seconds(), 0.0)
+
+
+def closed_nodes() -> list[UUID]:
+    """Nodes that are online, and not there by what they declared. Hours are a time zone's, so no query can tell."""
+    now = clock.now()
+    declared = Node.objects.filter(state=NodeState.ONLINE).exclude(schedule={}).values_list("pk", "schedule")
+    return [pk for pk, kept in declared.iterator() if open_seconds(parse(kept), now) <= 0]
 
 
 def _closes_at(schedule: Schedule, now: datetime) -> datetime | None:

@@ -8,6 +8,7 @@ from django.db.models import Min
 
 from jobs.models import Job
 from jobs.states import JobState
+from marketplace.nodes import schedule
 from marketplace.nodes.models import Device, Node, Offer
 from marketplace.nodes.states import NodeState
 
@@ -39,12 +40,13 @@ def price_text(usd_micros: int) -> str:
 
 
 def count_market() -> MarketCounts:
-    """One look at the database; four small queries."""
-    cheapest = Offer.objects.rentable().aggregate(price=Min("price_usd_micros_per_device_hour"))["price"]
+    """One look at the database; a few small queries."""
+    closed = schedule.closed_nodes()
+    offers = Offer.objects.rentable().exclude(node__in=closed)
     return MarketCounts(
         nodes_online=Node.objects.filter(state=NodeState.ONLINE).count(),
-        devices=Device.objects.rentable().count(),
+        devices=Device.objects.rentable().exclude(node__in=closed).count(),
         jobs_running=Job.objects.filter(state=JobState.RUNNING).count(),
         jobs_completed=Job.objects.filter(state=JobState.COMPLETED).count(),
-        cheapest_usd_micros_per_device_hour=cheapest,
+        cheapest_usd_micros_per_device_hour=offers.aggregate(price=Min("price_usd_micros_per_device_hour"))["price"],
     )

@@ -10,9 +10,10 @@ import pytest
 
 from marketplace.accounts.models import Membership
 from marketplace.foundation import clock
-from marketplace.nodes import availability, offers
+from marketplace.nodes import availability, offers, schedule
 from marketplace.nodes.errors import NoOpenOffer
 from marketplace.nodes.models import Node, Offer, Provider
+from provider_agent.protocol import Away, Schedule
 from tests.integration.nodes.agent import DOLLAR, Agent, bring_online, device, facts, terms
 from tests.integration.nodes.conftest import found, provider_of, sign
 from tests.integration.racing import race
@@ -49,6 +50,14 @@ def test_offer_tells_isolation_network_and_labels_of_lent_folders(alice: Members
 def test_only_nodes_that_are_online_are_listed(alice: Membership, node: Node, state: str) -> None:
     Node.objects.update(state=state)
     assert listed(alice) == []
+
+
+def test_a_node_that_is_closed_at_this_hour_is_not_listed(alice: Membership, node: Node) -> None:
+    now = clock.now()
+    schedule.declare(node, Schedule(away=[Away(begins_at=now - timedelta(hours=1), ends_at=now + timedelta(hours=1))]))
+    assert listed(alice) == []
+    schedule.declare(node, Schedule(away=[Away(begins_at=now + timedelta(hours=1), ends_at=now + timedelta(hours=2))]))
+    assert listed(alice) == ["bobs-node"]
 
 
 def test_offers_that_are_over_or_withdrawn_are_not_listed(alice: Membership, node: Node) -> None:
@@ -105,7 +114,7 @@ def test_the_cost_of_the_list_does_not_grow_with_it(
         bring_online(Agent().enrol(provider, facts=facts(device(f"GPU-{number}"))))
     client = sign(alice)
     client.get("/api/v1/offers")
-    with django_assert_max_num_queries(4):  # the key, its membership, the offers, their devices
+    with django_assert_max_num_queries(5):  # the key, its membership, who is closed, the offers, their devices
         assert len(client.get("/api/v1/offers").json()["results"]) == 5
 
 
