@@ -30,41 +30,25 @@ from billing.models import (
 )
 from billing.money import format_usd, parse_usd
 from marketplace.accounts.models import Organisation
-
-
-class ReadOnly(admin.ModelAdmin[Any]):
-    """Looked at, never touched: money moves through the ledger's verbs."""
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
+from marketplace.foundation.admin import ReadOnlyAdmin
 
 
 @admin.register(Account)
-class AccountAdmin(ReadOnly):
+class AccountAdmin(ReadOnlyAdmin):
     list_display = ["kind", "owner_id", "job_id", "balance", "is_frozen"]
     list_filter = ["kind", "is_frozen"]
     search_fields = ["owner_id", "job_id"]
     actions = ["freeze", "unfreeze"]
 
-    def get_actions(self, request: HttpRequest) -> Any:
-        """Freezing needs the permission to change accounts, which the forms do not give."""
-        return super().get_actions(request) if request.user.has_perm("billing.change_account") else {}
-
     @admin.display(description="balance")
     def balance(self, account: Account) -> str:
         return format_usd(account.available) if account.is_summed else "see `souk ledger show`"
 
-    @admin.action(description="Freeze: money goes in, none goes out")
+    @admin.action(description="Freeze: money goes in, none goes out", permissions=["operate"])
     def freeze(self, request: HttpRequest, chosen: models.QuerySet[Account]) -> None:
         self._set_frozen(request, chosen, is_frozen=True)
 
-    @admin.action(description="Unfreeze")
+    @admin.action(description="Unfreeze", permissions=["operate"])
     def unfreeze(self, request: HttpRequest, chosen: models.QuerySet[Account]) -> None:
         self._set_frozen(request, chosen, is_frozen=False)
 
@@ -75,7 +59,7 @@ class AccountAdmin(ReadOnly):
 
 
 @admin.register(Transfer)
-class TransferAdmin(ReadOnly):
+class TransferAdmin(ReadOnlyAdmin):
     list_display = ["seq", "created_at", "code", "mode", "amount", "debit", "credit", "job_id"]
     list_filter = ["code", "mode"]
     search_fields = ["id", "group_id", "job_id", "external_ref"]
@@ -110,7 +94,7 @@ class DepositForm(forms.ModelForm[Deposit]):
 
 
 @admin.register(Deposit)
-class DepositAdmin(ReadOnly):
+class DepositAdmin(ReadOnlyAdmin):
     list_display = ["created_at", "owner_id", "amount", "rail", "reference", "actor"]
     list_filter = ["rail"]
     search_fields = ["owner_id", "reference"]
@@ -142,7 +126,7 @@ class DepositAdmin(ReadOnly):
 
 
 @admin.register(Hold)
-class HoldAdmin(ReadOnly):
+class HoldAdmin(ReadOnlyAdmin):
     list_display = ["created_at", "job_id", "owner_id", "amount_usd_micros", "state"]
     list_filter = ["state"]
     search_fields = ["job_id", "owner_id"]
@@ -155,14 +139,14 @@ class ShareInline(admin.TabularInline[SettlementShare, Settlement]):
 
 
 @admin.register(Settlement)
-class SettlementAdmin(ReadOnly):
+class SettlementAdmin(ReadOnlyAdmin):
     list_display = ["created_at", "job_id", "charged_usd_micros", "fee_usd_micros", "paid_usd_micros"]
     search_fields = ["job_id", "owner_id"]
     inlines = [ShareInline]
 
 
 @admin.register(SettlementShare)
-class SettlementShareAdmin(ReadOnly):
+class SettlementShareAdmin(ReadOnlyAdmin):
     list_display = [
         "lease_id",
         "provider_id",
@@ -175,21 +159,21 @@ class SettlementShareAdmin(ReadOnly):
 
 
 @admin.register(UsageReceipt)
-class UsageReceiptAdmin(ReadOnly):
+class UsageReceiptAdmin(ReadOnlyAdmin):
     list_display = ["lease_id", "seq", "billable_ms", "cumulative_amount", "signer", "received_at"]
     search_fields = ["lease_id", "job_id", "digest"]
 
 
 @admin.register(ReceiptEvidence)
-class ReceiptEvidenceAdmin(ReadOnly):
+class ReceiptEvidenceAdmin(ReadOnlyAdmin):
     list_display = ["found_at", "lease_id", "seq", "signer"]
     search_fields = ["lease_id", "signer"]
 
 
 @admin.register(Payout)
-class PayoutAdmin(ReadOnly):
+class PayoutAdmin(ReadOnlyAdmin):
     list_display = ["created_at", "provider_id", "rail", "amount", "state"]
     list_filter = ["state", "rail"]
 
 
-admin.site.register([Asset, DailyRoot, StripeEvent, ChainBlock, ChainEvent, ChainTransaction], ReadOnly)
+admin.site.register([Asset, DailyRoot, StripeEvent, ChainBlock, ChainEvent, ChainTransaction], ReadOnlyAdmin)
