@@ -22,6 +22,9 @@ COMMAND_SECONDS_MAX = 30
 JUMPS_MAX = 16
 SYSTEM_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 MAIL_PORTS = "25,465,587"
+# Of one lease; enough for downloads over many connections, too few to scan networks or to flood somebody.
+CONNECTIONS_PER_SECOND_MAX = 50
+CONNECTIONS_BURST = 500
 # Special-purpose addresses (RFC 6890): this network, private, shared by carriers, loopback, link-local with the clouds'
 # metadata, benchmarking, multicast, reserved with broadcast.
 DENIED_NETWORKS = (
@@ -96,6 +99,8 @@ def rules() -> str:
         f"-A {CHAIN} -m addrtype --dst-type LOCAL -j DROP\n"
         f"{denied}\n"
         f"-A {CHAIN} -p tcp -m multiport --dports {MAIL_PORTS} -j DROP\n"
+        f"-A {CHAIN} -m conntrack --ctstate NEW -m hashlimit --hashlimit-name souk --hashlimit-mode srcip"
+        f" --hashlimit-above {CONNECTIONS_PER_SECOND_MAX}/sec --hashlimit-burst {CONNECTIONS_BURST} -j DROP\n"
         f"-A {CHAIN_INBOUND} -m conntrack ! --ctstate ESTABLISHED,RELATED -j DROP\n"
         "COMMIT\n"
     )

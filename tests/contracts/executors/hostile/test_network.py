@@ -9,7 +9,14 @@ import pytest
 
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.docker.create import Protections
-from provider_agent.executors.firewall import CHAIN, DENIED_NETWORKS, Firewall, rules
+from provider_agent.executors.firewall import (
+    CHAIN,
+    CONNECTIONS_BURST,
+    CONNECTIONS_PER_SECOND_MAX,
+    DENIED_NETWORKS,
+    Firewall,
+    rules,
+)
 
 from ..world import CARRIER, INTERNET, MAIL_PORT, METADATA, NEIGHBOUR, NODE, World
 from .conftest import Node, Running
@@ -34,6 +41,15 @@ LISTEN = (
     "while True:\n"
     "    caller = door.accept()[0]\n"
     "    caller.recv(1000); caller.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\nreached'); caller.close()\n"
+)
+# Nobody listens at the port: who is refused was let through.
+FLOOD = (
+    "import errno, socket, time\n"
+    "doors = [socket.socket() for _ in range({most})]\n"
+    "for door in doors: door.setblocking(False); door.connect_ex(('{address}', 81))\n"
+    "time.sleep(1)\n"
+    "refused = [door.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED for door in doors]\n"
+    "print(sum(refused))\n"
 )
 OPEN = Protections(filter_egress=False)
 
@@ -69,6 +85,19 @@ def test_mail_cannot_be_sent(node: Node) -> None:
     mail = f"{INTERNET}:{MAIL_PORT}"
     assert reach(node, mail, protections=OPEN) == [mail]
     assert reach(node, mail) == []
+
+
+def test_connections_cannot_be_opened_by_the_thousand(node: Node) -> None:
+    let_through = []
+    for protections in (OPEN, Protections()):
+        flood = node.start(FLOOD.format(address=INTERNET, most=900), protections, has_egress=True)
+        flood.wait()
+        flood.remove()
+        let_through.append(int(flood.log().splitlines()[-1]))
+    seconds_at_most = 5  # and SYNs that are sent again
+    assert let_through[0] == 900
+    assert 0 < let_through[1] <= CONNECTIONS_BURST + CONNECTIONS_PER_SECOND_MAX * seconds_at_most
+    node.assert_works()
 
 
 def test_neighbouring_container_is_out_of_reach(node: Node) -> None:
@@ -161,6 +190,8 @@ GOLDEN = """*mangle
 -A SOUK-EGRESS -d 224.0.0.0/4 -j DROP
 -A SOUK-EGRESS -d 240.0.0.0/4 -j DROP
 -A SOUK-EGRESS -p tcp -m multiport --dports 25,465,587 -j DROP
+-A SOUK-EGRESS -m conntrack --ctstate NEW -m hashlimit --hashlimit-name souk --hashlimit-mode srcip \
+--hashlimit-above 50/sec --hashlimit-burst 500 -j DROP
 -A SOUK-INBOUND -m conntrack ! --ctstate ESTABLISHED,RELATED -j DROP
 COMMIT
 """
