@@ -7,6 +7,7 @@ python -m benchmarks.figures --check    exit 1 and name the files that differ fr
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- figures: begin", "<!-- figures: end -->"
 
 Figures = dict[str, Any]
+Rows = dict[str, Callable[[Figures], list[tuple[str, str, str]]]]
 
 
 def overhead(f: Figures) -> list[tuple[str, str, str]]:
@@ -103,6 +105,15 @@ def client(f: Figures) -> list[tuple[str, str, str]]:
     return rows
 
 
+def client_in_short(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    seconds = {name: command["help_s"] for name, command in f["commands"].items() if "help_s" in command}
+    ours = seconds.pop("souk")
+    fastest, slowest = min(seconds, key=seconds.__getitem__), max(seconds, key=seconds.__getitem__)
+    peers = f"{len(seconds)} peers {seconds[fastest]} ({fastest}) to {seconds[slowest]} s ({slowest})"
+    return [("`souk --help`, warm", f"{ours} s; {peers}", "-")]
+
+
 def verification(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     found = ", ".join(f"{added} ms: {share:.0%}" for added, share in f["relay_found_by_added_ms"].items())
@@ -142,7 +153,7 @@ def lending(f: Figures) -> list[tuple[str, str, str]]:
     ]
 
 
-ROWS: dict[str, Callable[[Figures], list[tuple[str, str, str]]]] = {
+ROWS: Rows = {
     "overhead": overhead,
     "matching": matching,
     "ledger": ledger,
@@ -153,33 +164,39 @@ ROWS: dict[str, Callable[[Figures], list[tuple[str, str, str]]]] = {
 }
 
 
-def table(names: list[str]) -> str:
-    """All rows of these results as Markdown; a result that was never made is left out, not guessed."""
-    lines = ["| What | Figure | Goal | Made |", "|---|---|---|---|"]
-    for name in names:
-        if not (RESULTS / f"{name}.json").is_file():
-            continue
-        result = read(name)
+IN_SHORT = {name: ROWS[name] for name in ("overhead", "matching", "ledger", "fleet", "lending")} | {
+    "client": client_in_short
+}
+PAGES = {ROOT / "README.md": IN_SHORT, ROOT / "benchmarks/README.md": ROWS}
+
+
+def table(rows: Rows) -> str:
+    """These rows as Markdown, and where and when they were made; a result that was never made is left out."""
+    results = {name: read(name) for name in rows if (RESULTS / f"{name}.json").is_file()}
+    lines = ["| What | Figure | Goal |", "|---|---|---|"]
+    for name, result in results.items():
+        lines += [f"| {what} | {figure} | {goal} |" for what, figure, goal in rows[name](result["figures"])]
+    made: dict[str, list[str]] = {}
+    for name, result in results.items():
         machine = result["machine"]
-        made = f"{result['at']}, {machine['cores']} cores of {machine['cpu']}"
-        lines += [f"| {what} | {figure} | {goal} | {made} |" for what, figure, goal in ROWS[name](result["figures"])]
-    return "\n".join(lines)
+        made.setdefault(f"{machine['cores']} cores of {machine['cpu']}", []).append(f"{name} {result['at']}")
+    told = [textwrap.fill(f"Made on {where}: {', '.join(what)}.", 120) for where, what in made.items()]
+    return "\n".join([*lines, "", *told])
 
 
-def rendered(page: Path) -> str:
+def rendered(page: Path, rows: Rows) -> str:
     """The page with its figures as the results have them."""
     text = page.read_text()
     begin, end = text.index("\n", text.index(BEGIN)) + 1, text.index(END)
-    return text[:begin] + table(list(ROWS)) + "\n" + text[end:]
+    return text[:begin] + table(rows) + "\n" + text[end:]
 
 
 def main() -> int:
     """Rewrite, or compare."""
-    pages = [ROOT / "README.md", ROOT / "benchmarks/README.md"]
-    stale = [page for page in pages if rendered(page) != page.read_text()]
+    stale = [page for page, rows in PAGES.items() if rendered(page, rows) != page.read_text()]
     if "--check" not in sys.argv:
         for page in stale:
-            page.write_text(rendered(page))
+            page.write_text(rendered(page, PAGES[page]))
         return 0
     for page in stale:
         print(f"{page.relative_to(ROOT)} differs from benchmarks/results: run python -m benchmarks.figures")
