@@ -20,6 +20,7 @@ from provider_agent.errors import JournalFailed
 from provider_agent.protocol import ATTEMPT_ENDS, Assignment, AttemptState, Reason, SignedReceipt
 
 FACT_CHECK = "check"  # the verdict of the newest check
+FACT_LINKS = "links"  # the newest look at each peer of the fabric
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS lease (
     lease_id TEXT PRIMARY KEY, assignment TEXT NOT NULL, state TEXT NOT NULL, reason TEXT, message TEXT NOT NULL,

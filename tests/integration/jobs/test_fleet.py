@@ -112,11 +112,11 @@ def test_a_retired_node_is_not_even_counted(bob: Node) -> None:
     assert len(fleet.take_snapshot()) == 0
 
 
-def test_four_queries_whatever_the_number_of_nodes(bob: Node) -> None:
+def test_five_queries_whatever_the_number_of_nodes(bob: Node) -> None:
     for number in range(5):
         stage.node(f"node-{number}", fabric="rack")
     with CaptureQueriesContext(connection) as queries:
         snapshot = fleet.take_snapshot()
     assert len(snapshot) == 6
-    assert len([query for query in queries.captured_queries if query["sql"].startswith("SELECT")]) == 4
+    assert len([query for query in queries.captured_queries if query["sql"].startswith("SELECT")]) == 5
     assert snapshot.fabrics[row_of(snapshot, bob)] == ""
