@@ -122,8 +122,12 @@ def _node_row(
 
 
 def _links(now: datetime) -> list[Link]:
-    """What was measured between nodes, and is not too old to be believed."""
-    rows = FabricLink.objects.filter(measured_at__gt=links.fresh_after(now)).order_by("a", "b")
+    """What was measured between nodes that are there, and is not too old to be believed.
+
+    One that is away may not keep a new node, which it was never measured with, out of the others' group.
+    """
+    there = {"a__state": NodeState.ONLINE, "b__state": NodeState.ONLINE}
+    rows = FabricLink.objects.filter(measured_at__gt=links.fresh_after(now), **there).order_by("a", "b")
     return [Link(a, b, is_good) for a, b, is_good in rows.values_list("a_id", "b_id", "is_reachable")]
 
 

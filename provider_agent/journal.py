@@ -242,3 +242,9 @@ def _lease_entry(row: sqlite3.Row) -> LeaseEntry:
         log_sent=row["log_sent"],
         event_sent=row["event_sent"],
     )
+
+
+def read_links(journal: Journal) -> dict[str, dict[str, Any]]:
+    """Peer's name -> what this side saw of the way to it, newest last."""
+    found: dict[str, dict[str, Any]] = json.loads(journal.load_fact(FACT_LINKS) or "{}")
+    return found

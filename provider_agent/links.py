@@ -10,13 +10,12 @@ import asyncio
 import json
 import logging
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 from provider_agent.client import with_retries
 from provider_agent.errors import AgentError
 from provider_agent.fabric_probe import probe
-from provider_agent.journal import FACT_LINKS, Journal
+from provider_agent.journal import FACT_LINKS, Journal, read_links
 from provider_agent.porter import Porter
 from provider_agent.protocol import LinkDemand, LinkReport
 
@@ -92,9 +91,3 @@ def remember_link(journal: Journal, demand: LinkDemand, report: LinkReport) -> N
     }
     newest = dict(list(seen.items())[-LINKS_KEPT_MAX:])
     journal.save_fact(FACT_LINKS, json.dumps(newest))
-
-
-def read_links(journal: Journal) -> dict[str, dict[str, Any]]:
-    """Peer's name -> what this side saw of the way to it, newest last."""
-    found: dict[str, dict[str, Any]] = json.loads(journal.load_fact(FACT_LINKS) or "{}")
-    return found

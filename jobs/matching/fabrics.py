@@ -1,9 +1,9 @@
 """Which nodes reach each other, from the links that were measured between them.
 
 A group is grown from the node with the most good links. A node joins while it has a good link to JOIN_LINKS of the
-members, or to all where they are fewer, and a failed one to none: so up to JOIN_LINKS + 1 nodes each pair of a group was
-measured, and in a larger group, of which not every pair is probed, each node was measured with several others and
-nothing that was measured says no. A node without a good link is in no group.
+members, or to all where they are fewer, and a failed one to none. So in a group of up to JOIN_LINKS + 1 nodes each pair
+was measured; in a larger one, of which not every pair is probed, each node was measured with several others and nothing
+that was measured says no. A node without a good link is in no group.
 """
 
 from __future__ import annotations

@@ -115,19 +115,19 @@ def demand_of(node: Node) -> LinkDemand | None:
     """What sync tells this node of the probe that it is wanted for."""
     if node.wanted_probe_id is None:
         return None
-    live = live().filter(pk=node.wanted_probe_id).select_related("link__a", "link__b").first()
-    if live is None:
+    probe = live().filter(pk=node.wanted_probe_id).select_related("link__a", "link__b").first()
+    if probe is None:
         return None
-    peer = live.link.other(node.pk)
+    peer = probe.link.other(node.pk)
     return LinkDemand(
-        probe_id=live.pk,
-        role="listen" if live.listener_id == node.pk else "dial",
+        probe_id=probe.pk,
+        role="listen" if probe.listener_id == node.pk else "dial",
         peer_name=peer.name,
         address=node.fabric_address,
-        port=live.ports[str(node.pk)],
+        port=probe.ports[str(node.pk)],
         peer_address=peer.fabric_address,
-        peer_port=live.ports[str(peer.pk)],
-        secret=live.secret,
+        peer_port=probe.ports[str(peer.pk)],
+        secret=probe.secret,
     )
 
 

@@ -107,6 +107,14 @@ class Node(models.Model):
     def __str__(self) -> str:
         return f"{self.name} ({self.state})"
 
+    @property
+    def links(self) -> list[tuple[Node, FabricLink]]:
+        """Each node of its fabric that it was to be measured with and that is still there, with their link."""
+        ends = [(link.b, link) for link in self.links_as_a.all()]
+        ends += [(link.a, link) for link in self.links_as_b.all()]
+        there = [(peer, link) for peer, link in ends if peer.state != NodeState.RETIRED]
+        return sorted(there, key=lambda entry: (entry[0].name, entry[0].pk))
+
 
 class Device(models.Model):
     """One rentable GPU, or one CPU share."""
@@ -234,6 +242,13 @@ class FabricLink(models.Model):
 
     def __str__(self) -> str:
         return f"{self.a.name} - {self.b.name}"
+
+    @property
+    def condition(self) -> str:
+        """In a word: good, failed, or not measured yet."""
+        if self.measured_at is None:
+            return "unmeasured"
+        return "good" if self.is_reachable else "failed"
 
     def other(self, node_id: UUID) -> Node:
         """The end that is not this one."""

@@ -33,8 +33,8 @@ def demands(**changes: object) -> tuple[LinkDemand, LinkDemand]:
     """The two halves of one demand: listener's, dialler's. `changes` are the dialler's alone."""
     first, second = free_ports()
     shared = {"probe_id": uuid4(), "secret": secrets.token_hex(32), "address": ADDRESS, "peer_address": ADDRESS}
-    listen = LinkDemand(role="listen", peer_name="dialler", port=first, peer_port=second, **shared)  # type: ignore[arg-type]
-    dial = LinkDemand(role="dial", peer_name="listener", port=second, peer_port=first, **shared)  # type: ignore[arg-type]
+    listen = LinkDemand(role="listen", peer_name="dialler", port=first, peer_port=second, **shared)
+    dial = LinkDemand(role="dial", peer_name="listener", port=second, peer_port=first, **shared)
     return listen, dial.model_copy(update=changes)
 
 
