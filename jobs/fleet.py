@@ -1,4 +1,4 @@
-"""The database's fleet as a snapshot for the matcher, in four queries whatever its size."""
+"""The database's fleet as a snapshot for the matcher, in five queries whatever its size."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from jobs.matching.fabrics import Link, groups_of
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot_of
 from jobs.models import LeaseDevice
 from marketplace.foundation import clock
-from marketplace.nodes import schedule
-from marketplace.nodes.models import Device, Node, Offer
+from marketplace.nodes import links, schedule
+from marketplace.nodes.models import Device, FabricLink, Node, Offer
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import BEAT_SECONDS_IDLE, MISSES_UNTIL_SUSPECT
 
@@ -50,6 +51,8 @@ def take_snapshot() -> FleetSnapshot:
     leased = set(LeaseDevice.objects.filter(is_live=True).values_list("device_id", flat=True))
     groups = _groups_by_node(leased)
     offers = _offers_by_node(now)
+    measured = _links(now)
+    fabrics, failed = groups_of(measured), {node for a, b, is_good in measured if not is_good for node in (a, b)}
     nodes = (
         Node.objects.exclude(state=NodeState.RETIRED)
         .order_by("id")
@@ -59,14 +62,31 @@ def take_snapshot() -> FleetSnapshot:
         )
     )  # fmt: skip
     return snapshot_of(
-        (_node_row(node, offers.get(node[0]), groups.get(node[0], ()), now) for node in nodes), taken_at=now
+        (
+            _node_row(
+                node,
+                offers.get(node[0]),
+                groups.get(node[0], ()),
+                now,
+                fabric=fabrics.get(node[0]),
+                has_failed_link=node[0] in failed,
+            )
+            for node in nodes
+        ),
+        taken_at=now,
     )
 
 
 def _node_row(
-    node: tuple[Any, ...], offer: _OfferFacts | None, groups: tuple[DeviceGroup, ...], now: datetime
+    node: tuple[Any, ...],
+    offer: _OfferFacts | None,
+    groups: tuple[DeviceGroup, ...],
+    now: datetime,
+    *,
+    fabric: UUID | None,
+    has_failed_link: bool,
 ) -> NodeRow:
-    node_id, name, state, provider_id, region, fabric, executor, measured_at, last_seen_at, *more = node
+    node_id, name, state, provider_id, region, label, executor, measured_at, last_seen_at, *more = node
     failures, successes, suspended_at, hours, isolation, has_egress, lent = more
     open_seconds = schedule.open_seconds(schedule.parse(hours), now) if hours else math.inf
     if state == NodeState.ONLINE and last_seen_at is not None and last_seen_at < now - SUSPECT_AFTER:
@@ -85,8 +105,10 @@ def _node_row(
         seconds_min=offer.seconds_min if offer else 0,
         seconds_max=_seconds_max(offer, now) if offer else 0,
         region=offer.region if offer else region,
-        # Any provider may claim a label; only the nodes of one provider are believed to reach each other.
-        fabric=f"{provider_id}/{fabric}" if fabric else "",
+        # A label is only a wish; who reaches whom was measured, between nodes of one provider.
+        fabric=str(fabric) if fabric else "",
+        label=f"{provider_id}/{label}" if label else "",
+        has_failed_link=has_failed_link,
         executor=executor,
         is_measured=measured_at is not None,
         failures=failures,
@@ -97,6 +119,16 @@ def _node_row(
         lent=frozenset(lent or ()),
         open_seconds=open_seconds,
     )
+
+
+def _links(now: datetime) -> list[Link]:
+    """What was measured between nodes that are there, and is not too old to be believed.
+
+    One that is away may not keep a new node, which it was never measured with, out of the others' group.
+    """
+    there = {"a__state": NodeState.ONLINE, "b__state": NodeState.ONLINE}
+    rows = FabricLink.objects.filter(measured_at__gt=links.fresh_after(now), **there).order_by("a", "b")
+    return [Link(a, b, is_good) for a, b, is_good in rows.values_list("a_id", "b_id", "is_reachable")]
 
 
 def _offers_by_node(now: datetime) -> dict[UUID, _OfferFacts]:

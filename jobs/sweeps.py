@@ -4,7 +4,8 @@
     sweep_leases         reserved but never started, told to stop but never did, deadline passed
     sweep_jobs           ends that waited for their last bytes, budgets used up, deadlines, nodes in quarantine
                          or past their hours
-    sweep_checks         work is demanded of idle nodes, withdrawn where a lease came, failed where nobody answers
+    sweep_checks         work is demanded of idle nodes, withdrawn where a lease came, failed where nobody answers;
+                         so are probes of the links between the nodes of a fabric
 
 Each looks for ids without locks, then lets a verb decide again under the job's lock.
 """
@@ -27,7 +28,7 @@ from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.exclusive import alone
-from marketplace.nodes import demands, liveness, schedule, verification
+from marketplace.nodes import demands, link_reports, links, liveness, schedule, verification
 from marketplace.nodes.models import Node
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, AttemptState, Reason, payable_ms
@@ -91,9 +92,10 @@ def sweep_leases() -> int:
 
 
 def sweep_checks() -> int:
-    """Demand checks of nodes without a lease, whose turn it is; returns how many nodes were told something.
+    """Demand checks and probes of nodes without a lease, whose turn it is; returns how many nodes were told something.
 
-    The jobs room sweeps them because it knows who holds a lease.
+    The jobs room sweeps them because it knows who holds a lease. Probes come first: they are short, a gang may wait for
+    them, and a node is never asked for both at once.
     """
     busy = set(Lease.objects.live().values_list("node_id", flat=True))
     if busy and settings.SOUK_SHARED_MACHINE:  # a lease on one takes the cores of all
@@ -101,6 +103,9 @@ def sweep_checks() -> int:
     changed = [
         *demands.withdraw_where_busy(busy),
         *verification.expire_overdue(),
+        *link_reports.withdraw_where_busy(busy),
+        *link_reports.expire_overdue(),
+        *links.demand_due(busy),
         *demands.demand_due(busy),
     ]
     wake_nodes(changed)

@@ -39,7 +39,7 @@ def sweep_jobs() -> int:
 
 @shared_task
 def sweep_checks() -> int:
-    """Demand work of idle nodes."""
+    """Demand work of idle nodes, and probes of the links between them."""
     with only_one("sweep_checks") as is_mine:
         return sweeps.sweep_checks() if is_mine else 0
 

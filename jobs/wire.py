@@ -6,7 +6,7 @@ Money is an integer in micro-USD, times are aware UTC. See `provider_agent.proto
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -350,6 +350,18 @@ class EnrolmentTokenView(Wire):
     expires_at: datetime
 
 
+class LinkView(Wire):
+    """What lies between a node and another one of its fabric, as both measured it."""
+
+    node_id: UUID
+    node_name: str
+    condition: Literal["good", "failed", "unmeasured"]
+    round_trip_us: int | None
+    bandwidth_bytes_per_second: int | None  # of the slower direction
+    measured_at: datetime | None
+    why: str
+
+
 class NodeView(Wire):
     """GET /api/v1/provider/nodes"""
 
@@ -360,3 +372,5 @@ class NodeView(Wire):
     last_seen_at: datetime | None
     devices: list[DeviceView]
     offer: TermsView | None
+    fabric: str = ""
+    links: list[LinkView] = []

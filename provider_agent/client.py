@@ -32,7 +32,7 @@ CHUNK_BYTES = 256 * 1024
 CONNECTIONS_MAX = 16
 
 API = "/api/agent/v1"
-SYNC_HEADERS = {protocol.HEADER_FEATURES: protocol.FEATURE_CHECKS}
+SYNC_HEADERS = {protocol.HEADER_FEATURES: f"{protocol.FEATURE_CHECKS},{protocol.FEATURE_LINKS}"}
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
@@ -147,6 +147,10 @@ class Client:
     async def recall_check(self, check_id: UUID, recall: protocol.CheckRecall) -> protocol.RecallStep:
         """The answer to one step; answered with the next or with the verdict."""
         return _read(protocol.RecallStep, await self._check(check_id, "recall", recall))
+
+    async def report_link(self, probe_id: UUID, report: protocol.LinkReport) -> None:
+        """What this side saw of the way to a peer; repeating it changes nothing."""
+        await self._send("POST", f"{self._api_url}{API}/links/{probe_id}", _json(report))
 
     async def standing(self) -> protocol.NodeStanding:
         """How this node stands in the market."""

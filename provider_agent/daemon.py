@@ -114,6 +114,7 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
             task.cancel()
         results = await asyncio.gather(*loops, return_exceptions=True)
         await sync.checks.close()
+        await sync.links.close()
         for attempt in sync.attempts.values():
             await attempt.close()
         health.close()

@@ -20,6 +20,7 @@ from provider_agent.errors import JournalFailed
 from provider_agent.protocol import ATTEMPT_ENDS, Assignment, AttemptState, Reason, SignedReceipt
 
 FACT_CHECK = "check"  # the verdict of the newest check
+FACT_LINKS = "links"  # the newest look at each peer of the fabric
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS lease (
     lease_id TEXT PRIMARY KEY, assignment TEXT NOT NULL, state TEXT NOT NULL, reason TEXT, message TEXT NOT NULL,
@@ -241,3 +242,9 @@ def _lease_entry(row: sqlite3.Row) -> LeaseEntry:
         log_sent=row["log_sent"],
         event_sent=row["event_sent"],
     )
+
+
+def read_links(journal: Journal) -> dict[str, dict[str, Any]]:
+    """Peer's name -> what this side saw of the way to it, newest last."""
+    found: dict[str, dict[str, Any]] = json.loads(journal.load_fact(FACT_LINKS) or "{}")
+    return found

@@ -9,7 +9,7 @@ from typing import Any
 from provider_agent.config import DataFolder, load_config
 from provider_agent.examination import Examination, read_examination
 from provider_agent.executors.process import processes_of
-from provider_agent.journal import FACT_CHECK, Journal, LeaseEntry, since_fact
+from provider_agent.journal import FACT_CHECK, Journal, LeaseEntry, read_links, since_fact
 
 
 def read_status(folder: DataFolder) -> dict[str, Any]:
@@ -21,10 +21,12 @@ def read_status(folder: DataFolder) -> dict[str, Any]:
     faults: dict[str, str] = said.get("faults", {}) if is_running else {}
     leases: list[dict[str, Any]] = []
     check: dict[str, Any] | None = None
+    links: dict[str, dict[str, Any]] = {}
     if folder.journal.exists():
         journal = Journal(folder.journal)
         try:
             leases = [_lease(entry, journal) for entry in journal.load_leases()]
+            links = read_links(journal)
             check = json.loads(journal.load_fact(FACT_CHECK) or "null")
         finally:
             journal.close()
@@ -39,6 +41,8 @@ def read_status(folder: DataFolder) -> dict[str, Any]:
         "node_state": said.get("node_state", "unknown"),
         "last_contact": said,
         "last_check": check,  # protocol.CheckVerdict: each number measured beside the number needed
+        "fabric": config.fabric,
+        "links": links,  # peer -> what this side saw of the way to it; the verdict is the marketplace's
         "health": _health(examined, faults),
         "faults": faults,
         "fixes": examined.fixes if examined is not None and examined.is_faulty else [],

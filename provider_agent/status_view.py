@@ -41,6 +41,7 @@ def status_lines(found: Status) -> list[str]:
         lines.append(f"last error: {found['last_contact']['last_error']}")
     lines += [f"fix: {fix}" for fix in found["fixes"]]
     lines += _check_lines(found["last_check"])
+    lines += _link_lines(found["links"])
     for lease in found["leases"]:
         reason = f" ({lease['reason']})" if lease["reason"] else ""
         since = f"  since {lease['since'][:16].replace('T', ' ')} UTC" if lease["since"] else ""
@@ -60,6 +61,21 @@ def _check_lines(check: dict[str, Any] | None) -> list[str]:
         if not finding["is_passed"]:
             numbers = f"measured {finding['measured']:g}, needed {finding['needed']:g}"
             lines.append(f"  {finding['device']}  {finding['what']}: {numbers}  {finding['message']}")
+    return lines
+
+
+def _link_lines(links: dict[str, dict[str, Any]]) -> list[str]:
+    """What this node saw of the way to each other node of its fabric."""
+    lines = []
+    for peer, seen in sorted(links.items()):
+        if not seen["is_reached"]:
+            words = f"not reached: {seen['why']}"
+        else:
+            speeds = [seen["sent_bytes_per_second"], seen["received_bytes_per_second"]]
+            slower = min((speed for speed in speeds if speed is not None), default=0)
+            far = "" if seen["round_trip_us"] is None else f"{seen['round_trip_us'] / 1000:.3g} ms, "
+            words = f"{far}{slower * 8 / 1e9:.3g} Gbit/s"
+        lines.append(f"link to {peer} ({seen['address']}): {words}; {_ago(seen['at'])} ago")
     return lines
 
 

@@ -13,6 +13,7 @@ from provider_agent.assignments import accept_assignment
 from provider_agent.attempts import Attempt
 from provider_agent.checks import Checks
 from provider_agent.errors import AgentError, BadAssignment, JournalFailed, Refused, StaleFence
+from provider_agent.links import Links
 from provider_agent.porter import Porter
 from provider_agent.protocol import (
     LEASES_PER_NODE_MAX,
@@ -47,6 +48,7 @@ class Sync:
         self._refusals = 0
         self.attempts: dict[UUID, Attempt] = {}
         self.checks = Checks(porter)
+        self.links = Links(porter)
         self.node_state = "unknown"
         self.last_error = ""
         self.answered: Callable[[], None] = lambda: None  # called after each answer and each failure
@@ -147,6 +149,7 @@ class Sync:
             await self._forget(lease_id)
         is_idle = all(attempt.entry.has_ended for attempt in self.attempts.values())
         self.checks.hear(response.check, is_idle=is_idle)
+        self.links.hear(response.link, is_idle=is_idle)
 
     def _accept(self, desired: Desired, server_time: datetime) -> None:
         try:

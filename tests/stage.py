@@ -15,7 +15,7 @@ from jobs import lifecycle, placement, quotes, receipts, reports
 from jobs.models import Attempt, Job, Lease
 from jobs.spec import Spec, from_wire
 from marketplace.accounts.models import Membership, Organisation, Role, User
-from marketplace.nodes.models import Device, Node, Offer, Provider
+from marketplace.nodes.models import Device, FabricLink, Node, Offer, Provider
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import (
     ZERO_HASH,
@@ -103,7 +103,19 @@ def node(
             flops_per_second={"float32": flops, "bfloat16": flops},
         )
     Offer.objects.create(node=created, price_usd_micros_per_device_hour=price_usd_micros)
+    if fabric:
+        for peer in Node.objects.filter(provider=seller, fabric=fabric).exclude(pk=created.pk):
+            link(created, peer)
     return created
+
+
+def link(first: Node, second: Node, *, is_reachable: bool = True) -> FabricLink:
+    """As if both nodes had just measured what lies between them."""
+    a, b = sorted((first, second), key=lambda each: each.pk)
+    figures = {"round_trip_us": 200, "bandwidth_bytes_per_second": 10**9} if is_reachable else {}
+    next_probe_at = timezone.now() + timedelta(days=1)
+    measured = {"is_reachable": is_reachable, "measured_at": timezone.now(), "next_probe_at": next_probe_at}
+    return FabricLink.objects.update_or_create(a=a, b=b, defaults=measured | figures)[0]
 
 
 def submit(alice: Organisation, spec: Spec | None = None, **more: Any) -> Job:

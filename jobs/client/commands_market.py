@@ -1,4 +1,4 @@
-"""offers, and provider: add-node, nodes."""
+"""offers, and provider: add-node, nodes, links."""
 
 from __future__ import annotations
 
@@ -172,6 +172,41 @@ def nodes(server: Server = None, as_json: Json = False) -> None:
         for node in found
     ]
     console().print(table("", ("node", "state", "devices", "$/device-hour", "executor", "seen"), rows))
+
+
+@provider.command("links")
+def links(server: Server = None, as_json: Json = False) -> None:
+    """List the links between the nodes of your fabrics, as they measured them: each once.
+
+    Example: souk provider links
+    """
+    from rich.markup import escape
+
+    from jobs.client.output import ago, console, print_json, table
+
+    with open_souk(server) as souk:
+        found = [(node, link) for node in souk.nodes() for link in node.links if node.id < link.node_id]
+    if as_json:
+        print_json([{"fabric": node.fabric, "from": node.name, **link.model_dump(mode="json")} for node, link in found])
+        return
+    rows = [
+        (
+            escape(f"{node.name} - {link.node_name}"),
+            escape(node.fabric),
+            link.condition,
+            "-" if link.round_trip_us is None else f"{link.round_trip_us / 1000:.3g} ms",
+            _gigabits(link.bandwidth_bytes_per_second),
+            ago(link.measured_at),
+            escape(link.why),
+        )
+        for node, link in found
+    ]
+    columns = ("link", "fabric", "condition", "round trip", "Gbit/s", "measured", "what is wrong")
+    console().print(table("", columns, rows, right=columns[3:5]))
+
+
+def _gigabits(bytes_per_second: int | None) -> str:
+    return "-" if bytes_per_second is None else f"{bytes_per_second * 8 / 1e9:.3g}"
 
 
 def _devices(devices: list[DeviceView]) -> str:

@@ -7,6 +7,7 @@ snapshot   the fleet at one moment, in columns
 why        the reasons, in their order
 fit        strict fit of each node, with one reason for each exclusion
 cost       expected cost to complete
+fabrics    which nodes reach each other, from measured links
 places     seats that take a whole demand: one node, or a gang on one fabric
 match      a batch of requests -> placements and reasons
 plan       one request -> the plan table of a quote

@@ -34,6 +34,8 @@ MESSAGES: dict[Why, str] = {
     Why.PRICE: "{n} above your price of ${ceiling} per device and hour",
     Why.TOO_SHORT: "{n} rent for longer than ${cap} can pay",
     Why.FABRIC: "{n} not among {nodes} that reach each other",
+    Why.LINK: "{n} declared one fabric, but do not reach each other: their provider sees which links fail",
+    Why.UNPROBED: "{n} declared one fabric whose links are not measured yet",
     Why.TOO_LONG: "{n} would take longer than their offer lasts",
     Why.WINDOW: "{n} close before the job could be done",
     Why.DEADLINE: "{n} too slow for your deadline",

@@ -212,7 +212,7 @@ RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change
     (frozenset({Why.REGION}), _more_regions),
     (frozenset({Why.MODEL}), _more_models),
     (frozenset({Why.GPUS}), _fewer_gpus),
-    (frozenset({Why.FABRIC}), _fewer_nodes),
+    (frozenset({Why.FABRIC, Why.LINK, Why.UNPROBED}), _fewer_nodes),
     (frozenset({Why.KIND}), _any_kind),
     (frozenset({Why.ISOLATION}), _less_isolation),
     (frozenset({Why.EGRESS}), _no_network),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, overload
@@ -116,12 +116,17 @@ def gang_places(demand: Demand, snapshot: FleetSnapshot, seats: Iterable[Seat]) 
     """The best place of each fabric, for a demand of several nodes; nodes without a fabric reach nobody."""
     found: list[Place] = []
     excluded: dict[int, Why] = {}
+    seats = list(seats)
+    declared = Counter(_declared(snapshot, seat) for seat in seats)
     for members in seats_by_fabric(snapshot, seats):
         best, why = best_gang(demand, snapshot, members)
         if best is not None and why is None:
             found.append(best)
         elif why is not None:
-            excluded.update((seat.row, why) for seat in members)
+            for seat in members:
+                label = _declared(snapshot, seat)
+                would_do = why is Why.FABRIC and bool(label[0]) and declared[label] >= demand.nodes
+                excluded[seat.row] = _link_reason(snapshot, seat) if would_do else why
     found.sort(key=_rank)
     return Places(found, excluded)
 
@@ -213,6 +218,16 @@ def _refusal(demand: Demand, snapshot: FleetSnapshot, place: Place) -> Why | Non
     if demand.cap_usd_micros is not None and usd_micros > demand.cap_usd_micros:
         return Why.COST
     return None
+
+
+def _declared(snapshot: FleetSnapshot, seat: Seat) -> tuple[str, str]:
+    """Seats with the same would train together if they reached each other as declared."""
+    return snapshot.labels[seat.row], snapshot.groups[seat.row][seat.group].kind
+
+
+def _link_reason(snapshot: FleetSnapshot, seat: Seat) -> Why:
+    """Why a node of a declared fabric is in no gang, though the fabric has the nodes."""
+    return Why.LINK if snapshot.have_failed_links[seat.row] else Why.UNPROBED
 
 
 def _rank(place: Place) -> tuple[bool, float, float, tuple[int, ...]]:

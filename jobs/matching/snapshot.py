@@ -47,7 +47,7 @@ class NodeRow:
     seconds_min: int
     seconds_max: float  # of the offer, or until it closes: whichever is less
     region: str
-    fabric: str
+    fabric: str  # the group of nodes that reach each other by measured links; empty: none
     executor: str
     is_measured: bool
     failures: int
@@ -57,6 +57,8 @@ class NodeRow:
     has_egress: bool = False
     lent: frozenset[str] = frozenset()  # labels of the folders that it lends
     open_seconds: float = math.inf  # until it closes, by its declared hours and windows
+    label: str = ""  # the fabric that its provider declared, whoever it reaches
+    has_failed_link: bool = False  # to a node of that label
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class FleetSnapshot:
     egresses: tuple[bool, ...]
     lent: tuple[frozenset[str], ...]
     open_seconds: tuple[float, ...]
+    labels: tuple[str, ...]
+    have_failed_links: tuple[bool, ...]
     class_ids: tuple[tuple[int, ...], ...]
     classes: tuple[DeviceClass, ...]
     # The same for every demand, so sorted once: who takes nothing at all, and who has devices of one class only.
@@ -135,6 +139,8 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         egresses=columns["has_egress"],
         lent=columns["lent"],
         open_seconds=columns["open_seconds"],
+        labels=columns["label"],
+        have_failed_links=columns["has_failed_link"],
         class_ids=class_ids,
         classes=tuple(known),
         closed=closed,

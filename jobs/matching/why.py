@@ -32,6 +32,8 @@ class Why(StrEnum):
     PRICE = "price"
     TOO_SHORT = "too_short"
     FABRIC = "fabric"
+    LINK = "link"
+    UNPROBED = "unprobed"
     TOO_LONG = "too_long"
     WINDOW = "window"
     DEADLINE = "deadline"

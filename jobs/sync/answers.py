@@ -13,9 +13,9 @@ from django.db import connection
 
 from jobs import assignments, reports
 from marketplace.foundation.errors import SoukError, StateConflict
-from marketplace.nodes import inventory
+from marketplace.nodes import inventory, links
 from marketplace.nodes.models import Node
-from provider_agent.protocol import Desired, SyncRequest
+from provider_agent.protocol import Desired, LinkDemand, SyncRequest
 
 TRIES_MAX = 3  # when another process moved the same rows first
 
@@ -33,11 +33,12 @@ class Answer:
     desired: list[Desired]
     forget: list[UUID]
     check: UUID | None = None
+    link: LinkDemand | None = None
 
     @property
     def is_idle(self) -> bool:
         """Nothing runs there, nothing is to be done."""
-        return not self.desired and not self.forget and self.check is None
+        return not self.desired and not self.forget and self.check is None and self.link is None
 
 
 def take_in(node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> Answer:
@@ -85,5 +86,7 @@ def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
 
 def _answer(node: Node, request: SyncRequest) -> Answer:
     version, desired, forget = assignments.desired_state(node, request.leases)
-    check = node.wanted_check_id
-    return Answer(f"{version}-{check.hex[:12]}" if check else version, node.state, desired, forget, check)
+    check, link = node.wanted_check_id, links.demand_of(node)
+    for demanded in (check, link.probe_id if link else None):
+        version += f"-{demanded.hex[:12]}" if demanded else ""
+    return Answer(version, node.state, desired, forget, check, link)

@@ -87,8 +87,9 @@ class Application:
         path_and_query = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         body = await _read_body(receive, headers.get("content-length", ""))
         response = await server.sync(Call("POST", path_and_query, headers, body))
-        # An agent that does not know the field would refuse the answer with it.
-        return response.model_dump_json(exclude={"check"} if response.check is None else None).encode()
+        # An agent that does not know these fields would refuse the answer with them.
+        unsaid = {name for name in ("check", "link") if getattr(response, name) is None}
+        return response.model_dump_json(exclude=unsaid).encode()
 
 
 async def _read_body(receive: Receive, announced: str) -> bytes:

@@ -3,6 +3,7 @@
     node      drained, quarantined, retired: nobody below this room can wake them
     lease     given or ended: its wake is published once, and may be lost
     check     demanded or over: the same
+    link      a probe of it demanded or over: the same, for both of its nodes
 
 One query every few seconds for all nodes, over the events that `advance` writes. A transaction may commit after one
 with a higher number, so each look goes back some way over events that were seen already.
@@ -19,12 +20,12 @@ from django.db.models import Max, QuerySet
 from jobs.models import Lease
 from jobs.states import LEASE_MACHINE
 from marketplace.foundation.models import Event
-from marketplace.nodes.models import Check
-from marketplace.nodes.states import CHECK_MACHINE, NODE_MACHINE
+from marketplace.nodes.models import Check, LinkProbe
+from marketplace.nodes.states import CHECK_MACHINE, NODE_MACHINE, PROBE_MACHINE
 
 LOOK_SECONDS = 2.0
 BACK = 2_000  # events
-KINDS = (NODE_MACHINE.kind, LEASE_MACHINE.kind, CHECK_MACHINE.kind)
+KINDS = (NODE_MACHINE.kind, LEASE_MACHINE.kind, CHECK_MACHINE.kind, PROBE_MACHINE.kind)
 
 
 class NodeChanges:
@@ -58,4 +59,7 @@ def _nodes_of(subjects: Iterable[tuple[str, UUID]]) -> list[UUID]:
         nodes.update(Lease.objects.filter(pk__in=leases).values_list("node_id", flat=True))
     if checks := ids[CHECK_MACHINE.kind]:
         nodes.update(Check.objects.filter(pk__in=checks).values_list("node_id", flat=True))
+    if probes := ids[PROBE_MACHINE.kind]:
+        for pair in LinkProbe.objects.filter(pk__in=probes).values_list("link__a", "link__b"):
+            nodes.update(pair)
     return list(nodes)

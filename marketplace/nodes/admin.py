@@ -10,13 +10,14 @@ from django.contrib import admin, messages
 from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 from marketplace.foundation import clock
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
 from marketplace.foundation.errors import SoukError
-from marketplace.nodes import availability, charts, demands, enrolment, metrics, offers, reputation
-from marketplace.nodes.models import Check, Device, EnrolmentToken, Node, Offer, Provider
+from marketplace.nodes import availability, charts, demands, enrolment, links, metrics, offers, reputation
+from marketplace.nodes.models import Check, Device, EnrolmentToken, FabricLink, Node, Offer, Provider
 from provider_agent.protocol import install_line
 
 OPERATOR_REASON = "operator"
@@ -93,14 +94,20 @@ class NodeAdmin(ReadOnlyAdmin):
     list_filter = ["state", "executor", "region"]
     list_select_related = ["provider"]
     search_fields = ["name", "=id", "provider__display_name"]
-    readonly_fields = ["reputation", "charts"]
+    readonly_fields = ["reputation", "fabric_links", "charts"]
     inlines = [Devices, Offers]
 
-    actions = ["drain", "resume", "quarantine", "release", "retire", "check_now"]
+    actions = ["drain", "resume", "quarantine", "release", "retire", "check_now", "probe_now"]
 
     @admin.display(description="Last six hours")
     def charts(self, node: Node) -> SafeString:
         return charts.draw_all(list(metrics.read(node.pk, since=clock.now() - metrics.MINUTES_KEPT)))
+
+    @admin.display(description="Links to its fabric's other nodes")
+    def fabric_links(self, node: Node) -> SafeString:
+        """A line each: whom, how far, how fast, or what is wrong."""
+        lines = ((peer.name, _link_words(link)) for peer, link in node.links)
+        return format_html_join(mark_safe("<br>"), "{}: {}", lines) or mark_safe("-")
 
     @admin.display(description="Reputation")
     def reputation(self, node: Node) -> str:
@@ -113,6 +120,10 @@ class NodeAdmin(ReadOnlyAdmin):
     def check_now(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
         count = demands.hasten(queryset)
         self.message_user(request, f"{count} will be checked as soon as they are idle.")
+
+    @admin.action(description="Probe its links as soon as both ends are idle", permissions=["operate"])
+    def probe_now(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        self.message_user(request, f"{links.hasten(queryset)} links will be probed as soon as both ends are idle.")
 
     @admin.action(description="Drain", permissions=["operate"])
     def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
@@ -177,6 +188,13 @@ class OfferAdmin(ReadOnlyAdmin):
         for offer in queryset.filter(is_open=True):
             offers.withdraw(offer.node)
         self.message_user(request, "Withdrawn.")
+
+
+def _link_words(link: FabricLink) -> str:
+    if link.condition != "good":
+        return f"{link.condition}: {link.why}" if link.why else link.condition
+    bandwidth = (link.bandwidth_bytes_per_second or 0) * 8 / 1e9
+    return f"{(link.round_trip_us or 0) / 1000:.3g} ms, {bandwidth:.3g} Gbit/s, {link.measured_at:%Y-%m-%d %H:%M} UTC"
 
 
 def _actor(request: HttpRequest) -> str:

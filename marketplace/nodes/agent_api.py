@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 
 from marketplace.foundation import clock, signing
 from marketplace.foundation.throttles import AnonThrottle
-from marketplace.nodes import availability, enrolment, inventory, offers, schedule, verification
+from marketplace.nodes import availability, enrolment, inventory, link_reports, offers, schedule, verification
 from marketplace.nodes.agent_auth import AgentView, node_of
 from marketplace.nodes.agent_messages import answer, read
 from marketplace.nodes.models import Node
@@ -27,6 +27,7 @@ from provider_agent.protocol import (
     DrainRequest,
     EnrolRequest,
     EnrolResponse,
+    LinkReport,
     MeasurementRequest,
     NodeStanding,
     PriceRequest,
@@ -86,6 +87,14 @@ class CheckView(AgentView):
         if step == "filled":
             return answer(verification.begin_recall(node, check_id))
         return answer(verification.recall(node, check_id, read(request, CheckRecall), received_at=received_at))
+
+
+class LinkView(AgentView):
+    """What this node saw of the way to another node of its fabric; see provider_agent/protocol/fabric.py."""
+
+    def post(self, request: Request, probe_id: UUID) -> Response:
+        link_reports.report(node_of(request), probe_id, read(request, LinkReport))
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class SampleView(AgentView):

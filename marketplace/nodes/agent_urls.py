@@ -14,6 +14,7 @@ urlpatterns = [
         agent_api.CheckView.as_view(),
         name="agent-check",
     ),
+    re_path(r"^links/(?P<probe_id>[0-9a-f-]{36})$", agent_api.LinkView.as_view(), name="agent-link"),
     path("sample", agent_api.SampleView.as_view(), name="agent-sample"),
     path("standing", agent_api.StandingView.as_view(), name="agent-standing"),
     path("drain", agent_api.DrainView.as_view(), name="agent-drain"),

@@ -256,7 +256,9 @@ class NodeOfferView(_OfProvider):
 
 
 def _with_parts(nodes: QuerySet[Node]) -> QuerySet[Node]:
-    return nodes.prefetch_related("devices", Prefetch("offers", Offer.objects.filter(is_open=True)))
+    return nodes.prefetch_related(
+        "devices", "links_as_a__b", "links_as_b__a", Prefetch("offers", Offer.objects.filter(is_open=True))
+    )
 
 
 def _reason(request: Request) -> str:

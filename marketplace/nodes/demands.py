@@ -49,7 +49,8 @@ def demand_due(busy_node_ids: Collection[UUID]) -> list[UUID]:
         return []
     is_due = Q(next_check_at=None) | Q(next_check_at__lte=clock.now())
     there = [NodeState.ONLINE, NodeState.DRAINING]
-    due = Node.objects.filter(is_due, state__in=there, measured_at__isnull=False, wanted_check_id=None)
+    free = Node.objects.filter(wanted_check_id=None, wanted_probe_id=None)
+    due = free.filter(is_due, state__in=there, measured_at__isnull=False)
     told = []
     for node in due.exclude(pk__in=busy_node_ids).order_by("next_check_at")[:CHECKS_PER_SWEEP_MAX]:
         if demand(node) is not None:

@@ -102,11 +102,15 @@ def _check_fabric(request: EnrolRequest) -> None:
     if not request.fabric.isprintable():
         raise BadFacts(problem="a fabric's label that cannot be printed")
     if not request.fabric_address:
+        if request.fabric:
+            raise BadFacts(problem="a fabric without this node's address in it")
         return
     try:
-        ipaddress.ip_address(request.fabric_address)
+        address = ipaddress.ip_address(request.fabric_address)
     except ValueError:
         raise BadFacts(problem=f"fabric_address {request.fabric_address!r} is not an IP address") from None
+    if address.is_unspecified or address.is_multicast:
+        raise BadFacts(problem=f"fabric_address {address} is not the address of one node")
 
 
 def _use_token(plaintext: str) -> int:

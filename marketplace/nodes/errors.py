@@ -13,6 +13,8 @@ SoukError
 |-- NoOpenOffer               409
 |-- CheckOver                 409  the check is in another state than this step needs; details.state
 |-- CheckAnswered             409  another answer to the same demand
+|-- ProbeOver                 409  no report on this link is awaited from this node; details.state
+|-- ProbeAnswered             409  another report on the same probe
 `-- BadAnswer                 400  an answer that cannot be one
 """
 
@@ -99,6 +101,20 @@ class CheckAnswered(SoukError):
     """This check was answered already, and differently. The first answer counts."""
 
     code = "check_answered"
+    status = 409
+
+
+class ProbeOver(SoukError):
+    """No report on this link is awaited: the probe is {state}."""
+
+    code = "probe_over"
+    status = 409
+
+
+class ProbeAnswered(SoukError):
+    """This probe was reported already, and differently. The first report counts."""
+
+    code = "probe_answered"
     status = 409
 
 

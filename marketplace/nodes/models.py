@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.db import models
 from django.db.models import Q
@@ -10,11 +11,20 @@ from django.db.models import Q
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.ids import new_id
 from marketplace.nodes.querysets import DeviceQuerySet, NodeQuerySet, OfferQuerySet
-from marketplace.nodes.states import CHECK_LIVE, CHECK_MACHINE, NODE_MACHINE, CheckState, NodeState
+from marketplace.nodes.states import (
+    CHECK_LIVE,
+    CHECK_MACHINE,
+    NODE_MACHINE,
+    PROBE_MACHINE,
+    CheckState,
+    NodeState,
+    ProbeState,
+)
 from provider_agent.protocol import FAULT_CHARACTERS_MAX, REASON_CHARACTERS_MAX, DeviceKind
 
 SECONDS_PER_MINUTE = 60
 SECONDS_PER_HOUR = 3600
+LINK_WHY_MAX = 700
 
 
 class Provider(models.Model):
@@ -79,6 +89,7 @@ class Node(models.Model):
     failures = models.PositiveIntegerField(default=0)  # attempts that ended by its fault
     successes = models.PositiveIntegerField(default=0)
     wanted_check_id = models.UUIDField(null=True, blank=True)  # the live check: what sync tells the node
+    wanted_probe_id = models.UUIDField(null=True, blank=True)  # the live probe of a link that it has not reported yet
     next_check_at = models.DateTimeField(null=True, blank=True)  # not before; None: never measured
     verified_at = models.DateTimeField(null=True, blank=True)  # the newest check that it passed
     suspended_at = models.DateTimeField(null=True, blank=True)  # nothing new is placed there until a check passes
@@ -95,6 +106,14 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.state})"
+
+    @property
+    def links(self) -> list[tuple[Node, FabricLink]]:
+        """Each node of its fabric that it was to be measured with and that is still there, with their link."""
+        ends = [(link.b, link) for link in self.links_as_a.all()]
+        ends += [(link.a, link) for link in self.links_as_b.all()]
+        there = [(peer, link) for peer, link in ends if peer.state != NodeState.RETIRED]
+        return sorted(there, key=lambda entry: (entry[0].name, entry[0].pk))
 
 
 class Device(models.Model):
@@ -195,6 +214,74 @@ class Check(models.Model):
 
     def __str__(self) -> str:
         return f"check of {self.node.name} ({self.state})"
+
+
+class FabricLink(models.Model):
+    """What lies between two nodes of one provider's fabric, as they measured it themselves; `a` has the smaller id."""
+
+    a = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links_as_a")
+    b = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links_as_b")
+    is_reachable = models.BooleanField(default=False)  # each reached the other, when it was measured
+    round_trip_us = models.PositiveIntegerField(null=True, blank=True)
+    bandwidth_bytes_per_second = models.PositiveBigIntegerField(null=True, blank=True)  # of the slower direction
+    measured_at = models.DateTimeField(null=True, blank=True)
+    why = models.CharField(max_length=LINK_WHY_MAX, blank=True)  # what is wrong with it, for the provider
+    failures_in_row = models.PositiveIntegerField(default=0)
+    next_probe_at = models.DateTimeField(null=True, blank=True)  # not before; None: never probed
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["a", "b"], name="one_link_per_pair"),
+            models.CheckConstraint(condition=Q(a__lt=models.F("b")), name="link_in_order"),
+            models.CheckConstraint(
+                condition=Q(is_reachable=False)
+                | Q(measured_at__isnull=False, round_trip_us__isnull=False, bandwidth_bytes_per_second__isnull=False),
+                name="reachable_link_has_figures",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.a.name} - {self.b.name}"
+
+    @property
+    def condition(self) -> str:
+        """In a word: good, failed, or not measured yet."""
+        if self.measured_at is None:
+            return "unmeasured"
+        return "good" if self.is_reachable else "failed"
+
+    def other(self, node_id: UUID) -> Node:
+        """The end that is not this one."""
+        return self.b if node_id == self.a_id else self.a
+
+
+class LinkProbe(models.Model):
+    """Both ends of a link are told to measure it now; only the newest of a link is kept."""
+
+    STATE_MACHINE = PROBE_MACHINE
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    link = models.ForeignKey(FabricLink, on_delete=models.CASCADE, related_name="probes")
+    state = models.CharField(max_length=16, choices=ProbeState.choices, default=ProbeState.DEMANDED)
+    reason = models.CharField(max_length=64, blank=True)
+    listener = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")  # the other end dials first
+    secret = models.CharField(max_length=64, blank=True)  # what both know; empty once it is over
+    ports: models.JSONField[Any, Any] = models.JSONField(default=dict)  # node id -> its port
+    reports: models.JSONField[Any, Any] = models.JSONField(default=dict)  # node id -> protocol.LinkReport
+    demanded_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["link"], condition=Q(state=ProbeState.DEMANDED), name="one_live_probe_per_link"
+            ),
+            models.CheckConstraint(condition=Q(state__in=ProbeState.values), name="link_probe_state_known"),
+        ]
+        indexes = [models.Index(fields=["demanded_at"], condition=Q(state=ProbeState.DEMANDED), name="link_probe_live")]
+
+    def __str__(self) -> str:
+        return f"probe of {self.link} ({self.state})"
 
 
 class Metric(models.Model):

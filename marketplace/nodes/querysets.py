@@ -40,7 +40,7 @@ class OfferQuerySet(models.QuerySet["Offer"]):
             node__measured_at__isnull=False,
             node__suspended_at=None,
         )
-        return online.exclude(node__last_seen_at__lt=_suspect_before(now))
+        return online.exclude(node__last_seen_at__lt=suspect_before(now))
 
 
 class DeviceQuerySet(models.QuerySet["Device"]):
@@ -55,9 +55,9 @@ class DeviceQuerySet(models.QuerySet["Device"]):
             node__measured_at__isnull=False,
             node__suspended_at=None,
         )
-        return online.exclude(flops_per_second={}).exclude(node__last_seen_at__lt=_suspect_before(clock.now()))
+        return online.exclude(flops_per_second={}).exclude(node__last_seen_at__lt=suspect_before(clock.now()))
 
 
-def _suspect_before(now: datetime) -> datetime:
+def suspect_before(now: datetime) -> datetime:
     """Who was last seen before this has missed two beats: nothing new is placed there."""
     return now - timedelta(seconds=SUSPECT_SECONDS)

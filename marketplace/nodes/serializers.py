@@ -109,11 +109,25 @@ class OfferTermsSummary(StrictModelSerializer[Offer]):
         return str(serializers.RegexField(r"^[a-z0-9-]{1,32}$").run_validation(region))
 
 
+class LinkSummary(StrictSerializer):
+    """What lies between the node and another one of its fabric, as both measured it."""
+
+    node_id = serializers.UUIDField(help_text="The other node.")
+    node_name = serializers.CharField()
+    condition = serializers.ChoiceField(choices=["good", "failed", "unmeasured"])
+    round_trip_us = serializers.IntegerField(allow_null=True, help_text="Median, in microseconds.")
+    bandwidth_bytes_per_second = serializers.IntegerField(allow_null=True, help_text="Of the slower direction.")
+    measured_at = serializers.DateTimeField(allow_null=True)
+    next_probe_at = serializers.DateTimeField(allow_null=True)
+    why = serializers.CharField(allow_blank=True, help_text="What is wrong, and between whom.")
+
+
 class OwnNode(StrictModelSerializer[Node]):
     """A node as its provider sees it."""
 
     devices = OwnDevice(many=True, read_only=True)
     offer = serializers.SerializerMethodField()
+    links = serializers.SerializerMethodField()
 
     class Meta:
         model = Node
@@ -128,7 +142,7 @@ class OwnNode(StrictModelSerializer[Node]):
                 "drain_reason",
                 "enrolled_at",
             ],
-            *["failures", "successes", "receipt_address", "devices", "offer"],
+            *["failures", "successes", "receipt_address", "devices", "offer", "links"],
             *["verified_at", "suspended_at", "checks_passed", "checks_failed", "checks_failed_in_row", "next_check_at"],
         ]
         read_only_fields = fields
@@ -137,6 +151,15 @@ class OwnNode(StrictModelSerializer[Node]):
     def get_offer(self, node: Node) -> dict[str, Any] | None:
         offer = next((offer for offer in node.offers.all() if offer.is_open), None)
         return dict(OfferTermsSummary(offer).data) if offer else None
+
+    @extend_schema_field(LinkSummary(many=True))
+    def get_links(self, node: Node) -> list[dict[str, Any]]:
+        told = ("condition", "round_trip_us", "bandwidth_bytes_per_second", "measured_at", "next_probe_at", "why")
+        rows = [
+            {"node_id": peer.pk, "node_name": peer.name, **{name: getattr(link, name) for name in told}}
+            for peer, link in node.links
+        ]
+        return list(LinkSummary(rows, many=True).data)
 
 
 class FindingSummary(StrictSerializer):

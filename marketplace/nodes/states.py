@@ -1,4 +1,4 @@
-"""States of a node, and of a check of its devices.
+"""States of a node, of a check of its devices, and of a probe of its link to another node.
 
     pending -> online <-> offline <-> draining
                online <-> draining -> retired
@@ -8,6 +8,8 @@ A draining node that falls silent is offline, and comes back draining (Node.drai
 
     demanded -> begun -> committed -> recalling -> passed | failed
     each before the end -> failed (no answer in time) | withdrawn (a lease came, or the node is away)
+
+    demanded -> measured | failed | withdrawn
 """
 
 from __future__ import annotations
@@ -68,3 +70,19 @@ CHECK_MACHINE = machine(
     },
 )
 CHECK_LIVE = (_C.DEMANDED, _C.BEGUN, _C.COMMITTED, _C.RECALLING)
+
+
+class ProbeState(models.TextChoices):
+    """demanded: both nodes are told. measured: they reach each other. failed: they do not, or did not say."""
+
+    DEMANDED = "demanded"
+    MEASURED = "measured"
+    FAILED = "failed"
+    WITHDRAWN = "withdrawn"
+
+
+_P = ProbeState
+PROBE_MACHINE = machine(
+    "link_probe",
+    {_P.DEMANDED: [_P.MEASURED, _P.FAILED, _P.WITHDRAWN], _P.MEASURED: [], _P.FAILED: [], _P.WITHDRAWN: []},
+)

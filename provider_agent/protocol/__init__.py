@@ -8,6 +8,7 @@ Four kinds of call, all signed by the node's transport key and all harmless to r
     append   logs, events, receipts,   POST /api/agent/v1/leases/...    by offset or sequence
              artifacts
     check    work that is demanded     POST /api/agent/v1/checks/...    one answer a demand; see checks.py
+    link     the way to a peer         POST /api/agent/v1/links/...     one report a side; see fabric.py
 
 A lease is the unit on the wire: one node's part of one attempt. Versions: the server speaks PROTOCOL_VERSION and the
 one before it.
@@ -59,6 +60,15 @@ from provider_agent.protocol.checks import (
     DeviceTask,
     Finding,
     RecallStep,
+)
+from provider_agent.protocol.fabric import (
+    FEATURE_LINKS,
+    LINK_WHY_CHARACTERS_MAX,
+    PROBE_PORT_FIRST,
+    PROBE_PORT_LAST,
+    PROBE_SECRET_BYTES,
+    LinkDemand,
+    LinkReport,
 )
 from provider_agent.protocol.joining import install_line
 from provider_agent.protocol.limits import (
@@ -156,6 +166,7 @@ __all__ = [
     "DEVICES_PER_NODE_MAX",
     "FAULT_CHARACTERS_MAX",
     "FEATURE_CHECKS",
+    "FEATURE_LINKS",
     "FILES_PER_ARTIFACT_MAX",
     "HASH_PATTERN",
     "HEADER_FEATURES",
@@ -166,6 +177,7 @@ __all__ = [
     "LABEL_PATTERN",
     "LEASES_PER_NODE_MAX",
     "LENT_MAX",
+    "LINK_WHY_CHARACTERS_MAX",
     "LOST_GRACE_SECONDS",
     "MESSAGE_CHARACTERS_MAX",
     "MINUTES_PER_DAY",
@@ -174,6 +186,9 @@ __all__ = [
     "MS_PER_HOUR",
     "NO_CONTRACT",
     "PRICE_USD_MICROS_MAX",
+    "PROBE_PORT_FIRST",
+    "PROBE_PORT_LAST",
+    "PROBE_SECRET_BYTES",
     "PROTOCOL_VERSION",
     "PROTOCOL_VERSIONS_SPOKEN",
     "REASONS",
@@ -217,6 +232,8 @@ __all__ = [
     "Finding",
     "GangPlace",
     "LeaseReport",
+    "LinkDemand",
+    "LinkReport",
     "Load",
     "MeasurementRequest",
     "Message",

@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from provider_agent.protocol.care import Load
+from provider_agent.protocol.fabric import LinkDemand
 from provider_agent.protocol.limits import LEASES_PER_NODE_MAX, MESSAGE_CHARACTERS_MAX, PROTOCOL_VERSION
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.node import NodeFacts
@@ -126,3 +127,4 @@ class SyncResponse(Message):
     desired: list[Desired] = Field(default_factory=list)
     forget: list[UUID] = Field(default_factory=list)  # leases that are settled here: the agent may delete them
     check: UUID | None = None  # work that is demanded; left out for agents that do not know it (see checks.py)
+    link: LinkDemand | None = None  # a way to be measured; the same (see fabric.py)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INSTALL_SECONDS = 600  # torch among it
+LINK_SECONDS = 120  # the checks of both nodes, one after the other, may come first
 
 
 def test_two_nodes_of_a_rack_train_one_model_together(market: Market, alice: Party, tmp_path: Path) -> None:
@@ -22,6 +24,8 @@ def test_two_nodes_of_a_rack_train_one_model_together(market: Market, alice: Par
     for core in ("0", "1"):
         options = NodeOptions(devices=1, cores=core, region="rack", fabric_address="127.0.0.1")
         provider = market.add_node(f"rack-{core}", price="0.90", provider=provider, node=options)
+    assert provider is not None
+    wait_for_link(market, provider)
     with souk_of(market, alice) as souk:
         job = launch(souk, TINY | {"resources": {"gpus": 1, "nodes": 2, "kind": "any", "region": "rack"}})
         ended = wait_until(souk, job, ENDS)
@@ -36,6 +40,19 @@ def test_two_nodes_of_a_rack_train_one_model_together(market: Market, alice: Par
     charges = {line["node_name"]: line["charge_usd_micros"] for line in bill["bill"]["lines"]}
     assert set(charges) == {"rack-0", "rack-1"}
     assert all(charge > 0 for charge in charges.values())
+
+
+def wait_for_link(market: Market, provider: Party) -> None:
+    """Until both nodes have measured the way between them, which they are told to do as soon as both are idle."""
+    until, shown = time.monotonic() + LINK_SECONDS, []
+    while time.monotonic() < until:
+        shown = run_json([SOUK, "provider", "links"], provider.env(market.server))
+        if [link["condition"] for link in shown] == ["good"]:
+            assert shown[0]["round_trip_us"] > 0
+            assert shown[0]["bandwidth_bytes_per_second"] > 10_000_000
+            return
+        time.sleep(1)
+    raise AssertionError(f"the link was not measured in {LINK_SECONDS} s: {shown}")
 
 
 def test_an_agent_installed_alone_builds_what_programs_need(market: Market, alice: Party, tmp_path: Path) -> None:

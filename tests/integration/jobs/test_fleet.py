@@ -1,4 +1,4 @@
-"""The snapshot tells the matcher what the database knows, in four queries."""
+"""The snapshot tells the matcher what the database knows, in five queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.assignments import make_assignment
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.matching.why import Why
 from marketplace.accounts.models import Organisation
-from marketplace.nodes.models import Device, Node, Offer
+from marketplace.nodes.models import Device, FabricLink, Node, Offer
 from provider_agent.protocol import Assignment
 from tests import stage
 from tests.stage import DOLLAR
@@ -112,11 +112,56 @@ def test_a_retired_node_is_not_even_counted(bob: Node) -> None:
     assert len(fleet.take_snapshot()) == 0
 
 
-def test_four_queries_whatever_the_number_of_nodes(bob: Node) -> None:
+def test_five_queries_whatever_the_number_of_nodes(bob: Node) -> None:
     for number in range(5):
         stage.node(f"node-{number}", fabric="rack")
     with CaptureQueriesContext(connection) as queries:
         snapshot = fleet.take_snapshot()
     assert len(snapshot) == 6
-    assert len([query for query in queries.captured_queries if query["sql"].startswith("SELECT")]) == 4
+    assert len([query for query in queries.captured_queries if query["sql"].startswith("SELECT")]) == 5
     assert snapshot.fabrics[row_of(snapshot, bob)] == ""
+
+
+def test_nodes_that_measured_their_links_are_a_group_and_a_label_alone_is_none(bob: Node) -> None:
+    owner = stage.organisation("carol")
+    first, second = (stage.node(f"rack-{n}", fabric="rack", provider=owner) for n in range(2))
+    lonely = stage.node("lonely", fabric="rack")  # the same label, another provider
+    snapshot = fleet.take_snapshot()
+    groups = [snapshot.fabrics[row_of(snapshot, each)] for each in (first, second, lonely, bob)]
+    assert groups[0] == groups[1] != ""
+    assert groups[2:] == ["", ""]
+    labels = [snapshot.labels[row_of(snapshot, each)] for each in (first, second, lonely)]
+    assert labels[0] == labels[1] != labels[2]
+
+
+def test_a_link_that_failed_is_too_old_or_leads_to_a_node_that_is_away_makes_no_group(bob: Node) -> None:
+    owner = stage.organisation("carol")
+    first, second = (stage.node(f"rack-{n}", fabric="rack", provider=owner) for n in range(2))
+    stage.link(first, second, is_reachable=False)
+    snapshot = fleet.take_snapshot()
+    assert set(snapshot.fabrics) == {""}
+    assert snapshot.have_failed_links[row_of(snapshot, first)]
+    assert not snapshot.have_failed_links[row_of(snapshot, bob)]
+    link = stage.link(first, second)
+    assert len(set(fleet.take_snapshot().fabrics)) == 2
+    Node.objects.filter(pk=second.pk).update(state="offline")
+    assert set(fleet.take_snapshot().fabrics) == {""}
+    Node.objects.filter(pk=second.pk).update(state="online")
+    FabricLink.objects.filter(pk=link.pk).update(measured_at=timezone.now() - timedelta(days=8))
+    assert set(fleet.take_snapshot().fabrics) == {""}
+
+
+def test_a_gang_waits_for_links_says_so_and_is_quoted_once_they_are_measured(alice: Organisation) -> None:
+    owner = stage.organisation("carol")
+    first, second = (stage.node(f"rack-{n}", fabric="rack", provider=owner) for n in range(2))
+    spec = stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any"})
+    FabricLink.objects.all().delete()
+    waits = quotes.make_quote(spec, alice)
+    assert waits.quote_id is None
+    assert [(each.code, each.nodes) for each in waits.plan.exclusions] == [("unprobed", 2)]
+    stage.link(first, second, is_reachable=False)
+    refused = quotes.make_quote(spec, alice)
+    assert [(each.code, each.nodes) for each in refused.plan.exclusions] == [("link", 2)]
+    assert "do not reach each other" in refused.plan.exclusions[0].message
+    stage.link(first, second)
+    assert len(stage.place(stage.submit(alice, spec))) == 2

@@ -89,6 +89,8 @@ class FakeServer:
         self.lose_replies: dict[str, int] = {}  # path ending -> how many answers are lost after they took effect
         self.fail_with: dict[str, int] = {}  # path ending -> status of every answer
         self.problems: list[str] = []
+        self.link_demands: dict[UUID, protocol.LinkDemand] = {}  # node -> what it is to measure
+        self.link_reports: list[tuple[UUID, protocol.LinkReport]] = []
         self._version = 0
         self._thread: threading.Thread | None = None
         self._server: uvicorn.Server | None = None
@@ -131,6 +133,11 @@ class FakeServer:
     def stop_lease(self, lease: Lease, reason: Reason) -> None:
         """Want it stopped."""
         lease.desired = lease.desired.model_copy(update={"action": "stop", "stop_reason": reason})
+        self._version += 1
+
+    def want_links(self, demands: dict[UUID, protocol.LinkDemand]) -> None:
+        """Want these nodes to measure the way to each other; the demand stands until another one does."""
+        self.link_demands = demands
         self._version += 1
 
     def forget_lease(self, lease: Lease) -> None:
@@ -178,7 +185,7 @@ class FakeServer:
             return 201, self._enrol(protocol.EnrolRequest.model_validate_json(body)), {}
         node_id = self._authenticate(scope, path, query, body)
         if path == f"{API}/sync":
-            return 200, await self._sync(protocol.SyncRequest.model_validate_json(body)), {}
+            return 200, await self._sync(node_id, protocol.SyncRequest.model_validate_json(body)), {}
         if path == f"{API}/measurements":
             self.measurements.append(protocol.MeasurementRequest.model_validate_json(body))
             return 200, {}, {}
@@ -192,6 +199,8 @@ class FakeServer:
                 self.schedule = protocol.Schedule.model_validate_json(body)
                 self.schedules_heard += 1
             return 200, self.schedule.model_dump(mode="json"), {}
+        if path.startswith(f"{API}/links/"):
+            return self._take_link_report(node_id, path.removeprefix(f"{API}/links/"), body)
         if path == f"{API}/sample":
             return 200, b"x" * 65536, {}
         parts = path.removeprefix(f"{API}/leases/").split("/")
@@ -199,6 +208,12 @@ class FakeServer:
         if lease is None:
             raise Refusal(404, "lease_unknown")
         return 200, self._on_lease(lease, parts[1:], {k: v[0] for k, v in parse_qs(query).items()}, body), {}
+
+    def _take_link_report(self, node_id: UUID, probe_id: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
+        if str(self.link_demands[node_id].probe_id) != probe_id:
+            raise Refusal(409, "probe_over")
+        self.link_reports.append((node_id, protocol.LinkReport.model_validate_json(body)))
+        return 204, b"", {}
 
     def _wish(self, name: str, body: bytes) -> dict[str, Any]:
         if name == "earnings":
@@ -262,7 +277,7 @@ class FakeServer:
         )
         return answer.model_dump(mode="json")
 
-    async def _sync(self, request: protocol.SyncRequest) -> dict[str, Any]:
+    async def _sync(self, node_id: UUID, request: protocol.SyncRequest) -> dict[str, Any]:
         self.syncs.append(request)
         for report in request.leases:
             lease = self.leases.get(report.lease_id)
@@ -289,6 +304,7 @@ class FakeServer:
             node_state=self.node_state,
             desired=desired,
             forget=[lease_id for lease_id, lease in self.leases.items() if lease.forget],
+            link=self.link_demands.get(node_id),
         )
         return answer.model_dump(mode="json")
 

@@ -368,7 +368,18 @@ def an_offer() -> dict[str, Any]:
 def a_node() -> dict[str, Any]:
     """Bob's node."""
     about = {"id": str(uuid4()), "name": "bob", "state": "online", "executor": "docker"}
-    return about | {"last_seen_at": NOW.isoformat(), "devices": DEVICES, "offer": TERMS}
+    link = {
+        "node_id": str(UUID(int=2**128 - 1)),
+        "node_name": "rack-2",
+        "condition": "good",
+        "round_trip_us": 120,
+        "bandwidth_bytes_per_second": 1_250_000_000,
+        "measured_at": NOW.isoformat(),
+        "next_probe_at": NOW.isoformat(),
+        "why": "",
+    }
+    offered = {"last_seen_at": NOW.isoformat(), "devices": DEVICES, "offer": TERMS}
+    return about | offered | {"fabric": "rack", "links": [link]}
 
 
 def an_attempt(number: int, node: str, **changes: Any) -> dict[str, Any]:

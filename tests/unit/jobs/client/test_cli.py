@@ -22,7 +22,7 @@ from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace, a_job, an_a
 
 ROOT = Path(__file__).parents[4]
 COMMANDS = ["plan", "launch", "jobs", "show", "logs", "cancel", "resume", "artifacts", "download", "bill"]
-COMMANDS += ["signup", "login", "logout", "balance", "offers", "provider add-node", "provider nodes"]
+COMMANDS += ["signup", "login", "logout", "balance", "offers", "provider add-node", "provider nodes", "provider links"]
 HEAVY = ["django", "torch", "docker", "redis", "celery", "numpy", "eth_account", "httpx", "pydantic", "yaml"]
 
 
@@ -186,7 +186,12 @@ def test_cancel_and_resume_say_where_the_job_is(run: Run, market: FakeMarketplac
 
 
 def test_lists_are_read_by_machines_and_people(run: Run) -> None:
-    for command, shown in (("jobs", "tiny"), ("offers", "2 x H100"), ("provider nodes", "2 x H100")):
+    for command, shown in (
+        ("jobs", "tiny"),
+        ("offers", "2 x H100"),
+        ("provider nodes", "2 x H100"),
+        ("provider links", "bob - rack-2"),
+    ):
         assert isinstance(run(*command.split(), "--json").json, list)
         assert shown in run(*command.split()).out
 

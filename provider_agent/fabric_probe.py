@@ -1,0 +1,379 @@
+"""Measures the way between two nodes of a fabric: reachable both ways, round trip, bandwidth in both directions.
+
+    1  each opens one TCP port on its own fabric address, for this probe alone
+    2  the dialler dials: handshake, pings, bytes there, bytes back
+    3  the listener dials back: handshake and pings; what one way lets through the other may not
+
+A connection counts only when it comes from the peer's fabric address and both have shown that they know the probe's
+secret: HMAC-SHA256 over both sides' nonces, the probe, the part of the probe and the role, so that nothing that was
+heard can be used again. No byte is measured before that. Everything has a deadline, and every socket is closed with it.
+
+Bytes are sent as blocks, each with its length before it; a length of zero ends them, and is answered with one byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import hmac
+import os
+import socket
+import statistics
+import struct
+import time
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Literal, NamedTuple
+
+from provider_agent.protocol import LINK_WHY_CHARACTERS_MAX, LinkDemand, LinkReport
+
+PROBE_SECONDS_MAX = 50.0  # the whole of it
+JOIN_SECONDS_MAX = 12.0  # until the peer, which hears of the probe some seconds later, is there
+CONNECT_SECONDS_MAX = 3.0
+HANDSHAKE_SECONDS_MAX = 3.0
+MEASURE_SECONDS_MAX = 15.0
+RETRY_SECONDS = 0.2
+CONNECTIONS_MAX = 64  # that one listener looks at, strangers' among them
+PINGS = 24
+STREAM_SECONDS = 2.0  # of bytes, in each direction
+STREAM_BYTES_MAX = 2**30
+BLOCK_BYTES = 256 * 1024
+BLOCKS_PER_TURN = 16  # then the agent's other work has its turn
+UNSENT_BYTES_MAX = 128 * 1024  # in the kernel's queue: what a slow line would still be sending after the time
+NONCE_BYTES = 32
+PING_BYTES = 8
+ACKNOWLEDGED = b"\x06"
+LENGTH = struct.Struct("!I")
+TCP_NOTSENT_LOWAT = 25  # Linux; the socket module names it from Python 3.12 on
+
+Part = Literal["there", "back"]
+
+
+class ProbeFailed(Exception):
+    """The probe cannot go on; the message says why, for the provider."""
+
+
+class Disturbed(ProbeFailed):
+    """Who answers is not the peer, or does not do as it should."""
+
+
+class Figures(NamedTuple):
+    """What one side measured on one connection."""
+
+    round_trip_us: int | None = None
+    sent: int | None = None  # bytes per second
+    received: int | None = None
+
+
+async def probe(demand: LinkDemand) -> LinkReport:
+    """Do this node's part. Whatever the network does is in the report; only cancelling ends it otherwise."""
+    try:
+        check_addresses(demand)
+        async with asyncio.timeout(PROBE_SECONDS_MAX):
+            with _listening(demand) as listener:
+                return await _both_ways(listener, demand)
+    except ProbeFailed as error:
+        return LinkReport(why=_short(str(error)))
+    except TimeoutError:
+        return LinkReport(why=f"the probe took longer than {PROBE_SECONDS_MAX:g} s")
+
+
+def check_addresses(demand: LinkDemand) -> None:
+    """Raises ProbeFailed for addresses that no peer of a fabric has."""
+    try:
+        own, peer = ip_address(demand.address), ip_address(demand.peer_address)
+    except ValueError:
+        raise ProbeFailed(f"{demand.address!r} and {demand.peer_address!r} are not both IP addresses") from None
+    if own.version != peer.version:
+        raise ProbeFailed(f"{own} and {peer} are not of one kind: IPv4 or IPv6")
+    if peer.is_unspecified or peer.is_multicast or (peer.is_loopback and not own.is_loopback):
+        raise ProbeFailed(f"{peer} is no address of another node")
+    if own == peer and demand.port == demand.peer_port:
+        raise ProbeFailed("both sides were given one port of one address")
+
+
+async def _both_ways(listener: socket.socket, demand: LinkDemand) -> LinkReport:
+    """The dialler dials and is then dialled; the listener the other way round."""
+    dialled = was_dialled = False
+    figures = Figures()
+    problems = []
+    dials_first = demand.role == "dial"
+    parts: tuple[tuple[Part, bool], ...] = (("there", dials_first), ("back", not dials_first))
+    for part, is_mine in parts:
+        try:
+            found = await (_dial(demand, part) if is_mine else _serve(listener, demand, part))
+        except ProbeFailed as error:
+            problems.append(str(error))
+            continue
+        if is_mine:
+            dialled = True
+        else:
+            was_dialled = True
+        figures = found if part == "there" else figures
+    return LinkReport(
+        dialled=dialled,
+        was_dialled=was_dialled,
+        round_trip_us=figures.round_trip_us,
+        sent_bytes_per_second=figures.sent,
+        received_bytes_per_second=figures.received,
+        why=_short("; ".join(problems)),
+    )
+
+
+# --- one connection, from either side
+
+
+async def _serve(listener: socket.socket, demand: LinkDemand, part: Part) -> Figures:
+    """Wait for the peer, and for nobody else; raises ProbeFailed."""
+    problem = "nobody came"
+    try:
+        async with asyncio.timeout(JOIN_SECONDS_MAX):
+            for _ in range(CONNECTIONS_MAX):
+                connection, address = await asyncio.get_running_loop().sock_accept(listener)
+                if ip_address(address[0]) != ip_address(demand.peer_address):
+                    connection.close()
+                    problem = f"only {address[0]} came, which is not its fabric address"
+                    continue
+                try:
+                    await _shake_hands(connection, demand, part, is_dialler=False)
+                except ProbeFailed as error:
+                    connection.close()
+                    problem = f"who came from there {error}"
+                    continue
+                except BaseException:
+                    connection.close()
+                    raise
+                break
+            else:
+                came = f"{CONNECTIONS_MAX} connections came to {_at(demand)}"
+                raise ProbeFailed(f"{came}, and none was {_peer(demand)}'s")
+    except TimeoutError:
+        waited = f"{_peer(demand)} did not reach {_at(demand)} within {JOIN_SECONDS_MAX:g} s"
+        raise ProbeFailed(f"{waited}: {problem}") from None
+    return await _measure(connection, demand, part, is_dialler=False)
+
+
+async def _dial(demand: LinkDemand, part: Part) -> Figures:
+    """Reach the peer, which may not listen yet; raises ProbeFailed."""
+    where, problem = f"{demand.peer_address}:{demand.peer_port}", "no answer"
+    try:
+        async with asyncio.timeout(JOIN_SECONDS_MAX):
+            while True:
+                try:
+                    connection = await _connect(demand)
+                except OSError as error:
+                    problem = _words(error)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                try:
+                    await _shake_hands(connection, demand, part, is_dialler=True)
+                    break
+                except Disturbed:
+                    connection.close()
+                    raise
+                except ProbeFailed as error:  # it is still busy with the other direction, or has just come
+                    connection.close()
+                    problem = f"who answers {error}"
+                except BaseException:
+                    connection.close()
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+    except TimeoutError:
+        raise ProbeFailed(f"{_peer(demand)} at {where} not reached within {JOIN_SECONDS_MAX:g} s: {problem}") from None
+    except Disturbed as error:
+        raise ProbeFailed(f"who answers at {where} {error}") from None
+    return await _measure(connection, demand, part, is_dialler=True)
+
+
+async def _connect(demand: LinkDemand) -> socket.socket:
+    """From the own fabric address, because the peer accepts no other; raises OSError."""
+    connection = socket.socket(_family(demand.peer_address), socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        connection.bind((demand.address, 0))
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            where = (demand.peer_address, demand.peer_port)
+            await asyncio.get_running_loop().sock_connect(connection, where)
+    except TimeoutError as error:
+        connection.close()
+        raise OSError(errno.ETIMEDOUT, "no answer") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+async def _shake_hands(connection: socket.socket, demand: LinkDemand, part: Part, *, is_dialler: bool) -> None:
+    """Each side proves that it knows the secret; the dialler first. Raises Disturbed for a proof that is wrong."""
+    _prepare(connection)
+    mine = os.urandom(NONCE_BYTES)
+    try:
+        async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+            if is_dialler:
+                theirs = await _read(connection, NONCE_BYTES)
+                await _write(connection, mine + _proof(demand, part, "dial", theirs, mine))
+                answer = await _read(connection, hashlib.sha256().digest_size)
+                if not hmac.compare_digest(answer, _proof(demand, part, "listen", theirs, mine)):
+                    raise Disturbed("does not know the probe's secret")
+                return
+            await _write(connection, mine)
+            theirs = await _read(connection, NONCE_BYTES)
+            answer = await _read(connection, hashlib.sha256().digest_size)
+            if not hmac.compare_digest(answer, _proof(demand, part, "dial", mine, theirs)):
+                raise Disturbed("does not know the probe's secret")
+            await _write(connection, _proof(demand, part, "listen", mine, theirs))
+    except TimeoutError:
+        raise ProbeFailed(f"said nothing for {HANDSHAKE_SECONDS_MAX:g} s") from None
+    except OSError as error:
+        raise ProbeFailed(f"hung up ({_words(error)})") from None
+
+
+async def _measure(connection: socket.socket, demand: LinkDemand, part: Part, *, is_dialler: bool) -> Figures:
+    """Pings; on the way there also bytes in both directions. Closes the connection; raises ProbeFailed."""
+    try:
+        async with asyncio.timeout(MEASURE_SECONDS_MAX):
+            if is_dialler:
+                round_trip_us = await _ping(connection)
+                if part == "back":
+                    return Figures(round_trip_us)
+                sent = await _send_stream(connection)
+                return Figures(round_trip_us, sent, await _receive_stream(connection))
+            await _echo(connection)
+            if part == "back":
+                return Figures()
+            received = await _receive_stream(connection)
+            return Figures(None, await _send_stream(connection), received)
+    except TimeoutError:
+        raise ProbeFailed(f"{_peer(demand)} was too slow to be measured in {MEASURE_SECONDS_MAX:g} s") from None
+    except OSError as error:
+        raise ProbeFailed(f"{_peer(demand)} hung up while it was measured ({_words(error)})") from None
+    except Disturbed as error:
+        raise ProbeFailed(f"{_peer(demand)} {error}") from None
+    finally:
+        connection.close()
+
+
+async def _ping(connection: socket.socket) -> int:
+    """The median round trip of PINGS small messages, in microseconds."""
+    took = []
+    for number in range(PINGS):
+        message = number.to_bytes(PING_BYTES, "big")
+        began = time.perf_counter_ns()
+        await _write(connection, message)
+        if await _read(connection, PING_BYTES) != message:
+            raise Disturbed("did not send back what it was sent")
+        took.append(time.perf_counter_ns() - began)
+    return round(statistics.median(took) / 1000)
+
+
+async def _echo(connection: socket.socket) -> None:
+    for _ in range(PINGS):
+        await _write(connection, await _read(connection, PING_BYTES))
+
+
+async def _send_stream(connection: socket.socket) -> int:
+    """Send for STREAM_SECONDS or STREAM_BYTES_MAX; bytes per second until the peer says that it has them all."""
+    block = LENGTH.pack(BLOCK_BYTES) + os.urandom(BLOCK_BYTES)  # random: a line that compresses gains nothing
+    began, blocks = time.perf_counter(), 0
+    while time.perf_counter() - began < STREAM_SECONDS and (blocks + 1) * BLOCK_BYTES <= STREAM_BYTES_MAX:
+        await _write(connection, block)
+        blocks += 1
+        if blocks % BLOCKS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    await _write(connection, LENGTH.pack(0))
+    if await _read(connection, 1) != ACKNOWLEDGED:
+        raise Disturbed("did not say that it has everything")
+    return round(blocks * BLOCK_BYTES / (time.perf_counter() - began))
+
+
+async def _receive_stream(connection: socket.socket) -> int:
+    """Bytes per second from the first byte to the end; raises Disturbed for more than may come."""
+    received, blocks = 0, 0
+    buffer = memoryview(bytearray(BLOCK_BYTES))
+    began = 0.0
+    while size := LENGTH.unpack(await _read(connection, LENGTH.size))[0]:
+        began = began or time.perf_counter()
+        received += size
+        if size > BLOCK_BYTES or received > STREAM_BYTES_MAX:
+            raise Disturbed("sent more than a probe may")
+        await _read_into(connection, buffer[:size])
+        blocks += 1
+        if blocks % BLOCKS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    seconds = time.perf_counter() - began if began else 0.0
+    await _write(connection, ACKNOWLEDGED)
+    return round(received / seconds) if seconds else 0
+
+
+# --- below
+
+
+@contextlib.contextmanager
+def _listening(demand: LinkDemand) -> Iterator[socket.socket]:
+    """The one port of this probe; raises ProbeFailed where it cannot be had."""
+    listener = socket.socket(_family(demand.address), socket.SOCK_STREAM)
+    with contextlib.closing(listener):
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # an earlier probe's port may be in TIME_WAIT
+        try:
+            listener.bind((demand.address, demand.port))
+            listener.listen()
+        except OSError as error:
+            raise ProbeFailed(f"this node cannot listen on {_at(demand)}: {_words(error)}") from None
+        yield listener
+
+
+def _prepare(connection: socket.socket) -> None:
+    connection.setblocking(False)
+    with contextlib.suppress(OSError):  # a peer that is gone already is found by the first read
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
+
+
+def _proof(demand: LinkDemand, part: Part, role: str, listeners: bytes, diallers: bytes) -> bytes:
+    """What only who knows the secret can say, about these two nonces, in this role, in this part of this probe."""
+    said = f"souk-link-v1 {demand.probe_id} {part} {role} ".encode() + listeners + diallers
+    return hmac.digest(bytes.fromhex(demand.secret), said, "sha256")
+
+
+async def _write(connection: socket.socket, data: bytes) -> None:
+    await asyncio.get_running_loop().sock_sendall(connection, data)
+
+
+async def _read(connection: socket.socket, size: int) -> bytes:
+    buffer = bytearray(size)
+    await _read_into(connection, memoryview(buffer))
+    return bytes(buffer)
+
+
+async def _read_into(connection: socket.socket, buffer: memoryview) -> None:
+    """Fill the buffer; raises OSError when the peer hangs up before."""
+    loop = asyncio.get_running_loop()
+    while buffer:
+        count = await loop.sock_recv_into(connection, buffer)
+        if count == 0:
+            raise ConnectionResetError(errno.ECONNRESET, "closed")
+        buffer = buffer[count:]
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
+
+
+def _at(demand: LinkDemand) -> str:
+    return f"{demand.address}:{demand.port}"
+
+
+def _peer(demand: LinkDemand) -> str:
+    return demand.peer_name
+
+
+def _words(error: OSError) -> str:
+    """Connection refused, No route to host and so on; the event loop's own words do not say it."""
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _short(text: str) -> str:
+    return text[:LINK_WHY_CHARACTERS_MAX]

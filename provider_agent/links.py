@@ -1,0 +1,93 @@
+"""Answers the marketplace's demands to measure the way to another node of the fabric, while this node is idle.
+
+A probe gives way to a lease as a check does. What this side saw is kept for `souk-agent status`; the verdict, for which
+both sides are heard, is the marketplace's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from datetime import UTC, datetime
+from uuid import UUID
+
+from provider_agent.client import with_retries
+from provider_agent.errors import AgentError
+from provider_agent.fabric_probe import probe
+from provider_agent.journal import FACT_LINKS, Journal, read_links
+from provider_agent.porter import Porter
+from provider_agent.protocol import LinkDemand, LinkReport
+
+LINKS_KEPT_MAX = 64  # peers of which the newest look is remembered
+
+log = logging.getLogger(__name__)
+
+
+class Links:
+    """At most one probe at a time; each is answered once by this agent."""
+
+    def __init__(self, porter: Porter) -> None:
+        self._porter = porter
+        self._task: asyncio.Task[None] | None = None
+        self._probe_id: UUID | None = None
+
+    def hear(self, demand: LinkDemand | None, *, is_idle: bool) -> None:
+        """What the newest sync said; begins, goes on, or gives up."""
+        probe_id = demand.probe_id if demand else None
+        if probe_id != self._probe_id or not is_idle:
+            self.give_way()
+        if demand is not None and probe_id != self._probe_id and is_idle:
+            self._probe_id = probe_id
+            self._task = asyncio.create_task(_answer(self._porter, demand), name="link")
+
+    def give_way(self) -> None:
+        """End the probe with its sockets."""
+        if self._task is not None and not self._task.done():
+            log.info("The probe of a link gives way. probe_id=%s", self._probe_id)
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """End the probe before the agent ends."""
+        self.give_way()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def _answer(porter: Porter, demand: LinkDemand) -> None:
+    """Probe, remember, report; a report that cannot be sent is the marketplace's to miss."""
+    own = porter.config.fabric_address
+    if demand.address != own:  # nothing but what the provider declared is opened
+        why = f"this node was asked to listen on {demand.address}, but its fabric address is {own or 'not set'}"
+        report = LinkReport(why=why)
+    else:
+        log.info("Probing the way to %s. probe_id=%s", demand.peer_name, demand.probe_id)
+        report = await probe(demand)
+    remember_link(porter.journal, demand, report)
+    log.log(
+        logging.WARNING if report.why else logging.INFO,
+        "Link to %s probed: %s",
+        demand.peer_name,
+        report.why or "reached both ways",
+    )
+    try:
+        await with_retries(lambda: porter.client.report_link(demand.probe_id, report))
+    except AgentError as error:
+        log.warning("The probe of a link could not be reported: %s probe_id=%s", error, demand.probe_id)
+
+
+def remember_link(journal: Journal, demand: LinkDemand, report: LinkReport) -> None:
+    """Keep what was seen of this peer in place of what was seen before."""
+    seen = read_links(journal)
+    seen.pop(demand.peer_name, None)
+    seen[demand.peer_name] = {
+        "address": demand.peer_address,
+        "at": datetime.now(UTC).isoformat(),
+        "is_reached": report.dialled and report.was_dialled,
+        "round_trip_us": report.round_trip_us,
+        "sent_bytes_per_second": report.sent_bytes_per_second,
+        "received_bytes_per_second": report.received_bytes_per_second,
+        "why": report.why,
+    }
+    newest = dict(list(seen.items())[-LINKS_KEPT_MAX:])
+    journal.save_fact(FACT_LINKS, json.dumps(newest))

@@ -1,0 +1,238 @@
+"""The probe of a link, over real sockets: two honest sides, and every way in which one of them may not be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from contextlib import closing
+from uuid import UUID, uuid4
+
+import psutil
+import pytest
+
+from provider_agent import fabric_probe
+from provider_agent.fabric_probe import BLOCK_BYTES, LENGTH, NONCE_BYTES, PINGS, probe
+from provider_agent.protocol import PROBE_PORT_FIRST, PROBE_PORT_LAST, LinkDemand, LinkReport
+
+ADDRESS = "127.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric_probe, "JOIN_SECONDS_MAX", 1.5)
+    monkeypatch.setattr(fabric_probe, "CONNECT_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(fabric_probe, "HANDSHAKE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(fabric_probe, "MEASURE_SECONDS_MAX", 4.0)
+    monkeypatch.setattr(fabric_probe, "STREAM_SECONDS", 0.3)
+
+
+def demands(**changes: object) -> tuple[LinkDemand, LinkDemand]:
+    """The two halves of one demand: listener's, dialler's. `changes` are the dialler's alone."""
+    first, second = free_ports()
+    shared = {"probe_id": uuid4(), "secret": secrets.token_hex(32), "address": ADDRESS, "peer_address": ADDRESS}
+    listen = LinkDemand(role="listen", peer_name="dialler", port=first, peer_port=second, **shared)
+    dial = LinkDemand(role="dial", peer_name="listener", port=second, peer_port=first, **shared)
+    return listen, dial.model_copy(update=changes)
+
+
+def free_ports() -> tuple[int, int]:
+    """Two ports of the range that nobody has just now."""
+    found = []
+    for port in range(PROBE_PORT_FIRST + os.getpid() % 150, PROBE_PORT_LAST):
+        with closing(socket.socket()) as each:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if each.connect_ex((ADDRESS, port)) != 0:
+                found.append(port)
+        if len(found) == 2:
+            return found[0], found[1]
+    raise AssertionError("no free port")
+
+
+def meet(*sides: LinkDemand) -> list[LinkReport]:
+    async def both() -> list[LinkReport]:
+        return list(await asyncio.gather(*(probe(side) for side in sides)))
+
+    return asyncio.run(both())
+
+
+def sockets_of_probes() -> list[object]:
+    """Sockets of this process on the range's ports that are not just fading away."""
+    mine = psutil.Process().net_connections()
+    return [c for c in mine if c.laddr and PROBE_PORT_FIRST <= c.laddr.port <= PROBE_PORT_LAST]
+
+
+def test_two_nodes_reach_each_other_and_measure_the_way() -> None:
+    listener, dialler = meet(*demands())
+    for side in (listener, dialler):
+        assert (side.dialled, side.was_dialled, side.why) == (True, True, "")
+        assert side.sent_bytes_per_second is not None
+        assert side.received_bytes_per_second is not None
+        assert min(side.sent_bytes_per_second, side.received_bytes_per_second) > 10_000_000, "this is loopback"
+    assert dialler.round_trip_us is not None
+    assert 0 < dialler.round_trip_us < 100_000
+    assert listener.round_trip_us is None, "the dialler measures it"
+    # Each direction was measured at both of its ends, by clocks of their own.
+    there, seen = dialler.sent_bytes_per_second or 0, listener.received_bytes_per_second or 0
+    assert 0.5 < there / seen < 2
+    assert sockets_of_probes() == []
+
+
+def test_bytes_are_bounded_and_not_only_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric_probe, "STREAM_SECONDS", 60.0)
+    monkeypatch.setattr(fabric_probe, "STREAM_BYTES_MAX", 8 * BLOCK_BYTES)
+    began = time.monotonic()
+    assert all(side.dialled and side.was_dialled for side in meet(*demands()))
+    assert time.monotonic() - began < 3
+
+
+def test_wrong_secret_is_refused_by_both_sides() -> None:
+    listener, dialler = meet(*demands(secret=secrets.token_hex(32)))
+    for side in (listener, dialler):
+        assert not side.dialled
+        assert not side.was_dialled
+        assert side.received_bytes_per_second is None, "nothing is measured with a stranger"
+    assert "does not know the probe's secret" in listener.why
+
+
+def test_proof_of_another_probe_is_none_for_this_one() -> None:
+    listener, _ = meet(*demands(probe_id=uuid4()))
+    assert not listener.was_dialled
+    assert "does not know the probe's secret" in listener.why
+
+
+def test_who_comes_from_another_address_is_not_listened_to() -> None:
+    listen, dial = demands(address="127.0.0.2")  # the listener was told to expect 127.0.0.1
+    listener, dialler = meet(listen, dial)
+    assert not listener.was_dialled
+    assert "only 127.0.0.2 came, which is not its fabric address" in listener.why
+    assert not dialler.dialled
+
+
+def test_listener_that_is_silent_is_given_up_by_its_deadline() -> None:
+    _, dial = demands()
+    with closing(socket.socket()) as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        silent.bind((dial.peer_address, dial.peer_port))
+        silent.listen()
+        began = time.monotonic()
+        (dialler,) = meet(dial)
+    assert not dialler.dialled
+    assert "said nothing for 0.5 s" in dialler.why
+    assert time.monotonic() - began < 5
+    assert sockets_of_probes() == []
+
+
+def test_nobody_there_is_said_with_the_address_and_the_deadline() -> None:
+    listen, dial = demands()
+    (dialler,) = meet(dial)
+    assert f"listener at {ADDRESS}:{dial.peer_port} not reached within 1.5 s: Connection refused" in dialler.why
+    (listener,) = meet(listen)
+    assert f"dialler did not reach {ADDRESS}:{listen.port} within 1.5 s: nobody came" in listener.why
+
+
+def test_dialler_that_proves_itself_and_then_floods_is_cut_off() -> None:
+    listen, dial = demands()
+
+    async def flood() -> None:
+        connection = await fabric_probe._connect(dial)
+        with closing(connection):
+            await fabric_probe._shake_hands(connection, dial, "there", is_dialler=True)
+            await fabric_probe._ping(connection)
+            await fabric_probe._write(connection, LENGTH.pack(2**32 - 1))
+            with pytest.raises(OSError):
+                for _ in range(10_000):
+                    await fabric_probe._write(connection, bytes(BLOCK_BYTES))
+
+    async def both() -> LinkReport:
+        listening = asyncio.create_task(probe(listen))
+        await asyncio.sleep(0.2)
+        await flood()
+        return await listening
+
+    report = asyncio.run(both())
+    assert not report.was_dialled
+    assert "dialler sent more than a probe may" in report.why
+
+
+def test_strangers_who_never_prove_themselves_are_counted_and_then_nobody_is_heard() -> None:
+    listen, _ = demands()
+
+    async def knock() -> LinkReport:
+        listening = asyncio.create_task(probe(listen))
+        await asyncio.sleep(0.1)
+        for _ in range(fabric_probe.CONNECTIONS_MAX):
+            with closing(socket.create_connection((ADDRESS, listen.port))) as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(NONCE_BYTES * 4))
+            await asyncio.sleep(0)
+        return await listening
+
+    report = asyncio.run(knock())
+    assert not report.was_dialled
+    assert f"{fabric_probe.CONNECTIONS_MAX} connections came" in report.why
+
+
+def test_peer_that_proves_itself_and_then_says_nothing_ends_at_the_deadline() -> None:
+    listen, dial = demands()
+
+    async def both() -> tuple[LinkReport, float]:
+        listening = asyncio.create_task(probe(listen))
+        await asyncio.sleep(0.1)
+        connection = await fabric_probe._connect(dial)
+        with closing(connection):
+            await fabric_probe._shake_hands(connection, dial, "there", is_dialler=True)
+            began = time.monotonic()
+            return await listening, time.monotonic() - began
+
+    report, seconds = asyncio.run(both())
+    assert "too slow to be measured in 4 s" in report.why
+    assert seconds < 8
+    assert sockets_of_probes() == []
+
+
+def test_cancelled_probe_leaves_no_socket() -> None:
+    async def cut() -> None:
+        tasks = [asyncio.create_task(probe(side)) for side in demands()]
+        await asyncio.sleep(0.4)  # in the middle of the bytes
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(task.cancelled() for task in tasks)
+
+    asyncio.run(cut())
+    assert sockets_of_probes() == []
+
+
+def test_port_that_somebody_has_is_said() -> None:
+    listen, _ = demands()
+    with closing(socket.create_server((ADDRESS, listen.port))):
+        (report,) = meet(listen)
+    assert report.why == f"this node cannot listen on {ADDRESS}:{listen.port}: Address already in use"
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "problem"),
+    [
+        ("10.0.0.1", "127.0.0.1", "no address of another node"),
+        ("10.0.0.1", "0.0.0.0", "no address of another node"),
+        ("10.0.0.1", "224.0.0.1", "no address of another node"),
+        ("10.0.0.1", "fd00::1", "not of one kind"),
+        ("10.0.0.1", "rack-2.example", "not both IP addresses"),
+    ],
+)
+def test_addresses_that_no_peer_has_are_not_dialled(own: str, peer: str, problem: str) -> None:
+    listen, _ = demands()
+    (report,) = meet(listen.model_copy(update={"address": own, "peer_address": peer}))
+    assert problem in report.why
+    assert not report.dialled
+
+
+def test_pings_are_at_least_twenty() -> None:
+    assert PINGS >= 20
+
+
+def test_demand_does_not_print_its_secret() -> None:
+    listen, _ = demands(probe_id=UUID(int=1))
+    assert listen.secret not in repr(listen)
