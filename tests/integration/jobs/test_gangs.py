@@ -67,7 +67,7 @@ def test_nodes_that_cannot_meet_are_not_placed_together(alice, kinds: tuple[str,
     fabric(*kinds, executor=executor)
     view = gangs_quote(alice)
     assert view.quote_id is None
-    assert any(each.code == "fabric" for each in view.exclusions)
+    assert any(each.code == "fabric" for each in view.plan.exclusions)
 
 
 def test_gangs_that_meet_on_a_node_or_an_address_have_different_ports(alice) -> None:

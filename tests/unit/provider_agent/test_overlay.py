@@ -94,6 +94,7 @@ def test_assignment_without_an_overlay_says_no_new_word() -> None:
         ({"members": [member(0), member(1), member(2, public_key=public(1))]}, "same key"),
         ({"members": [member(0), member(1), member(2, address="rack-3")]}, "rack-3"),
         ({"members": [member(0), member(1), member(2, address="-j ACCEPT")]}, "-j ACCEPT"),
+        ({"members": [member(0), member(1), member(2, address="fe80::1%\n-A INPUT -j ACCEPT")]}, "no plain IP address"),
         ({"members": [member(0), member(1), member(2, address="2001:db8::3")]}, "others IPv6"),
         ({"members": [member(0), member(1), member(2, overlay_address="192.168.0.1")]}, "outside of"),
         ({"members": [member(0), member(1), member(2, overlay_address="10.83.0.2")]}, "same overlay address"),

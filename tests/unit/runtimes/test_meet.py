@@ -33,7 +33,7 @@ def test_rank_zero_that_comes_late_is_met_and_one_that_does_not_is_named() -> No
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         place = PLACE | {Env.MASTER_ADDR: "127.0.0.1", Env.MASTER_PORT: str(door.getsockname()[1])}
-        with pytest.raises(NotMetError, match="rank zero at 127.0.0.1"):
+        with pytest.raises(NotMetError, match="rank zero at"):
             meet_gang(place, rank_zero_seconds=0.1)
         threading.Timer(0.5, door.listen).start()
         begun = time.monotonic()

@@ -16,9 +16,10 @@ import pytest
 import torch
 
 from provider_agent.executors.scratch import unmount_scratch
-from provider_agent.keys import load_keys
-from provider_agent.overlay import Overlay, rules
+from provider_agent.keys import FABRIC_KEY_NAME, load_keys
+from provider_agent.overlay import Overlay, Overlays, rules
 from provider_agent.overlay.overlays import NAMESPACES
+from provider_agent.overlay.system import System
 from provider_agent.overlay.wireguard import SOCKETS
 from provider_agent.protocol import GangMember, GangPlace, OverlayKind, Program, gang_address
 from tests.unit.provider_agent.conftest import Bob, eventually
@@ -92,6 +93,12 @@ class Member(Bob):
     def restart(self) -> None:
         """The agent comes back."""
         self.start(program=self.agent())
+
+    def sweep(self) -> None:
+        """What its next agent would do, once its containers are gone."""
+        system = System(tuple(self.fabric.inside(self.name)))
+        key_path = self.data / FABRIC_KEY_NAME
+        Overlays(self.folder.gangs, key_path=key_path, kind="wireguard", address="", system=system).sweep(())
 
     def overlay(self, lease: Lease) -> Overlay:
         """What its lease's interface is made of."""
@@ -189,4 +196,5 @@ def make_gang(fabric: Fabric, engines: list[str], tmp_path: Path) -> Iterator[Ca
             command = ["docker", "--host", address, "rm", "--force", f"souk-{lease_id}"]
             subprocess.run(command, capture_output=True, check=False)
             unmount_scratch(member.folder.lease(lease_id))
+        member.sweep()
         member.server.stop()
