@@ -32,7 +32,7 @@ CHUNK_BYTES = 256 * 1024
 CONNECTIONS_MAX = 16
 
 API = "/api/agent/v1"
-SYNC_HEADERS = {protocol.HEADER_FEATURES: protocol.FEATURE_CHECKS}
+SYNC_HEADERS = {protocol.HEADER_FEATURES: f"{protocol.FEATURE_CHECKS},{protocol.FEATURE_UPDATES}"}
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 

@@ -15,7 +15,7 @@ from jobs import assignments, reports
 from marketplace.foundation.errors import SoukError, StateConflict
 from marketplace.nodes import inventory
 from marketplace.nodes.models import Node
-from provider_agent.protocol import Desired, SyncRequest
+from provider_agent.protocol import Desired, SyncRequest, UpdateOrder
 
 TRIES_MAX = 3  # when another process moved the same rows first
 
@@ -33,6 +33,7 @@ class Answer:
     desired: list[Desired]
     forget: list[UUID]
     check: UUID | None = None
+    update: UpdateOrder | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -86,4 +87,8 @@ def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
 def _answer(node: Node, request: SyncRequest) -> Answer:
     version, desired, forget = assignments.desired_state(node, request.leases)
     check = node.wanted_check_id
-    return Answer(f"{version}-{check.hex[:12]}" if check else version, node.state, desired, forget, check)
+    # While a check goes on nothing is said of updates: a restart would break it off.
+    update = UpdateOrder(version=node.wanted_version) if node.wanted_version and check is None else None
+    version += f"-{check.hex[:12]}" if check else ""
+    version += f"-{update.version}"[:28] if update else ""
+    return Answer(version, node.state, desired, forget, check, update)

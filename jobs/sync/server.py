@@ -44,6 +44,7 @@ from provider_agent.protocol import (
     BEAT_SECONDS_IDLE,
     BEAT_SECONDS_LEASED,
     FEATURE_CHECKS,
+    FEATURE_UPDATES,
     HEADER_FEATURES,
     HEADER_TIME,
     PROTOCOL_VERSIONS_SPOKEN,
@@ -123,7 +124,7 @@ class SyncServer:
             if answer.version == request.known:
                 answer = await self._hold(bell, node.pk, request, answer)
         features = call.headers.get(HEADER_FEATURES.lower(), "").split(",")
-        return self._respond(answer, request, knows_checks=FEATURE_CHECKS in features)
+        return self._respond(answer, request, features)
 
     # --- below
 
@@ -163,7 +164,7 @@ class SyncServer:
                 answer = await self._answer(node_id, request)
         return answer
 
-    def _respond(self, answer: Answer, request: SyncRequest, *, knows_checks: bool) -> SyncResponse:
+    def _respond(self, answer: Answer, request: SyncRequest, features: list[str]) -> SyncResponse:
         return SyncResponse(
             server_time=clock.now(),
             version=answer.version,
@@ -172,7 +173,8 @@ class SyncServer:
             node_state=answer.node_state,
             desired=answer.desired,
             forget=answer.forget,
-            check=answer.check if knows_checks else None,
+            check=answer.check if FEATURE_CHECKS in features else None,
+            update=answer.update if FEATURE_UPDATES in features else None,
         )
 
     async def _record_in_database(self, beats: Mapping[UUID, datetime]) -> None:

@@ -13,12 +13,14 @@ SoukError
 |-- NoOpenOffer               409
 |-- CheckOver                 409  the check is in another state than this step needs; details.state
 |-- CheckAnswered             409  another answer to the same demand
-`-- BadAnswer                 400  an answer that cannot be one
+|-- BadAnswer                 400  an answer that cannot be one
+|-- NoSuchRelease             404
+`-- ReleaseUnfit              400  a version, or a share, that a rollout cannot have
 """
 
 from __future__ import annotations
 
-from marketplace.foundation.errors import BadRequest, Forbidden, SoukError
+from marketplace.foundation.errors import BadRequest, Forbidden, NotFound, SoukError
 
 
 class AgentUnauthenticated(SoukError):
@@ -106,3 +108,15 @@ class BadAnswer(BadRequest):
     """This cannot be an answer to the check: {problem}."""
 
     code = "bad_answer"
+
+
+class NoSuchRelease(NotFound):
+    """There is no release {version} of the agent. Publish one: python manage.py publish_agent"""
+
+    code = "no_such_release"
+
+
+class ReleaseUnfit(BadRequest):
+    """This cannot be done with the agent's releases: {problem}."""
+
+    code = "release_unfit"

@@ -8,6 +8,9 @@ A draining node that falls silent is offline, and comes back draining (Node.drai
 
     demanded -> begun -> committed -> recalling -> passed | failed
     each before the end -> failed (no answer in time) | withdrawn (a lease came, or the node is away)
+
+    release   rolling -> complete;   rolling <-> paused;   rolling | complete -> halted -> rolling
+              each but withdrawn -> withdrawn -> rolling (published again, or gone back to)
 """
 
 from __future__ import annotations
@@ -68,3 +71,26 @@ CHECK_MACHINE = machine(
     },
 )
 CHECK_LIVE = (_C.DEMANDED, _C.BEGUN, _C.COMMITTED, _C.RECALLING)
+
+
+class ReleaseState(models.TextChoices):
+    """rolling: a share of the nodes is told. halted: too many took it back; nobody is told until somebody decides."""
+
+    ROLLING = "rolling"
+    PAUSED = "paused"
+    HALTED = "halted"
+    COMPLETE = "complete"
+    WITHDRAWN = "withdrawn"
+
+
+_R = ReleaseState
+RELEASE_MACHINE = machine(
+    "release",
+    {
+        _R.ROLLING: [_R.PAUSED, _R.HALTED, _R.COMPLETE, _R.WITHDRAWN],
+        _R.PAUSED: [_R.ROLLING, _R.WITHDRAWN],
+        _R.HALTED: [_R.ROLLING, _R.WITHDRAWN],
+        _R.COMPLETE: [_R.ROLLING, _R.HALTED, _R.WITHDRAWN],
+        _R.WITHDRAWN: [_R.ROLLING],
+    },
+)

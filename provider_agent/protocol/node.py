@@ -11,6 +11,7 @@ from pydantic import Field
 
 from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX
 from provider_agent.protocol.message import Message
+from provider_agent.protocol.releases import UpdateFacts
 
 FAULT_CHARACTERS_MAX: Final = 200
 
@@ -51,6 +52,7 @@ class NodeFacts(Message):
     lent: list[Annotated[str, Field(pattern=LABEL_PATTERN)]] = Field(default_factory=list, max_length=LENT_MAX)
     disk_bytes_per_second: int = Field(default=0, ge=0)  # written and flushed; 0: not measured
     bandwidth_bytes_per_second: int = Field(default=0, ge=0)  # from the marketplace; 0: not measured
+    updates: UpdateFacts = UpdateFacts()
     devices: list[DeviceFacts] = Field(min_length=1, max_length=DEVICES_PER_NODE_MAX)
 
 

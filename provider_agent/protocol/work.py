@@ -13,6 +13,7 @@ from provider_agent.protocol.limits import LEASES_PER_NODE_MAX, MESSAGE_CHARACTE
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.node import NodeFacts
 from provider_agent.protocol.outcomes import AttemptState, Reason
+from provider_agent.protocol.releases import UpdateOrder
 
 
 class Program(Message):
@@ -126,3 +127,4 @@ class SyncResponse(Message):
     desired: list[Desired] = Field(default_factory=list)
     forget: list[UUID] = Field(default_factory=list)  # leases that are settled here: the agent may delete them
     check: UUID | None = None  # work that is demanded; left out for agents that do not know it (see checks.py)
+    update: UpdateOrder | None = None  # the version it should have; left out for agents that do not know it
