@@ -101,7 +101,7 @@ def set_share(share: float, *, actor: str) -> AgentRelease:
 
 
 def go_back(version: str, *, actor: str) -> AgentRelease:
-    """The newest release is withdrawn, and the nodes that have it go down to `version`: the manifest says so, signed."""
+    """The newest release is withdrawn; the nodes that have it go down to `version`: the manifest says so, signed."""
     with transaction.atomic():
         bad = _newest()
         target = AgentRelease.objects.select_for_update().filter(version=version).first()

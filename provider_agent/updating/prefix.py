@@ -161,7 +161,7 @@ def version_of(release: Path) -> str:
 
 def ask_version(release: Path) -> str:
     """What its program answers; raises UpdateRefused where it does not run."""
-    command = [release / "bin" / "souk-agent", "--version"]
+    command = [str(release / "bin" / "souk-agent"), "--version"]
     try:
         done = subprocess.run(  # noqa: S603 - a program of ours
             command, capture_output=True, text=True, timeout=VERSION_SECONDS_MAX, check=False, cwd="/"

@@ -128,7 +128,7 @@ class Updater:
     def _install(self, server: str, manifest: ReleaseManifest, good: Path) -> Path:
         release = self.prefix.releases / manifest.sha256[:RELEASE_CHARACTERS]
         refuse_full_disk(self.prefix.root)
-        self.prefix.remove_others(good, release)
+        self._tidy(good, release)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self.prefix.root) as name:
             wheel = Path(name) / manifest.wheel
             fetch_wheel(server, manifest, wheel)
@@ -165,7 +165,7 @@ class Updater:
         release = self.prefix.releases / trial.release
         self.prefix.point("good", release)
         self._settle(record, trial, "updated", "")
-        self.prefix.remove_others(release)
+        self._tidy(release)
         log.info("Version %s has checked in and stays.", trial.version)
         return "updated"
 
@@ -195,6 +195,12 @@ class Updater:
         self.prefix.save(record)
 
     # --- below
+
+    def _tidy(self, *kept: Path) -> None:
+        """Remove releases that neither a link nor an agent that runs, kept or not, has need of."""
+        said = (read_claim(data / "status.json").get("release") for data in self.prefix.data_folders())
+        used = [self.prefix.releases / name for name in said if isinstance(name, str) and name]
+        self.prefix.remove_others(*kept, *used)
 
     def _good(self) -> Path:
         good = self.prefix.release("good")

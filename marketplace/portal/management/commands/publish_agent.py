@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
@@ -15,6 +18,7 @@ from marketplace.portal.release import newest_release, wheel_folder
 from marketplace.portal.wheel import build_wheel
 
 WHEELS_KEPT: Final = 3  # of the releases before: to go back to
+WHEEL_PATTERN: Final = r"gpusouk-[0-9]+(\.[0-9]+){1,3}-py3-none-any\.whl"
 ACTOR: Final = "operator:command"
 
 
@@ -25,11 +29,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--share", type=float, default=rollout.STAGES[0], help="of the nodes, told first [0.05]")
+        parser.add_argument("--wheel", type=Path, help="publish this file, built elsewhere, in place of this code")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            if not settings.SOUK_AGENT_WHEEL:
+            if options["wheel"] is not None:
+                _take(options["wheel"])
+            elif not settings.SOUK_AGENT_WHEEL:
                 build_wheel(wheel_folder())
             made = newest_release()
             row = rollout.publish(
@@ -42,6 +49,18 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({"version": row.version, "sha256": row.sha256, "state": row.state}))
         else:
             self.stdout.write(f"{made.name} sha256 {made.sha256}; {row.state}, {row.share:.0%} of the nodes")
+
+
+def _take(wheel: Path) -> None:
+    """Copy a wheel into the folder of those published; it must be one of the agent's."""
+    if settings.SOUK_AGENT_WHEEL:
+        raise CommandError("SOUK_AGENT_WHEEL names the wheel already; --wheel and it exclude each other.")
+    if not wheel.is_file() or not re.fullmatch(WHEEL_PATTERN, wheel.name):
+        raise CommandError(f"{wheel} is not a wheel of the agent (gpusouk-VERSION-py3-none-any.whl).")
+    wheel_folder().mkdir(parents=True, exist_ok=True)
+    part = wheel_folder() / f"{wheel.name}.part"
+    shutil.copyfile(wheel, part)
+    part.replace(wheel_folder() / wheel.name)
 
 
 def _forget_wheels() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from jobs import sweeps
 from marketplace.foundation.errors import SoukError
 from marketplace.nodes import rollout
 
@@ -14,7 +15,7 @@ ACTOR: Final = "operator:command"
 
 
 class Command(BaseCommand):
-    """What is changed here, the sweep carries to the nodes within a quarter of a minute."""
+    """What is changed here reaches the nodes at once."""
 
     help = "Show the agent's rollout, pause or resume it, set its share, or go back to an older release."
 
@@ -47,6 +48,8 @@ class Command(BaseCommand):
                 rollout.go_back(options["to"], actor=ACTOR)
         except SoukError as error:
             raise CommandError(error.message) from error
+        if verb != "status":
+            sweeps.sweep_releases()
         found = rollout.status()
         self.stdout.write(json.dumps(found, indent=1) if options["as_json"] else "\n".join(_lines(found)))
 
