@@ -75,7 +75,7 @@ def test_a_release_goes_to_a_share_then_to_more_then_to_all(settings: Settings) 
     assert len(first) == 2
     rollout.sweep()
     assert told("0.2.0") == first, "the same nodes, however often it is swept"
-    assert rollout.installable().version == "0.1.0", "newcomers are not what it is tried on"  # type: ignore[union-attr]
+    assert rollout.installable().version == "0.1.0", "newcomers are not what it is tried on"
     check_in("0.2.0", *list(first)[:1])
     rollout.sweep()
     assert told("0.2.0") == first, "one of two is not enough"
@@ -90,7 +90,7 @@ def test_a_release_goes_to_a_share_then_to_more_then_to_all(settings: Settings) 
     check_in("0.2.0", *everybody)
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.COMPLETE
-    assert rollout.installable().version == "0.2.0"  # type: ignore[union-attr]
+    assert rollout.installable().version == "0.2.0"
 
 
 def test_who_is_tried_first_is_not_always_the_same() -> None:
@@ -212,7 +212,7 @@ def test_the_operators_command_tells_and_refuses(settings: Settings) -> None:
     def ask(*words: str) -> dict[str, object]:
         out = io.StringIO()
         call_command("rollout", *words, "--json", stdout=out)
-        return json.loads(out.getvalue())  # type: ignore[no-any-return]
+        return json.loads(out.getvalue())
 
     assert ask("status") == {"release": None}
     with pytest.raises(CommandError, match="no release"):
