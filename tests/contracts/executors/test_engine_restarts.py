@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -64,6 +65,9 @@ class Engine:
         if self._daemon is not None:
             self._daemon.wait(ENGINE_SECONDS_MAX)
         (self._folder / "pid").unlink(missing_ok=True)
+        for mount in _mounts_below(self._folder / "exec"):
+            subprocess.run(["umount", "--lazy", mount], capture_output=True, check=False)
+        shutil.rmtree(self._folder / "exec", ignore_errors=True)  # lies below /run, usually, which no reboot keeps
 
     def containers(self) -> list[str]:
         listed = subprocess.run(
@@ -92,8 +96,8 @@ def engine_of(world: World, request: pytest.FixtureRequest) -> Iterator[Engine]:
             yield engine
         finally:
             engine.lose_power()
-            for left in [*Path(name).glob("exec/netns/*"), *Path(name).glob("data/overlay2/*/merged")]:
-                subprocess.run(["umount", "--lazy", str(left)], capture_output=True, check=False)
+            for left in _mounts_below(Path(name)):
+                subprocess.run(["umount", "--lazy", left], capture_output=True, check=False)
 
 
 @pytest.fixture
