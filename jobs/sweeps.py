@@ -28,7 +28,7 @@ from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.exclusive import alone
-from marketplace.nodes import demands, link_reports, links, liveness, schedule, verification
+from marketplace.nodes import demands, link_reports, links, liveness, rollout, schedule, verification
 from marketplace.nodes.models import Node
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, AttemptState, Reason, payable_ms
@@ -108,6 +108,13 @@ def sweep_checks() -> int:
         *links.demand_due(busy),
         *demands.demand_due(busy),
     ]
+    wake_nodes(changed)
+    return len(changed)
+
+
+def sweep_releases() -> int:
+    """Tell nodes of the release that they should have; returns how many were told something."""
+    changed = rollout.sweep()
     wake_nodes(changed)
     return len(changed)
 

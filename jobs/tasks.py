@@ -45,6 +45,13 @@ def sweep_checks() -> int:
 
 
 @shared_task
+def sweep_releases() -> int:
+    """Roll the agent's release out, a share of the nodes after the other."""
+    with only_one("sweep_releases") as is_mine:
+        return sweeps.sweep_releases() if is_mine else 0
+
+
+@shared_task
 def prune_artifacts() -> int:
     """Delete checkpoints that nobody will resume from, and uploads that nobody will finish."""
     with only_one("prune_artifacts") as is_mine:

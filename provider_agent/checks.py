@@ -57,6 +57,11 @@ class Checks:
             self._check_id = check_id
             self._task = asyncio.create_task(_answer(self._porter, check_id), name="check")
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether one is being answered."""
+        return self._task is not None and not self._task.done()
+
     def give_way(self) -> None:
         """End the program; a lease waits for the devices until it is gone."""
         if self._task is not None and not self._task.done():

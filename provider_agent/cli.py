@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from provider_agent import cli_care, cli_look
+from provider_agent import cli_care, cli_look, cli_update
 from provider_agent.commands import DataOption, folder_of, guarded
 from provider_agent.config import TRAIN_IMAGE, AgentConfig, AgentSettings, DataFolder, load_config
 from provider_agent.errors import BadConfig
@@ -22,7 +22,8 @@ USD_MICROS = 1_000_000
 EXIT_CODES = """
 Exit status: 0 done; 1 unexpected; 2 wrong usage or configuration; 3 not enrolled, or enrolled already; 4 refused by
 the server; 5 server unreachable; 6 another agent uses this data folder; 7 the runtime environment cannot be built;
-8 `doctor` found something to fix; 9 not listed in time, or not started; 130 interrupted.
+8 `doctor` found something to fix; 9 not listed in time, or not started;
+10 an update was refused or rolled back; 130 interrupted.
 """
 
 app = typer.Typer(
@@ -229,6 +230,7 @@ def _settings(**values: Any) -> AgentSettings:
 
 cli_look.register(app)
 cli_care.register(app)
+cli_update.register(app)
 
 if __name__ == "__main__":
     main()

@@ -32,7 +32,8 @@ CHUNK_BYTES = 256 * 1024
 CONNECTIONS_MAX = 16
 
 API = "/api/agent/v1"
-SYNC_HEADERS = {protocol.HEADER_FEATURES: f"{protocol.FEATURE_CHECKS},{protocol.FEATURE_LINKS}"}
+FEATURES = (protocol.FEATURE_CHECKS, protocol.FEATURE_LINKS, protocol.FEATURE_UPDATES)
+SYNC_HEADERS = {protocol.HEADER_FEATURES: ",".join(FEATURES)}
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 

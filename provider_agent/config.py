@@ -47,6 +47,7 @@ class AgentSettings(BaseModel):
     dns: list[IPvAnyAddress] = Field(default_factory=lambda: [ip_address("1.1.1.1"), ip_address("9.9.9.9")])
     lend: dict[Label, Path] = Field(default_factory=dict, max_length=LENT_MAX)  # label -> folder, read-only
     benchmark_lock: str = ""  # a path shared by all agents of one machine
+    updates: Literal["auto", "manual"] = "auto"  # manual: only by `souk-agent update --now`
 
     @model_validator(mode="before")
     @classmethod
@@ -93,6 +94,10 @@ class DataFolder:
     @property
     def examination(self) -> Path:
         return self.root / "examination.json"
+
+    @property
+    def update_wish(self) -> Path:
+        return self.root / "update-wanted.json"
 
     @property
     def lock(self) -> Path:

@@ -30,13 +30,15 @@ from provider_agent.config import DataFolder
 from provider_agent.errors import AgentAlreadyRuns, AgentError
 from provider_agent.examination import examine_when_failing
 from provider_agent.executors.process import WARNING
-from provider_agent.facts import find_facts
+from provider_agent.facts import agent_version, find_facts
 from provider_agent.ghosts import sweep_ghosts
 from provider_agent.health import Health
 from provider_agent.machine import give_back_memory, measure_machine
 from provider_agent.porter import Porter
 from provider_agent.protocol import Reason
 from provider_agent.sync import Sync
+from provider_agent.updating.prefix import own_release
+from provider_agent.updating.wish import update_facts
 from provider_agent.watchdog import watch_leases
 
 BENCHMARK_RETRY_SECONDS = 30.0
@@ -89,6 +91,7 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
             engine_version=engine_version,
             fabric_key=porter.keys.fabric_public_hex,
             speeds=porter.speeds,
+            updates=update_facts(porter.config.updates),
         ),
     )
     health = Health(porter, sync.attempts)
@@ -171,6 +174,9 @@ def write_status(porter: Porter, sync: Sync) -> None:
     """What `souk-agent status` shows of a running agent."""
     status = {
         "pid": os.getpid(),
+        "version": agent_version(),
+        "release": own_release(),  # by which the updater knows that this release has checked in
+        "wanted_version": sync.updates.wanted,
         "at": datetime.now(UTC).isoformat(),
         "contact_at": porter.heartbeat.contact_at.isoformat() if porter.heartbeat.contact_at else None,
         "faults": porter.faults,

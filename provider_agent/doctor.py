@@ -21,6 +21,7 @@ from provider_agent.examination import read_examination
 from provider_agent.executors import scratch
 from provider_agent.executors.firewall import Firewall
 from provider_agent.executors.process import WARNING
+from provider_agent.facts import agent_version
 from provider_agent.journal import Journal
 from provider_agent.keys import RECEIPT_KEY_NAME, TRANSPORT_KEY_NAME
 from provider_agent.preflight.containers import check_driver, check_toolkit
@@ -30,6 +31,8 @@ from provider_agent.preflight.machine import DISK_MIB_MIN
 from provider_agent.preflight.network import check_network
 from provider_agent.protocol import DeviceKind
 from provider_agent.runtime_environment import environment_python, is_built
+from provider_agent.updating.prefix import own_prefix
+from provider_agent.updating.wish import newest_rollback
 
 DISK_FREE_MIB_MIN = 5 * 1024
 HTTP_SECONDS_MAX = 5.0
@@ -56,7 +59,21 @@ async def examine(folder: DataFolder, *, server: str = "", executor: str = "dock
     findings.append(await asyncio.to_thread(_check_gangs, folder, config))
     findings.append(guard("toolkit", lambda: check_toolkit(floors, config.executor)))
     findings.append(await asyncio.to_thread(_check_runtime, folder, config))  # the agent's loops go on meanwhile
-    return [*findings, _check_examination(folder)]
+    return [*findings, _check_updates(config), _check_examination(folder)]
+
+
+def _check_updates(config: AgentConfig) -> Finding:
+    """Whether the agent keeps itself up to date, and what went wrong with it last."""
+    prefix, version = own_prefix(), agent_version()
+    if prefix is None:
+        return Finding("SKIP", "updates", f"version {version}; not installed by install.sh, so update it as you did")
+    how = "by `souk-agent update --now` alone" if config.updates == "manual" else "by itself"
+    said = f"version {version}, updated {how}"
+    if (rollback := newest_rollback(prefix)) is not None:  # the marketplace's fault, so nothing to fix here
+        said += f"; {rollback.version} was rolled back {rollback.at:%Y-%m-%d %H:%M} UTC: {rollback.reason}"
+    if last := prefix.record().last:
+        said += f"; last update: {last.get('version')} {last.get('outcome')} {str(last.get('at'))[:16]} UTC"
+    return Finding("PASS", "updates", said)
 
 
 def _check_examination(folder: DataFolder) -> Finding:

@@ -21,6 +21,7 @@ AgentError                     exit status 1
     ├── RuntimeUnavailable     7   the runtime environment could not be built
     ├── ServiceFailed          9   the agent could not be registered or started
     ├── NotListed              9   the marketplace did not list the node in time
+    ├── UpdateRefused          10  a release that is not signed, not whole, older, known as bad, or did not check in
     ├── HostKeyRefused         -   a machine's SSH host key is not confirmed, or has changed
     └── RemoteFailed           -   a machine cannot be reached or worked on through SSH
 """
@@ -185,6 +186,13 @@ class NotListed(Fatal):
 
     code = "not_listed"
     exit_code = 9
+
+
+class UpdateRefused(Fatal):
+    """The release may not be installed here."""
+
+    code = "update_refused"
+    exit_code = 10
 
 
 class HostKeyRefused(Fatal):

@@ -13,7 +13,7 @@ import psutil
 from provider_agent.config import AgentSettings, DataFolder
 from provider_agent.devices.cpu import MIB, cpu_model
 from provider_agent.executors.base import Executor
-from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts
+from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFacts
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line
 
@@ -36,6 +36,7 @@ def find_facts(
     engine_version: str,
     fabric_key: str = "",
     speeds: tuple[int, int] = (0, 0),
+    updates: UpdateFacts | None = None,
 ) -> NodeFacts:
     """The machine with its devices, as it is once the executor was checked. Of lent folders only the labels.
 
@@ -59,6 +60,7 @@ def find_facts(
         bandwidth_bytes_per_second=speeds[1],
         gang=executor.gang(has_gpus=has_gpus),
         fabric_key=fabric_key,
+        updates=updates or UpdateFacts(),
         devices=devices,
     )
 

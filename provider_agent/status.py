@@ -10,6 +10,8 @@ from provider_agent.config import DataFolder, load_config
 from provider_agent.examination import Examination, read_examination
 from provider_agent.executors.process import processes_of
 from provider_agent.journal import FACT_CHECK, Journal, LeaseEntry, read_links, since_fact
+from provider_agent.updating.prefix import own_prefix
+from provider_agent.updating.wish import update_facts, update_state
 
 
 def read_status(folder: DataFolder) -> dict[str, Any]:
@@ -38,6 +40,9 @@ def read_status(folder: DataFolder) -> dict[str, Any]:
         "data": str(folder.root),
         "running": is_running,
         "pid": said.get("pid") if is_running else None,
+        "version": said.get("version", "") if is_running else "",
+        "wanted_version": said.get("wanted_version", "") if is_running else "",
+        "updates": {"mode": update_facts(config.updates).mode, **update_state(own_prefix())},
         "node_state": said.get("node_state", "unknown"),
         "last_contact": said,
         "last_check": check,  # protocol.CheckVerdict: each number measured beside the number needed

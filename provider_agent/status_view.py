@@ -39,7 +39,7 @@ def status_lines(found: Status) -> list[str]:
     ]
     if found["last_contact"].get("last_error"):
         lines.append(f"last error: {found['last_contact']['last_error']}")
-    lines += [f"fix: {fix}" for fix in found["fixes"]]
+    lines += [*update_lines(found), *(f"fix: {fix}" for fix in found["fixes"])]
     lines += _check_lines(found["last_check"])
     lines += _link_lines(found["links"])
     for lease in found["leases"]:
@@ -49,6 +49,23 @@ def status_lines(found: Status) -> list[str]:
         lines.append(
             f"lease {lease['lease_id']}  {lease['state']}{reason}  {lease['job_name']}{since}  {seconds:.1f} s"
         )
+    return lines
+
+
+def update_lines(found: Status) -> list[str]:
+    """Version, wanted version, the newest update and the newest rollback."""
+    updates = found["updates"]
+    how = {"auto": "updates itself", "manual": "updates by hand", "none": "is not updated by the marketplace"}
+    line = f"version: {found['version'] or 'unknown'} ({how[updates['mode']]})"
+    if found["wanted_version"] and found["wanted_version"] != found["version"]:
+        line += f"; wanted: {found['wanted_version']}"
+    if updates["trial"]:
+        line += f"; on trial: {updates['trial']}"
+    lines = [line]
+    if last := updates["last_update"]:
+        lines.append(f"last update: {last.get('version')} {last.get('outcome')} {str(last.get('at'))[:16]} UTC")
+    if rollback := updates["last_rollback"]:
+        lines.append(f"last rollback: {rollback['version']} {rollback['at'][:16]} UTC: {rollback['reason']}")
     return lines
 
 

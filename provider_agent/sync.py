@@ -26,6 +26,7 @@ from provider_agent.protocol import (
     SyncRequest,
     SyncResponse,
 )
+from provider_agent.updating.wish import Updates
 
 FACTS_SECONDS = 60.0
 SPACING_SECONDS = 0.05  # between two polls, however fast the server answers
@@ -49,6 +50,7 @@ class Sync:
         self.attempts: dict[UUID, Attempt] = {}
         self.checks = Checks(porter)
         self.links = Links(porter)
+        self.updates = Updates(porter.folder, porter.config)
         self.node_state = "unknown"
         self.last_error = ""
         self.answered: Callable[[], None] = lambda: None  # called after each answer and each failure
@@ -150,6 +152,7 @@ class Sync:
         is_idle = all(attempt.entry.has_ended for attempt in self.attempts.values())
         self.checks.hear(response.check, is_idle=is_idle)
         self.links.hear(response.link, is_idle=is_idle)
+        self.updates.hear(response.update, is_checking=self.checks.is_busy)
 
     def _accept(self, desired: Desired, server_time: datetime) -> None:
         try:

@@ -15,7 +15,7 @@ from jobs import assignments, reports
 from marketplace.foundation.errors import SoukError, StateConflict
 from marketplace.nodes import inventory, links
 from marketplace.nodes.models import Node
-from provider_agent.protocol import Desired, LinkDemand, SyncRequest
+from provider_agent.protocol import Desired, LinkDemand, SyncRequest, UpdateOrder
 
 TRIES_MAX = 3  # when another process moved the same rows first
 
@@ -34,6 +34,7 @@ class Answer:
     forget: list[UUID]
     check: UUID | None = None
     link: LinkDemand | None = None
+    update: UpdateOrder | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -87,6 +88,10 @@ def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
 def _answer(node: Node, request: SyncRequest) -> Answer:
     version, desired, forget = assignments.desired_state(node, request.leases)
     check, link = node.wanted_check_id, links.demand_of(node)
+    # While a check or a probe goes on nothing is said of updates: a restart would break it off.
+    is_busy = check is not None or link is not None
+    update = UpdateOrder(version=node.wanted_version) if node.wanted_version and not is_busy else None
     for demanded in (check, link.probe_id if link else None):
         version += f"-{demanded.hex[:12]}" if demanded else ""
-    return Answer(version, node.state, desired, forget, check, link)
+    version += f"-{update.version}"[:28] if update else ""
+    return Answer(version, node.state, desired, forget, check, link, update)

@@ -31,6 +31,7 @@ SYNC_PATH = "/api/agent/v1/sync"
 READ_SECONDS_MAX = 10.0
 THREADS_DEFAULT = 8
 ERRORS_SHOWN_MAX = 20
+OPTIONAL = ("check", "link", "update")
 
 log = logging.getLogger(__name__)
 Scope = MutableMapping[str, Any]
@@ -87,9 +88,9 @@ class Application:
         path_and_query = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         body = await _read_body(receive, headers.get("content-length", ""))
         response = await server.sync(Call("POST", path_and_query, headers, body))
-        # An agent that does not know these fields would refuse the answer with them.
-        unsaid = {name for name in ("check", "link") if getattr(response, name) is None}
-        return response.model_dump_json(exclude=unsaid).encode()
+        # An agent that does not know a field would refuse the answer with it.
+        absent = {name for name in OPTIONAL if getattr(response, name) is None}
+        return response.model_dump_json(exclude=absent).encode()
 
 
 async def _read_body(receive: Receive, announced: str) -> bytes:

@@ -45,6 +45,7 @@ from provider_agent.protocol import (
     BEAT_SECONDS_LEASED,
     FEATURE_CHECKS,
     FEATURE_LINKS,
+    FEATURE_UPDATES,
     HEADER_FEATURES,
     HEADER_TIME,
     PROTOCOL_VERSIONS_SPOKEN,
@@ -175,6 +176,7 @@ class SyncServer:
             forget=answer.forget,
             check=answer.check if FEATURE_CHECKS in features else None,
             link=answer.link if FEATURE_LINKS in features else None,
+            update=answer.update if FEATURE_UPDATES in features else None,
         )
 
     async def _record_in_database(self, beats: Mapping[UUID, datetime]) -> None:

@@ -27,6 +27,7 @@ from marketplace.config.checks import LOOPBACK
 from marketplace.config.request_metrics import PROCESS_METRICS
 from marketplace.foundation import clock
 from marketplace.nodes.models import Device, Node
+from marketplace.nodes.states import NodeState
 from provider_agent.protocol import Reason
 
 BEAT_FRESH_SECONDS = 30
@@ -58,6 +59,17 @@ class Market(Collector):
         yield GaugeMetricFamily("souk_live_leases", "Leases that hold devices.", value=live)
         yield GaugeMetricFamily("souk_queue_age_seconds", "Age of the oldest queued job.", value=_queue_age_seconds())
         yield GaugeMetricFamily("souk_beating_nodes", "Nodes seen in the last 30 s.", value=_beating_nodes())
+        yield _by_label(
+            "souk_agents",
+            "Nodes by their agent's version.",
+            "agent_version",
+            Node.objects.exclude(state=NodeState.RETIRED),
+        )
+        yield GaugeMetricFamily(
+            "souk_agents_rolled_back",
+            "Nodes that took back a release of the agent.",
+            value=Node.objects.exclude(state=NodeState.RETIRED).exclude(rolled_back_version="").count(),
+        )
         ghosts = Node.objects.aggregate(sum=Sum("ghosts_killed"))["sum"] or 0
         yield GaugeMetricFamily("souk_ghosts_killed", "Programs without a lease that agents ended.", value=ghosts)
         lost, refunded_ms = _leases_without_program()

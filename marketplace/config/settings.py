@@ -73,6 +73,10 @@ SOUK_QUOTE_SECONDS = int(os.environ.get("SOUK_QUOTE_SECONDS", "600"))
 SOUK_VERIFICATION = os.environ.get("SOUK_VERIFICATION", "shadow")
 SOUK_SHARED_MACHINE = os.environ.get("SOUK_SHARED_MACHINE", "0") == "1"
 SOUK_AGENT_WHEEL = os.environ.get("SOUK_AGENT_WHEEL", "")  # empty: `manage.py publish_agent` makes it in SOUK_DATA/dist
+# How carefully a release of the agent is rolled out; see marketplace/nodes/rollout.py.
+SOUK_ROLLOUT_SOAK_SECONDS = float(os.environ.get("SOUK_ROLLOUT_SOAK_SECONDS", "1800"))
+SOUK_ROLLOUT_CHECKED_IN_MIN = int(os.environ.get("SOUK_ROLLOUT_CHECKED_IN_MIN", "3"))
+SOUK_ROLLOUT_ROLLBACKS_MAX = int(os.environ.get("SOUK_ROLLOUT_ROLLBACKS_MAX", "2"))
 # Versions that a node must have at least, because those below have known holes or lack what is needed.
 SOUK_NODE_FLOORS: dict[str, str] = {
     "docker": "20.10",
@@ -248,6 +252,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("jobs.tasks.sweep_silent_nodes", 5.0, False),
         ("jobs.tasks.sweep_jobs", 2.0, False),
         ("jobs.tasks.sweep_checks", 5.0, False),
+        ("jobs.tasks.sweep_releases", 15.0, False),
         ("jobs.tasks.prune_artifacts", 30.0, False),
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),

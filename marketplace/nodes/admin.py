@@ -16,8 +16,8 @@ from django.utils.safestring import SafeString, mark_safe
 from marketplace.foundation import clock
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
 from marketplace.foundation.errors import SoukError
-from marketplace.nodes import availability, charts, demands, enrolment, links, metrics, offers, reputation
-from marketplace.nodes.models import Check, Device, EnrolmentToken, FabricLink, Node, Offer, Provider
+from marketplace.nodes import availability, charts, demands, enrolment, links, metrics, offers, reputation, rollout
+from marketplace.nodes.models import AgentRelease, Check, Device, EnrolmentToken, FabricLink, Node, Offer, Provider
 from provider_agent.protocol import install_line
 
 OPERATOR_REASON = "operator"
@@ -86,12 +86,14 @@ class NodeAdmin(ReadOnlyAdmin):
         "state",
         "executor",
         "region",
+        "agent_version",
+        "wanted_version",
         "last_seen_at",
         "failures",
         "successes",
         "ghosts_killed",
     ]
-    list_filter = ["state", "executor", "region"]
+    list_filter = ["state", "executor", "region", "agent_version", "update_mode"]
     list_select_related = ["provider"]
     search_fields = ["name", "=id", "provider__display_name"]
     readonly_fields = ["reputation", "fabric_links", "charts"]
@@ -156,6 +158,23 @@ class NodeAdmin(ReadOnlyAdmin):
                 self.message_user(request, f"{node.name}: {error.message}", messages.ERROR)
             else:
                 self.message_user(request, f"{node.name} is {Node.objects.get(pk=node.pk).state}.")
+
+
+@admin.register(AgentRelease)
+class AgentReleaseAdmin(ReadOnlyAdmin):
+    """How far each release of the agent is; `manage.py rollout` is the operator's hand on it."""
+
+    list_display = ["version", "state", "share", "stage_at", "reason", "rollback_from", "published_at"]
+    list_filter = ["state"]
+    readonly_fields = ["progress"]
+
+    @admin.display(description="Progress")
+    def progress(self, release: AgentRelease) -> str:
+        found = rollout.progress_of(release)
+        return (
+            f"{found.updated} of {found.nodes} nodes have it, {found.settled} for long enough, "
+            f"{found.told} are told, {found.rolled_back} took it back"
+        )
 
 
 @admin.register(Check)

@@ -15,12 +15,14 @@ SoukError
 |-- CheckAnswered             409  another answer to the same demand
 |-- ProbeOver                 409  no report on this link is awaited from this node; details.state
 |-- ProbeAnswered             409  another report on the same probe
-`-- BadAnswer                 400  an answer that cannot be one
+|-- BadAnswer                 400  an answer that cannot be one
+|-- NoSuchRelease             404
+`-- ReleaseUnfit              400  a version, or a share, that a rollout cannot have
 """
 
 from __future__ import annotations
 
-from marketplace.foundation.errors import BadRequest, Forbidden, SoukError
+from marketplace.foundation.errors import BadRequest, Forbidden, NotFound, SoukError
 
 
 class AgentUnauthenticated(SoukError):
@@ -122,3 +124,15 @@ class BadAnswer(BadRequest):
     """This cannot be an answer to the check: {problem}."""
 
     code = "bad_answer"
+
+
+class NoSuchRelease(NotFound):
+    """There is no release {version} of the agent. Publish one: python manage.py publish_agent"""
+
+    code = "no_such_release"
+
+
+class ReleaseUnfit(BadRequest):
+    """This cannot be done with the agent's releases: {problem}."""
+
+    code = "release_unfit"

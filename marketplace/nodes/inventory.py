@@ -54,6 +54,7 @@ def update_facts(node: Node, facts: NodeFacts) -> Node:
         "memory_mib": facts.memory_mib,
         "cpu_count": facts.cpu_count,
         "fabric_key": facts.fabric_key,
+        **_update_fields(node, facts),
     }
     with transaction.atomic():
         Node.objects.select_for_update().get(pk=node.pk)  # one account at a time
@@ -126,8 +127,22 @@ def facts_to_keep(facts: NodeFacts) -> dict[str, Any]:
     """What has no column of its own; raises BadFacts for text that the database cannot hold."""
     if "\\u0000" in facts.model_dump_json():
         raise BadFacts(problem="a text with a NUL character in it")
-    columns = {"devices", "executor", "agent_version", "memory_mib", "cpu_count", "fabric_key"}
+    columns = {"devices", "executor", "agent_version", "memory_mib", "cpu_count", "fabric_key", "updates"}
     return facts.model_dump(mode="json", exclude=columns)
+
+
+def _update_fields(node: Node, facts: NodeFacts) -> dict[str, Any]:
+    """Since when it has its version, whether it updates itself, and which version it took back."""
+    rollback = facts.updates.rolled_back
+    fields: dict[str, Any] = {
+        "update_mode": facts.updates.mode,
+        "rolled_back_version": rollback.version if rollback else "",
+        "rolled_back_reason": rollback.reason if rollback else "",
+        "rolled_back_at": rollback.at if rollback else None,
+    }
+    if facts.agent_version != node.agent_version:
+        fields["agent_version_at"] = clock.now()
+    return fields
 
 
 def _refuse_repeated(uuids: list[str]) -> None:

@@ -16,11 +16,19 @@ from marketplace.nodes.states import (
     CHECK_MACHINE,
     NODE_MACHINE,
     PROBE_MACHINE,
+    RELEASE_MACHINE,
     CheckState,
     NodeState,
     ProbeState,
+    ReleaseState,
 )
-from provider_agent.protocol import FAULT_CHARACTERS_MAX, REASON_CHARACTERS_MAX, DeviceKind
+from provider_agent.protocol import (
+    FAULT_CHARACTERS_MAX,
+    REASON_CHARACTERS_MAX,
+    ROLLBACK_CHARACTERS_MAX,
+    VERSION_CHARACTERS_MAX,
+    DeviceKind,
+)
 
 SECONDS_PER_MINUTE = 60
 SECONDS_PER_HOUR = 3600
@@ -97,6 +105,12 @@ class Node(models.Model):
     checks_passed = models.PositiveIntegerField(default=0)
     checks_failed = models.PositiveIntegerField(default=0)
     checks_failed_in_row = models.PositiveIntegerField(default=0)
+    update_mode = models.CharField(max_length=8, default="none")  # auto, manual; none: it cannot
+    wanted_version = models.CharField(max_length=VERSION_CHARACTERS_MAX, blank=True)  # of its agent: what sync tells
+    agent_version_at = models.DateTimeField(null=True, blank=True)  # when the agent's version changed last
+    rolled_back_version = models.CharField(max_length=VERSION_CHARACTERS_MAX, blank=True)  # did not check in there
+    rolled_back_reason = models.CharField(max_length=ROLLBACK_CHARACTERS_MAX, blank=True)
+    rolled_back_at = models.DateTimeField(null=True, blank=True)
     enrolled_at = models.DateTimeField(auto_now_add=True)
 
     objects = NodeQuerySet.as_manager()
@@ -311,3 +325,31 @@ class Metric(models.Model):
 
     def __str__(self) -> str:
         return f"{self.seconds} s of {self.node_id} from {self.at}"
+
+
+class AgentRelease(models.Model):
+    """One published wheel of the agent, and how far it has been rolled out."""
+
+    STATE_MACHINE = RELEASE_MACHINE
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    version = models.CharField(max_length=VERSION_CHARACTERS_MAX, unique=True)
+    wheel = models.CharField(max_length=120)
+    sha256 = models.CharField(max_length=64)
+    state = models.CharField(max_length=16, choices=ReleaseState.choices, default=ReleaseState.ROLLING)
+    reason = models.CharField(max_length=200, blank=True)
+    share = models.FloatField(default=0)  # of the nodes that update themselves, told so far at most
+    stage_at = models.DateTimeField()  # since when
+    forgiven = models.PositiveIntegerField(default=0)  # rollbacks that an operator has seen
+    rollback_from = models.CharField(max_length=VERSION_CHARACTERS_MAX, blank=True)  # whoever has it goes down to this
+    published_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=ReleaseState.values), name="release_state_known"),
+            models.CheckConstraint(condition=Q(share__gte=0, share__lte=1), name="release_share_is_one"),
+        ]
+        ordering = ["-published_at"]
+
+    def __str__(self) -> str:
+        return f"{self.version} ({self.state}, {self.share:.0%})"

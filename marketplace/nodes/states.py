@@ -1,4 +1,4 @@
-"""States of a node, of a check of its devices, and of a probe of its link to another node.
+"""States of a node, of a check of its devices, of a probe of its link to another node, and of a published agent.
 
     pending -> online <-> offline <-> draining
                online <-> draining -> retired
@@ -6,10 +6,11 @@
 
 A draining node that falls silent is offline, and comes back draining (Node.drain_requested_at remembers).
 
-    demanded -> begun -> committed -> recalling -> passed | failed
-    each before the end -> failed (no answer in time) | withdrawn (a lease came, or the node is away)
-
-    demanded -> measured | failed | withdrawn
+    check     demanded -> begun -> committed -> recalling -> passed | failed
+              each before the end -> failed (no answer in time) | withdrawn (a lease came, or the node is away)
+    probe     demanded -> measured | failed | withdrawn
+    release   rolling -> complete;   rolling <-> paused;   rolling | complete -> halted -> rolling
+              each but withdrawn -> withdrawn -> rolling (published again, or gone back to)
 """
 
 from __future__ import annotations
@@ -85,4 +86,27 @@ _P = ProbeState
 PROBE_MACHINE = machine(
     "link_probe",
     {_P.DEMANDED: [_P.MEASURED, _P.FAILED, _P.WITHDRAWN], _P.MEASURED: [], _P.FAILED: [], _P.WITHDRAWN: []},
+)
+
+
+class ReleaseState(models.TextChoices):
+    """rolling: a share of the nodes is told. halted: too many took it back; nobody is told until somebody decides."""
+
+    ROLLING = "rolling"
+    PAUSED = "paused"
+    HALTED = "halted"
+    COMPLETE = "complete"
+    WITHDRAWN = "withdrawn"
+
+
+_R = ReleaseState
+RELEASE_MACHINE = machine(
+    "release",
+    {
+        _R.ROLLING: [_R.PAUSED, _R.HALTED, _R.COMPLETE, _R.WITHDRAWN],
+        _R.PAUSED: [_R.ROLLING, _R.WITHDRAWN],
+        _R.HALTED: [_R.ROLLING, _R.WITHDRAWN],
+        _R.COMPLETE: [_R.ROLLING, _R.HALTED, _R.WITHDRAWN],
+        _R.WITHDRAWN: [_R.ROLLING],
+    },
 )

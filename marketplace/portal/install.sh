@@ -125,6 +125,10 @@ choose_places() {
     esac
   done
   agent=$prefix/current/bin/souk-agent
+  # One installation updates itself from one marketplace.
+  if [ -f "$prefix/market.json" ] && ! grep -q "\"public_key\": \"$PUBLIC_KEY\"" "$prefix/market.json"; then
+    [ -n "$uninstall" ] || fail "$prefix belongs to another marketplace (or this one's key has changed). Choose another --prefix, or --uninstall it first."
+  fi
   # A node that is enrolled already keeps what it chose.
   if [ -f "$data/config.json" ]; then
     executor=$(sed -n 's/^ *"executor": "\([a-z]*\)".*/\1/p' "$data/config.json")
@@ -276,9 +280,15 @@ install_wheel() {
   if [ -f "$release/.complete" ] && [ -x "$agent" ] && [ "$(readlink "$prefix/current")" = "$release" ] &&
     "$agent" --version > /dev/null 2>&1; then
     say "   version $VERSION is there already, and whole"
+    [ -n "$dry_run" ] || { note_market; [ -e "$prefix/good" ] || point good; }
     return 0
   fi
   refuse_downgrade
+  # The updater of an earlier installation must not work on the same folders.
+  if [ -z "$dry_run" ] && [ -d "$prefix" ] && command -v flock > /dev/null; then
+    exec 9>> "$prefix/update.lock"
+    flock -w 300 9 || { status=6; fail "An update of $prefix goes on; run the same line again later."; }
+  fi
   if [ "$user" != "$me" ] && ! id "$user" > /dev/null 2>&1; then make_user; fi
   change rm -rf "$release"  # a half-done one
   change mkdir -p "$prefix/releases"
@@ -287,13 +297,31 @@ install_wheel() {
     say "   would run: pip install --require-hashes -r requirements.lock, then $WHEEL, in $release"
   else
     install_packages "$("$python" -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract("provider_agent/packaging/requirements.lock", sys.argv[2]); print(sys.argv[2] + "/provider_agent/packaging/requirements.lock")' "$wheel" "$work")"
-    : > "$release/.complete"
+    printf '%s\n' "$VERSION" > "$release/.complete"
+    note_market
+    rm -f "$prefix/update.json"  # what became of earlier updates is over
   fi
-  change ln -sfn "$release" "$prefix/current"
+  # `good` is what updates go back to; who runs this line vouches for it.
+  for name in current good; do change point "$name"; done
   if [ -n "$link" ]; then change mkdir -p "$(dirname "$link")"; change ln -sfn "$agent" "$link"; fi
   for old in "$prefix"/releases/*; do
     [ "$old" = "$release" ] || [ ! -d "$old" ] || change rm -rf "$old"
   done
+  [ -n "$dry_run" ] || exec 9>&-
+}
+
+# A link of the prefix names the new release, in one step.
+point() { ln -sfn "$release" "$prefix/.$1.new" && "$python" -c 'import os, sys; os.replace(*sys.argv[1:])' "$prefix/.$1.new" "$prefix/$1"; }
+
+# Whose releases the updater takes: pinned here, by who runs this line.
+note_market() {
+  "$python" - "$work/manifest.json" "$prefix/market.json" "$SERVER" "$PUBLIC_KEY" <<'END'
+import json, os, sys
+manifest, path, server, key = sys.argv[1:]
+with open(path + ".new", "w") as out:
+    json.dump({"server": server, "sync_server": json.load(open(manifest))["sync_server"], "public_key": key}, out)
+os.replace(path + ".new", path)
+END
 }
 
 # Every package must be the one whose SHA-256 stands in the lock; the lock lies in the wheel, which is signed.

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from marketplace.foundation import signing
 from marketplace.nodes.models import Node, Offer
 from marketplace.portal.counts import price_text
-from marketplace.portal.release import current_release
+from marketplace.portal.release import current_release, release_of, wheel_named
 
 SCRIPT: Final = Path(__file__).with_name("install.sh")
 BANDWIDTH_BYTES: Final = 4 * 1024 * 1024  # what preflight fetches; it sends at most DATA_UPLOAD_MAX_MEMORY_SIZE
@@ -62,12 +62,26 @@ def manifest_signature(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
+@never_cache
+def release_manifest(request: HttpRequest, version: str) -> HttpResponse:
+    """The manifest of one published release; nodes that were told of it ask for it by its version."""
+    return HttpResponse(release_of(version).manifest, content_type="application/json")
+
+
+@require_safe
+@never_cache
+def release_signature(request: HttpRequest, version: str) -> HttpResponse:
+    """64 bytes, by the marketplace's key."""
+    return HttpResponse(release_of(version).signature, content_type="application/octet-stream")
+
+
+@require_safe
 def wheel(request: HttpRequest, name: str) -> HttpResponseBase:
-    """The wheel that the manifest names, and no other file."""
-    release = current_release()
-    if name != release.name:
+    """A wheel that was published, and no other file."""
+    path = wheel_named(name)
+    if path is None:
         raise Http404
-    return FileResponse(release.path.open("rb"), content_type="application/octet-stream")
+    return FileResponse(path.open("rb"), content_type="application/octet-stream")
 
 
 @csrf_exempt

@@ -12,15 +12,16 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
 
 from django.conf import settings
 
 from marketplace.foundation import signing
+from marketplace.nodes import rollout
+from marketplace.nodes.errors import NoSuchRelease
+from marketplace.nodes.models import AgentRelease
+from marketplace.nodes.states import ReleaseState
 from marketplace.portal.errors import NoAgentWheel
-
-KIND: Final = "souk-agent-release"
-SIGNED_PREFIX: Final = b"souk-release-v1\n"
+from provider_agent.protocol import RELEASE_KIND, RELEASE_PREFIX
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,44 @@ class Release:
 
 
 def current_release() -> Release:
-    """The newest wheel that was published here; raises NoAgentWheel before there is one."""
-    path = _newest()
+    """What newcomers install: the release that has gone all the way. Raises NoAgentWheel before there is one."""
+    found = rollout.installable() if not settings.SOUK_AGENT_WHEEL else None
+    path = wheel_folder() / found.wheel if found is not None else None
+    return _describe_file(path if path is not None and path.exists() else _newest())
+
+
+def release_of(version: str) -> Release:
+    """A published release by its version, with what an operator allowed to go back to it; raises NoSuchRelease."""
+    row = AgentRelease.objects.exclude(state=ReleaseState.WITHDRAWN).filter(version=version).first()
+    if row is None:
+        raise NoSuchRelease(version=version)
+    return _describe_file(_path_of(row.wheel), rollback_from=row.rollback_from)
+
+
+def wheel_named(name: str) -> Path | None:
+    """A published wheel's file; None for every other name."""
+    known = AgentRelease.objects.filter(wheel=name).exists() or name == current_release().name
+    path = _path_of(name) if known else None
+    return path if path is not None and path.is_file() else None
+
+
+def newest_release() -> Release:
+    """The wheel that was made or named last, whether or not anybody is told of it."""
+    return _describe_file(_newest())
+
+
+def _path_of(name: str) -> Path:
+    named = Path(settings.SOUK_AGENT_WHEEL) if settings.SOUK_AGENT_WHEEL else None
+    return named if named is not None and named.name == name else wheel_folder() / name
+
+
+def _describe_file(path: Path, *, rollback_from: str = "") -> Release:
     try:
         seen = path.stat()
     except OSError as error:
         raise NoAgentWheel(reason=f"{path.name} cannot be read") from error
-    return _describe(path, seen.st_mtime_ns, seen.st_size, settings.SOUK_SIGNING_KEY)
+    about = (settings.SOUK_SIGNING_KEY, settings.SOUK_API_URL, settings.SOUK_SYNC_URL)
+    return _describe(path, seen.st_mtime_ns, seen.st_size, about, rollback_from)
 
 
 def wheel_folder() -> Path:
@@ -59,14 +91,14 @@ def _newest() -> Path:
     return found[-1]
 
 
-@lru_cache(maxsize=4)
-def _describe(path: Path, _mtime_ns: int, size: int, _key: str) -> Release:
+@lru_cache(maxsize=8)
+def _describe(path: Path, _mtime_ns: int, size: int, _about: tuple[str, ...], rollback_from: str) -> Release:
     """The parameters with an underscore only say when what was remembered is stale."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     version = path.name.split("-")[1]
     manifest = json.dumps(
         {
-            "kind": KIND,
+            "kind": RELEASE_KIND,
             "format": 1,
             "wheel": path.name,
             "version": version,
@@ -75,8 +107,9 @@ def _describe(path: Path, _mtime_ns: int, size: int, _key: str) -> Release:
             "server": settings.SOUK_API_URL,
             "sync_server": settings.SOUK_SYNC_URL,
             "floors": settings.SOUK_NODE_FLOORS,
+            **({"rollback_from": rollback_from} if rollback_from else {}),
         },
         sort_keys=True,
     ).encode()
-    signature = base64.b64decode(signing.sign(SIGNED_PREFIX + manifest))
+    signature = base64.b64decode(signing.sign(RELEASE_PREFIX + manifest))
     return Release(path, path.name, version, digest, manifest, signature)

@@ -8,18 +8,21 @@ import hashlib
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
 import psutil
 
 from provider_agent.atomic import write_atomically
 from provider_agent.config import DATA_OF_ROOT, DataFolder, load_config
 from provider_agent.errors import BadConfig, ServiceFailed
+from provider_agent.packaging import updater_service
 from provider_agent.packaging.unit import Unit, unit_text
+from provider_agent.updating.prefix import own_prefix
 
 SYSTEMD_RUNS: Final = Path("/run/systemd/system")
 SYSTEM_UNITS: Final = Path("/etc/systemd/system")
@@ -52,8 +55,11 @@ def start_service(folder: DataFolder, program: Path, user: str, say: Say) -> Non
     config = load_config(folder)
     _save_environment(folder, user)
     way = choose_way()
+    prefix = updater_service.prefix_of(program)
     if way == "background":
         _start_in_background(folder, program, user, say)
+        if prefix is not None:
+            updater_service.start_keeper(prefix, folder)
         return
     unit = Unit(program, folder.root, _environment(folder), user if way == "system" else "", config.executor)
     path = unit_path(folder, way)
@@ -62,6 +68,13 @@ def start_service(folder: DataFolder, program: Path, user: str, say: Say) -> Non
     _systemctl(way, "daemon-reload")
     _systemctl(way, "enable", path.name)
     _systemctl(way, "restart", path.name)
+    if prefix is not None:
+        updater_service.write_environment(prefix)
+        name = f"{path.stem}-update"
+        for unit_name, text in updater_service.update_units(prefix, folder, name, is_system=way == "system").items():
+            write_atomically(path.with_name(unit_name), text.encode(), mode=0o644)
+        _systemctl(way, "daemon-reload")
+        _systemctl(way, "enable", "--now", f"{name}.path", f"{name}.timer")
     if way == "user" and shutil.which("loginctl"):
         _run("loginctl", "enable-linger", may_fail=True)
     say(f"{path.name} runs; its log: journalctl {'--user ' if way == 'user' else ''}-u {path.name}")
@@ -72,12 +85,37 @@ def stop_service(folder: DataFolder, say: Say) -> None:
     way = choose_way()
     path = unit_path(folder, way)
     if way != "background" and path.exists():
+        for kind in ("path", "timer", "service"):
+            extra = path.with_name(f"{path.stem}-update.{kind}")
+            if extra.exists():
+                _systemctl(way, "disable", "--now", extra.name)
+                extra.unlink()
         _systemctl(way, "disable", "--now", path.name)
         path.unlink()
         _systemctl(way, "daemon-reload")
         say(f"{path.name} is stopped and removed")
+    if (prefix := own_prefix()) is not None:
+        updater_service.stop_keeper(prefix, folder)
     _stop_in_background(folder, say)
     _environment(folder).unlink(missing_ok=True)
+
+
+def is_kept(folder: DataFolder) -> bool:
+    """Whether a service keeps this node's agent: only such an agent can be started anew by others."""
+    way = choose_way()
+    return (folder.root / "agent.pid").exists() if way == "background" else unit_path(folder, way).exists()
+
+
+def restart_service(folder: DataFolder, program: Path) -> None:
+    """Start a kept agent anew, as the user that it ran as; programs go on. Raises ServiceFailed."""
+    way = choose_way()
+    if not is_kept(folder):
+        return
+    if way != "background":
+        _systemctl(way, "restart", unit_path(folder, way).name)
+        return
+    owner = pwd.getpwuid(folder.root.stat().st_uid).pw_name if os.geteuid() == 0 else ""
+    _start_in_background(folder, program, owner, lambda _: None)
 
 
 def unit_path(folder: DataFolder, way: Way) -> Path:
@@ -107,9 +145,7 @@ def _start_in_background(folder: DataFolder, program: Path, user: str, say: Say)
     _stop_in_background(folder, lambda _: None)
     log, pid_file = folder.root / "agent.log", folder.root / "agent.pid"
     who = _account(user)
-    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
-        log.unlink()
-    with log.open("ab") as out:
+    with _open_log(log, who) as out:
         os.fchmod(out.fileno(), 0o600)
         if who:
             os.fchown(out.fileno(), who.pw_uid, who.pw_gid)
@@ -134,6 +170,20 @@ def _start_in_background(folder: DataFolder, program: Path, user: str, say: Say)
         time.sleep(POLL_SECONDS)
     say(f"systemd is not process 1 here: the agent runs in the background, process {process.pid}, log {log}")
     say(f"after a restart of the computer: {program} service start --data {folder.root}")
+
+
+def _open_log(path: Path, who: pwd.struct_passwd | None) -> BinaryIO:
+    """The log, for appending. The folder is another user's: a link laid there must not lead root to another file."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_size > LOG_BYTES_MAX or not stat.S_ISREG(path.lstat().st_mode):
+            path.unlink()
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    seen = os.fstat(descriptor)
+    owners = {os.geteuid(), who.pw_uid if who else os.geteuid()}
+    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1 or seen.st_uid not in owners:
+        os.close(descriptor)
+        raise ServiceFailed(f"{path} is not a file of the agent's own; remove it.")
+    return os.fdopen(descriptor, "ab")
 
 
 def _stop_in_background(folder: DataFolder, say: Say) -> None:

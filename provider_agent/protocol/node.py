@@ -12,6 +12,7 @@ from pydantic import Field
 from provider_agent.protocol.gangs import GangKind
 from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX
 from provider_agent.protocol.message import Message
+from provider_agent.protocol.releases import UpdateFacts
 
 FAULT_CHARACTERS_MAX: Final = 200
 
@@ -54,6 +55,7 @@ class NodeFacts(Message):
     bandwidth_bytes_per_second: int = Field(default=0, ge=0)  # from the marketplace; 0: not measured
     gang: GangKind = ""  # how its programs can reach those of other nodes
     fabric_key: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")  # X25519: what its gangs' members know it by
+    updates: UpdateFacts = UpdateFacts()
     devices: list[DeviceFacts] = Field(min_length=1, max_length=DEVICES_PER_NODE_MAX)
 
 

@@ -15,6 +15,7 @@ from provider_agent.protocol.limits import LEASES_PER_NODE_MAX, MESSAGE_CHARACTE
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.node import NodeFacts
 from provider_agent.protocol.outcomes import AttemptState, Reason
+from provider_agent.protocol.releases import UpdateOrder
 
 
 class Program(Message):
@@ -119,3 +120,4 @@ class SyncResponse(Message):
     forget: list[UUID] = Field(default_factory=list)  # leases that are settled here: the agent may delete them
     check: UUID | None = None  # work that is demanded; left out for agents that do not know it (see checks.py)
     link: LinkDemand | None = None  # a way to be measured; the same (see fabric.py)
+    update: UpdateOrder | None = None  # the version it should have; left out for agents that do not know it

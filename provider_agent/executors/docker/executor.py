@@ -20,6 +20,7 @@ from docker.models.containers import Container
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors import scratch
 from provider_agent.executors.base import Exit, Handle, LaunchSpec, Tell
+from provider_agent.executors.docker.absence import Absence
 from provider_agent.executors.docker.create import (
     LABEL,
     OWNER_LABEL,
@@ -78,6 +79,8 @@ class DockerExecutor:
         self._disks: dict[Path, scratch.Scratch] = {}
         self._networks = threading.RLock()  # a network that has no container yet must not be swept away
         self._firewall_at = 0.0
+        self._absence = Absence()
+        self._signalled: set[str] = set()  # containers to which we sent a signal
         self._info: dict[str, Any] = {}
         self._why_no_egress = "the provider does not offer it"
         try:
@@ -228,6 +231,7 @@ class DockerExecutor:
     async def cleanup(self, handle: Handle) -> None:
         """Remove the container and its network; with the last network go the rules."""
         self._attended.discard(handle["lease_id"])
+        self._signalled.discard(handle["container"])
         self._pumps.pop(handle["container"], None)
         await asyncio.to_thread(self._remove, handle)
 
@@ -344,16 +348,28 @@ class DockerExecutor:
             self._gangs.leave(UUID(handle["lease_id"]))
             return Exit(vanished=True, message="the container is gone, without an exit code")
         except (APIError, requests.RequestException) as error:
+            self._absence.missed()
             raise ExecutorFailed(f"The engine did not answer: {error}") from error
+        self._absence.answered()
         pump = self._pump(container, Path(handle["folder"]))
         state = container.attrs["State"]
         if state["Status"] in {"created", "running", "paused", "restarting"}:
             return None
         self._gangs.leave(UUID(handle["lease_id"]))
         pump.join(LOG_DRAIN_SECONDS_MAX)
+        try:
+            is_engines = handle["container"] not in self._signalled and self._absence.ended(
+                self._engine, handle["container"], state
+            )
+        except (DockerException, requests.RequestException) as error:
+            self._absence.missed()
+            raise ExecutorFailed(f"The engine did not answer: {error}") from error
+        if is_engines:
+            return Exit(vanished=True, message="the container engine stopped, and the program with it")
         return exit_of(state)
 
     def _signal(self, handle: Handle, number: signal.Signals) -> None:
+        self._signalled.add(handle["container"])
         try:
             self._engine.containers.get(handle["container"]).kill(signal=int(number))
         except NotFound:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import requests
-from docker.errors import DockerException
+from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
 from provider_agent.executors import base
 
 LOG_DRAIN_SECONDS_MAX = 10.0
+ENGINE_SILENT_SECONDS_MAX = 60.0  # as the attempt waits for the engine
+RETRY_SECONDS = 0.5
 
 
 class LogPump:
@@ -40,25 +44,44 @@ class LogPump:
 
     def _copy(self) -> None:
         """The engine keeps the whole output, so the file's length says how much to skip."""
-        cap_line = base.LOG_CAP_LINE.encode()
-        left = self._bytes_max - len(cap_line)
         with base.log_path(self._folder).open("ab", buffering=0) as log:
-            if log.tell() > left:
-                return
-            left -= log.tell()
-            skip = max(log.tell() - base.preamble_bytes(self._folder), 0)  # what we wrote ourselves is not the engine's
-            try:
-                self._stream = self._container.logs(stream=True, follow=True)
-                for chunk in self._stream:
-                    if self._is_closed:
+            copied = max(
+                log.tell() - base.preamble_bytes(self._folder), 0
+            )  # what we wrote ourselves is not the engine's
+            left = self._bytes_max - len(base.LOG_CAP_LINE.encode()) - log.tell()
+            silent_until = time.monotonic() + ENGINE_SILENT_SECONDS_MAX
+            while left >= 0 and not self._is_closed:
+                try:
+                    for data in self._stream_from(copied):
+                        if self._is_closed:
+                            return
+                        copied += log.write(data[:left])
+                        left -= len(data)
+                        silent_until = time.monotonic() + ENGINE_SILENT_SECONDS_MAX
+                        if left < 0:
+                            log.write(base.LOG_CAP_LINE.encode())
+                            return
+                    if self._has_ended():
                         return
-                    data, skip = chunk[skip:], max(skip - len(chunk), 0)
-                    log.write(data[:left])
-                    left -= len(data)
-                    if left < 0:
-                        log.write(cap_line)
+                except (DockerException, requests.RequestException, OSError) as error:
+                    # An engine that is away for a moment, as in an upgrade, may have kept the program.
+                    is_over = isinstance(error, NotFound) or time.monotonic() > silent_until
+                    if is_over and not self._is_closed:
+                        log.write(b"\n[souk] the engine stopped sending this log\n")
+                    if is_over:
                         return
-            except (DockerException, requests.RequestException, OSError):
-                if self._is_closed:
-                    return
-                log.write(b"\n[souk] the engine stopped sending this log\n")
+                time.sleep(RETRY_SECONDS)
+
+    def _stream_from(self, copied: int) -> Iterator[bytes]:
+        """The output but for its first `copied` bytes, until it ends or the engine does."""
+        skip = copied
+        self._stream = self._container.logs(stream=True, follow=True)
+        for chunk in self._stream:
+            if data := chunk[skip:]:
+                yield data
+            skip = max(skip - len(chunk), 0)
+
+    def _has_ended(self) -> bool:
+        """Whether there will be no more output: a stream also ends where an engine stops."""
+        self._container.reload()
+        return self._container.attrs["State"]["Status"] not in {"created", "running", "paused", "restarting"}

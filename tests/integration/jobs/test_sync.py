@@ -23,10 +23,11 @@ from jobs.sync.wake import wake_nodes
 from marketplace.foundation import signing
 from marketplace.foundation.models import Event
 from marketplace.foundation.states import advance
-from marketplace.nodes import agent_auth, demands, liveness
-from marketplace.nodes.models import Node
+from marketplace.nodes import agent_auth, demands, liveness, rollout
+from marketplace.nodes.models import AgentRelease, Node
 from provider_agent.protocol import (
     FEATURE_CHECKS,
+    FEATURE_UPDATES,
     HEADER_FEATURES,
     SYNC_BODY_BYTES_MAX,
     AttemptState,
@@ -333,6 +334,30 @@ def test_waiting_agent_is_told_of_a_check_and_an_older_one_never_sees_the_field(
     older = post(url, bob, message().model_dump_json().encode())
     assert "check" not in older.json()
     assert demands.withdraw_where_busy({bob.pk}) == [bob.pk]
+
+
+def test_waiting_agent_is_told_of_a_release_but_not_during_a_check_and_an_older_one_never(url, bob):
+    rollout.publish(version="0.2.0", wheel="gpusouk-0.2.0-py3-none-any.whl", sha256="ab" * 32, share=1)
+    AgentRelease.objects.update(state="rolling")
+    Node.objects.filter(pk=bob.pk).update(update_mode="auto", agent_version="0.1.0")
+    known = sync(url, bob).version
+    body = message(known=known, wait_seconds=10).model_dump_json().encode()
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(post, url, bob, body, **{HEADER_FEATURES: f"{FEATURE_CHECKS},{FEATURE_UPDATES}"})
+        time.sleep(0.5)
+        assert not held.done()
+        assert sweeps.sweep_releases() == 1
+        said = SyncResponse.model_validate_json(held.result(10).content)
+    assert said.update is not None
+    assert said.update.version == "0.2.0"
+    assert "update" not in post(url, bob, message().model_dump_json().encode()).json()
+    Node.objects.filter(pk=bob.pk).update(next_check_at=timezone.now())
+    assert sweeps.sweep_checks() == 1
+    time.sleep(0.3)
+    both = {HEADER_FEATURES: f"{FEATURE_CHECKS},{FEATURE_UPDATES}"}
+    checked = post(url, bob, message().model_dump_json().encode(), **both).json()
+    assert "check" in checked
+    assert "update" not in checked
 
 
 def test_node_that_holds_a_lease_is_not_checked(bob, lease):

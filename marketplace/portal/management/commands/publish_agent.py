@@ -1,26 +1,73 @@
-"""`manage.py publish_agent`: make the agent's wheel of this very code, for install.sh to hand out."""
+"""`manage.py publish_agent`: make the agent's wheel of this very code, and roll it out, a share of the nodes first."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Final
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from marketplace.portal.release import current_release, wheel_folder
+from marketplace.foundation.errors import SoukError
+from marketplace.nodes import rollout
+from marketplace.nodes.models import AgentRelease
+from marketplace.portal.release import newest_release, wheel_folder
 from marketplace.portal.wheel import build_wheel
+
+WHEELS_KEPT: Final = 3  # of the releases before: to go back to
+WHEEL_PATTERN: Final = r"gpusouk-[0-9]+(\.[0-9]+){1,3}-py3-none-any\.whl"
+ACTOR: Final = "operator:command"
 
 
 class Command(BaseCommand):
     """Repeating it is harmless: the same code makes the same bytes. One named by SOUK_AGENT_WHEEL is only checked."""
 
-    help = "Make the agent's wheel of this code and publish it at /install.sh."
+    help = "Make the agent's wheel of this code, publish it at /install.sh, and roll it out to the nodes."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--share", type=float, default=rollout.STAGES[0], help="of the nodes, told first [0.05]")
+        parser.add_argument("--wheel", type=Path, help="publish this file, built elsewhere, in place of this code")
+        parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if not settings.SOUK_AGENT_WHEEL:
-            wheel = build_wheel(wheel_folder())
-            for older in wheel_folder().glob("gpusouk-*.whl"):
-                if older != wheel:
-                    older.unlink()
-        release = current_release()
-        self.stdout.write(f"{release.name} sha256 {release.sha256}")
+        try:
+            if options["wheel"] is not None:
+                _take(options["wheel"])
+            elif not settings.SOUK_AGENT_WHEEL:
+                build_wheel(wheel_folder())
+            made = newest_release()
+            row = rollout.publish(
+                version=made.version, wheel=made.name, sha256=made.sha256, share=options["share"], actor=ACTOR
+            )
+        except SoukError as error:
+            raise CommandError(error.message) from error
+        _forget_wheels()
+        if options["as_json"]:
+            self.stdout.write(json.dumps({"version": row.version, "sha256": row.sha256, "state": row.state}))
+        else:
+            self.stdout.write(f"{made.name} sha256 {made.sha256}; {row.state}, {row.share:.0%} of the nodes")
+
+
+def _take(wheel: Path) -> None:
+    """Copy a wheel into the folder of those published; it must be one of the agent's."""
+    if settings.SOUK_AGENT_WHEEL:
+        raise CommandError("SOUK_AGENT_WHEEL names the wheel already; --wheel and it exclude each other.")
+    if not wheel.is_file() or not re.fullmatch(WHEEL_PATTERN, wheel.name):
+        raise CommandError(f"{wheel} is not a wheel of the agent (gpusouk-VERSION-py3-none-any.whl).")
+    wheel_folder().mkdir(parents=True, exist_ok=True)
+    part = wheel_folder() / f"{wheel.name}.part"
+    shutil.copyfile(wheel, part)
+    part.replace(wheel_folder() / wheel.name)
+
+
+def _forget_wheels() -> None:
+    """Wheels beyond those that nodes may be told of, or go back to."""
+    kept = set(AgentRelease.objects.order_by("-published_at").values_list("wheel", flat=True)[: WHEELS_KEPT + 1])
+    if (installs := rollout.installable()) is not None:
+        kept.add(installs.wheel)
+    for older in wheel_folder().glob("gpusouk-*.whl"):
+        if older.name not in kept:
+            older.unlink()
