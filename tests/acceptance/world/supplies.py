@@ -1,0 +1,50 @@
+"""What the nodes get from elsewhere, made once on this computer: the agent's packages, and the image for training.
+
+The nodes reach nothing but the marketplace. As an operator without the internet would, it offers a folder of wheels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.contracts.executors.conftest import CACHE
+
+LOCK = Path(__file__).parents[3] / "provider_agent" / "packaging" / "requirements.lock"
+NODE_PYTHON = "/usr/bin/python3"  # Debian's: every user may run it
+DOWNLOAD_SECONDS_MAX = 600
+NEEDED = (
+    *("unshare", "nsenter", "ip", "bridge", "iptables", "conntrack", "curl", "sshd", "ssh-keygen", "dockerd", "docker"),
+    *("debootstrap", "mkfs.ext4", "setpriv"),
+)
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def missing_tools() -> list[str]:
+    """What the world is made with and this computer lacks."""
+    missing = [name for name in NEEDED if shutil.which(name, path=PATH) is None]
+    serves = [NODE_PYTHON, "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"]
+    if not Path(NODE_PYTHON).exists() or subprocess.run(serves, check=False, capture_output=True).returncode != 0:
+        missing.append("python3-venv 3.11")
+    return missing
+
+
+def agent_wheels() -> Path:
+    """A folder with every package of the agent's lock, for the Python that the nodes have."""
+    folder = CACHE / f"agent-wheels-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]}"
+    if folder.exists():
+        return folder
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    told = [NODE_PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    version = subprocess.run(told, check=True, capture_output=True, text=True).stdout.strip()
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(part), "--python-version", version]
+    command += ["--only-binary", ":all:", "--require-hashes", "--requirement", str(LOCK)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX)
+    assert done.returncode == 0, done.stderr[-2000:]
+    part.rename(folder)
+    return folder
