@@ -1,8 +1,9 @@
 """A computer of its own on this one: its network, mounts, process numbers and name, and a root file system of its own.
 
 The root is an overlay: this computer's files below, read-only, and a folder of its own on top; /run and /tmp are empty.
-Process 1 is a shell that waits. Whatever happens to the tests, the kernel ends it with the thread that made it, and with
-it everything that ever started there, its mounts, interfaces and rules: nothing has to be swept but files and cgroups.
+Process 1 is a shell that waits. Whatever happens to the tests, the kernel ends it with the thread that made it, and
+with it everything that ever started there, its mounts, interfaces and rules: nothing is left to sweep but files and
+control groups.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ class Computer:
     def run(self, *words: str | Path, seconds: float = COMMAND_SECONDS_MAX, is_checked: bool = True) -> str:
         """What a command printed, both ways; raises ComputerFailed when it fails."""
         done = subprocess.run(
-            self.entering(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, cwd="/",
-            stdin=subprocess.DEVNULL, check=False,
+            self.entering(*words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=seconds, cwd="/", check=False,
         )  # fmt: skip
         if is_checked and done.returncode != 0:
             raise ComputerFailed(

@@ -40,7 +40,9 @@ def stop_engine(computer: Computer) -> None:
     """Orderly, so that its folder can be used again."""
     computer.shell(
         f"""docker ps --all --quiet | xargs --no-run-if-empty docker rm --force
-        kill $(cat /var/run/docker.pid) && timeout {STOP_SECONDS_MAX:.0f} sh -c 'while [ -e /var/run/docker.pid ]; do sleep 0.1; done'""",
+        pid=$(cat /var/run/docker.pid)
+        kill "$pid"
+        timeout {STOP_SECONDS_MAX:.0f} tail --pid="$pid" --follow /dev/null""",
         is_checked=False,
     )
 

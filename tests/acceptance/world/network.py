@@ -27,7 +27,7 @@ RULES = f"""
 iptables -t nat -A POSTROUTING -s {INSIDE} -o outside -j MASQUERADE
 iptables -P FORWARD DROP
 iptables -A FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
-iptables -A FORWARD -i inside -o outside -j ACCEPT
+iptables -A FORWARD -i inside -j ACCEPT
 iptables -P INPUT DROP
 iptables -A INPUT -i lo -j ACCEPT
 iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
@@ -63,7 +63,10 @@ class Router:
         link(self.computer, f"to-{computer.name}", computer, "eth0")
         self.computer.shell(f"ip link set to-{computer.name} master inside; ip link set to-{computer.name} up")
         computer.shell(
-            f"set -eu; ip address add {address}/24 dev eth0; ip link set eth0 up; ip route add default via {ROUTER_INSIDE}"
+            f"""set -eu
+            ip address add {address}/24 dev eth0
+            ip link set eth0 up
+            ip route add default via {ROUTER_INSIDE}"""
         )
 
     def cut(self, computer: Computer) -> None:
