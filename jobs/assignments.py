@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from jobs.gangs import gang_place
 from jobs.leasing import LEASE_SECONDS
 from jobs.models import Lease, LeaseDevice
 from jobs.spec import from_wire, train_config
@@ -23,7 +24,6 @@ from provider_agent.protocol import (
     Assignment,
     CheckpointPolicy,
     Desired,
-    GangPlace,
     LeaseReport,
     Program,
     Reason,
@@ -71,7 +71,6 @@ def make_assignment(lease: Lease) -> SignedAssignment:
     """The signed order to run one lease's part of its attempt; opens the job's secrets for it."""
     attempt, job = lease.attempt, lease.attempt.job
     spec = from_wire(job.spec)
-    rank_zero = attempt.leases.select_related("node").get(node_rank=0)
     secrets = json.loads(signing.decrypt_secret(job.sealed_secrets)) if job.sealed_secrets else {}
     devices = LeaseDevice.objects.filter(lease=lease).order_by("device__index")
     assignment = Assignment(
@@ -100,13 +99,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
             every_seconds=spec.checkpoint.every_seconds,
             keep=spec.checkpoint.keep,
         ),
-        gang=GangPlace(
-            nodes=attempt.leases.count(),
-            node_rank=lease.node_rank,
-            devices_per_node=lease.device_count,
-            master_address=rank_zero.node.fabric_address or "127.0.0.1",
-            master_port=attempt.master_port,
-        ),
+        gang=gang_place(lease),
         network=spec.network,
         lent=spec.lent,
         seconds_max=seconds_payable(lease),

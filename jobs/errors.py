@@ -18,6 +18,7 @@ SoukError
     |-- JobNotFound            404
     |-- SecretsGone            409  a job's secrets are erased when it ends
     |-- DeviceTaken            409  another placement was faster; placed again with a fresh snapshot
+    |-- NoGangPort             409  the nodes' gangs have all ports; placed again when one has ended
     |-- LeaseNotFound          404
     |-- StaleFence             409  an old lease's word no longer counts
     |-- InputNotReady          409  the job's files are not uploaded completely
@@ -150,6 +151,12 @@ class DeviceTaken(JobsError):
     """Another placement took a device of node {node_id} first. The job is placed again with fresh eyes."""
 
     code = "device_taken"
+
+
+class NoGangPort(JobsError):
+    """All {ports} ports of gangs are in use on these nodes. The job is placed when a gang there has ended."""
+
+    code = "no_gang_port"
 
 
 class LeaseNotFound(JobsError):

@@ -13,6 +13,7 @@ from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot
 from jobs.models import LeaseDevice
 from marketplace.foundation import clock
 from marketplace.nodes import schedule
+from marketplace.nodes.gangs import gang_label
 from marketplace.nodes.models import Device, Node, Offer
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import BEAT_SECONDS_IDLE, MISSES_UNTIL_SUSPECT
@@ -56,6 +57,7 @@ def take_snapshot() -> FleetSnapshot:
         .values_list(
             "id", "name", "state", "provider_id", "region", "fabric", "executor", "measured_at", "last_seen_at",
             "failures", "successes", "suspended_at", "schedule", "facts__isolation", "facts__egress", "facts__lent",
+            "facts__gang",
         )
     )  # fmt: skip
     return snapshot_of(
@@ -67,7 +69,7 @@ def _node_row(
     node: tuple[Any, ...], offer: _OfferFacts | None, groups: tuple[DeviceGroup, ...], now: datetime
 ) -> NodeRow:
     node_id, name, state, provider_id, region, fabric, executor, measured_at, last_seen_at, *more = node
-    failures, successes, suspended_at, hours, isolation, has_egress, lent = more
+    failures, successes, suspended_at, hours, isolation, has_egress, lent, gang = more
     open_seconds = schedule.open_seconds(schedule.parse(hours), now) if hours else math.inf
     if state == NodeState.ONLINE and last_seen_at is not None and last_seen_at < now - SUSPECT_AFTER:
         state = SILENT
@@ -86,7 +88,7 @@ def _node_row(
         seconds_max=_seconds_max(offer, now) if offer else 0,
         region=offer.region if offer else region,
         # Any provider may claim a label; only the nodes of one provider are believed to reach each other.
-        fabric=f"{provider_id}/{fabric}" if fabric else "",
+        fabric=f"{provider_id}/{label}" if (label := gang_label(fabric, executor, gang or "")) else "",
         executor=executor,
         is_measured=measured_at is not None,
         failures=failures,

@@ -20,7 +20,8 @@ from django.db.models import F, Sum
 from billing import holds
 from billing.errors import AccountFrozen, InsufficientFunds
 from jobs import fleet, leasing, lifecycle
-from jobs.errors import DeviceTaken
+from jobs.errors import DeviceTaken, NoGangPort
+from jobs.gangs import choose_port
 from jobs.matching.match import Placement, SeatTaken, match
 from jobs.matching.request import MatchRequest
 from jobs.models import Artifact, Attempt, Job, Lease
@@ -32,12 +33,11 @@ from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Device, Offer
-from provider_agent.protocol import Fault, Reason
+from provider_agent.protocol import GANG_PORT_FIRST, Fault, Reason
 
 log = logging.getLogger(__name__)
 
 BATCH_MAX = 500  # jobs looked at in one tick
-PORT_FIRST, PORTS = 29_500, 2_000  # rendezvous ports of gangs, apart so that attempts on one machine do not meet
 
 
 def place_batch(limit: int = BATCH_MAX) -> int:
@@ -71,7 +71,7 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
         log.info("A placement lost a race: %s", error, extra={"job_id": str(job_id)})
     except InsufficientFunds as error:
         _say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
-    except AccountFrozen as error:
+    except (AccountFrozen, NoGangPort) as error:
         _say_why(job_id, error.message)
     return False
 
@@ -93,7 +93,7 @@ def _place(job: Job, placement: Placement) -> bool:
         job=job,
         number=number,
         resume_artifact=Artifact.objects.resumable(job).first(),
-        master_port=PORT_FIRST + (job.id.int + number) % PORTS,
+        master_port=_port(job, number, placement),
     )
     record_birth(attempt, data={"job": str(job.id), "number": number})
     # 3. Its leases; each may cost its share of what is left.
@@ -104,6 +104,13 @@ def _place(job: Job, placement: Placement) -> bool:
     advance(job, JobState.PLACED, data={"attempt": str(attempt.id), "number": number}, waiting_for="", message="")
     wake_nodes([seat.node_id for seat in placement.seats])
     return True
+
+
+def _port(job: Job, number: int, placement: Placement) -> int:
+    """Of the gang; a job on one node is given one by its agent."""
+    if len(placement.seats) == 1:
+        return GANG_PORT_FIRST
+    return choose_port(job.id.int + number, [seat.node_id for seat in placement.seats])
 
 
 def _reserve(attempt: Attempt, seat: SeatTaken, rank: int, *, cap_usd_micros: int) -> Lease:

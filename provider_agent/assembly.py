@@ -12,7 +12,8 @@ from provider_agent.errors import BadConfig
 from provider_agent.executors.base import Executor
 from provider_agent.executors.process import ProcessExecutor
 from provider_agent.journal import Journal
-from provider_agent.keys import load_keys
+from provider_agent.keys import FABRIC_KEY_NAME, load_keys
+from provider_agent.overlay import Overlays
 from provider_agent.porter import Porter
 from provider_agent.runtime_environment import environment_python
 
@@ -46,13 +47,25 @@ def build_executor(folder: DataFolder, settings: AgentSettings) -> Executor:
             engine_url=settings.engine_url,
             user=settings.container_user,
             python=settings.image_python,
-            fabric_network=settings.fabric_network,
             isolation=settings.isolation,
             offers_egress=settings.egress == "public",
             dns=tuple(map(str, settings.dns)),
+            overlays=_overlays(folder, settings),
         )
     python = settings.runtime_python or str(environment_python(folder))
     return ProcessExecutor(python, source_folder=source_folder())
+
+
+def _overlays(folder: DataFolder, settings: AgentSettings) -> Overlays | None:
+    """For a node of a fabric: what its gangs' networks are made with."""
+    if not settings.fabric:
+        return None
+    return Overlays(
+        folder.gangs,
+        key_path=folder.root / FABRIC_KEY_NAME,
+        kind=settings.fabric_privacy,
+        address=settings.fabric_address,
+    )
 
 
 def source_folder() -> str:

@@ -69,6 +69,9 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
     cpu_cores: Annotated[str, typer.Option(help="Cores to pin CPU shares to, for example 0,1 [default: all].")] = "",
     fabric: Annotated[str, typer.Option(help="Label of nodes that reach each other by network.")] = "",
     fabric_address: Annotated[str, typer.Option(help="This node's IP address in the fabric.")] = "",
+    fabric_privacy: Annotated[
+        str, typer.Option(help="wireguard, or plain: quicker, and the fabric's other nodes can read it.")
+    ] = "wireguard",
     runtime_python: Annotated[
         str, typer.Option(help="Interpreter that has torch, for the process executor [default: built at start].")
     ] = "",
@@ -108,6 +111,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
             cpu_cores=_parse_cores(cpu_cores),
             fabric=fabric,
             fabric_address=fabric_address,
+            fabric_privacy=fabric_privacy,
             runtime_python=str(Path(runtime_python).absolute()) if runtime_python else "",
             train_image=train_image,
             engine_url=engine_url,

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, StringConstraints, ValidationError, model_validator
 
 from provider_agent.atomic import write_atomically
 from provider_agent.errors import BadConfig, NotEnrolled
@@ -18,6 +18,7 @@ from provider_agent.protocol import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MA
 DATA_OF_ROOT = Path("/var/lib/souk-agent")
 DATA_BELOW_HOME = ".souk-agent"
 TRAIN_IMAGE = "gpusouk/train:latest"
+RETIRED_SETTINGS = frozenset({"fabric_network"})
 
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 
@@ -39,13 +40,21 @@ class AgentSettings(BaseModel):
     train_image: str = TRAIN_IMAGE
     image_python: str = "python3"
     engine_url: str = ""  # empty: DOCKER_HOST or the default socket
-    fabric_network: str = ""  # the container network by which gang nodes reach each other
+    fabric_privacy: Literal["wireguard", "plain"] = "wireguard"  # what gangs' containers say to each other
     container_user: str = Field(default="10001:10001", pattern=r"^[1-9][0-9]*:[1-9][0-9]*$")
     isolation: Literal["auto", "runc", "gvisor"] = "auto"  # auto: gVisor where the engine has it and there is no GPU
     egress: Literal["none", "public"] = "none"  # public: programs that ask for it may reach public addresses
     dns: list[IPvAnyAddress] = Field(default_factory=lambda: [ip_address("1.1.1.1"), ip_address("9.9.9.9")])
     lend: dict[Label, Path] = Field(default_factory=dict, max_length=LENT_MAX)  # label -> folder, read-only
     benchmark_lock: str = ""  # a path shared by all agents of one machine
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_retired(cls, data: Any) -> Any:
+        """Settings that older agents wrote and none uses any more."""
+        if isinstance(data, dict):
+            return {name: value for name, value in data.items() if name not in RETIRED_SETTINGS}
+        return data
 
 
 class AgentConfig(AgentSettings):
@@ -92,6 +101,10 @@ class DataFolder:
     @property
     def leases(self) -> Path:
         return self.root / "leases"
+
+    @property
+    def gangs(self) -> Path:
+        return self.root / "gangs"
 
     @property
     def runtimes(self) -> Path:

@@ -87,6 +87,7 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
             porter.devices_now(),
             executor=porter.executor,
             engine_version=engine_version,
+            fabric_key=porter.keys.fabric_public_hex,
             speeds=porter.speeds,
         ),
     )

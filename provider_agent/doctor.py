@@ -28,6 +28,7 @@ from provider_agent.preflight.examine import examine_computer
 from provider_agent.preflight.finding import Finding, guard
 from provider_agent.preflight.machine import DISK_MIB_MIN
 from provider_agent.preflight.network import check_network
+from provider_agent.protocol import DeviceKind
 from provider_agent.runtime_environment import environment_python, is_built
 
 DISK_FREE_MIB_MIN = 5 * 1024
@@ -43,7 +44,7 @@ async def examine(folder: DataFolder, *, server: str = "", executor: str = "dock
         config = load_config(folder)
     except AgentError as error:
         missing = Finding("FIX", "enrolment", str(error), "souk-agent enrol --server URL --token TOKEN")
-        rest = "keys", "journal", "server", "clock", "devices", "engine", "disk limit", "egress", "runtime"
+        rest = "keys", "journal", "server", "clock", "devices", "engine", "disk limit", "egress", "gangs", "runtime"
         return [missing, *_skip("not enrolled", *rest)]
     findings = [Finding("PASS", "enrolment", f"node {config.node_id} of {config.server}")]
     findings += [_check_keys(folder), _check_journal(folder), _check_disk(folder)]
@@ -52,6 +53,7 @@ async def examine(folder: DataFolder, *, server: str = "", executor: str = "dock
     findings.append(guard("driver", lambda: check_driver(floors, config.device_kind)))
     findings += [guard("devices", lambda: _check_devices(config)), await _check_engine(folder, config)]
     findings += [guard("disk limit", lambda: _check_disk_limit(config)), _check_egress(config)]
+    findings.append(await asyncio.to_thread(_check_gangs, folder, config))
     findings.append(guard("toolkit", lambda: check_toolkit(floors, config.executor)))
     findings.append(await asyncio.to_thread(_check_runtime, folder, config))  # the agent's loops go on meanwhile
     return [*findings, _check_examination(folder)]
@@ -159,6 +161,36 @@ def _check_egress(config: AgentConfig) -> Finding:
         return Finding("PASS", "egress", "public addresses only")
 
     return guard("egress", check)
+
+
+def _check_gangs(folder: DataFolder, config: AgentConfig) -> Finding:
+    if not config.fabric:
+        return Finding("SKIP", "gangs", "the node is in no fabric")
+    if config.executor != "docker":
+        return Finding("PASS", "gangs", "processes use the node's own address: nothing is hidden from the fabric")
+
+    def check() -> Finding:
+        executor = build_executor(folder, config)
+        asyncio.run(executor.check())
+        has_gpus = any(device.kind is DeviceKind.GPU for device in find_devices(config, key_prefix="doctor"))
+        why = executor.why_no_gang(has_gpus=has_gpus)
+        if why:
+            return Finding("FIX", "gangs", f"jobs over several nodes are not placed here: {why}", _fix_for_gangs(why))
+        return Finding("PASS", "gangs", f"{config.fabric_privacy}, by {config.fabric_address}")
+
+    return guard("gangs", check)
+
+
+def _fix_for_gangs(why: str) -> str:
+    """The command, or what to change."""
+    fixes = {
+        "not root": "run the agent as root",
+        "gVisor": 'set "isolation": "runc" in config.json',
+        "address": "enrol anew with --fabric-address, one that this computer has",
+        "kernel has no VXLAN": 'set "fabric_privacy": "wireguard" in config.json',
+    }
+    packages = "apt install iproute2 util-linux iptables wireguard-tools wireguard-go"
+    return next((fix for word, fix in fixes.items() if word in why), packages)
 
 
 def _check_runtime(folder: DataFolder, config: AgentConfig) -> Finding:

@@ -13,7 +13,7 @@ from provider_agent.devices.base import find_devices
 from provider_agent.errors import AlreadyEnrolled, BadConfig, Refused
 from provider_agent.facts import find_facts
 from provider_agent.journal import Journal
-from provider_agent.keys import load_keys, make_keys
+from provider_agent.keys import FABRIC_KEY_NAME, RECEIPT_KEY_NAME, TRANSPORT_KEY_NAME, load_keys, make_keys
 from provider_agent.protocol import EnrolRequest
 
 NO_SUCH_ENDPOINT = frozenset({404, 405})
@@ -38,7 +38,14 @@ async def enrol(folder: DataFolder, settings: AgentSettings, *, server: str, tok
                 receipt_address=keys.receipt_address,
                 proof=protocol.sign_bytes(keys.transport, proof),
                 receipt_proof=keys.sign_as_receipt_key(proof),
-                facts=find_facts(settings, folder, devices, executor=executor, engine_version=engine_version),
+                facts=find_facts(
+                    settings,
+                    folder,
+                    devices,
+                    executor=executor,
+                    engine_version=engine_version,
+                    fabric_key=keys.fabric_public_hex,
+                ),
                 offer=settings.offer,
                 fabric=settings.fabric,
                 fabric_address=settings.fabric_address,
@@ -82,6 +89,6 @@ async def retire(folder: DataFolder) -> AgentConfig:
         finally:
             await client.close()
         folder.config.rename(folder.config.with_name("config.retired.json"))
-        for name in ("transport.key", "receipt.key"):
+        for name in (TRANSPORT_KEY_NAME, RECEIPT_KEY_NAME, FABRIC_KEY_NAME):
             (folder.root / name).rename(folder.root / f"{name}.retired")
         return config

@@ -34,12 +34,14 @@ def find_facts(
     *,
     executor: Executor,
     engine_version: str,
+    fabric_key: str = "",
     speeds: tuple[int, int] = (0, 0),
 ) -> NodeFacts:
     """The machine with its devices, as it is once the executor was checked. Of lent folders only the labels.
 
-    `speeds` are its disk's and its line's, in bytes per second.
+    `speeds` are its disk's and its line's, in bytes per second; `fabric_key` the public one, in hex.
     """
+    has_gpus = any(device.kind is DeviceKind.GPU for device in devices)
     return NodeFacts(
         agent_version=agent_version(),
         operating_system=_operating_system(),
@@ -50,11 +52,13 @@ def find_facts(
         disk_free_mib=shutil.disk_usage(folder.root).free // MIB // DISK_STEP_MIB * DISK_STEP_MIB,
         executor=settings.executor,
         engine_version=engine_version[:80],
-        isolation=executor.isolation(has_gpus=any(device.kind is DeviceKind.GPU for device in devices)),
+        isolation=executor.isolation(has_gpus=has_gpus),
         egress=executor.has_egress,
         lent=sorted(label for label, path in settings.lend.items() if path.is_dir()),
         disk_bytes_per_second=speeds[0],
         bandwidth_bytes_per_second=speeds[1],
+        gang=executor.gang(has_gpus=has_gpus),
+        fabric_key=fabric_key,
         devices=devices,
     )
 

@@ -11,16 +11,18 @@ from provider_agent.devices.base import cores_of
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.fetch import fetch_artifact
+from provider_agent.overlay import Overlay, overlay_of
 from provider_agent.porter import Porter
-from provider_agent.protocol import Assignment, DeviceKind
+from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
 from provider_agent.workfolder import (
     INPUT_NAME,
     RESUME_NAME,
     command_line,
     contract_environment,
-    free_port,
     load_secrets,
     make_work_folder,
+    own_port,
+    place_of,
     program_environment,
 )
 from runtimes.contract import checkpoint_folder
@@ -60,15 +62,15 @@ def _launch_spec(
     devices = [porter.devices[uuid] for uuid in assignment.device_uuids]
     executor, config = porter.executor, porter.config
     seen_work = executor.seen_work(folder)
-    is_gang = assignment.gang.nodes > 1
-    master_port = assignment.gang.master_port if is_gang else free_port()
+    overlay = _overlay_for(porter, assignment, devices)
+    place = place_of(assignment, overlay, fabric_address=config.fabric_address, port=own_port(devices[0].index))
     contract = contract_environment(
         assignment,
         devices,
         seen_work=seen_work,
         seen_lent=executor.seen_lent(folder),
         resume_step_folder=step_folder,
-        master_port=master_port,
+        place=place,
     )
     cores = sorted({core for device in devices for core in cores_of(device)})
     return LaunchSpec(
@@ -81,7 +83,7 @@ def _launch_spec(
             devices,
             defaults=executor.environment(seen_work),
             contract=contract,
-            fabric_address=config.fabric_address,
+            place=place,
         ),
         cores=cores,
         gpu_uuids=[device.uuid for device in devices if device.kind is DeviceKind.GPU],
@@ -89,10 +91,28 @@ def _launch_spec(
         cpus_max=0.0 if cores else round(max(share * len(os.sched_getaffinity(0)), CPUS_MIN), 2),
         disk_mib_max=disk_mib,
         image=_image_for(porter, assignment),
-        needs_network=is_gang,
+        overlay=overlay,
         has_egress=assignment.network == "public" and executor.name == "docker",
         lent=_lent(porter, assignment),
     )
+
+
+def _overlay_for(porter: Porter, assignment: Assignment, devices: list[DeviceFacts]) -> Overlay | None:
+    """The network of the program's gang; None without a gang, and where gangs use the nodes' own addresses.
+
+    Raises ExecutorFailed for a gang that cannot be joined as the assignment wants.
+    """
+    if assignment.gang.nodes == 1:
+        return None
+    has_gpus = any(device.kind is DeviceKind.GPU for device in devices)
+    if why := porter.executor.why_no_gang(has_gpus=has_gpus):
+        raise ExecutorFailed(f"Programs of this node join no gang: {why}.")
+    kind = porter.executor.gang(has_gpus=has_gpus)
+    if kind == "address":
+        if assignment.gang.overlay:
+            raise ExecutorFailed("This node's programs have no network of their own, and the assignment asks for one.")
+        return None
+    return overlay_of(assignment, kind=kind, public_key=porter.keys.fabric_public_hex)
 
 
 def _memory_mib(assignment: Assignment, share: float) -> int:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from provider_agent.atomic import write_atomically
 from provider_agent.devices.base import cores_of
+from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.base import WORK_NAME
-from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
+from provider_agent.overlay import INTERFACE, Overlay
+from provider_agent.protocol import DEVICES_PER_NODE_MAX, Assignment, DeviceFacts, DeviceKind
 from runtimes.contract import CONTRACT_VERSION, Env
 
 SECRETS_NAME = "secrets.json"
@@ -22,7 +25,8 @@ INPUT_NAME = "input"
 OUTPUT_NAME = "output"
 CHECKPOINT_NAME = "checkpoint"
 RESUME_NAME = "resume"
-LOOPBACK = "127.0.0.1"
+LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"
+OWN_PORT_FIRST, OWN_PORTS = 31_500, 1_000  # after those of gangs, before those of outgoing connections
 CONTRACT_PREFIX = "SOUK_"
 
 
@@ -59,11 +63,40 @@ def drop_secrets(lease_folder: Path) -> None:
     (lease_folder / "launch.json").unlink(missing_ok=True)
 
 
-def free_port() -> int:
-    """A port that nobody uses now; torchrun's rendezvous on one node takes it a moment later."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+@dataclass(frozen=True)
+class Place:
+    """How a program meets its gang; alone it meets itself on loopback."""
+
+    interface: str
+    address: str
+    master_address: str
+    master_port: int
+
+
+def place_of(assignment: Assignment, overlay: Overlay | None, *, fabric_address: str, port: int) -> Place:
+    """By its overlay, or by the node's own address in the fabric; `port` is for a program that is alone."""
+    gang = assignment.gang
+    if gang.nodes == 1:
+        return Place(LOOPBACK_INTERFACE, LOOPBACK, LOOPBACK, port)
+    if overlay is not None:
+        return Place(INTERFACE, overlay.me.overlay_address, gang.master_address, gang.master_port)
+    return Place(_interface_of(fabric_address), fabric_address, gang.master_address, gang.master_port)
+
+
+def own_port(device_index: int) -> int:
+    """A rendezvous port for a program on one node, from a range that Linux gives to no outgoing connection.
+
+    Two leases of one agent have different devices, so they start to look in different places; one that another program
+    of the computer holds is passed over.
+    """
+    for number in range(device_index, OWN_PORTS, DEVICES_PER_NODE_MAX):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", OWN_PORT_FIRST + number))
+            except OSError:
+                continue
+            return OWN_PORT_FIRST + number
+    raise ExecutorFailed(f"No port from {OWN_PORT_FIRST} to {OWN_PORT_FIRST + OWN_PORTS - 1} is free.")
 
 
 def contract_environment(
@@ -73,11 +106,10 @@ def contract_environment(
     seen_work: str,
     seen_lent: str,
     resume_step_folder: str,
-    master_port: int,
+    place: Place,
 ) -> dict[str, str]:
     """The variables of the contract, by the paths that the program sees."""
     gang, checkpoint = assignment.gang, assignment.checkpoint
-    is_single = gang.nodes == 1
     return {
         Env.CONTRACT: str(CONTRACT_VERSION),
         Env.JOB_ID: str(assignment.job_id),
@@ -94,8 +126,10 @@ def contract_environment(
         Env.DEVICES_PER_NODE: str(len(devices)),
         Env.NODES: str(gang.nodes),
         Env.NODE_RANK: str(gang.node_rank),
-        Env.MASTER_ADDR: LOOPBACK if is_single else gang.master_address,
-        Env.MASTER_PORT: str(master_port),
+        Env.MASTER_ADDR: place.master_address,
+        Env.MASTER_PORT: str(place.master_port),
+        Env.INTERFACE: place.interface,
+        Env.ADDRESS: place.address,
         Env.CHECKPOINT_EVERY_STEPS: str(checkpoint.every_steps),
         Env.CHECKPOINT_EVERY_SECONDS: str(checkpoint.every_seconds),
         Env.CHECKPOINT_KEEP: str(checkpoint.keep),
@@ -109,15 +143,15 @@ def program_environment(
     *,
     defaults: dict[str, str],
     contract: dict[str, str],
-    fabric_address: str,
+    place: Place,
 ) -> dict[str, str]:
     """Defaults, then what the customer set, then the contract, which a customer cannot override."""
     cores = sum(len(cores_of(device)) for device in devices)
     threads = {"OMP_NUM_THREADS": str(max(cores // len(devices), 1))} if cores else {}
-    interface = "lo" if assignment.gang.nodes == 1 else _interface_of(fabric_address)
-    gloo = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if assignment.gang.nodes > 1 else ("GLOO_SOCKET_IFNAME",)
+    interfaces = dict.fromkeys(names, place.interface) if place.interface else {}
     theirs = {name: value for name, value in (assignment.env | secrets).items() if not name.startswith(CONTRACT_PREFIX)}
-    return {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **defaults, **threads, **gloo, **theirs, **contract}
+    return {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **defaults, **threads, **interfaces, **theirs, **contract}
 
 
 def command_line(assignment: Assignment, *, python: str) -> list[str]:

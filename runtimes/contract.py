@@ -55,6 +55,8 @@ class Env(StrEnum):
     NODE_RANK = "SOUK_NODE_RANK"
     MASTER_ADDR = "SOUK_MASTER_ADDR"
     MASTER_PORT = "SOUK_MASTER_PORT"
+    INTERFACE = "SOUK_INTERFACE"  # that leads to the gang; of a container's gang it comes a moment after the start
+    ADDRESS = "SOUK_ADDRESS"  # this node's, there; rank zero's is MASTER_ADDR
     CHECKPOINT_EVERY_STEPS = "SOUK_CHECKPOINT_EVERY_STEPS"  # "0": not by steps
     CHECKPOINT_EVERY_SECONDS = "SOUK_CHECKPOINT_EVERY_SECONDS"  # "0": not by time
     CHECKPOINT_KEEP = "SOUK_CHECKPOINT_KEEP"

@@ -3,6 +3,8 @@
     python -m runtimes.launch                        the built-in training on this node's devices
     python -m runtimes.launch some.module --flag     any other module
 
+In a gang it first waits for the gang's interface, and for rank zero (meet.py).
+
 torchrun itself ends with 1 whatever its ranks ended with, and on SIGTERM kills them after 30 seconds. Here the code of
 contract.ExitCode comes through, and SIGTERM is handed on to the ranks, which take the time they need.
 """
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Env, ExitCode
+from runtimes.meet import RANK_ZERO_SECONDS_MAX, NotMetError, meet_gang
 
 DEFAULT_MODULE = "runtimes.train"
 TELLING_CODES = (ExitCode.BAD_CONFIG, ExitCode.BAD_DATA, ExitCode.OUT_OF_MEMORY, ExitCode.STOPPED)
@@ -25,6 +28,11 @@ TELLING_CODES = (ExitCode.BAD_CONFIG, ExitCode.BAD_DATA, ExitCode.OUT_OF_MEMORY,
 def main(argv: list[str] | None = None) -> int:
     """Start one rank a device, wait for all, and return the code that says most about how they ended."""
     arguments = sys.argv[1:] if argv is None else argv
+    try:
+        meet_gang(os.environ)  # SIGTERM ends the waiting
+    except NotMetError as error:
+        print(f"The gang was not met: {error}.", file=sys.stderr)  # noqa: T201 - into the job's log
+        return ExitCode.INTERNAL
     signal.signal(signal.SIGTERM, forward_to_children)
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -53,6 +61,8 @@ def torchrun_arguments(env: Mapping[str, str]) -> list[str]:
         f"--node-rank={env[Env.NODE_RANK]}",
         f"--master-addr={env[Env.MASTER_ADDR]}",
         f"--master-port={env[Env.MASTER_PORT]}",
+        f"--rdzv-conf=timeout={RANK_ZERO_SECONDS_MAX:.0f}",
+        *([f"--local-addr={env[Env.ADDRESS]}"] if env.get(Env.ADDRESS) else []),
     ]
 
 

@@ -140,6 +140,7 @@ def _create_node(token: EnrolmentToken, request: EnrolRequest, receipt_address: 
         region=request.offer.region,
         fabric=request.fabric,
         fabric_address=request.fabric_address,
+        fabric_key=facts.fabric_key,
         memory_mib=facts.memory_mib,
         cpu_count=facts.cpu_count,
     )

@@ -53,6 +53,7 @@ def update_facts(node: Node, facts: NodeFacts) -> Node:
         "agent_version": facts.agent_version,
         "memory_mib": facts.memory_mib,
         "cpu_count": facts.cpu_count,
+        "fabric_key": facts.fabric_key,
     }
     with transaction.atomic():
         Node.objects.select_for_update().get(pk=node.pk)  # one account at a time
@@ -125,7 +126,7 @@ def facts_to_keep(facts: NodeFacts) -> dict[str, Any]:
     """What has no column of its own; raises BadFacts for text that the database cannot hold."""
     if "\\u0000" in facts.model_dump_json():
         raise BadFacts(problem="a text with a NUL character in it")
-    columns = {"devices", "executor", "agent_version", "memory_mib", "cpu_count"}
+    columns = {"devices", "executor", "agent_version", "memory_mib", "cpu_count", "fabric_key"}
     return facts.model_dump(mode="json", exclude=columns)
 
 

@@ -66,6 +66,7 @@ class Node(models.Model):
     region = models.CharField(max_length=32, default="unknown")
     fabric = models.CharField(max_length=64, blank=True)
     fabric_address = models.CharField(max_length=64, blank=True)
+    fabric_key = models.CharField(max_length=64, blank=True)  # X25519, hex: what its gangs' members know it by
     memory_mib = models.PositiveBigIntegerField()
     cpu_count = models.PositiveIntegerField()
     boot_id = models.UUIDField(null=True, blank=True)

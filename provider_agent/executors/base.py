@@ -15,6 +15,8 @@ from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from provider_agent.atomic import write_atomically
+from provider_agent.overlay import Overlay
+from provider_agent.protocol import GangKind
 
 LOG_BYTES_MAX = 64 * 1024 * 1024
 LOG_CAP_LINE = "\n[souk] the log reached its limit of 64 MiB; what follows was dropped\n"
@@ -42,7 +44,7 @@ class LaunchSpec:
     image: str = ""
     cpus_max: float = 0.0  # processor time, in cores; 0: whatever `cores` names, or all
     disk_mib_max: int = 0  # of the lease's own disk; 0: it has none
-    needs_network: bool = False  # of the fabric: it talks to other nodes of its gang
+    overlay: Overlay | None = None  # the network of its gang; the program gets its interface right after the start
     has_egress: bool = False  # it may reach public addresses
     lent: dict[str, str] = field(default_factory=dict)  # label -> folder of this node, to read only
 
@@ -103,6 +105,12 @@ class Executor(Protocol):
     @property
     def has_egress(self) -> bool:
         """Whether programs here may reach public addresses; known once `check` was called."""
+
+    def gang(self, *, has_gpus: bool) -> GangKind:
+        """How programs here reach those of other nodes; known once `check` was called."""
+
+    def why_no_gang(self, *, has_gpus: bool) -> str:
+        """Why they cannot; empty when they can. Known once `check` was called."""
 
     async def sweep(self) -> None:
         """Remove what earlier agents left behind and no program uses. Called when nothing is being started."""

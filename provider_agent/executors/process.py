@@ -73,6 +73,14 @@ class ProcessExecutor:
         """Nothing."""
         return "none"
 
+    def gang(self, *, has_gpus: bool) -> Literal["address"]:
+        """By the node's own addresses, which every program here shares."""
+        return "address"
+
+    def why_no_gang(self, *, has_gpus: bool) -> str:
+        """Nothing stands in the way."""
+        return ""
+
     @property
     def has_egress(self) -> bool:
         """A program reaches whatever this user can."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from provider_agent.protocol.gangs import GangKind
 from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX
 from provider_agent.protocol.message import Message
 
@@ -51,6 +52,8 @@ class NodeFacts(Message):
     lent: list[Annotated[str, Field(pattern=LABEL_PATTERN)]] = Field(default_factory=list, max_length=LENT_MAX)
     disk_bytes_per_second: int = Field(default=0, ge=0)  # written and flushed; 0: not measured
     bandwidth_bytes_per_second: int = Field(default=0, ge=0)  # from the marketplace; 0: not measured
+    gang: GangKind = ""  # how its programs can reach those of other nodes
+    fabric_key: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")  # X25519: what its gangs' members know it by
     devices: list[DeviceFacts] = Field(min_length=1, max_length=DEVICES_PER_NODE_MAX)
 
 

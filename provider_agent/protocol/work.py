@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from provider_agent.protocol.care import Load
+from provider_agent.protocol.gangs import GangPlace
 from provider_agent.protocol.limits import LEASES_PER_NODE_MAX, MESSAGE_CHARACTERS_MAX, PROTOCOL_VERSION
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.node import NodeFacts
@@ -30,16 +31,6 @@ class CheckpointPolicy(Message):
     every_steps: int = Field(default=0, ge=0)
     every_seconds: int = Field(default=0, ge=0)
     keep: int = Field(default=2, ge=1)
-
-
-class GangPlace(Message):
-    """This node's place among the nodes of the attempt."""
-
-    nodes: int = Field(default=1, ge=1)
-    node_rank: int = Field(default=0, ge=0)
-    devices_per_node: int = Field(default=1, ge=1)
-    master_address: str = "127.0.0.1"
-    master_port: int = Field(default=29500, gt=0, lt=65536)
 
 
 class Assignment(Message):

@@ -1,8 +1,8 @@
 """One container's whole configuration. What is not here is the engine's default.
 
 Unprivileged: no capabilities, no new privileges, system calls by an own table, read-only root, a user that is not
-root, limits on memory, processes, processor and disk, no network unless the job is a gang or may reach the internet.
-The work folder at /souk is the only place to write that lasts; /tmp is memory.
+root, limits on memory, processes, processor and disk, no network unless the job may reach the internet (a gang's
+comes later). The work folder at /souk is the only place to write that lasts; /tmp is memory.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def filtered_names(names: Iterable[str]) -> list[str]:
 def describe(spec: LaunchSpec, *, runtime: str, disk: str, protections: Protections) -> list[str]:
     """Limits and permissions of one container, a line each, for the provider's log and the customer's."""
     ways = {True: "public addresses only", False: "none"}
-    network = "the fabric's" if spec.needs_network else ways[spec.has_egress]
+    network = f"the gang's alone ({spec.overlay.gang.overlay})" if spec.overlay else ways[spec.has_egress]
     processor = f"cores {','.join(map(str, spec.cores))}" if spec.cores else f"{spec.cpus_max or 'all'} cores"
     return [
         f"isolation: container ({runtime or 'runc'}), no capabilities, no new privileges, filtered system calls",

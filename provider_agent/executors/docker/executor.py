@@ -32,10 +32,13 @@ from provider_agent.executors.docker.create import (
     has_cdi_devices,
 )
 from provider_agent.executors.docker.exits import exit_of
+from provider_agent.executors.docker.gangs import Gangs
 from provider_agent.executors.docker.images import ensure_image, find_image
 from provider_agent.executors.docker.logs import LOG_DRAIN_SECONDS_MAX, LogPump
 from provider_agent.executors.docker.network import make_network, remove_network, sweep_networks
 from provider_agent.executors.firewall import Firewall
+from provider_agent.overlay import Overlays
+from provider_agent.protocol import GangKind
 
 CALL_SECONDS_MAX = 60
 FIREWALL_SECONDS = 60.0  # rules are put back so often, in case that somebody's firewall was loaded anew
@@ -55,17 +58,16 @@ class DockerExecutor:
         engine_url: str = "",
         user: str = "10001:10001",
         python: str = "python3",
-        fabric_network: str = "",
         isolation: Literal["auto", "runc", "gvisor"] = "auto",
         offers_egress: bool = False,
         dns: tuple[str, ...] = (),
         firewall: Firewall | None = None,
         protections: Protections | None = None,
+        overlays: Overlays | None = None,
     ) -> None:
         self.engine_url = engine_url
         self._user = user
         self._python = python
-        self._fabric_network = fabric_network
         self._wanted_isolation = isolation
         self._offers_egress = offers_egress
         self._dns = list(dns)
@@ -85,6 +87,7 @@ class DockerExecutor:
                 self._engine = docker.from_env(timeout=CALL_SECONDS_MAX)
         except DockerException as error:
             raise ExecutorFailed(f"No container engine answers: {error}") from error
+        self._gangs = Gangs(self._engine, overlays)
 
     async def check(self) -> str:
         """The engine's version; from now on it is known what this node offers."""
@@ -98,6 +101,7 @@ class DockerExecutor:
             self._why_no_egress = await asyncio.to_thread(self._firewall.why_not)
             if self._why_no_egress:
                 log.warning("Programs get no network: %s", self._why_no_egress)
+        await asyncio.to_thread(self._gangs.check)
         return f"docker {version['Version']}"
 
     def seen_work(self, spec_folder: Path) -> str:
@@ -126,9 +130,18 @@ class DockerExecutor:
         """Where the provider offers it and the rules that keep it to public addresses can be had."""
         return not self._why_no_egress
 
+    def gang(self, *, has_gpus: bool) -> GangKind:
+        """By an overlay of its own, where one can be had."""
+        return self._gangs.kind(self.isolation(has_gpus=has_gpus))
+
+    def why_no_gang(self, *, has_gpus: bool) -> str:
+        """What overlays need and is not here."""
+        return self._gangs.why_not(self.isolation(has_gpus=has_gpus))
+
     async def sweep(self) -> None:
         """Networks of leases whose container is gone."""
         try:
+            await asyncio.to_thread(self._gangs.sweep)
             await asyncio.to_thread(sweep_networks, self._engine, self._firewall)
         except (APIError, requests.RequestException) as error:
             raise ExecutorFailed(f"The engine did not list its networks: {error}") from error
@@ -180,17 +193,20 @@ class DockerExecutor:
         if found.status == "created":  # created but never started: begin again
             await asyncio.to_thread(found.remove, force=True)
             return None
-        return self._handle(found, folder)
+        made = self._handle(found, folder)
+        await asyncio.to_thread(self._gangs.keep, made, is_adopted=True)
+        return made
 
     async def poll(self, handle: Handle) -> Exit | None:
         """The engine's word on the container, once its output is in the log."""
         return await asyncio.to_thread(self._poll, handle)
 
     async def extend(self, handle: Handle, seconds: float) -> None:
-        """An engine knows no leases: the watchdog alone holds them. The network's rules are put back now and then."""
+        """An engine knows no leases: the watchdog alone holds them. Networks and their rules are put back."""
         if handle.get("has_egress") and self._protections.filter_egress and time.monotonic() >= self._firewall_at:
             self._firewall_at = time.monotonic() + FIREWALL_SECONDS
             await asyncio.to_thread(self._firewall.install)
+        await asyncio.to_thread(self._gangs.keep, handle)
 
     async def stop(self, handle: Handle) -> None:
         """SIGTERM to the container's first process; the engine's init hands it on."""
@@ -226,6 +242,7 @@ class DockerExecutor:
     def _start(self, spec: LaunchSpec) -> Handle:
         if spec.has_egress and not self.has_egress:
             raise ExecutorFailed(f"This node gives programs no network: {self._why_no_egress}.")
+        self._gangs.require(spec, self.isolation(has_gpus=bool(spec.gpu_uuids)))
         image = find_image(self._engine, spec.image)
         if image is None:
             image = ensure_image(self._engine, spec.image, tell=_tell_nobody, cancelled=threading.Event())
@@ -254,16 +271,18 @@ class DockerExecutor:
                 raise ExecutorFailed(f"The engine did not create the container: {error}") from error
         try:
             container.start()
-        except (APIError, requests.RequestException) as error:
+            self._gangs.join(spec, container)
+        except ExecutorFailed:
+            container.remove(force=True)
+            raise
+        except (APIError, requests.RequestException, OSError) as error:
             container.remove(force=True)
             self._remove_network(spec.lease_id)
             raise ExecutorFailed(f"The engine did not start the container: {error}") from error
         return self._handle(container, spec.folder)
 
     def _network_for(self, spec: LaunchSpec) -> str:
-        """A gang's is the fabric's; who may reach the internet has one of its own; everybody else has none."""
-        if spec.needs_network:
-            return self._fabric_network or "bridge"
+        """Who may reach the internet has one of its own; everybody else has none. A gang's interface comes later."""
         if spec.has_egress:
             return make_network(
                 self._engine, spec.lease_id, self._firewall if self._protections.filter_egress else None
@@ -298,6 +317,7 @@ class DockerExecutor:
                 container.remove(force=True)
         except (APIError, requests.RequestException) as error:
             raise ExecutorFailed(f"The engine did not remove a container: {error}") from error
+        self._gangs.leave(lease_id)
         self._remove_network(lease_id)
 
     def _find(self, lease_id: UUID) -> Container | None:
@@ -321,6 +341,7 @@ class DockerExecutor:
         try:
             container = self._engine.containers.get(handle["container"])
         except NotFound:
+            self._gangs.leave(UUID(handle["lease_id"]))
             return Exit(vanished=True, message="the container is gone, without an exit code")
         except (APIError, requests.RequestException) as error:
             raise ExecutorFailed(f"The engine did not answer: {error}") from error
@@ -328,6 +349,7 @@ class DockerExecutor:
         state = container.attrs["State"]
         if state["Status"] in {"created", "running", "paused", "restarting"}:
             return None
+        self._gangs.leave(UUID(handle["lease_id"]))
         pump.join(LOG_DRAIN_SECONDS_MAX)
         return exit_of(state)
 
@@ -348,6 +370,7 @@ class DockerExecutor:
             pass
         except (APIError, requests.RequestException) as error:
             raise ExecutorFailed(f"The engine did not remove the container: {error}") from error
+        self._gangs.leave(UUID(handle["lease_id"]))
         if handle.get("has_egress"):
             self._remove_network(UUID(handle["lease_id"]))
 

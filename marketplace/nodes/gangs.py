@@ -1,0 +1,21 @@
+"""How the programs of a node can reach those of others, by what its agent said."""
+
+from __future__ import annotations
+
+from provider_agent.protocol import GangKind
+
+KINDS: tuple[GangKind, ...] = ("none", "address", "plain", "wireguard")
+
+
+def gang_kind(executor: str, said: str) -> GangKind:
+    """Agents from before say nothing: their processes use the node's address, their containers reach nobody."""
+    for kind in KINDS:
+        if kind == said:
+            return kind
+    return "address" if executor == "process" else "none"
+
+
+def gang_label(fabric: str, executor: str, said: str) -> str:
+    """Nodes with the same label can be of one gang: of one fabric, and of one way to meet. Empty: of none."""
+    kind = gang_kind(executor, said)
+    return "" if not fabric or kind == "none" else f"{fabric}/{kind}"
