@@ -24,7 +24,7 @@ import psutil
 from examples.market import SOUK, Market, Party, free_ports, run_json
 from tests.acceptance.world import engine, ssh, supplies
 from tests.acceptance.world.computer import Computer
-from tests.acceptance.world.network import INSIDE, MARKET, OUTSIDE_INTERFACE, ROUTER_INSIDE, Router, interfaces_here
+from tests.acceptance.world.network import MARKET, OUTSIDE_INTERFACE, ROUTER_INSIDE, Router, interfaces_here
 from tests.contracts.executors.conftest import CACHE
 from tests.contracts.executors.train_image import saved_train_image
 
@@ -54,6 +54,11 @@ class World:
     def computers(self) -> list[Computer]:
         return [self.router.computer, self.desk, *self.nodes.values()]
 
+    @property
+    def namespaces(self) -> set[str]:
+        """Of all computers, by the kernel's names."""
+        return {found for each in self.computers for found in each.namespaces.values()}
+
     def install_by_line(self, name: str, provider: Party, *options: str) -> str:
         """The line that the provider is shown, pasted on the node; what install.sh said."""
         line = run_json([SOUK, "provider", "add-node"], provider.env(self.market.server))["command"]
@@ -73,13 +78,13 @@ class World:
 def make_world() -> Iterator[World]:
     """Up while the block lasts. Needs root, and what `supplies.missing_tools` asks for."""
     wheels, image = supplies.agent_wheels(), saved_train_image()
-    with _alone(), tempfile.TemporaryDirectory(prefix=PREFIX, dir=FOLDERS) as name:
+    with alone(), tempfile.TemporaryDirectory(prefix=PREFIX, dir=FOLDERS) as name:
         folder = Path(name)
         folder.chmod(0o711)
-        world = _draw(folder)
+        world = draw(folder)
         try:
-            _connect(world)
-            _open_market(world, wheels)
+            connect(world)
+            open_market(world, wheels)
             with ThreadPoolExecutor(len(world.nodes)) as pool:
                 list(pool.map(functools.partial(engine.start_engine, image=image), world.nodes.values()))
             _let_in_by_ssh(world)
@@ -90,7 +95,7 @@ def make_world() -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """Hold the lock that two worlds would have to share, and remove what a killed one could not."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "world.lock").open("w") as lock:
@@ -107,7 +112,9 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _draw(folder: Path) -> World:
+def draw(folder: Path) -> World:
+    """Its parts; nothing of it runs yet."""
+
     def computer(name: str, data: Path | None = None) -> Computer:
         return Computer(name, folder / name, data)
 
@@ -127,7 +134,8 @@ def _draw(folder: Path) -> World:
     )  # fmt: skip
 
 
-def _connect(world: World) -> None:
+def connect(world: World) -> None:
+    """Start the computers and lay the cables."""
     for each in world.computers:
         each.start()
     world.router.connect_outside()
@@ -136,7 +144,8 @@ def _connect(world: World) -> None:
         world.router.connect(world.nodes[name], address)
 
 
-def _open_market(world: World, wheels: Path) -> None:
+def open_market(world: World, wheels: Path) -> None:
+    """Start the marketplace, and beside it a folder of wheels for those who install."""
     world.market.folder.mkdir()
     world.market.start()
     port = free_ports()
@@ -157,7 +166,7 @@ def _let_in_by_ssh(world: World) -> None:
 
 def _end(world: World) -> None:
     """Everything ends, in whatever state it is; afterwards it is looked for by other ways than it was made."""
-    namespaces = {found for each in world.computers for found in each.namespaces.values()}
+    namespaces = world.namespaces
     for node in world.nodes.values():
         if node.namespaces:
             with contextlib.suppress(Exception):
@@ -166,16 +175,16 @@ def _end(world: World) -> None:
         each.stop()
     world.market.stop()
     until = time.monotonic() + END_SECONDS_MAX
-    while (found := _what_is_left(world, namespaces)) and time.monotonic() < until:
+    while (found := what_is_left(world.folder, namespaces)) and time.monotonic() < until:
         time.sleep(POLL_SECONDS)
     world.left += [*world.market.left, *found]
     with contextlib.suppress(OSError):
         engine.remove_cgroups()
 
 
-def _what_is_left(world: World, namespaces: set[str]) -> list[str]:
+def what_is_left(folder: Path, namespaces: set[str]) -> list[str]:
     """Processes, namespaces, mounts, interfaces, control groups, disks: a line each."""
-    found = [f"process {process.pid}" for process in _processes_of(world.folder)]
+    found = [f"process {process.pid}" for process in _processes_of(folder)]
     for process in Path("/proc").glob("[0-9]*"):
         for kind in ("net", "mnt", "pid"):
             with contextlib.suppress(OSError):
@@ -183,7 +192,7 @@ def _what_is_left(world: World, namespaces: set[str]) -> list[str]:
                     found.append(f"namespace {kind} of process {process.name}")
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     held = [name.partition(":[")[2].rstrip("]") for name in namespaces]
-    found += [line for line in mounts if str(world.folder) in line or any(f"[{number}]" in line for number in held)]
+    found += [line for line in mounts if str(folder) in line or any(f"[{number}]" in line for number in held)]
     found += [f"interface {OUTSIDE_INTERFACE}"] if OUTSIDE_INTERFACE in interfaces_here() else []
     routes = Path("/proc/net/route").read_text().splitlines()
     found += [f"route {line}" for line in routes if line.startswith(OUTSIDE_INTERFACE)]
@@ -191,7 +200,7 @@ def _what_is_left(world: World, namespaces: set[str]) -> list[str]:
         engine.remove_cgroups()
     found += [f"control group {path}" for path in engine.cgroups_left()]
     disks = [path for path in Path("/sys/block").glob("loop*/loop/backing_file") if path.exists()]
-    found += [f"disk {path}" for path in disks if str(world.folder) in path.read_text()]
+    found += [f"disk {path}" for path in disks if str(folder) in path.read_text()]
     return found
 
 
@@ -204,6 +213,3 @@ def _processes_of(folder: Path) -> list[psutil.Process]:
             if process.pid != os.getpid() and any(word.startswith(str(folder)) for word in words):
                 found.append(process)
     return found
-
-
-__all__ = ["BY_SSH", "INSIDE", "NODES", "World", "make_world"]

@@ -6,6 +6,7 @@ The nodes reach nothing but the marketplace. As an operator without the internet
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -16,20 +17,31 @@ from tests.contracts.executors.conftest import CACHE
 LOCK = Path(__file__).parents[3] / "provider_agent" / "packaging" / "requirements.lock"
 NODE_PYTHON = "/usr/bin/python3"  # Debian's: every user may run it
 DOWNLOAD_SECONDS_MAX = 600
+PACKAGES = (
+    "docker.io debootstrap iptables iproute2 conntrack e2fsprogs util-linux openssh-server curl python3-venv "
+    "wireguard-tools wireguard-go"
+)
 NEEDED = (
     *("unshare", "nsenter", "ip", "bridge", "iptables", "conntrack", "curl", "sshd", "ssh-keygen", "dockerd", "docker"),
-    *("debootstrap", "mkfs.ext4", "setpriv"),
+    *("debootstrap", "mkfs.ext4", "setpriv", "wg", "wireguard-go"),
 )
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def missing_tools() -> list[str]:
-    """What the world is made with and this computer lacks."""
+def why_not() -> str:
+    """Why no world can be made on this computer; empty when one can."""
+    if os.geteuid() != 0:
+        return "namespaces, container engines and packet filters need root"
     missing = [name for name in NEEDED if shutil.which(name, path=PATH) is None]
     serves = [NODE_PYTHON, "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"]
     if not Path(NODE_PYTHON).exists() or subprocess.run(serves, check=False, capture_output=True).returncode != 0:
-        missing.append("python3-venv 3.11")
-    return missing
+        missing.append("python3-venv of 3.11 or newer")
+    return f"not installed: {', '.join(missing)}; apt-get install -y --no-install-recommends {PACKAGES}" * bool(missing)
+
+
+def of_pytest() -> list[str]:
+    """Variables that tests/conftest.py set; a marketplace of its own starts servers and finds settings of its own."""
+    return [name for name in os.environ if name in {"DATABASE_URL", "REDIS_URL"} or name.startswith("SOUK_")]
 
 
 def agent_wheels() -> Path:
