@@ -1,7 +1,7 @@
 """The line outside, a router with NAT, and the local network behind it.
 
-    this computer          203.0.113.1    the marketplace listens here: the world outside
-    the router   outside   203.0.113.2    masquerades; nothing that begins outside comes through
+    this computer          198.51.100.1    the marketplace listens here: the world outside
+    the router   outside   198.51.100.2    masquerades; nothing that begins outside comes through
                  inside    10.77.0.1      also the switch: one port a computer
     desk                   10.77.0.5      the provider's own computer
     node-1..3              10.77.0.11..13
@@ -18,8 +18,8 @@ from pathlib import Path
 from tests.acceptance.world.computer import Computer, link, link_here
 
 OUTSIDE_INTERFACE = "souk-outside"
-MARKET = "203.0.113.1"
-ROUTER_OUTSIDE, ROUTER_OUTSIDE_LATER = "203.0.113.2", "203.0.113.77"
+MARKET = "198.51.100.1"
+ROUTER_OUTSIDE, ROUTER_OUTSIDE_LATER = "198.51.100.2", "198.51.100.77"
 ROUTER_INSIDE = "10.77.0.1"
 INSIDE = "10.77.0.0/24"
 SSH_PORT = 22
