@@ -32,7 +32,7 @@ EXECUTOR = os.environ.get("WORLD_EXECUTOR", "docker")  # or process: for looking
 TRAIN_SECONDS, RECOVER_SECONDS, HEAL_SECONDS = 480.0, 120.0, 120.0
 DIAL_SECONDS = 1.0
 DEPOSIT_USD_MICROS = 5_000_000
-STEPS = 800
+STEPS = 600
 GANG: dict[str, Any] = TINY | {
     "name": "gang",
     "resources": {"gpus": 1, "nodes": 2, "kind": "any"},
@@ -135,19 +135,15 @@ def test_a_gang_outlives_a_node_that_is_cut_off_and_pays_once(
         assert _works(world, lost), "it knows nothing of it, and goes on"
         assert _works(world, spare)
 
-        # 2. Healed: what it went on with is stopped, and it is for rent again.
+        # 2. Healed, and in the same minute the provider's line gets another address: whoever trains goes on.
+        assert souk.job(job.job_id).state == "running"
         world.router.heal(world.nodes[lost])
+        world.router.renumber()
+        later = {ROUTER_OUTSIDE_LATER}
+        wait_for("the nodes to come from there", lambda: world.router.speaks_to(MARKET) == later, HEAL_SECONDS)
+        # 3. What the node went on with is stopped, and it is for rent again.
         wait_for("the orphan to be stopped", lambda: not _works(world, lost), HEAL_SECONDS)
         wait_for("the node to be back", lambda: bob.nodes(world)[lost] == "online", HEAL_SECONDS)
-        assert souk.job(job.job_id).state == "running"
-
-        # 3. The provider's line gets another address.
-        world.router.renumber()
-        wait_for(
-            "the nodes to come from there",
-            lambda: world.router.speaks_to(MARKET) == {ROUTER_OUTSIDE_LATER},
-            HEAL_SECONDS,
-        )
 
         # 4. Finished, by the same attempt.
         ended = wait_until(souk, job, ENDS, seconds=TRAIN_SECONDS)
