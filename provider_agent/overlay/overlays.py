@@ -30,6 +30,7 @@ PORT_SECONDS_MAX: Final = 10.0
 POLL_SECONDS: Final = 0.05
 RULES_SECONDS: Final = 60.0  # rules are put back so often, in case that somebody's firewall was loaded anew
 MTU_DEFAULT: Final = 1500
+NAMESPACES: Final = Path("/run/netns")  # where `ip netns` keeps its names
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +70,7 @@ class Overlays:
         """Give a program that was just started its interface; raises ExecutorFailed, and then nothing is left of it."""
         program.require()
         with self._lock:
-            if overlay.me.port in self._ports_in_use():
-                raise ExecutorFailed(f"The gang's UDP port {overlay.me.port} is used by another program here.")
+            self._wait_for_port(overlay.me.port, is_open=False)
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             record = json.dumps(overlay.as_dict()).encode()
             write_atomically(self._record(overlay.lease_id), record, mode=0o600)
@@ -93,12 +93,11 @@ class Overlays:
             if is_thorough or time.monotonic() >= self._rules_at.get(lease_id, 0.0):
                 rules.install(self._system, overlay)
                 self._rules_at[lease_id] = time.monotonic() + RULES_SECONDS
-            is_whole = program.has_interface(INTERFACE) and (not is_thorough or _has_address(overlay, program))
+            is_whole = program.has_interface(INTERFACE) and (not is_thorough or _has_address(overlay))
             if is_whole:
                 return
             log.warning("The gang's interface is gone and is made anew. lease_id=%s", lease_id)
             program.require()
-            program.system().asks("ip", "link", "delete", INTERFACE)
             self._unmake(overlay)
             self._build(overlay, program)
 
@@ -139,26 +138,32 @@ class Overlays:
             overhead = vxlan.OVERHEAD_BYTES
         mtu = (self._device_mtu() or MTU_DEFAULT) - overhead
         self._system.run("ip", "link", "set", overlay.name, "mtu", str(mtu))
-        self._system.run("ip", "link", "set", overlay.name, "netns", str(program.pid), "name", INTERFACE)
-        inside = program.system()
+        self._system.run("ip", "netns", "attach", overlay.name, str(program.pid))
+        self._system.run("ip", "link", "set", overlay.name, "netns", overlay.name, "name", INTERFACE)
+        inside = _inside(overlay)
         inside.run("ip", "link", "set", INTERFACE, "up")
-        self._wait_for_port(overlay.me.port)
+        self._wait_for_port(overlay.me.port, is_open=True)
         if overlay.gang.overlay == "plain":
             vxlan.add_neighbours(inside, overlay)
         address = f"{overlay.me.overlay_address}/{GANG_NETWORK.prefixlen}"
         inside.run("ip", "address", "add", address, "dev", INTERFACE)
 
     def _unmake(self, overlay: Overlay) -> None:
-        """The interface, if it is still here: one that was moved ends with its program's namespace."""
+        """The interface, wherever it is. The engine keeps the namespace of an ended program for a while, and with it
+        the interface its port; so we hold a name of it ourselves."""
         wireguard.end(overlay.name)
         self._system.asks("ip", "link", "delete", overlay.name)
+        if (NAMESPACES / overlay.name).exists():
+            _inside(overlay).asks("ip", "link", "delete", INTERFACE)
+            self._system.asks("ip", "netns", "delete", overlay.name)
 
-    def _wait_for_port(self, port: int) -> None:
-        """wireguard-go opens its socket a moment after the interface is up; one that cannot says nothing."""
+    def _wait_for_port(self, port: int, *, is_open: bool) -> None:
+        """wireguard-go opens its socket a moment after the interface is up, and closes it a moment after its end."""
         until = time.monotonic() + PORT_SECONDS_MAX
-        while port not in self._ports_in_use():
+        while (port in self._ports_in_use()) is not is_open:
             if time.monotonic() > until:
-                raise ExecutorFailed(f"The gang's UDP port {port} could not be opened.")
+                what = "could not be opened" if is_open else "is used by another program here"
+                raise ExecutorFailed(f"The gang's UDP port {port} {what}.")
             time.sleep(POLL_SECONDS)
 
     def _ports_in_use(self) -> set[int]:
@@ -188,8 +193,15 @@ class Overlays:
         return Overlay.from_dict(data)
 
 
-def _has_address(overlay: Overlay, program: Program) -> bool:
+def _inside(overlay: Overlay) -> System:
+    """The program's network namespace, by the name that we gave it."""
+    return System(("nsenter", f"--net={NAMESPACES / overlay.name}"))
+
+
+def _has_address(overlay: Overlay) -> bool:
     """Whether the interface is whole: its address is the last that it is given."""
-    shown = program.system().run("ip", "-json", "address", "show", "dev", INTERFACE)
+    if not (NAMESPACES / overlay.name).exists():
+        return False
+    shown = _inside(overlay).run("ip", "-json", "address", "show", "dev", INTERFACE)
     infos = [info for link in json.loads(shown) for info in link.get("addr_info", ())]
     return any(info.get("local") == overlay.me.overlay_address for info in infos)

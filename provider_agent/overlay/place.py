@@ -72,6 +72,9 @@ def _problem(gang: GangPlace, kind: str, public_key: str) -> str:
 
 
 def _wrong_address(gang: GangPlace) -> str:
+    scoped = [member.address for member in gang.members if "%" in member.address]  # after it anything may stand
+    if scoped:
+        return f"{scoped[0]!r} is no plain IP address"
     try:
         versions = {ip_address(member.address).version for member in gang.members}
         inner = [IPv4Address(member.overlay_address) for member in gang.members]

@@ -1,4 +1,4 @@
-"""While a lease lasts, its UDP port is open to its gang's members, whatever the node's own rules say, and to nobody else.
+"""While a lease lasts, its UDP port is open to its gang's members, whatever the node's rules say, and to nobody else.
 
 One chain a lease, before everything else in INPUT. Where iptables cannot be had there are no rules: the encrypted kind
 needs none, unless the provider's own firewall shuts the port.

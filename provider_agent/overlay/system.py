@@ -65,10 +65,6 @@ class Program:
         if self.pid <= 1 or self.container not in cgroups or is_ours:
             raise ExecutorFailed("The engine's process numbers are not this computer's: the agent must see them.")
 
-    def system(self) -> System:
-        """Its network namespace."""
-        return System(("nsenter", f"--net=/proc/{self.pid}/ns/net"))
-
     def has_interface(self, name: str) -> bool:
         """Whether it has this interface; without starting a command."""
         try:

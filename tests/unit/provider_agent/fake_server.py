@@ -62,13 +62,17 @@ class Artifact:
 
 
 class FakeServer:
-    """Serves one or more agents on a loopback port."""
+    """Serves one or more agents, on a loopback port unless another address is given.
 
-    def __init__(self) -> None:
+    `enter` is called first thing in the thread that serves: what it makes of that thread's network is the server's.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", enter: Callable[[], None] | None = None) -> None:
+        self.host, self.enter = host, enter
         self.key = Ed25519PrivateKey.generate()
         self.public_key = self.key.public_key().public_bytes_raw().hex()
         self.port = free_ports()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{host}:{self.port}"
         self.token = "souk_enrol_0123456789abcdef"
         self.enrolled: protocol.EnrolRequest | None = None
         self.nodes: dict[UUID, protocol.EnrolRequest] = {}
@@ -98,14 +102,19 @@ class FakeServer:
     def start(self) -> None:
         """Listen, on the same port as before."""
         config = uvicorn.Config(
-            self, host="127.0.0.1", port=self.port, log_level="critical", lifespan="off", timeout_graceful_shutdown=1
+            self, host=self.host, port=self.port, log_level="critical", lifespan="off", timeout_graceful_shutdown=1
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread = threading.Thread(target=self._serve, args=[self._server], daemon=True)
         self._thread.start()
         until = time.monotonic() + 10
         while not self._server.started and time.monotonic() < until:
             time.sleep(0.01)
+
+    def _serve(self, server: uvicorn.Server) -> None:
+        if self.enter is not None:
+            self.enter()
+        server.run()
 
     def stop(self) -> None:
         """Go away, in the middle of whatever is asked."""

@@ -1,0 +1,200 @@
+"""Two real agents over two real engines in a fabric, and gangs of containers on them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import torch
+
+from provider_agent.executors.scratch import unmount_scratch
+from provider_agent.keys import FABRIC_KEY_NAME, load_keys
+from provider_agent.overlay import Overlay, Overlays, rules
+from provider_agent.overlay.overlays import NAMESPACES
+from provider_agent.overlay.system import System
+from provider_agent.overlay.wireguard import SOCKETS
+from provider_agent.protocol import GangMember, GangPlace, OverlayKind, Program, gang_address
+from tests.unit.provider_agent.conftest import Bob, eventually
+from tests.unit.provider_agent.fake_server import FakeServer, Lease
+
+from ..conftest import IMAGE, NEEDED, import_base_image, running_engine
+from ..world import World
+from .fabric import NODE_ADDRESSES, SWITCH_ADDRESS, Fabric, make_fabric
+
+PORT = 29_600
+ROOT = Path(__file__).parents[4]
+NEEDED_HERE = (*NEEDED, "wg", "wireguard-go", "bridge")
+
+
+@pytest.fixture(scope="package")
+def fabric() -> Iterator[Fabric]:
+    """The namespaces."""
+    if os.geteuid() != 0:
+        pytest.skip("a container engine needs root")
+    missing = [name for name in NEEDED_HERE if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)} (see tests/contracts/executors/README.md)")
+    with make_fabric() as made:
+        yield made
+
+
+@pytest.fixture(scope="package")
+def engines(fabric: Fabric) -> Iterator[list[str]]:
+    """An engine in each node's network, with the test image in it."""
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(running_engine(World(name, fabric.switch))) for name in fabric.nodes]
+        for address in addresses:
+            import_base_image(address)
+        yield addresses
+
+
+class Member(Bob):
+    """One of Bob's nodes, whose agent lives in the node's network."""
+
+    def __init__(self, server: FakeServer, data: Path, fabric: Fabric, name: str, address: str) -> None:
+        super().__init__(server, data)
+        self.fabric, self.name, self.address = fabric, name, address
+
+    def join(self, engine: str, kind: OverlayKind) -> None:
+        """Enrol and start."""
+        site = Path(torch.__file__).parents[1]
+        options = {
+            "server": self.server.url,
+            "token": self.server.token,
+            "name": self.name,
+            "executor": "docker",
+            "device-kind": "cpu",
+            "engine-url": engine,
+            "isolation": "runc",
+            "train-image": IMAGE,
+            "fabric": "rack",
+            "fabric-address": self.address,
+            "fabric-privacy": kind,
+        }
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        words += ["--lend", f"site={site}", "--lend", f"souk={ROOT}", "--data", str(self.data)]
+        done = subprocess.run([*self.agent(), "enrol", *words], capture_output=True, text=True, cwd=ROOT, check=False)
+        assert done.returncode == 0, done.stderr
+        self.mark_measured()
+        self.start(program=self.agent())
+
+    def agent(self) -> list[str]:
+        """The agent's program, in the node's network."""
+        return [*self.fabric.inside(self.name), sys.executable, "-m", "provider_agent"]
+
+    def restart(self) -> None:
+        """The agent comes back."""
+        self.start(program=self.agent())
+
+    def sweep(self) -> None:
+        """What its next agent would do, once its containers are gone."""
+        system = System(tuple(self.fabric.inside(self.name)))
+        key_path = self.data / FABRIC_KEY_NAME
+        Overlays(self.folder.gangs, key_path=key_path, kind="wireguard", address="", system=system).sweep(())
+
+    def overlay(self, lease: Lease) -> Overlay:
+        """What its lease's interface is made of."""
+        return Overlay(lease.assignment.lease_id, lease.assignment.attempt_id, lease.assignment.gang)
+
+
+class Gang:
+    """Two members, and the leases of one attempt on them."""
+
+    def __init__(self, members: list[Member], kind: OverlayKind) -> None:
+        self.members, self.kind = members, kind
+        self.leases: list[Lease] = []
+
+    def start(self, program: Program, port: int = PORT, **changes: object) -> list[Lease]:
+        """Have both run `program`; rank 0 first."""
+        attempt_id, job_id = uuid4(), uuid4()
+        keys = [load_keys(member.data).fabric_public_hex for member in self.members]
+        named = [
+            GangMember(
+                rank=rank, address=member.address, port=port, public_key=keys[rank], overlay_address=gang_address(rank)
+            )
+            for rank, member in enumerate(self.members)
+        ]
+        for rank, member in enumerate(self.members):
+            place = GangPlace(
+                nodes=len(named),
+                node_rank=rank,
+                master_address=gang_address(0),
+                master_port=port,
+                overlay=self.kind,
+                members=named,
+            )
+            given = {"attempt_id": attempt_id, "job_id": job_id, "gang": place, "program": program, **changes}
+            self.leases.append(member.server.give(member.assignment(**given)))
+        return self.leases
+
+    def command(self, code: str, **changes: object) -> list[Lease]:
+        """Have both run a few lines of Python."""
+        return self.start(Program(image=IMAGE, command=["python3", "-u", "-c", code]), **changes)
+
+    def log(self, rank: int) -> str:
+        return self.leases[rank].logs.decode(errors="replace")
+
+    def says(self, rank: int, text: str, seconds: float = 60.0) -> None:
+        eventually(lambda: text in self.log(rank), f"{text!r} in {self.log(rank)!r}", seconds=seconds)
+
+    def left(self, rank: int) -> list[str]:
+        """What is left of this member's lease on its node, by name."""
+        member, lease = self.members[rank], self.leases[rank]
+        overlay = member.overlay(lease)
+        chains = member.fabric.run(member.name, "iptables -S")
+        links = member.fabric.run(member.name, "ip -o link")
+        seen_inside = [path.name for path in NAMESPACES.glob(f"{overlay.name}*")]
+        sockets = [path.name for path in SOCKETS.glob(f"{overlay.name}*")]
+        records = [path.name for path in member.folder.gangs.glob("*.json")]
+        processes = [str(pid) for pid in daemons(overlay.name)]
+        seen = [rules.chain_of(overlay)] * (rules.chain_of(overlay) in chains) + [overlay.name] * (
+            overlay.name in links
+        )
+        return seen + seen_inside + sockets + records + processes
+
+
+def daemons(name: str) -> list[int]:
+    """Process ids of the wireguard-go of an interface."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"wireguard-go") and name.encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.fixture
+def make_gang(fabric: Fabric, engines: list[str], tmp_path: Path) -> Iterator[Callable[[OverlayKind], Gang]]:
+    """Both agents, with the kind of privacy that a test asks for; whatever they left running is ended."""
+    members: list[Member] = []
+
+    def make(kind: OverlayKind) -> Gang:
+        for number, (name, address) in enumerate(zip(fabric.nodes, NODE_ADDRESSES, strict=True)):
+            server = FakeServer(SWITCH_ADDRESS, fabric.enter_switch)  # it tells every node of every lease: one each
+            server.start()
+            member = Member(server, tmp_path / f"n{number}", fabric, name, address)
+            members.append(member)
+            member.join(engines[number], kind)
+        return Gang(members, kind)
+
+    yield make
+    for member, address in zip(members, engines, strict=False):
+        if member.process is not None:
+            member.stop(signal.SIGKILL)
+        for lease_id in member.server.leases:
+            command = ["docker", "--host", address, "rm", "--force", f"souk-{lease_id}"]
+            subprocess.run(command, capture_output=True, check=False)
+            unmount_scratch(member.folder.lease(lease_id))
+        member.sweep()
+        member.server.stop()

@@ -1,0 +1,197 @@
+"""What a neighbour in the fabric, and a program of the gang itself, may try; shown to succeed first where it can."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from provider_agent.keys import load_keys
+from provider_agent.overlay import Overlay, rules, vxlan, wireguard
+from provider_agent.overlay.system import System
+from provider_agent.protocol import GangMember, OverlayKind, gang_address
+from tests.unit.provider_agent.conftest import eventually
+
+from .conftest import PORT, Gang
+from .fabric import NEIGHBOUR_ADDRESS, NODE_ADDRESSES, OPEN_PORT, Fabric
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+
+MARKER = "the-marker-of-this-gang"
+TRY_SECONDS = "6"
+# Rank 0 prints whatever comes, by connection and by datagram; rank 1 sends it the marker for ever.
+TALK = f"""
+import os, socket, threading, time
+master = os.environ['SOUK_MASTER_ADDR'], int(os.environ['SOUK_MASTER_PORT'])
+def patiently(action):
+    while True:
+        try: return action()
+        except OSError: time.sleep(0.1)
+if os.environ['SOUK_NODE_RANK'] == '0':
+    door = patiently(lambda: socket.create_server(master))
+    box = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    box.bind(master)
+    def read():
+        while True: print('got', box.recv(1000).decode())
+    threading.Thread(target=read, daemon=True).start()
+    def serve(peer):
+        for line in peer.makefile(): print('heard', line.strip())
+    while True: threading.Thread(target=serve, args=[door.accept()[0]], daemon=True).start()
+else:
+    out = patiently(lambda: socket.create_connection(master, 2))
+    while True:
+        out.sendall(b'{MARKER}\\n'); time.sleep(0.05)
+"""
+# Everything on the wire to the gang's port for some seconds: how many packets, and how many with the marker in them.
+SNIFF = """
+import socket, sys, time
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
+wire.settimeout(1)
+port, marker = int(sys.argv[1]).to_bytes(2, 'big'), sys.argv[2].encode()
+seen = read = 0
+until = time.monotonic() + 4
+while time.monotonic() < until:
+    try: frame = wire.recv(65536)
+    except TimeoutError: continue
+    if frame[12:14] == b'\\x08\\x00' and frame[23] == 17 and frame[36:38] == port:
+        seen += 1
+        read += marker in frame
+print(seen, read)
+"""
+# Each address and port in the arguments: connected, or not.
+CONNECT = """
+import socket, sys
+for address, port in zip(sys.argv[2::2], sys.argv[3::2]):
+    try: socket.create_connection((address, int(port)), float(sys.argv[1])).close(); print(address, port, 'connected')
+    except OSError: print(address, port, 'failed')
+"""
+SEND = "import socket, sys; socket.socket(2, 2).sendto(sys.argv[1].encode(), (sys.argv[2], int(sys.argv[3])))"
+
+Make = Callable[[OverlayKind], Gang]
+
+
+@pytest.mark.parametrize(("kind", "is_readable"), [("plain", True), ("wireguard", False)])
+def test_neighbour_reads_plain_and_not_wireguard(
+    make_gang: Make, fabric: Fabric, kind: OverlayKind, is_readable: bool
+) -> None:
+    gang = make_gang(kind)
+    gang.command(TALK)
+    gang.says(0, f"heard {MARKER}")
+    seen, read = map(int, said(fabric.python(fabric.neighbour, SNIFF, str(PORT), MARKER)).split())
+    assert seen > 10, "the wire is heard"
+    assert (read > 0) is is_readable
+
+
+def test_neighbour_cannot_connect_to_the_rendezvous_or_reach_into_the_overlay(make_gang: Make, fabric: Fabric) -> None:
+    gang = make_gang("wireguard")
+    gang.command(TALK)
+    gang.says(0, f"heard {MARKER}")
+    fabric.run(fabric.neighbour, f"ip route replace 10.83.0.0/16 via {NODE_ADDRESSES[0]}")
+    places = [NODE_ADDRESSES[0], OPEN_PORT, NODE_ADDRESSES[0], PORT, NODE_ADDRESSES[1], PORT, gang_address(0), PORT]
+    tried = said(fabric.python(fabric.neighbour, CONNECT, "2", *map(str, places))).splitlines()
+    assert tried[0] == f"{NODE_ADDRESSES[0]} {OPEN_PORT} connected", "the node is reached"
+    assert [line.split()[-1] for line in tried[1:]] == ["failed"] * 3
+
+
+def test_neighbour_joins_wireguard_neither_with_a_key_of_its_own_nor_from_another_address(
+    make_gang: Make, fabric: Fabric
+) -> None:
+    gang = make_gang("wireguard")
+    leases = gang.command(TALK)
+    gang.says(0, f"heard {MARKER}")
+    member = gang.members[0]
+    stolen = load_keys(gang.members[1].data).fabric
+    true, node = gang.members[1].overlay(leases[1]), System(tuple(fabric.inside(fabric.nodes[0])))
+    # 1. With a member's key and without the rules the way is open: this is what the others are measured by.
+    rules.remove(node, member.overlay(leases[0]))
+    fabric.run(fabric.nodes[0], f"iptables -I INPUT -p udp --dport {PORT} -j ACCEPT")
+    assert intrude(fabric, true, stolen) == "connected"
+    # 2. A key of the neighbour's own is not accepted; nor is the member's in another attempt.
+    assert intrude(fabric, true, X25519PrivateKey.generate()) == "failed"
+    assert intrude(fabric, replace(true, attempt_id=leases[0].assignment.job_id), stolen) == "failed"
+    # 3. With the rules back, not even the stolen key helps from an address that is not a member's.
+    fabric.run(fabric.nodes[0], f"iptables -D INPUT -p udp --dport {PORT} -j ACCEPT")
+    rules.install(node, member.overlay(leases[0]))
+    assert intrude(fabric, true, stolen) == "failed"
+
+
+def test_neighbour_speaks_in_a_plain_gang_only_without_its_rules(make_gang: Make, fabric: Fabric) -> None:
+    gang = make_gang("plain")
+    leases = gang.command(TALK)
+    gang.says(0, f"heard {MARKER}")
+    node, overlay = System(tuple(fabric.inside(fabric.nodes[0]))), gang.members[0].overlay(leases[0])
+    with disguised(fabric, gang.members[1].overlay(leases[1])):
+        rules.remove(node, overlay)
+        fabric.run(fabric.nodes[0], f"iptables -I INPUT -p udp --dport {PORT} -j ACCEPT")
+        said(fabric.python(fabric.neighbour, SEND, "without", gang_address(0), str(PORT)))
+        gang.says(0, "got without")
+        fabric.run(fabric.nodes[0], f"iptables -D INPUT -p udp --dport {PORT} -j ACCEPT")
+        rules.install(node, overlay)
+        said(fabric.python(fabric.neighbour, SEND, "within", gang_address(0), str(PORT)))
+        heard = gang.log(0).count(MARKER)
+        eventually(lambda: gang.log(0).count(MARKER) > heard + 40, "the gang's going on")
+    assert "got within" not in gang.log(0)
+
+
+@pytest.mark.parametrize("kind", ["wireguard", "plain"])
+def test_program_reaches_its_gang_and_no_node(make_gang: Make, fabric: Fabric, kind: OverlayKind) -> None:
+    gang = make_gang(kind)
+    places = [(NODE_ADDRESSES[0], OPEN_PORT), (NODE_ADDRESSES[1], OPEN_PORT), ("203.0.113.254", 22), ("1.1.1.1", 53)]
+    places += [(gang_address(0), OPEN_PORT), (gang_address(1), OPEN_PORT), (NODE_ADDRESSES[1], PORT)]
+    words = [str(word) for place in places for word in place]
+    attempt = f"    import sys; sys.argv = ['', '3', *{words!r}]\n    exec({CONNECT!r})\n"
+    code = TALK.replace("    out = ", f"{attempt}    out = ", 1)
+    gang.command(code)
+    gang.says(0, f"heard {MARKER}")
+    assert gang.log(1).count("failed") == len(places)
+    assert "connected" not in gang.log(1)
+    tried = said(fabric.python(fabric.neighbour, CONNECT, "2", *words[:4])).splitlines()
+    assert [line.split()[-1] for line in tried] == ["connected"] * 2, "they are there to be reached"
+
+
+def intrude(fabric: Fabric, member: Overlay, key: X25519PrivateKey) -> str:
+    """What becomes of a connection to rank 0, from the neighbour with `key` in the place of `member`."""
+    name, inside = "soukgintrude", System(tuple(fabric.inside(fabric.neighbour)))
+    subprocess.run([*inside.prefix, "wireguard-go", name], check=True, capture_output=True)
+    try:
+        text = wireguard.configuration(member, key)
+        inside.run("wg", "setconf", name, "/dev/stdin", text=text)
+        inside.run("ip", "address", "add", f"{member.me.overlay_address}/16", "dev", name)
+        inside.run("ip", "link", "set", name, "up")
+        tried = said(fabric.python(fabric.neighbour, CONNECT, TRY_SECONDS, gang_address(0), str(PORT)))
+        return tried.split()[-1]
+    finally:
+        wireguard.end(name)
+        until = time.monotonic() + 10
+        while inside.asks("ip", "link", "show", name) and time.monotonic() < until:
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def disguised(fabric: Fabric, member: Overlay) -> Iterator[None]:
+    """The neighbour with a member's overlay and hardware addresses, on the gang's plain network."""
+    inside = System(tuple(fabric.inside(fabric.neighbour)))
+    me: GangMember = member.me.model_copy(update={"address": NEIGHBOUR_ADDRESS})
+    members = [me if each.rank == me.rank else each for each in member.gang.members]
+    overlay = replace(member, gang=member.gang.model_copy(update={"members": members}))
+    vxlan.make(inside, overlay)
+    try:
+        inside.run("ip", "address", "add", f"{me.overlay_address}/16", "dev", overlay.name)
+        inside.run("ip", "link", "set", overlay.name, "up")
+        lladdr = ["lladdr", vxlan.hardware_address(0), "nud", "permanent"]
+        inside.run("ip", "neighbour", "replace", gang_address(0), *lladdr, "dev", overlay.name)
+        yield
+    finally:
+        inside.run("ip", "link", "delete", overlay.name)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """All of its output, once it has ended."""
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return out.strip()

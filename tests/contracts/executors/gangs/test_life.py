@@ -1,0 +1,108 @@
+"""A gang's network from its making to its end, with agents and daemons killed in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import get_args
+
+import pytest
+
+from provider_agent.protocol import ATTEMPT_ENDS, OverlayKind, Program, Reason
+from tests.unit.provider_agent.conftest import eventually
+from tests.unit.provider_agent.fake_server import Lease
+
+from .conftest import Gang, daemons
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+
+TRAIN_SECONDS_MAX = 200.0
+CONFIG = {"sequence_length": 32, "global_batch_size": 4, "warmup_steps": 2, "evaluate_every": 0, "steps": 4}
+# Rank 0 counts lines that come over one connection; rank 1 sends one each 0.1 s until the file `enough` is there.
+TALK = """
+import os, socket, time
+rank, master = os.environ['SOUK_NODE_RANK'], (os.environ['SOUK_MASTER_ADDR'], int(os.environ['SOUK_MASTER_PORT']))
+while not any(name == os.environ['SOUK_INTERFACE'] for _, name in socket.if_nameindex()): time.sleep(0.05)
+print('interfaces', sorted(name for _, name in socket.if_nameindex()))
+def patiently(action):
+    while True:
+        try: return action()
+        except OSError: time.sleep(0.1)
+if rank == '0':
+    door = patiently(lambda: socket.create_server(master))
+    lines = door.accept()[0].makefile()
+    for number, line in enumerate(lines): print('heard', number, line.strip())
+else:
+    out = patiently(lambda: socket.create_connection(master, 2))
+    out.settimeout(60)
+    while not os.path.exists('enough'):
+        try: out.sendall(b'from one to zero\\n')
+        except OSError: pass  # rank 0 has ended
+        time.sleep(0.1)
+"""
+
+Make = Callable[[OverlayKind], Gang]
+
+
+@pytest.mark.parametrize("kind", get_args(OverlayKind))
+def test_two_containers_train_one_model_over_their_own_network(make_gang: Make, kind: OverlayKind) -> None:
+    gang = make_gang(kind)
+    program = Program(runtime="train", config=CONFIG)
+    path = {"PYTHONPATH": "/souk-lent/souk:/souk-lent/site"}
+    leases = gang.start(program, env=path, lent=["site", "souk"])
+    for lease in leases:
+        eventually(partial(has_ended, lease), "the end", TRAIN_SECONDS_MAX)
+        assert lease.report.reason is Reason.COMPLETED, lease.logs[-3000:]
+    eventually(lambda: len(leases[0].events) == leases[0].report.event_bytes, "the last event")
+    happened = [json.loads(line) for line in leases[0].events.splitlines()]
+    assert next(each for each in happened if each["event"] == "started")["world_size"] == 2
+    assert happened[-1]["event"] == "finished"
+    assert f"network: the gang's alone ({kind})" in gang.log(0)
+    assert [gang.left(rank) for rank in (0, 1)] == [[], []]
+
+
+@pytest.mark.parametrize("kind", get_args(OverlayKind))
+def test_network_outlives_the_agent_and_ends_with_the_lease(make_gang: Make, kind: OverlayKind) -> None:
+    gang = make_gang(kind)
+    leases = gang.command(TALK)
+    gang.says(0, "heard 5 ")
+    assert "interfaces ['lo', 'souk0']" in gang.log(0)
+    before = gang.left(0)
+    assert before
+    gang.members[0].stop(signal.SIGKILL)
+    gang.members[0].restart()
+    assert gang.left(0) == before, "the next agent adopts it as it is"
+    heard = gang.log(0).count("heard")
+    gang.says(0, f"heard {heard + 20} ")
+    gang.members[0].server.stop_lease(leases[0], Reason.CANCELLED_BY_CUSTOMER)
+    eventually(partial(has_ended, leases[0]), "the end of rank 0")
+    assert gang.left(0) == []
+    assert gang.left(1) != []
+    # Rank 1's agent is dead when its program ends: the next one sweeps.
+    gang.members[1].stop(signal.SIGKILL)
+    (gang.members[1].folder.lease(leases[1].assignment.lease_id) / "work" / "enough").touch()
+    gang.members[1].restart()
+    eventually(partial(has_ended, leases[1]), "the end of rank 1")
+    eventually(lambda: gang.left(1) == [], "the sweep")
+
+
+def test_connection_survives_the_end_of_wireguards_process(make_gang: Make) -> None:
+    gang = make_gang("wireguard")
+    leases = gang.command(TALK)
+    gang.says(0, "heard 5 ")
+    name = gang.members[0].overlay(leases[0]).name
+    running = daemons(name)
+    if not running:
+        pytest.skip("the kernel has WireGuard itself: there is no process to end")
+    os.kill(running[0], signal.SIGKILL)
+    eventually(lambda: daemons(name) not in ([], running), "another one")
+    heard = gang.log(0).count("heard")
+    gang.says(0, f"heard {heard + 20} ")
+
+
+def has_ended(lease: Lease) -> bool:
+    """Whether its agent has said how it ended."""
+    return lease.report is not None and lease.report.state in ATTEMPT_ENDS
