@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -43,7 +43,16 @@ class MarketError(Exception):
 class Market:
     """Up while the `with` block lasts; everything that it started is stopped after."""
 
-    def __init__(self, folder: Path, *, open_signup: bool = True, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        open_signup: bool = True,
+        env: dict[str, str] | None = None,
+        bind: str = "",
+        wrapper: Sequence[str] = (),
+    ) -> None:
+        """`bind` is another address than loopback to listen on; `wrapper` comes before the command that is started."""
         self.folder = folder
         self.processes = Processes()
         self.agents: dict[str, subprocess.Popen[str]] = {}
@@ -52,8 +61,9 @@ class Market:
         self.operator: dict[str, Any] = {}
         self.left: list[str] = []
         self._env = {**os.environ, "SOUK_CHALLENGE_SECONDS": "0", **(env or {})}
-        self._command = [SOUK, "up", "--data", str(folder / "market"), "--json"]
+        self._command = [*wrapper, SOUK, "up", "--data", str(folder / "market"), "--json"]
         self._command += ["--open-signup"] if open_signup else []
+        self._command += ["--bind", bind] if bind else []
 
     def __enter__(self) -> Self:
         try:

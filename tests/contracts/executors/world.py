@@ -8,6 +8,7 @@ One small HTTP server outside answers on all of its addresses, on ports 80 and 2
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ METADATA = "169.254.169.254"
 NEIGHBOUR = "192.168.77.7"
 CARRIER = "100.64.9.9"
 MAIL_PORT = 25
+_numbers = itertools.count()
 SERVER = """
 import http.server, sys, threading
 class Door(http.server.BaseHTTPRequestHandler):
@@ -55,7 +57,8 @@ class World:
 @contextmanager
 def make_world() -> Iterator[World]:
     """Both namespaces, joined; gone afterwards with all that is in them."""
-    world = World(f"souk-node-{os.getpid()}", f"souk-out-{os.getpid()}")
+    number = f"{os.getpid()}-{next(_numbers)}"
+    world = World(f"souk-node-{number}", f"souk-out-{number}")
     servers: list[subprocess.Popen[str]] = []
     try:
         for name in (world.node, world.outside):

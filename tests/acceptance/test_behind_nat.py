@@ -1,0 +1,277 @@
+"""Three nodes behind NAT, the marketplace outside: joined by one line or by SSH, trained on, cut off, healed.
+
+No part is a fake: see tests/acceptance/world.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.market import SOUK, Party, run, run_json, wait_for
+from jobs.client.sdk import Souk
+from jobs.wire import JobView
+from tests.acceptance.customer import ENDS, TINY, launch, wait_until
+from tests.acceptance.world import engine
+from tests.acceptance.world.making import BY_SSH, NODES, World, make_world
+from tests.acceptance.world.network import MARKET, ROUTER_OUTSIDE, ROUTER_OUTSIDE_LATER
+from tests.acceptance.world.supplies import of_pytest, why_not
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+EXECUTOR = os.environ.get("WORLD_EXECUTOR", "docker")  # or process: for looking at one without the other
+TRAIN_SECONDS, RECOVER_SECONDS, HEAL_SECONDS = 480.0, 120.0, 120.0
+PROBE_SECONDS, DIAL_SECONDS = 60.0, 1.0
+DIALLED = (22, 80, 2375)  # SSH, the web, an engine's door
+DEPOSIT_USD_MICROS = 5_000_000
+STEPS = 600
+GANG: dict[str, Any] = TINY | {
+    "name": "gang",
+    "resources": {"gpus": 1, "nodes": 2, "kind": "any"},
+    "work": {"steps": STEPS},
+    "budget": {"max_total": "2.00"},
+    "checkpoint": {"every": "4s", "keep": 2},
+    "train": TINY["train"] | {"log_every": 1, "log_samples": True, "sample_every": -1},
+}
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """The world, and afterwards nothing of it."""
+    if why := why_not():
+        pytest.skip(why)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in of_pytest():
+            patch.delenv(name)
+        with make_world() as made:
+            yield made
+        assert made.left == [], "everything ends with the world"
+
+
+@dataclass
+class Provider:
+    """Bob, and what install.sh said on each of his nodes."""
+
+    party: Party
+    said: dict[str, str]
+
+    def nodes(self, world: World) -> dict[str, str]:
+        """Name -> state, as the marketplace has it."""
+        with Souk(world.market.server, self.party.key) as souk:
+            return {node.name: node.state for node in souk.nodes()}
+
+
+@pytest.fixture(scope="module")
+def bob(world: World) -> Provider:
+    """A provider whose three nodes are listed: two by the line, one by SSH from his own computer."""
+    party = world.market.sign_up("bob")
+
+    def join(name: str) -> str:
+        install = world.install_by_ssh if name == BY_SSH else world.install_by_line
+        return install(name, party, *_options(name))
+
+    with ThreadPoolExecutor(len(NODES)) as pool:
+        return Provider(party, dict(zip(NODES, pool.map(join, NODES), strict=True)))
+
+
+@pytest.fixture(scope="module")
+def alice(world: World) -> Party:
+    """A customer with money."""
+    party = world.market.sign_up("alice")
+    world.market.deposit(party, "5.00")
+    return party
+
+
+def test_three_nodes_join_from_behind_nat_and_are_listed(world: World, bob: Provider) -> None:
+    assert all("Listed: " in said for said in bob.said.values())
+    assert bob.nodes(world) == dict.fromkeys(NODES, "online")
+    with Souk(world.market.server, bob.party.key) as souk:
+        offers = {offer.node_name: offer for offer in souk.offers()}
+    assert set(offers) == set(NODES)
+    speeds = [device.flops_per_second for offer in offers.values() for device in offer.devices]
+    assert len(speeds) == 3
+    assert all(speed and min(speed.values()) > 0 for speed in speeds), "each was measured"
+    assert world.router.speaks_to(MARKET) == {ROUTER_OUTSIDE}, "the marketplace sees the router's address alone"
+
+
+def test_nobody_dials_into_a_node_from_outside(world: World, bob: Provider) -> None:
+    # A node that just joined may be measuring its way to the others of its fabric, behind a door for them alone.
+    wait_for("no port to be open but SSH's", lambda: set().union(*_listening(world).values()) == {22}, PROBE_SECONDS)
+    assert 22 in _listening(world)[BY_SSH]
+    gate = ["timeout", "5", "bash", "-c", f"exec 3<>/dev/tcp/{NODES[BY_SSH]}/22"]
+    assert world.router.computer.run(*gate) == "", "the router may, since it is the way in by SSH"
+    for name, address in NODES.items():
+        for port in DIALLED:
+            assert not _dial(address, port), f"{name}:{port}"
+            assert not _dial(ROUTER_OUTSIDE, port), f"the router's {port}"
+
+
+def test_a_gang_outlives_a_node_that_is_cut_off_and_pays_once(
+    world: World, bob: Provider, alice: Party, tmp_path: Path
+) -> None:
+    with Souk(world.market.server, alice.key) as souk:
+        wait_for("two nodes that reach each other", lambda: souk.quote(GANG).quote_id, PROBE_SECONDS)
+        job = launch(souk, GANG)
+        saved = _wait_for_work_beyond_a_checkpoint(souk, job)
+        first = souk.job(job.job_id).attempts[-1]
+        lost = first.leases[0].node_name  # rank zero's: whom the others meet at
+        (spare,) = set(NODES) - {lease.node_name for lease in first.leases}
+        assert _works(world, lost)
+
+        # 1. Cut off: the spare node takes its place, from the last complete checkpoint.
+        world.router.cut(world.nodes[lost])
+        wait_for("another attempt to run", lambda: _second_runs(souk, job), RECOVER_SECONDS)
+        assert bob.nodes(world)[lost] == "offline"
+        second = souk.job(job.job_id).attempts[-1]
+        assert {lease.node_name for lease in second.leases} == set(NODES) - {lost}
+        assert second.resumed_from_step >= saved
+        assert _works(world, lost), "it knows nothing of it, and goes on"
+        assert _works(world, spare)
+
+        # 2. Healed, and in the same minute the provider's line gets another address: whoever trains goes on.
+        assert souk.job(job.job_id).state == "running"
+        world.router.heal(world.nodes[lost])
+        world.router.renumber()
+        later = {ROUTER_OUTSIDE_LATER}
+        wait_for("the nodes to come from there", lambda: world.router.speaks_to(MARKET) == later, HEAL_SECONDS)
+        # 3. What the node went on with is stopped, and it is for rent again.
+        wait_for("the orphan to be stopped", lambda: not _works(world, lost), HEAL_SECONDS)
+        wait_for("the node to be back", lambda: bob.nodes(world)[lost] == "online", HEAL_SECONDS)
+
+        # 4. Finished, by the same attempt.
+        ended = wait_until(souk, job, ENDS, seconds=TRAIN_SECONDS)
+        assert (ended.state, len(ended.attempts)) == ("completed", 2), (ended.message, ended.attempts)
+        again, last = ended.attempts
+        assert (again.state, again.reason, again.fault) == ("lost", "node_silent", "provider")
+        _assert_no_step_is_missing(souk, job, last.resumed_from_step)
+        _assert_nothing_is_billed_twice(world, souk, alice, bob, ended)
+    run([SOUK, "download", str(job.job_id), "--into", str(tmp_path)], alice.env(world.market.server))
+    assert [path.stat().st_size > 0 for path in tmp_path.rglob("model.safetensors")] == [True]
+    wait_for("the nodes to be empty", lambda: not any(_works(world, name) for name in NODES), HEAL_SECONDS)
+    assert bob.nodes(world) == dict.fromkeys(NODES, "online")
+
+
+def _options(name: str) -> list[str]:
+    """What each node's provider chooses."""
+    own = ["--price", "0.50", "--region", "rack", "--fabric", "rack", "--fabric-address", NODES[name]]
+    own += ["--device-kind", "cpu", "--user", "root"]
+    if EXECUTOR == "process":
+        own += ["--executor", "process", "--runtime-python", sys.executable]
+    return own
+
+
+def _listening(world: World) -> dict[str, set[int]]:
+    """TCP ports that are open on each node, to others than itself."""
+    found = {}
+    for name, node in world.nodes.items():
+        places = [line.split()[3].rpartition(":") for line in node.run("ss", "-Htln").splitlines()]
+        found[name] = {int(port) for address, _, port in places if not address.startswith(("127.", "[::1]"))}
+    return found
+
+
+def _dial(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=DIAL_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _works(world: World, name: str) -> bool:
+    """Whether a program of a customer runs on a node, whatever the agent and the marketplace believe."""
+    if EXECUTOR == "docker":
+        return any(name.startswith("souk-") for name in engine.containers(world.nodes[name]))
+    return any("runtimes.train" in words for words in world.nodes[name].processes().values())
+
+
+def _wait_for_work_beyond_a_checkpoint(souk: Souk, job: JobView) -> int:
+    """The step of a complete checkpoint, once more was done and claimed since: what nobody may be made to pay."""
+    seen: dict[str, int] = {}
+
+    def look() -> int | None:
+        view = souk.job(job.job_id)
+        assert view.state in {"queued", "placed", "running"}, view.message
+        step = max(_checkpoints(souk, job), default=0)
+        if step and seen.get("step") == step and view.cost_so_far_usd_micros > seen["cost"]:
+            return step if max(_steps(souk, job, 1), default=0) > step else None
+        if seen.get("step") != step:
+            seen.update(step=step, cost=view.cost_so_far_usd_micros)
+        return None
+
+    return wait_for("a complete checkpoint and work beyond it", look, TRAIN_SECONDS)
+
+
+def _checkpoints(souk: Souk, job: JobView) -> list[int]:
+    found = souk.artifacts(job.job_id)
+    return [each.step for each in found if each.kind == "checkpoint" and each.state == "complete" and each.step]
+
+
+def _second_runs(souk: Souk, job: JobView) -> bool:
+    view = souk.job(job.job_id)
+    assert view.state not in ENDS, view.message
+    return len(view.attempts) == 2 and view.attempts[-1].state == "running"
+
+
+def _events(souk: Souk, job: JobView, attempt: int) -> list[dict[str, Any]]:
+    """Everything that rank zero of an attempt reported."""
+    text, offset = "", 0
+    while True:
+        page = souk.stream(job.job_id, "events", attempt=attempt, offset=offset)
+        text += page.text
+        if page.next_offset == offset:
+            return [json.loads(line) for line in text.splitlines()]
+        offset = page.next_offset
+
+
+def _steps(souk: Souk, job: JobView, attempt: int, kind: str = "step") -> dict[int, dict[str, Any]]:
+    return {event["step"]: event for event in _events(souk, job, attempt) if event["event"] == kind}
+
+
+def _assert_no_step_is_missing(souk: Souk, job: JobView, resumed: int) -> None:
+    """Every step was trained on, in order, and a step that both attempts did saw the same sequences."""
+    before, after = _steps(souk, job, 1), _steps(souk, job, 2)
+    assert list(before) == list(range(1, max(before) + 1))
+    assert list(after) == list(range(resumed + 1, STEPS + 1))
+    assert max(before) > resumed, "what was done since the checkpoint is done again"
+    earlier, later = (_steps(souk, job, attempt, "samples") for attempt in (1, 2))
+    both = sorted(set(earlier) & set(later))
+    assert both
+    assert all(earlier[step]["ids"] == later[step]["ids"] for step in both)
+    trained = [earlier[step]["ids"] for step in range(1, resumed + 1)] + [later[step]["ids"] for step in after]
+    assert len(trained) == STEPS
+    losses = [each["loss"] for each in [*before.values()][:resumed]] + [each["loss"] for each in after.values()]
+    assert sum(losses[-20:]) < sum(losses[:20]), "it learns"
+
+
+def _assert_nothing_is_billed_twice(world: World, souk: Souk, alice: Party, bob: Provider, job: JobView) -> None:
+    """The bill, the ledger and both balances say the same; the lost leases end at the checkpoint."""
+    answer = run_json([SOUK, "bill", str(job.job_id)], alice.env(world.market.server))
+    bill = answer["bill"]
+    assert answer["verified"] is True
+    assert bill["is_final"] is True
+    lines = bill["lines"]
+    assert len({line["lease_id"] for line in lines}) == len(lines) == 4
+    total, fee = bill["total_usd_micros"], bill["fee_usd_micros"]
+    assert sum(line["charge_usd_micros"] for line in lines) == total == bill["settlement"]["charged_usd_micros"]
+    for line in lines:
+        assert line["charge_usd_micros"] > 0
+        if line["attempt"] == 1:
+            assert line["refunded_usd_micros"] > 0
+            assert "up to the last complete checkpoint" in line["explanation"]
+    balance = souk.balance()
+    assert (balance.available_usd_micros, balance.held_usd_micros) == (DEPOSIT_USD_MICROS - total, 0)
+    with Souk(world.market.server, bob.party.key) as other:
+        earned = other.balance()
+    assert earned.provider_pending_usd_micros + earned.provider_available_usd_micros == total - fee
+    command = [SOUK, "ledger", "verify", "--data", world.market.operator["data"]]
+    report = run_json(command, alice.env(world.market.server))
+    assert report["is_true"], report

@@ -1,0 +1,107 @@
+"""The train image of this source, made without a public registry.
+
+Wheels are gathered by this interpreter's pip and served to the build. The image is kept by a tag that names what it was
+made of, so only a change of its ingredients costs minutes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .conftest import CACHE, IMAGE, import_base_image, running_engine
+from .world import World, make_world
+
+ROOT = Path(__file__).parents[3]
+INGREDIENTS = [ROOT / "runtimes" / "images" / "Dockerfile.train", ROOT / "requirements.lock"]
+WHEELS = CACHE / "wheels"
+PACKAGES = ["torch==2.13.0", "numpy", "safetensors", "tokenizers", "transformers"]
+PORT = 8123
+BUILD_SECONDS_MAX = 900
+SAVE_SECONDS_MAX = 300
+
+
+@contextmanager
+def engine_with_train_image(world: World) -> Iterator[tuple[str, str]]:
+    """An engine of its own that keeps its images, and the name of the image of this source; one user at a time."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "train-engine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with running_engine(world, CACHE / "train-engine") as address:
+            tag = image_tag()
+            if not _has_image(address, IMAGE):
+                import_base_image(address)
+            if not _has_image(address, tag):
+                _build(world, address, tag)
+            yield address, tag
+
+
+def saved_train_image() -> Path:
+    """The image as a file for other engines' `docker load`, its name `image_tag()`; those of other sources go."""
+    file = CACHE / f"train-{image_tag().rpartition(':')[2]}.tar"
+    if not file.exists():
+        with make_world() as world, engine_with_train_image(world) as (address, tag):
+            for old in CACHE.glob("train-*.tar"):
+                old.unlink()
+            part = file.with_suffix(".part")
+            save = ["docker", "--host", address, "save", "--output", str(part), tag]
+            subprocess.run(save, check=True, capture_output=True, timeout=SAVE_SECONDS_MAX)
+            part.rename(file)
+    return file
+
+
+def image_tag() -> str:
+    """A name that tells what the image is made of."""
+    digest = hashlib.sha256()
+    for path in [*INGREDIENTS, *sorted((ROOT / "runtimes").rglob("*.py"))]:
+        digest.update(path.read_bytes())
+    return f"souk-test/train:{digest.hexdigest()[:16]}"
+
+
+def _has_image(address: str, name: str) -> bool:
+    asked = subprocess.run(["docker", "--host", address, "image", "inspect", name], check=False, capture_output=True)
+    return asked.returncode == 0
+
+
+def _build(world: World, address: str, tag: str) -> None:
+    """What the Dockerfile's first lines say, with its arguments for a place without a registry."""
+    WHEELS.mkdir(parents=True, exist_ok=True)
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(WHEELS), *PACKAGES]
+    constraints = CACHE / "constraints.txt"
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    constraints.write_text("\n".join(line.rstrip(" \\") for line in lines if "--hash=" not in line))
+    done = subprocess.run([*download, "--constraint", str(constraints)], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    pip_options = f"--no-index --find-links http://127.0.0.1:{PORT}/"
+    build = [
+        *["docker", "--host", address, "build", "--network", "host", "-f", "runtimes/images/Dockerfile.train"],
+        *["--build-arg", f"BASE={IMAGE}", "--build-arg", f"PIP_OPTIONS={pip_options}", "-t", tag, "-"],
+    ]
+    with (
+        _served(world, WHEELS),
+        subprocess.Popen(
+            ["tar", "-C", str(ROOT), "-c", "runtimes", "requirements.lock"], stdout=subprocess.PIPE
+        ) as context,
+    ):
+        built = subprocess.run(
+            build, check=False, stdin=context.stdout, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
+        )
+    assert built.returncode == 0, built.stdout[-3000:] + built.stderr[-3000:]
+
+
+@contextmanager
+def _served(world: World, folder: Path) -> Iterator[None]:
+    """A folder on the loopback of the engine's network."""
+    command = [sys.executable, "-m", "http.server", str(PORT), "--bind", "127.0.0.1", "--directory", str(folder)]
+    with subprocess.Popen(
+        [*world.inside(world.node), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            yield
+        finally:
+            server.kill()
