@@ -157,7 +157,7 @@ async def _serve(listener: socket.socket, demand: LinkDemand, part: Part) -> Fig
 
 async def _dial(demand: LinkDemand, part: Part) -> Figures:
     """Reach the peer, which may not listen yet; raises ProbeFailed."""
-    where, problem = f"{demand.peer_address}:{demand.peer_port}", "no answer"
+    where, problem = _place(demand.peer_address, demand.peer_port), "no answer"
     try:
         async with asyncio.timeout(JOIN_SECONDS_MAX):
             while True:
@@ -363,7 +363,11 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 def _at(demand: LinkDemand) -> str:
-    return f"{demand.address}:{demand.port}"
+    return _place(demand.address, demand.port)
+
+
+def _place(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _peer(demand: LinkDemand) -> str:
@@ -376,4 +380,4 @@ def _words(error: OSError) -> str:
 
 
 def _short(text: str) -> str:
-    return text[:LINK_WHY_CHARACTERS_MAX]
+    return "".join(each if each.isprintable() else " " for each in text)[:LINK_WHY_CHARACTERS_MAX]

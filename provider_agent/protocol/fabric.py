@@ -50,4 +50,5 @@ class LinkReport(Message):
     round_trip_us: int | None = Field(default=None, ge=0, le=ROUND_TRIP_US_MAX)  # median of the pings
     sent_bytes_per_second: int | None = Field(default=None, ge=0, le=BYTES_PER_SECOND_MAX)
     received_bytes_per_second: int | None = Field(default=None, ge=0, le=BYTES_PER_SECOND_MAX)
-    why: str = Field(default="", max_length=LINK_WHY_CHARACTERS_MAX)  # what went wrong, for the provider to read
+    # What went wrong, for the provider to read: one line.
+    why: str = Field(default="", max_length=LINK_WHY_CHARACTERS_MAX, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")

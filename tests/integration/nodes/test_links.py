@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from itertools import pairwise
 from uuid import UUID, uuid4
@@ -230,7 +231,14 @@ def test_reports_of_other_nodes_and_for_other_probes_are_refused_at_the_door(pai
     # Signed by another key, or with another body: nobody at all.
     assert own.post(f"/api/agent/v1/links/{probe.pk}", body, send=FAILED.model_dump_json().encode()).status_code == 401
     assert own.post(f"/api/agent/v1/links/{probe.pk}", b'{"dialled": true, "speed": 1}').status_code == 400
-    assert own.post(f"/api/agent/v1/links/{probe.pk}", b'{"round_trip_us": -1}').status_code == 400
+    for bad in (
+        {"round_trip_us": -1},
+        {"why": "\x00"},
+        {"why": "a\nb"},
+        {"why": "x" * 301},
+        {"received_bytes_per_second": 1e30},
+    ):
+        assert own.post(f"/api/agent/v1/links/{probe.pk}", json.dumps(bad).encode()).status_code == 400
     assert own.post(f"/api/agent/v1/links/{probe.pk}", body).status_code == 204
 
 
