@@ -75,9 +75,14 @@ async def probe(demand: LinkDemand) -> LinkReport:
             with _listening(demand) as listener:
                 return await _both_ways(listener, demand)
     except ProbeFailed as error:
-        return LinkReport(why=_short(str(error)))
+        return failed(str(error))
     except TimeoutError:
-        return LinkReport(why=f"the probe took longer than {PROBE_SECONDS_MAX:g} s")
+        return failed(f"the probe took longer than {PROBE_SECONDS_MAX:g} s")
+
+
+def failed(why: str) -> LinkReport:
+    """The report of a probe that came to nothing in either direction."""
+    return LinkReport(dial_why=_short(why), listen_why=_short(why))
 
 
 def check_addresses(demand: LinkDemand) -> None:
@@ -98,14 +103,17 @@ async def _both_ways(listener: socket.socket, demand: LinkDemand) -> LinkReport:
     """The dialler dials and is then dialled; the listener the other way round."""
     dialled = was_dialled = False
     figures = Figures()
-    problems = []
+    dial_why = listen_why = ""
     dials_first = demand.role == "dial"
     parts: tuple[tuple[Part, bool], ...] = (("there", dials_first), ("back", not dials_first))
     for part, is_mine in parts:
         try:
             found = await (_dial(demand, part) if is_mine else _serve(listener, demand, part))
         except ProbeFailed as error:
-            problems.append(str(error))
+            if is_mine:
+                dial_why = str(error)
+            else:
+                listen_why = str(error)
             continue
         if is_mine:
             dialled = True
@@ -118,7 +126,8 @@ async def _both_ways(listener: socket.socket, demand: LinkDemand) -> LinkReport:
         round_trip_us=figures.round_trip_us,
         sent_bytes_per_second=figures.sent,
         received_bytes_per_second=figures.received,
-        why=_short("; ".join(problems)),
+        dial_why=_short(dial_why),
+        listen_why=_short(listen_why),
     )
 
 
@@ -157,7 +166,7 @@ async def _serve(listener: socket.socket, demand: LinkDemand, part: Part) -> Fig
 
 async def _dial(demand: LinkDemand, part: Part) -> Figures:
     """Reach the peer, which may not listen yet; raises ProbeFailed."""
-    where, problem = f"{demand.peer_address}:{demand.peer_port}", "no answer"
+    where, problem = _place(demand.peer_address, demand.peer_port), "no answer"
     try:
         async with asyncio.timeout(JOIN_SECONDS_MAX):
             while True:
@@ -363,7 +372,11 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 def _at(demand: LinkDemand) -> str:
-    return f"{demand.address}:{demand.port}"
+    return _place(demand.address, demand.port)
+
+
+def _place(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _peer(demand: LinkDemand) -> str:
@@ -376,4 +389,4 @@ def _words(error: OSError) -> str:
 
 
 def _short(text: str) -> str:
-    return text[:LINK_WHY_CHARACTERS_MAX]
+    return "".join(each if each.isprintable() else " " for each in text)[:LINK_WHY_CHARACTERS_MAX]

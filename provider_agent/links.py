@@ -14,7 +14,7 @@ from uuid import UUID
 
 from provider_agent.client import with_retries
 from provider_agent.errors import AgentError
-from provider_agent.fabric_probe import probe
+from provider_agent.fabric_probe import failed, probe
 from provider_agent.journal import FACT_LINKS, Journal, read_links
 from provider_agent.porter import Porter
 from provider_agent.protocol import LinkDemand, LinkReport
@@ -59,7 +59,7 @@ async def _answer(porter: Porter, demand: LinkDemand) -> None:
     own = porter.config.fabric_address
     if demand.address != own:  # nothing but what the provider declared is opened
         why = f"this node was asked to listen on {demand.address}, but its fabric address is {own or 'not set'}"
-        report = LinkReport(why=why)
+        report = failed(why)
     else:
         log.info("Probing the way to %s. probe_id=%s", demand.peer_name, demand.probe_id)
         report = await probe(demand)

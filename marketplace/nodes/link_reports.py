@@ -154,10 +154,10 @@ def _problems(listener: Node, dialler: Node, heard: dict[UUID, LinkReport | None
         if mine is None or theirs is None:
             problems.append(f"{way}: {(source if mine is None else target).name} did not answer")
         elif not mine.dialled:
-            problems.append(f"{way}: {mine.why or 'not reached'}")
+            problems.append(f"{way}: {mine.dial_why or 'not reached'}")
         elif not theirs.was_dialled:
             problems.append(
-                f"{way}: {source.name} says that it came through, {target.name}: {theirs.why or 'it did not'}"
+                f"{way}: {source.name} says that it came through, {target.name}: {theirs.listen_why or 'it did not'}"
             )
     return problems
 

@@ -10,7 +10,7 @@ sees it. The secret is good for one probe and for nothing else.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -27,6 +27,9 @@ PROBE_SECRET_BYTES: Final = 32
 LINK_WHY_CHARACTERS_MAX: Final = 300
 ROUND_TRIP_US_MAX: Final = 60_000_000
 BYTES_PER_SECOND_MAX: Final = 10**13
+
+
+OneLine = Annotated[str, Field(max_length=LINK_WHY_CHARACTERS_MAX, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 
 
 class LinkDemand(Message):
@@ -50,4 +53,10 @@ class LinkReport(Message):
     round_trip_us: int | None = Field(default=None, ge=0, le=ROUND_TRIP_US_MAX)  # median of the pings
     sent_bytes_per_second: int | None = Field(default=None, ge=0, le=BYTES_PER_SECOND_MAX)
     received_bytes_per_second: int | None = Field(default=None, ge=0, le=BYTES_PER_SECOND_MAX)
-    why: str = Field(default="", max_length=LINK_WHY_CHARACTERS_MAX)  # what went wrong, for the provider to read
+    dial_why: OneLine = ""  # why it did not reach the peer, for the provider to read
+    listen_why: OneLine = ""  # why the peer did not reach it
+
+    @property
+    def why(self) -> str:
+        """What went wrong, each thing once."""
+        return "; ".join(dict.fromkeys(filter(None, (self.dial_why, self.listen_why))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from itertools import pairwise
 from uuid import UUID, uuid4
@@ -21,7 +22,7 @@ from tests.integration.nodes.conftest import provider_of
 GOOD = LinkReport(
     dialled=True, was_dialled=True, round_trip_us=150, sent_bytes_per_second=900, received_bytes_per_second=1000
 )
-FAILED = LinkReport(why="rack-1 at 10.0.0.1:27100 not reached within 12 s: Connection refused")
+FAILED = LinkReport(dial_why="rack-1 at 10.0.0.1:27100 not reached within 12 s: Connection refused")
 
 
 def add_nodes(provider: Provider, count: int, *, fabric: str = "rack", first: int = 0) -> list[tuple[Agent, Node]]:
@@ -181,7 +182,7 @@ def test_one_report_is_not_enough(pair, probe):
 
 
 def test_a_way_that_only_one_side_saw_is_none(pair, probe):
-    deaf = GOOD.model_copy(update={"was_dialled": False, "why": "nobody came"})
+    deaf = GOOD.model_copy(update={"was_dialled": False, "listen_why": "nobody came"})
     link = both_say(probe, deaf, GOOD)
     assert not link.is_reachable
     listener, dialler = probe.listener.name, link.other(probe.listener_id).name
@@ -191,7 +192,7 @@ def test_a_way_that_only_one_side_saw_is_none(pair, probe):
 def test_one_way_that_fails_is_named(pair, probe):
     link = both_say(
         probe,
-        LinkReport(was_dialled=True, why="refused", sent_bytes_per_second=5, received_bytes_per_second=5),
+        LinkReport(was_dialled=True, dial_why="refused", sent_bytes_per_second=5, received_bytes_per_second=5),
         GOOD.model_copy(update={"was_dialled": False}),
     )
     listener = probe.listener
@@ -230,7 +231,14 @@ def test_reports_of_other_nodes_and_for_other_probes_are_refused_at_the_door(pai
     # Signed by another key, or with another body: nobody at all.
     assert own.post(f"/api/agent/v1/links/{probe.pk}", body, send=FAILED.model_dump_json().encode()).status_code == 401
     assert own.post(f"/api/agent/v1/links/{probe.pk}", b'{"dialled": true, "speed": 1}').status_code == 400
-    assert own.post(f"/api/agent/v1/links/{probe.pk}", b'{"round_trip_us": -1}').status_code == 400
+    for bad in (
+        {"round_trip_us": -1},
+        {"dial_why": "\x00"},
+        {"listen_why": "a\nb"},
+        {"dial_why": "x" * 301},
+        {"received_bytes_per_second": 1e30},
+    ):
+        assert own.post(f"/api/agent/v1/links/{probe.pk}", json.dumps(bad).encode()).status_code == 400
     assert own.post(f"/api/agent/v1/links/{probe.pk}", body).status_code == 204
 
 
@@ -334,7 +342,7 @@ def test_a_provider_sees_its_nodes_links_and_nobody_elses(pair, probe, bob, mall
 
 
 def test_the_operators_page_of_a_node_lists_its_links(pair, probe, admin_client):
-    both_say(probe, FAILED.model_copy(update={"why": "<b>no route</b>"}), FAILED)
+    both_say(probe, FAILED.model_copy(update={"dial_why": "<b>no route</b>"}), FAILED)
     (_, first), (_, second) = pair
     page = admin_client.get(f"/admin/nodes/node/{first.pk}/change/").content.decode()
     assert f"{second.name}: failed:" in page

@@ -64,8 +64,10 @@ def sockets_of_probes() -> list[object]:
     return [c for c in mine if c.laddr and PROBE_PORT_FIRST <= c.laddr.port <= PROBE_PORT_LAST]
 
 
-def test_two_nodes_reach_each_other_and_measure_the_way() -> None:
-    listener, dialler = meet(*demands())
+@pytest.mark.parametrize("address", [ADDRESS, "::1"])
+def test_two_nodes_reach_each_other_and_measure_the_way(address: str) -> None:
+    both = {"address": address, "peer_address": address}
+    listener, dialler = meet(*(side.model_copy(update=both) for side in demands()))
     for side in (listener, dialler):
         assert (side.dialled, side.was_dialled, side.why) == (True, True, "")
         assert side.sent_bytes_per_second is not None

@@ -110,6 +110,6 @@ def test_of_a_large_fabric_the_newest_looks_are_kept(tmp_path: Path) -> None:
             probe_id=uuid4(), role="dial", peer_name=f"peer-{number}", address=ADDRESS, port=27100,
             peer_address=ADDRESS, peer_port=27101, secret="0" * 64,
         )  # fmt: skip
-        remember_link(journal, demand, LinkReport(why="nobody came"))
+        remember_link(journal, demand, LinkReport(listen_why="nobody came"))
     assert list(read_links(journal)) == [f"peer-{number}" for number in range(10, LINKS_KEPT_MAX + 10)]
     journal.close()
