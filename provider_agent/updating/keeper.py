@@ -6,6 +6,7 @@ The standard library alone, so that it costs little; the updater is a process of
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -25,7 +26,7 @@ def keep(prefix: Path, words: list[str]) -> None:
     while True:
         seen = _seen(prefix)
         is_retry = time.monotonic() - tried_at >= RETRY_SECONDS
-        if _is_due(prefix) and (seen != tried or is_retry):
+        if _is_due(prefix) and (seen != tried or is_retry) and not _is_busy(prefix):
             python = str(prefix / "good" / "bin" / "python")
             command = [python, "-I", "-m", "provider_agent.updating"]
             subprocess.run([*command, "once", "--prefix", str(prefix), *words], check=False)  # noqa: S603 - our own
@@ -42,6 +43,16 @@ def _is_due(prefix: Path) -> bool:
         if json.loads((prefix / "update.json").read_text()).get("trial"):
             return True
     return any((data / WISH).exists() for data in _folders(prefix))
+
+
+def _is_busy(prefix: Path) -> bool:
+    """Whether another node's keeper of this prefix has started the updater."""
+    with (prefix / "update.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _seen(prefix: Path) -> str:

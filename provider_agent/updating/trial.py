@@ -36,7 +36,7 @@ class Judgement:
 
 def restart_agents(prefix: Prefix, folders: list[str]) -> str:
     """Start every agent anew with what `current` names; returns why one did not start, else nothing."""
-    failed = ""
+    failed = ""  # the others are tried all the same: after a rollback each counts
     for name in folders:
         try:
             restart_service(DataFolder(Path(name)), prefix.program)

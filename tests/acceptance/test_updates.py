@@ -39,6 +39,7 @@ from tests.wheels import rebuild_wheel
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 CHECK_IN_SECONDS = "6"
+SLOW_SECONDS = 120  # on a machine that does other things too
 ROOT = Path(__file__).parents[2]
 CRASHES = {"provider_agent/daemon.py": ("import asyncio\n", "import asyncio\nraise RuntimeError('a bad release')\n")}
 CANNOT_SYNC = {"provider_agent/client.py": ('API = "/api/agent/v1"', 'API = "/api/agent/v0"')}
@@ -138,6 +139,7 @@ def fleet() -> Iterator[Fleet]:
                 with Souk(market.server, bob.key) as souk:
                     wait_for("both to be listed", lambda: len(souk.offers()) == 2 or None, 90)
                 yield made
+                print((made.prefix.root / "updater.log").read_text()[-6000:])
             finally:
                 with contextlib.suppress(Exception):
                     made.serve("stop")
@@ -272,7 +274,9 @@ def test_a_rollout_reaches_the_nodes_and_a_job_goes_on_through_it(fleet: Fleet) 
         program = _program(fleet, "range(600)")
         fleet.publish("0.3.0")
         fleet.manage("rollout", "set", "--share", "1")
-        wait_for("both to have it", lambda: [fleet.version(n) for n in fleet.names] == ["0.3.0"] * 2 or None, 60)
+        wait_for(
+            "both to have it", lambda: [fleet.version(n) for n in fleet.names] == ["0.3.0"] * 2 or None, SLOW_SECONDS
+        )
         wait_for("the rollout to end", lambda: fleet.manage("rollout", "status")["state"] == "complete" or None, 40)
         view = souk.job(job.job_id)
         assert (view.state, len(view.attempts)) == ("running", 1), "the same attempt"
@@ -293,8 +297,8 @@ def test_a_bad_release_is_taken_back_and_its_rollout_halts(
     good = fleet.links()[1]
     fleet.publish(version, changes)
     fleet.manage("rollout", "set", "--share", "1")
-    wait_for("the rollback", lambda: version in fleet.prefix.record().bad or None, 60)
-    wait_for("the old agents", lambda: [fleet.version(n) for n in fleet.names] == [good] * 2 or None, 60)
+    wait_for("the rollback", lambda: version in fleet.prefix.record().bad or None, SLOW_SECONDS)
+    wait_for("the old agents", lambda: [fleet.version(n) for n in fleet.names] == [good] * 2 or None, SLOW_SECONDS)
     assert fleet.links() == (good, good)
     assert why in fleet.prefix.record().bad[version]["reason"]
 
@@ -302,7 +306,7 @@ def test_a_bad_release_is_taken_back_and_its_rollout_halts(
         found = fleet.manage("rollout", "status")
         return found if found["state"] == "halted" else None
 
-    found = wait_for("the rollout to halt by itself", halted, 60)
+    found = wait_for("the rollout to halt by itself", halted, SLOW_SECONDS)
     assert {one["node"] for one in found["took_it_back"]} == set(fleet.names)
     assert why in found["took_it_back"][0]["reason"]
     assert found["installs"] != version
@@ -313,14 +317,15 @@ def test_a_bad_release_is_taken_back_and_its_rollout_halts(
 
 
 def test_the_operator_goes_back_and_the_provider_may_hold(fleet: Fleet) -> None:
+    base = fleet.links()[1]
     fleet.publish("0.6.0")
     hold = [str(fleet.prefix.program), "update", "--json", "--data", str(fleet.data("bob-1").root)]
-    assert json.loads(run([*hold, "--check"], {}))["version"] == "0.3.0"
+    assert json.loads(run([*hold, "--check"], {}))["version"] == base
     fleet.manage("rollout", "set", "--share", "1")
-    wait_for("both to have it", lambda: [fleet.version(n) for n in fleet.names] == ["0.6.0"] * 2 or None, 60)
-    fleet.manage("rollout", "back", "--to", "0.3.0")
-    wait_for("both to be back", lambda: [fleet.version(n) for n in fleet.names] == ["0.3.0"] * 2 or None, 60)
-    assert fleet.links() == ("0.3.0", "0.3.0")
+    wait_for("both to have it", lambda: [fleet.version(n) for n in fleet.names] == ["0.6.0"] * 2 or None, SLOW_SECONDS)
+    fleet.manage("rollout", "back", "--to", base)
+    wait_for("both to be back", lambda: [fleet.version(n) for n in fleet.names] == [base] * 2 or None, SLOW_SECONDS)
+    assert fleet.links() == (base, base)
     assert json.loads(run([*hold, "--hold"], {}))["updates"]["mode"] == "manual"
     assert json.loads((fleet.data("bob-1").root / "config.json").read_text())["updates"] == "manual"
 
