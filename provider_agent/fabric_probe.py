@@ -7,8 +7,6 @@
 A connection counts only when it comes from the peer's fabric address and both have shown that they know the probe's
 secret: HMAC-SHA256 over both sides' nonces, the probe, the part of the probe and the role, so that nothing that was
 heard can be used again. No byte is measured before that. Everything has a deadline, and every socket is closed with it.
-
-Bytes are sent as blocks, each with its length before it; a length of zero ends them, and is answered with one byte.
 """
 
 from __future__ import annotations
@@ -20,13 +18,11 @@ import hashlib
 import hmac
 import os
 import socket
-import statistics
-import struct
-import time
 from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Literal, NamedTuple
 
+from provider_agent.fabric_wire import Disturbed, ProbeFailed, echo, ping, read, receive_stream, send_stream, write
 from provider_agent.protocol import LINK_WHY_CHARACTERS_MAX, LinkDemand, LinkReport
 
 PROBE_SECONDS_MAX = 50.0  # the whole of it
@@ -36,27 +32,11 @@ HANDSHAKE_SECONDS_MAX = 3.0
 MEASURE_SECONDS_MAX = 15.0
 RETRY_SECONDS = 0.2
 CONNECTIONS_MAX = 64  # that one listener looks at, strangers' among them
-PINGS = 24
-STREAM_SECONDS = 2.0  # of bytes, in each direction
-STREAM_BYTES_MAX = 2**30
-BLOCK_BYTES = 256 * 1024
-BLOCKS_PER_TURN = 16  # then the agent's other work has its turn
 UNSENT_BYTES_MAX = 128 * 1024  # in the kernel's queue: what a slow line would still be sending after the time
 NONCE_BYTES = 32
-PING_BYTES = 8
-ACKNOWLEDGED = b"\x06"
-LENGTH = struct.Struct("!I")
 TCP_NOTSENT_LOWAT = 25  # Linux; the socket module names it from Python 3.12 on
 
 Part = Literal["there", "back"]
-
-
-class ProbeFailed(Exception):
-    """The probe cannot go on; the message says why, for the provider."""
-
-
-class Disturbed(ProbeFailed):
-    """Who answers is not the peer, or does not do as it should."""
 
 
 class Figures(NamedTuple):
@@ -221,18 +201,18 @@ async def _shake_hands(connection: socket.socket, demand: LinkDemand, part: Part
     try:
         async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
             if is_dialler:
-                theirs = await _read(connection, NONCE_BYTES)
-                await _write(connection, mine + _proof(demand, part, "dial", theirs, mine))
-                answer = await _read(connection, hashlib.sha256().digest_size)
+                theirs = await read(connection, NONCE_BYTES)
+                await write(connection, mine + _proof(demand, part, "dial", theirs, mine))
+                answer = await read(connection, hashlib.sha256().digest_size)
                 if not hmac.compare_digest(answer, _proof(demand, part, "listen", theirs, mine)):
                     raise Disturbed("does not know the probe's secret")
                 return
-            await _write(connection, mine)
-            theirs = await _read(connection, NONCE_BYTES)
-            answer = await _read(connection, hashlib.sha256().digest_size)
+            await write(connection, mine)
+            theirs = await read(connection, NONCE_BYTES)
+            answer = await read(connection, hashlib.sha256().digest_size)
             if not hmac.compare_digest(answer, _proof(demand, part, "dial", mine, theirs)):
                 raise Disturbed("does not know the probe's secret")
-            await _write(connection, _proof(demand, part, "listen", mine, theirs))
+            await write(connection, _proof(demand, part, "listen", mine, theirs))
     except TimeoutError:
         raise ProbeFailed(f"said nothing for {HANDSHAKE_SECONDS_MAX:g} s") from None
     except OSError as error:
@@ -244,16 +224,16 @@ async def _measure(connection: socket.socket, demand: LinkDemand, part: Part, *,
     try:
         async with asyncio.timeout(MEASURE_SECONDS_MAX):
             if is_dialler:
-                round_trip_us = await _ping(connection)
+                round_trip_us = await ping(connection)
                 if part == "back":
                     return Figures(round_trip_us)
-                sent = await _send_stream(connection)
-                return Figures(round_trip_us, sent, await _receive_stream(connection))
-            await _echo(connection)
+                sent = await send_stream(connection)
+                return Figures(round_trip_us, sent, await receive_stream(connection))
+            await echo(connection)
             if part == "back":
                 return Figures()
-            received = await _receive_stream(connection)
-            return Figures(None, await _send_stream(connection), received)
+            received = await receive_stream(connection)
+            return Figures(None, await send_stream(connection), received)
     except TimeoutError:
         raise ProbeFailed(f"{_peer(demand)} was too slow to be measured in {MEASURE_SECONDS_MAX:g} s") from None
     except OSError as error:
@@ -262,58 +242,6 @@ async def _measure(connection: socket.socket, demand: LinkDemand, part: Part, *,
         raise ProbeFailed(f"{_peer(demand)} {error}") from None
     finally:
         connection.close()
-
-
-async def _ping(connection: socket.socket) -> int:
-    """The median round trip of PINGS small messages, in microseconds."""
-    took = []
-    for number in range(PINGS):
-        message = number.to_bytes(PING_BYTES, "big")
-        began = time.perf_counter_ns()
-        await _write(connection, message)
-        if await _read(connection, PING_BYTES) != message:
-            raise Disturbed("did not send back what it was sent")
-        took.append(time.perf_counter_ns() - began)
-    return round(statistics.median(took) / 1000)
-
-
-async def _echo(connection: socket.socket) -> None:
-    for _ in range(PINGS):
-        await _write(connection, await _read(connection, PING_BYTES))
-
-
-async def _send_stream(connection: socket.socket) -> int:
-    """Send for STREAM_SECONDS or STREAM_BYTES_MAX; bytes per second until the peer says that it has them all."""
-    block = LENGTH.pack(BLOCK_BYTES) + os.urandom(BLOCK_BYTES)  # random: a line that compresses gains nothing
-    began, blocks = time.perf_counter(), 0
-    while time.perf_counter() - began < STREAM_SECONDS and (blocks + 1) * BLOCK_BYTES <= STREAM_BYTES_MAX:
-        await _write(connection, block)
-        blocks += 1
-        if blocks % BLOCKS_PER_TURN == 0:
-            await asyncio.sleep(0)
-    await _write(connection, LENGTH.pack(0))
-    if await _read(connection, 1) != ACKNOWLEDGED:
-        raise Disturbed("did not say that it has everything")
-    return round(blocks * BLOCK_BYTES / (time.perf_counter() - began))
-
-
-async def _receive_stream(connection: socket.socket) -> int:
-    """Bytes per second from the first byte to the end; raises Disturbed for more than may come."""
-    received, blocks = 0, 0
-    buffer = memoryview(bytearray(BLOCK_BYTES))
-    began = 0.0
-    while size := LENGTH.unpack(await _read(connection, LENGTH.size))[0]:
-        began = began or time.perf_counter()
-        received += size
-        if size > BLOCK_BYTES or received > STREAM_BYTES_MAX:
-            raise Disturbed("sent more than a probe may")
-        await _read_into(connection, buffer[:size])
-        blocks += 1
-        if blocks % BLOCKS_PER_TURN == 0:
-            await asyncio.sleep(0)
-    seconds = time.perf_counter() - began if began else 0.0
-    await _write(connection, ACKNOWLEDGED)
-    return round(received / seconds) if seconds else 0
 
 
 # --- below
@@ -345,26 +273,6 @@ def _proof(demand: LinkDemand, part: Part, role: str, listeners: bytes, diallers
     """What only who knows the secret can say, about these two nonces, in this role, in this part of this probe."""
     said = f"souk-link-v1 {demand.probe_id} {part} {role} ".encode() + listeners + diallers
     return hmac.digest(bytes.fromhex(demand.secret), said, "sha256")
-
-
-async def _write(connection: socket.socket, data: bytes) -> None:
-    await asyncio.get_running_loop().sock_sendall(connection, data)
-
-
-async def _read(connection: socket.socket, size: int) -> bytes:
-    buffer = bytearray(size)
-    await _read_into(connection, memoryview(buffer))
-    return bytes(buffer)
-
-
-async def _read_into(connection: socket.socket, buffer: memoryview) -> None:
-    """Fill the buffer; raises OSError when the peer hangs up before."""
-    loop = asyncio.get_running_loop()
-    while buffer:
-        count = await loop.sock_recv_into(connection, buffer)
-        if count == 0:
-            raise ConnectionResetError(errno.ECONNRESET, "closed")
-        buffer = buffer[count:]
 
 
 def _family(address: str) -> socket.AddressFamily:

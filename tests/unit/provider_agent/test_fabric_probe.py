@@ -13,8 +13,9 @@ from uuid import UUID, uuid4
 import psutil
 import pytest
 
-from provider_agent import fabric_probe
-from provider_agent.fabric_probe import BLOCK_BYTES, LENGTH, NONCE_BYTES, PINGS, probe
+from provider_agent import fabric_probe, fabric_wire
+from provider_agent.fabric_probe import NONCE_BYTES, probe
+from provider_agent.fabric_wire import BLOCK_BYTES, LENGTH, PINGS
 from provider_agent.protocol import PROBE_PORT_FIRST, PROBE_PORT_LAST, LinkDemand, LinkReport
 
 ADDRESS = "127.0.0.1"
@@ -26,7 +27,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fabric_probe, "CONNECT_SECONDS_MAX", 0.5)
     monkeypatch.setattr(fabric_probe, "HANDSHAKE_SECONDS_MAX", 0.5)
     monkeypatch.setattr(fabric_probe, "MEASURE_SECONDS_MAX", 4.0)
-    monkeypatch.setattr(fabric_probe, "STREAM_SECONDS", 0.3)
+    monkeypatch.setattr(fabric_wire, "STREAM_SECONDS", 0.3)
 
 
 def demands(**changes: object) -> tuple[LinkDemand, LinkDemand]:
@@ -83,8 +84,8 @@ def test_two_nodes_reach_each_other_and_measure_the_way(address: str) -> None:
 
 
 def test_bytes_are_bounded_and_not_only_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fabric_probe, "STREAM_SECONDS", 60.0)
-    monkeypatch.setattr(fabric_probe, "STREAM_BYTES_MAX", 8 * BLOCK_BYTES)
+    monkeypatch.setattr(fabric_wire, "STREAM_SECONDS", 60.0)
+    monkeypatch.setattr(fabric_wire, "STREAM_BYTES_MAX", 8 * BLOCK_BYTES)
     began = time.monotonic()
     assert all(side.dialled and side.was_dialled for side in meet(*demands()))
     assert time.monotonic() - began < 3
@@ -142,11 +143,11 @@ def test_dialler_that_proves_itself_and_then_floods_is_cut_off() -> None:
         connection = await fabric_probe._connect(dial)
         with closing(connection):
             await fabric_probe._shake_hands(connection, dial, "there", is_dialler=True)
-            await fabric_probe._ping(connection)
-            await fabric_probe._write(connection, LENGTH.pack(2**32 - 1))
+            await fabric_wire.ping(connection)
+            await fabric_wire.write(connection, LENGTH.pack(2**32 - 1))
             with pytest.raises(OSError):
                 for _ in range(10_000):
-                    await fabric_probe._write(connection, bytes(BLOCK_BYTES))
+                    await fabric_wire.write(connection, bytes(BLOCK_BYTES))
 
     async def both() -> LinkReport:
         listening = asyncio.create_task(probe(listen))
