@@ -159,7 +159,7 @@ def _start_in_background(folder: DataFolder, program: Path, user: str, say: Say)
             user=who.pw_uid if who else None,
             group=who.pw_gid if who else None,
             extra_groups=os.getgrouplist(who.pw_name, who.pw_gid) if who else None,
-            env={**os.environ, "HOME": who.pw_dir, "USER": who.pw_name} if who else None,
+            env=_clean_environment() | ({"HOME": who.pw_dir, "USER": who.pw_name} if who else {}),
         )
     write_atomically(pid_file, f"{process.pid}\n".encode(), mode=0o644)
     until = time.monotonic() + START_SECONDS_MAX
@@ -170,6 +170,11 @@ def _start_in_background(folder: DataFolder, program: Path, user: str, say: Say)
         time.sleep(POLL_SECONDS)
     say(f"systemd is not process 1 here: the agent runs in the background, process {process.pid}, log {log}")
     say(f"after a restart of the computer: {program} service start --data {folder.root}")
+
+
+def _clean_environment() -> dict[str, str]:
+    """Ours without Python's own settings: packages from elsewhere would run in place of those installed."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def _open_log(path: Path, who: pwd.struct_passwd | None) -> BinaryIO:

@@ -164,7 +164,13 @@ def ask_version(release: Path) -> str:
     command = [str(release / "bin" / "souk-agent"), "--version"]
     try:
         done = subprocess.run(  # noqa: S603 - a program of ours
-            command, capture_output=True, text=True, timeout=VERSION_SECONDS_MAX, check=False, cwd="/"
+            command,
+            capture_output=True,
+            text=True,
+            timeout=VERSION_SECONDS_MAX,
+            check=False,
+            cwd="/",
+            env={"PATH": os.defpath},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UpdateRefused(f"{command[0]} does not run: {error}") from error

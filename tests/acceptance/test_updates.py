@@ -70,7 +70,8 @@ class Fleet:
         for name in self.names:
             program = [str(self.prefix.program), "service", verb]
             words = ["--program", str(self.prefix.program), "--user", getpass.getuser()] if verb == "start" else []
-            env = {**os.environ, "SOUK_UPDATE_SECONDS": CHECK_IN_SECONDS}
+            env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+            env |= {"SOUK_UPDATE_SECONDS": CHECK_IN_SECONDS}
             run([*program, *words, "--data", str(self.data(name).root)], env)
 
     def stop_keepers(self) -> None:
