@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import socket
 import stat
 from pathlib import Path
@@ -15,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from provider_agent.config import AgentSettings
 from provider_agent.errors import ExecutorFailed
 from provider_agent.keys import FABRIC_KEY_NAME, load_keys, make_keys
-from provider_agent.overlay import Overlay, overlay_of, rules, vxlan, wireguard
+from provider_agent.overlay import Overlay, Overlays, overlay_of, rules, system, vxlan, wireguard
+from provider_agent.overlay.system import SYSTEM_PATH
 from provider_agent.protocol import Assignment, GangMember, GangPlace, OfferTerms, Program, gang_address
 from provider_agent.workfolder import OWN_PORT_FIRST, OWN_PORTS, own_port
 
@@ -178,3 +181,24 @@ def test_leases_of_one_agent_look_for_ports_in_different_places() -> None:
         other.bind(("127.0.0.1", first))
         assert own_port(0) not in {first, second}
     assert OWN_PORT_FIRST + OWN_PORTS <= 32_768, "below the ports of outgoing connections"
+
+
+def overlays(folder: Path, address: str) -> Overlays:
+    return Overlays(folder / "gangs", key_path=folder / FABRIC_KEY_NAME, kind="wireguard", address=address)
+
+
+def test_node_that_cannot_join_gangs_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert overlays(tmp_path, "").why_not() == "the node has no address in a fabric"
+    if shutil.which("ip", path=SYSTEM_PATH):
+        assert "no interface here has" in overlays(tmp_path, "203.0.113.99").why_not()
+    monkeypatch.setattr(system, "SYSTEM_PATH", str(tmp_path))
+    assert overlays(tmp_path, "127.0.0.1").why_not() == "ip is not installed"
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert overlays(tmp_path, "127.0.0.1").why_not() == "the agent is not root"
+
+
+@pytest.mark.parametrize(("container", "pid"), [("another", os.getpid()), ("", 1), ("", os.getpid())])
+def test_process_that_is_not_the_containers_is_left_alone(container: str, pid: int) -> None:
+    with pytest.raises(ExecutorFailed):
+        system.Program(pid, container).require()

@@ -11,6 +11,7 @@ from typing import get_args
 
 import pytest
 
+from provider_agent.keys import load_keys
 from provider_agent.protocol import ATTEMPT_ENDS, OverlayKind, Program, Reason
 from tests.unit.provider_agent.conftest import eventually
 from tests.unit.provider_agent.fake_server import Lease
@@ -67,6 +68,8 @@ def test_two_containers_train_one_model_over_their_own_network(make_gang: Make, 
 @pytest.mark.parametrize("kind", get_args(OverlayKind))
 def test_network_outlives_the_agent_and_ends_with_the_lease(make_gang: Make, kind: OverlayKind) -> None:
     gang = make_gang(kind)
+    facts = gang.members[0].server.enrolled.facts
+    assert (facts.gang, facts.fabric_key) == (kind, load_keys(gang.members[0].data).fabric_public_hex)
     leases = gang.command(TALK)
     gang.says(0, "heard 5 ")
     assert "interfaces ['lo', 'souk0']" in gang.log(0)
