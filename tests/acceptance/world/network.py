@@ -1,7 +1,7 @@
 """The line outside, a router with NAT, and the local network behind it.
 
-    this computer          198.51.100.1    the marketplace listens here: the world outside
-    the router   outside   198.51.100.2    masquerades; nothing that begins outside comes through
+    this computer          198.51.100.1   the marketplace listens here: the world outside
+    the router   outside   198.51.100.2   masquerades; nothing that begins outside comes through
                  inside    10.77.0.1      also the switch: one port a computer
     desk                   10.77.0.5      the provider's own computer
     node-1..3              10.77.0.11..13
