@@ -324,9 +324,10 @@ def test_the_operator_goes_back_and_the_provider_may_hold(fleet: Fleet) -> None:
     assert json.loads(run([*hold, "--check"], {}))["version"] == base
     fleet.manage("rollout", "set", "--share", "1")
     wait_for("both to have it", lambda: [fleet.version(n) for n in fleet.names] == ["0.6.0"] * 2 or None, SLOW_SECONDS)
+    wait_for("it to be proven", lambda: fleet.links() == ("0.6.0", "0.6.0") or None, SLOW_SECONDS)
     fleet.manage("rollout", "back", "--to", base)
     wait_for("both to be back", lambda: [fleet.version(n) for n in fleet.names] == [base] * 2 or None, SLOW_SECONDS)
-    assert fleet.links() == (base, base)
+    wait_for("it to be proven", lambda: fleet.links() == (base, base) or None, SLOW_SECONDS)
     assert json.loads(run([*hold, "--hold"], {}))["updates"]["mode"] == "manual"
     assert json.loads((fleet.data("bob-1").root / "config.json").read_text())["updates"] == "manual"
 
