@@ -26,8 +26,9 @@ def test_two_nodes_of_a_rack_train_one_model_together(market: Market, alice: Par
         provider = market.add_node(f"rack-{core}", price="0.90", provider=provider, node=options)
     assert provider is not None
     wait_for_link(market, provider)
+    resources = {"gpus": 1, "nodes": 2, "kind": "any", "region": "rack"}
     with souk_of(market, alice) as souk:
-        job = launch(souk, TINY | {"resources": {"gpus": 1, "nodes": 2, "kind": "any", "region": "rack"}})
+        job = launch(souk, TINY | {"resources": resources, "work": {"steps": 60}})
         ended = wait_until(souk, job, ENDS)
         assert ended.state == "completed", ended.message
         (attempt,) = ended.attempts
