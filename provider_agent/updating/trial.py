@@ -48,7 +48,7 @@ def restart_agents(prefix: Prefix, folders: list[str]) -> str:
 def judge(prefix: Prefix, record: Record, trial: Trial, *, seconds_max: float, is_reachable: Probe) -> Judgement:
     """Wait until every agent of the trial has checked in, or cannot any more; what was counted is saved as it goes."""
     down = dict.fromkeys(trial.nodes, 0.0)
-    away, probed_at, reachable = 0.0, float("-inf"), True
+    away, probed_at, reachable = 0.0, float("-inf"), False
     before = time.monotonic()
     while True:
         nodes = [name for name in trial.nodes if is_kept(DataFolder(Path(name)))]  # not those stopped meanwhile
@@ -63,10 +63,12 @@ def judge(prefix: Prefix, record: Record, trial: Trial, *, seconds_max: float, i
             down[name] = 0.0 if is_running(DataFolder(Path(name))) else down[name] + passed
             if down[name] > DOWN_SECONDS_MAX:
                 return Judgement("bad", f"its agent did not stay up ({name})")
+        was_reachable = reachable  # time counts only between two answers
         if now - probed_at >= PROBE_SECONDS:
             reachable, probed_at = is_reachable(), now
+            before = time.monotonic()  # nor does that of the question
             prefix.save(record)
-        if reachable:
+        if was_reachable and reachable:
             trial.counted_seconds += passed
             away = 0.0
         else:

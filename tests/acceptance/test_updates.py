@@ -58,7 +58,7 @@ class Fleet:
         (up,) = [p for p in psutil.process_iter() if p.pid == market.processes.pid_of("souk up")]
         web = next(p for p in up.children(recursive=True) if "DATABASE_URL" in p.environ())
         self.operator_env = web.environ()
-        self.servers = [p for p in up.children(recursive=True) if {"gunicorn", "uvicorn"} & set(_words(p))]
+        self.servers = [p for p in up.children(recursive=True) if any("python" in word for word in _words(p)[:1])]
         installed = next((self.prefix.root / "current").glob("gpusouk-*.whl"))  # an update takes it away
         self.first_wheel = Path(shutil.copy(installed, market.folder))
 
