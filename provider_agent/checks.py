@@ -19,6 +19,7 @@ from provider_agent.benchmark import machine_to_ourselves, probe_spec
 from provider_agent.errors import AgentError, ExecutorFailed, Refused
 from provider_agent.executors.base import Handle, LaunchSpec, log_path
 from provider_agent.journal import FACT_CHECK
+from provider_agent.machine import give_back_memory
 from provider_agent.porter import Porter
 from provider_agent.protocol import (
     CheckCommit,
@@ -87,6 +88,8 @@ async def _answer(porter: Porter, check_id: UUID) -> None:
     except (AgentError, OSError, TimeoutError, ValueError) as error:
         log.error("The check could not be answered: %s check_id=%s", error, check_id)
         return
+    finally:
+        give_back_memory()
     porter.journal.save_fact(FACT_CHECK, verdict.model_dump_json())
     failed = [finding for finding in verdict.findings if not finding.is_passed]
     log.info("Check %s. check_id=%s", verdict.state, check_id)

@@ -145,13 +145,13 @@ def start(
     """
 
     def act() -> None:
-        from provider_agent.daemon import run_daemon
         from provider_agent.own_log import keep_log
+        from provider_agent.resident import become_resident
 
         folder = folder_of(data)
         keep_log(folder)
         _prepare_runtime(folder, load_config(folder))
-        asyncio.run(run_daemon(folder, stop_work_on_exit=stop_work_on_exit))
+        become_resident(folder, stop_work_on_exit=stop_work_on_exit)
 
     guarded(act)
 

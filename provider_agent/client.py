@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from provider_agent import protocol
 from provider_agent.errors import ClockSkewed, Refused, Retryable, ServerBusy, Unreachable, decide
+from provider_agent.trust import tls_context
 
 ATTEMPTS_MAX = 6
 RETRY_SECONDS_FIRST = 0.3
@@ -56,7 +57,9 @@ class Client:
         self._key = key
         self.clock_offset = timedelta(0)  # server's time minus ours
         limits = httpx.Limits(max_connections=CONNECTIONS_MAX)
-        self._http = httpx.AsyncClient(timeout=TIMEOUT, limits=limits, transport=transport, trust_env=True)
+        self._http = httpx.AsyncClient(
+            timeout=TIMEOUT, limits=limits, transport=transport, trust_env=True, verify=tls_context()
+        )
 
     async def close(self) -> None:
         """Close every connection."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from provider_agent.config import DataFolder, default_data_folder
-from provider_agent.errors import AgentError, Fatal, decide
+from provider_agent.guard import exit_status_of
 
-EXIT_INTERRUPTED = 130
 USD_MICROS = 1_000_000
 
 DataOption = Annotated[
@@ -27,20 +23,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def guarded(act: Callable[[], None]) -> None:
     """Run one command; an AgentError is one clear line and its exit status, never a traceback."""
-    logging.basicConfig(
-        level=os.environ.get("SOUK_AGENT_LOG", "INFO").upper(),
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        act()
-    except AgentError as error:
-        _fail(error)
-    except OSError as error:
-        _fail(Fatal(f"{error.strerror}: {error.filename}" if error.filename else str(decide(error))))
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    if status := exit_status_of(act):
+        raise typer.Exit(status)
 
 
 def folder_of(data: Path | None) -> DataFolder:
@@ -61,8 +45,3 @@ def money(usd_micros: int) -> str:
 def printable(text: str) -> str:
     """Without what would steer a terminal: a program that a stranger wrote may have printed it."""
     return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
-
-
-def _fail(error: AgentError) -> NoReturn:
-    typer.echo(f"souk-agent: {error}", err=True)
-    raise typer.Exit(error.exit_code)

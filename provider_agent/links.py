@@ -16,6 +16,7 @@ from provider_agent.client import with_retries
 from provider_agent.errors import AgentError
 from provider_agent.fabric_probe import failed, probe
 from provider_agent.journal import FACT_LINKS, Journal, read_links
+from provider_agent.machine import give_back_memory
 from provider_agent.porter import Porter
 from provider_agent.protocol import LinkDemand, LinkReport
 
@@ -62,7 +63,10 @@ async def _answer(porter: Porter, demand: LinkDemand) -> None:
         report = failed(why)
     else:
         log.info("Probing the way to %s. probe_id=%s", demand.peer_name, demand.probe_id)
-        report = await probe(demand)
+        try:
+            report = await probe(demand)
+        finally:
+            give_back_memory()
     remember_link(porter.journal, demand, report)
     log.log(
         logging.WARNING if report.why else logging.INFO,

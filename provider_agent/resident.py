@@ -1,0 +1,44 @@
+"""The agent as it stays in memory: `souk-agent start` replaces itself with `python -m provider_agent.resident`.
+
+What the commands need (options, help texts) would take some megabytes of a computer that is lent, for as long as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from provider_agent.config import DataFolder
+from provider_agent.guard import exit_status_of
+
+STOP_WORK = "--stop-work-on-exit"
+
+
+def become_resident(folder: DataFolder, *, stop_work_on_exit: bool) -> NoReturn:
+    """Go on as the same process with nothing but the agent in it. Its words still say what it is."""
+    words = ["start", "--data", str(folder.root), *([STOP_WORK] if stop_work_on_exit else [])]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # -P: no module is taken from the folder in which somebody happened to start it.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "provider_agent.resident", *words])  # noqa: S606 - ourselves
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT; the exit status."""
+    from provider_agent.daemon import run_daemon
+    from provider_agent.own_log import keep_log
+
+    folder = DataFolder(Path(sys.argv[sys.argv.index("--data") + 1]))
+
+    def act() -> None:
+        keep_log(folder)
+        asyncio.run(run_daemon(folder, stop_work_on_exit=STOP_WORK in sys.argv))
+
+    return exit_status_of(act)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
