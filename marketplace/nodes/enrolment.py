@@ -111,6 +111,8 @@ def _check_fabric(request: EnrolRequest) -> None:
         raise BadFacts(problem=f"fabric_address {request.fabric_address!r} is not an IP address") from None
     if address.is_unspecified or address.is_multicast:
         raise BadFacts(problem=f"fabric_address {address} is not the address of one node")
+    if getattr(address, "scope_id", None):
+        raise BadFacts(problem=f"fabric_address {address} means something on that node alone")
 
 
 def _use_token(plaintext: str) -> int:

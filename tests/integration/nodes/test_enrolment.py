@@ -146,6 +146,7 @@ def test_a_retired_nodes_gpu_may_be_enrolled_again(provider: Provider) -> None:
         {"facts": facts(device("GPU-1"), device("GPU-1", index=1))},
         {"offer": terms(seconds_min=100, seconds_max=50)},
         {"fabric": "rack", "fabric_address": "not-an-address"},
+        {"fabric": "rack", "fabric_address": "fe80::1%eth0"},
         {"fabric": "ra\x00ck"},
         {"facts": facts(device(model="H100\x00"))},
     ],

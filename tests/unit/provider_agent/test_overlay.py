@@ -198,7 +198,11 @@ def test_node_that_cannot_join_gangs_says_why(tmp_path: Path, monkeypatch: pytes
     assert overlays(tmp_path, "127.0.0.1").why_not() == "the agent is not root"
 
 
-@pytest.mark.parametrize(("container", "pid"), [("another", os.getpid()), ("", 1), ("", os.getpid())])
+@pytest.mark.parametrize(
+    ("container", "pid"),
+    [("another", os.getpid()), ("", 1), ("", os.getpid())],
+    ids=["another container", "the first process", "no container"],
+)
 def test_process_that_is_not_the_containers_is_left_alone(container: str, pid: int) -> None:
     with pytest.raises(ExecutorFailed):
         system.Program(pid, container).require()
