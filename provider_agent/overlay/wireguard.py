@@ -49,7 +49,16 @@ def make(system: System, overlay: Overlay, key: X25519PrivateKey) -> None:
     """Make the interface, with its key and its peers. wireguard-go, where it is needed, outlives the agent."""
     if not system.asks("ip", "link", "add", overlay.name, "type", "wireguard"):
         _start_daemon(system, overlay.name)
-    system.run("wg", "setconf", overlay.name, "/dev/stdin", text=configuration(overlay, key), is_secret=True)
+    text, until = configuration(overlay, key), time.monotonic() + READY_SECONDS_MAX
+    while True:
+        try:
+            system.run("wg", "setconf", overlay.name, "/dev/stdin", text=text, is_secret=True)
+        except ExecutorFailed:
+            if time.monotonic() > until:
+                raise
+            time.sleep(POLL_SECONDS)  # wireguard-go of a gang that just ended may hold the port for a moment
+        else:
+            return
 
 
 def end(name: str) -> None:

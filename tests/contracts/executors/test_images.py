@@ -153,9 +153,11 @@ def ready(published: Published, image: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def launch(image: str, root: Path) -> LaunchSpec:
-    spec = LaunchSpec(lease_id=uuid4(), folder=root, argv=["/bin/sh", "-c", "exit 0"], env={}, image=image)
+    lease_id = uuid4()
+    folder = root / str(lease_id)
+    spec = LaunchSpec(lease_id=lease_id, folder=folder, argv=["/bin/sh", "-c", "exit 0"], env={}, image=image)
     if root.exists():
-        spec.work.mkdir()
+        spec.work.mkdir(parents=True)
     return spec
 
 

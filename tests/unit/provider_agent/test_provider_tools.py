@@ -92,10 +92,11 @@ def test_watching_is_a_live_block_on_a_terminal_and_plain_lines_elsewhere(bob: B
     command = [sys.executable, "-m", "provider_agent", "status", "--watch", "--data", str(bob.data)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as plain:
         assert plain.stdout is not None
-        lines = [plain.stdout.readline() for _ in range(4)]
-        assert lines[2] == "health: good\n"
-        assert lines[3] == "pay: $1.2500 today, $0.0003 open\n"
+        lines = [plain.stdout.readline() for _ in range(5)]
         plain.terminate()
+    assert lines[2] == "health: good\n"
+    assert lines[3].startswith("version: ")
+    assert lines[4] == "pay: $1.2500 today, $0.0003 open\n"
     lease = server.give(bob.assignment(*python(UP)))
     eventually(lambda: lease.logs, "the first output")
     ours, theirs = pty.openpty()

@@ -172,7 +172,9 @@ def intrude(fabric: Fabric, member: Overlay, key: X25519PrivateKey) -> str:
     finally:
         wireguard.end(name)
         until = time.monotonic() + 10
-        while inside.asks("ip", "link", "show", name) and time.monotonic() < until:
+        port_in_use = ("sh", "-c", f"ss -Hlun sport = :{PORT} | grep -q .")  # the socket outlives the interface
+        while inside.asks("ip", "link", "show", name) or inside.asks(*port_in_use):
+            assert time.monotonic() < until
             time.sleep(0.1)
 
 
