@@ -32,9 +32,9 @@ demo: $(INSTALLED) ## the whole product on real input, checked, in five minutes
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
 	$(BIN)/souk up $(UP)
 
-test: $(INSTALLED) ## every test; those that start whole marketplaces run one at a time
+test: $(INSTALLED) ## every test; those that start whole marketplaces come last
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/acceptance
-	if [ -d tests/acceptance ]; then $(BIN)/python -m pytest tests/acceptance; fi
+	if [ -d tests/acceptance ]; then $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance; fi
 
 check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapshot
 	$(BIN)/ruff format --check .

@@ -33,7 +33,7 @@ TRAIN_SECONDS, RECOVER_SECONDS, HEAL_SECONDS = 480.0, 120.0, 120.0
 PROBE_SECONDS, DIAL_SECONDS = 60.0, 1.0
 DIALLED = (22, 80, 2375)  # SSH, the web, an engine's door
 DEPOSIT_USD_MICROS = 5_000_000
-STEPS = 600
+STEPS = 400
 GANG: dict[str, Any] = TINY | {
     "name": "gang",
     "resources": {"gpus": 1, "nodes": 2, "kind": "any"},
