@@ -12,6 +12,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ STOP_SECONDS_MAX = 20.0
 NAMESPACES = ("net", "mnt", "uts", "ipc", "pid")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENGINE_DATA = "/var/lib/docker"
+PROJECT = Path(__file__).resolve().parents[3]
+EMPTIED = (Path("/tmp"), Path("/run"))  # of every computer's own
 # What this computer may have of its own, and a fresh one has not.
 NOT_THERE = (
     *("/opt/souk-agent", "/var/lib/souk-agent", "/usr/local/bin/souk-agent", "/etc/xdg/pip", "/etc/docker"),
@@ -41,6 +44,11 @@ mount --rbind /sys sys
 mount --rbind /dev dev
 mount -t tmpfs -o mode=755 tmpfs run
 mount -t tmpfs -o mode=1777 tmpfs tmp
+for shown in {shown}; do
+  mkdir -p ".$shown"
+  mount --rbind "$shown" ".$shown"
+  mount -o remount,ro,bind ".$shown"
+done
 rm -rf {absent}
 mkdir -p .{engine_data} run/lock run/sshd .old
 mount --bind {engine} .{engine_data}
@@ -54,6 +62,12 @@ ip link set lo up
 echo ready
 sleep infinity & wait
 """
+
+
+def _hidden() -> list[Path]:
+    """What the commands on a computer need of this project, where it lies in a folder that is empty there."""
+    needed = {PROJECT, Path(sys.prefix)}
+    return sorted(path for path in needed if any(path.is_relative_to(folder) for folder in EMPTIED))
 
 
 class ComputerFailed(Exception):
@@ -80,6 +94,7 @@ class Computer:
             folder=shlex.quote(str(self.folder)),
             engine=shlex.quote(str(self.engine or self.folder / "engine")),
             engine_data=ENGINE_DATA,
+            shown=" ".join(shlex.quote(str(path)) for path in _hidden()),
             absent=" ".join(f".{path}" for path in NOT_THERE),
             name=shlex.quote(self.name),
         )
