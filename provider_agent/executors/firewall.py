@@ -8,19 +8,15 @@ network of a lease and removed with the last; it is replaced in one step, so tha
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from dataclasses import dataclass
 
-from provider_agent.errors import ExecutorFailed
+from provider_agent.overlay.system import System, missing
 
 CHAIN = "SOUK-EGRESS"
 CHAIN_INBOUND = "SOUK-INBOUND"
 BRIDGE_PREFIX = "souk"
 WAIT_SECONDS = "10"
-COMMAND_SECONDS_MAX = 30
 JUMPS_MAX = 16
-SYSTEM_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 MAIL_PORTS = "25,465,587"
 # Of one lease; enough for downloads over many connections, too few to scan networks or to flood somebody.
 CONNECTIONS_PER_SECOND_MAX = 50
@@ -41,52 +37,37 @@ class Firewall:
 
     def install(self) -> None:
         """Put the rules in force, or once more; raises ExecutorFailed where they cannot be."""
-        self._run("iptables-restore", "-w", WAIT_SECONDS, "--noflush", text=rules())
+        self._system.run("iptables-restore", "-w", WAIT_SECONDS, "--noflush", text=rules())
         for hook, chain, where in _jumps():
-            if not self._asks("iptables", *_jump("-C", hook, chain, where)):
-                self._run("iptables", *_jump("-I", hook, chain, where))
-        has_ipv6 = self._asks("ip6tables", "-w", WAIT_SECONDS, "-t", "mangle", "-S")
-        if has_ipv6 and not self._asks("ip6tables", *_drop_all("-C")):
-            self._run("ip6tables", *_drop_all("-I"))
+            if not self._system.asks("iptables", *_jump("-C", hook, chain, where)):
+                self._system.run("iptables", *_jump("-I", hook, chain, where))
+        has_ipv6 = self._system.asks("ip6tables", "-w", WAIT_SECONDS, "-t", "mangle", "-S")
+        if has_ipv6 and not self._system.asks("ip6tables", *_drop_all("-C")):
+            self._system.run("ip6tables", *_drop_all("-I"))
 
     def remove(self) -> None:
         """Take the rules away; repeating it changes nothing."""
         for hook, chain, where in _jumps():
             for _ in range(JUMPS_MAX):
-                if not self._asks("iptables", *_jump("-D", hook, chain, where)):
+                if not self._system.asks("iptables", *_jump("-D", hook, chain, where)):
                     break
             for order in ("-F", "-X"):
-                self._asks("iptables", "-w", WAIT_SECONDS, "-t", "mangle", order, chain)
-        self._asks("ip6tables", *_drop_all("-D"))
+                self._system.asks("iptables", "-w", WAIT_SECONDS, "-t", "mangle", order, chain)
+        self._system.asks("ip6tables", *_drop_all("-D"))
 
     def why_not(self) -> str:
         """Why these rules cannot be had; empty when they can."""
-        missing = [name for name in ("iptables", "iptables-restore") if shutil.which(name, path=SYSTEM_PATH) is None]
-        if missing:
-            return f"{missing[0]} is not installed"
-        return "" if self._asks("iptables", "-w", WAIT_SECONDS, "-t", "mangle", "-S") else "iptables is refused here"
+        if lacking := missing(["iptables", "iptables-restore"]):
+            return f"{lacking[0]} is not installed"
+        return (
+            ""
+            if self._system.asks("iptables", "-w", WAIT_SECONDS, "-t", "mangle", "-S")
+            else "iptables is refused here"
+        )
 
-    def _asks(self, *command: str) -> bool:
-        return self._call(command, "").returncode == 0
-
-    def _run(self, *command: str, text: str = "") -> None:
-        done = self._call(command, text)
-        if done.returncode != 0:
-            raise ExecutorFailed(f"The network cannot be closed off: {done.stderr.strip()[-300:]}")
-
-    def _call(self, command: tuple[str, ...], text: str) -> subprocess.CompletedProcess[str]:
-        try:
-            return subprocess.run(  # noqa: S603 - fixed programs
-                [*self.prefix, *command],
-                input=text,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=COMMAND_SECONDS_MAX,
-                env={"PATH": SYSTEM_PATH, "LC_ALL": "C"},
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise ExecutorFailed(f"The network cannot be closed off: {error}") from error
+    @property
+    def _system(self) -> System:
+        return System(self.prefix, "The network cannot be closed off")
 
 
 def rules() -> str:

@@ -17,16 +17,17 @@ SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/usr/bin:/b
 
 @dataclass(frozen=True)
 class System:
-    """One network namespace; `prefix` is a command that enters it."""
+    """One network namespace; `prefix` is a command that enters it, `failure` begins what is said of an error."""
 
     prefix: tuple[str, ...] = ()
+    failure: str = "The gang's network cannot be made"
 
     def run(self, *command: str, text: str = "", is_secret: bool = False) -> str:
         """Its output; raises ExecutorFailed. What a command that was given a secret says is not repeated."""
         done = self._call(command, text)
         if done.returncode != 0:
             said = "" if is_secret else done.stderr.strip()[-300:]
-            raise ExecutorFailed(f"The gang's network cannot be made: {command[0]} {command[1]}: {said or 'refused'}")
+            raise ExecutorFailed(f"{self.failure}: {command[0]} {command[1]}: {said or 'refused'}")
         return done.stdout
 
     def asks(self, *command: str) -> bool:
@@ -45,7 +46,7 @@ class System:
                 env={"PATH": SYSTEM_PATH, "LC_ALL": "C"},
             )
         except (OSError, subprocess.SubprocessError) as error:
-            raise ExecutorFailed(f"The gang's network cannot be made: {command[0]}: {type(error).__name__}") from error
+            raise ExecutorFailed(f"{self.failure}: {command[0]}: {type(error).__name__}") from error
 
 
 @dataclass(frozen=True)
