@@ -67,6 +67,11 @@ def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list
     return _version(node, desired, forget), desired, forget
 
 
+def nothing_desired(node: Node) -> str:
+    """The version that `desired_state` gives a node without leases."""
+    return _version(node, [], [])
+
+
 def make_assignment(lease: Lease) -> SignedAssignment:
     """The signed order to run one lease's part of its attempt; opens the job's secrets for it."""
     attempt, job = lease.attempt, lease.attempt.job

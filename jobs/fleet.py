@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.db.models.fields.json import KeyTextTransform
 
 from jobs.matching.fabrics import Link, groups_of
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot_of
@@ -23,8 +29,9 @@ FLUSH_SECONDS = 10  # beats reach the database in bulk, some seconds late
 SUSPECT_AFTER = timedelta(seconds=MISSES_UNTIL_SUSPECT * BEAT_SECONDS_IDLE + FLUSH_SECONDS)
 SILENT = "silent"  # online by its state, but suspect: nothing new is placed there
 SUSPENDED = "suspended"  # the same, until the node passes a check
-
 CLOSED = "closed"  # online, but by its declared hours it takes nothing now
+NODES_SMALL = 500  # a fleet of so many is read each time, in some 25 ms
+SUPPLY_SECONDS = 2.0  # how old the supply of a larger one may be: as old as the next tick of placing would find it
 
 
 class _DeviceFacts(NamedTuple):
@@ -34,6 +41,26 @@ class _DeviceFacts(NamedTuple):
     model: str
     memory_mib: int
     flops_per_second: dict[str, float]
+
+
+class _NodeFacts(NamedTuple):
+    id: UUID
+    name: str
+    state: str
+    provider_id: UUID
+    region: str
+    fabric: str
+    executor: str
+    failures: int
+    successes: int
+    schedule: Any
+    facts__lent: list[str] | None
+    is_measured: bool
+    is_silent: bool
+    is_suspended: bool
+    isolation: str | None
+    egress: str | None
+    gang: str | None
 
 
 class _OfferFacts(NamedTuple):
@@ -46,41 +73,97 @@ class _OfferFacts(NamedTuple):
     available_until: datetime | None
 
 
+class _Supply(NamedTuple):
+    """The fleet as if nothing were leased, and where in it each device is."""
+
+    snapshot: FleetSnapshot
+    row_of: dict[UUID, int]
+    good_until: float  # of the monotonic clock
+
+
+_supply: _Supply | None = None
+_supply_lock = threading.Lock()
+
+
 def take_snapshot() -> FleetSnapshot:
-    """Every node that is not retired, with its open offer and its healthy devices, free or leased, as of now."""
-    now = clock.now()
+    """Every node that is not retired, with its open offer and its healthy devices, free or leased.
+
+    Leases are those of now. A large fleet's nodes, offers and devices may be of SUPPLY_SECONDS ago: a quote is an
+    estimate, and who places asks the database for each seat again (and calls `forget_supply` where that says no).
+    """
     leased = set(LeaseDevice.objects.filter(is_live=True).values_list("device_id", flat=True))
-    groups = _groups_by_node(leased)
+    supply = _current_supply()
+    groups = list(supply.snapshot.groups)
+    for row in {supply.row_of[device_id] for device_id in leased if device_id in supply.row_of}:
+        groups[row] = tuple(
+            group._replace(free=tuple(device for device in group.free if device not in leased)) for group in groups[row]
+        )
+    return replace(supply.snapshot, groups=tuple(groups))
+
+
+def forget_supply() -> None:
+    """The next snapshot reads everything."""
+    global _supply  # noqa: PLW0603 - one memory a process
+    _supply = None
+
+
+# --- below
+
+
+def _current_supply() -> _Supply:
+    global _supply  # noqa: PLW0603
+    with _supply_lock:  # who comes meanwhile takes what this one reads
+        known = _supply
+        if known is not None and time.monotonic() < known.good_until:
+            return known
+        snapshot = _read_supply()
+        seconds = SUPPLY_SECONDS if len(snapshot) > NODES_SMALL else 0
+        row_of = {
+            device: row for row, groups in enumerate(snapshot.groups) for group in groups for device in group.free
+        }
+        _supply = _Supply(snapshot, row_of, time.monotonic() + seconds)
+        return _supply
+
+
+def _read_supply() -> FleetSnapshot:
+    now = clock.now()
+    groups = _groups_by_node()
     offers = _offers_by_node(now)
     measured = _links(now)
     fabrics, failed = groups_of(measured), {node for a, b, is_good in measured if not is_good for node in (a, b)}
+    # Text and truth values in place of JSON and times: of 10,000 nodes, decoding them is most of the work.
     nodes = (
         Node.objects.exclude(state=NodeState.RETIRED)
-        .order_by("id")
-        .values_list(
-            "id", "name", "state", "provider_id", "region", "fabric", "executor", "measured_at", "last_seen_at",
-            "failures", "successes", "suspended_at", "schedule", "facts__isolation", "facts__egress", "facts__lent",
-            "facts__gang",
+        .annotate(
+            is_measured=_is(measured_at__isnull=False),
+            is_silent=_is(last_seen_at__isnull=False, last_seen_at__lt=now - SUSPECT_AFTER),
+            is_suspended=_is(suspended_at__isnull=False),
+            isolation=KeyTextTransform("isolation", "facts"),
+            egress=KeyTextTransform("egress", "facts"),
+            gang=KeyTextTransform("gang", "facts"),
         )
-    )  # fmt: skip
+        .order_by("id")
+        .values_list(*_NodeFacts._fields)
+    )
+    rows = map(_NodeFacts._make, nodes)
     return snapshot_of(
         (
             _node_row(
                 node,
-                offers.get(node[0]),
-                groups.get(node[0], ()),
+                offers.get(node.id),
+                groups.get(node.id, ()),
                 now,
-                fabric=fabrics.get(node[0]),
-                has_failed_link=node[0] in failed,
+                fabric=fabrics.get(node.id),
+                has_failed_link=node.id in failed,
             )
-            for node in nodes
+            for node in rows
         ),
         taken_at=now,
     )
 
 
 def _node_row(
-    node: tuple[Any, ...],
+    node: _NodeFacts,
     offer: _OfferFacts | None,
     groups: tuple[DeviceGroup, ...],
     now: datetime,
@@ -88,39 +171,38 @@ def _node_row(
     fabric: UUID | None,
     has_failed_link: bool,
 ) -> NodeRow:
-    node_id, name, state, provider_id, region, label, executor, measured_at, last_seen_at, *more = node
-    failures, successes, suspended_at, hours, isolation, has_egress, lent, gang = more
-    open_seconds = schedule.open_seconds(schedule.parse(hours), now) if hours else math.inf
-    if state == NodeState.ONLINE and last_seen_at is not None and last_seen_at < now - SUSPECT_AFTER:
-        state = SILENT
-    elif state == NodeState.ONLINE and suspended_at is not None:
-        state = SUSPENDED
-    elif state == NodeState.ONLINE and open_seconds <= 0:
-        state = CLOSED
+    state, gang = node.state, node.gang or ""
+    open_seconds = schedule.open_seconds(schedule.parse(node.schedule), now) if node.schedule else math.inf
+    if state == NodeState.ONLINE:
+        state = SILENT if node.is_silent else SUSPENDED if node.is_suspended else CLOSED if open_seconds <= 0 else state
     return NodeRow(
-        node_id=node_id,
-        name=name,
+        node_id=node.id,
+        name=node.name,
         state=state,
-        provider_id=provider_id,
+        provider_id=node.provider_id,
         offer_id=offer.id if offer else None,
         price_usd_micros=offer.price_usd_micros if offer else 0,
         seconds_min=offer.seconds_min if offer else 0,
         seconds_max=_seconds_max(offer, now) if offer else 0,
-        region=offer.region if offer else region,
+        region=offer.region if offer else node.region,
         # A label is only a wish; who reaches whom was measured, between nodes of one provider.
-        fabric=gang_label(str(fabric) if fabric else "", executor, gang or ""),
-        label=f"{provider_id}/{meeting}" if (meeting := gang_label(label, executor, gang or "")) else "",
+        fabric=gang_label(str(fabric) if fabric else "", node.executor, gang),
+        label=f"{node.provider_id}/{meeting}" if (meeting := gang_label(node.fabric, node.executor, gang)) else "",
         has_failed_link=has_failed_link,
-        executor=executor,
-        is_measured=measured_at is not None,
-        failures=failures,
-        successes=successes,
+        executor=node.executor,
+        is_measured=node.is_measured,
+        failures=node.failures,
+        successes=node.successes,
         groups=groups,
-        isolation=isolation or "none",
-        has_egress=bool(has_egress),
-        lent=frozenset(lent or ()),
+        isolation=node.isolation or "none",
+        has_egress=node.egress == "true",
+        lent=frozenset(node.facts__lent or ()),
         open_seconds=open_seconds,
     )
+
+
+def _is(**conditions: Any) -> ExpressionWrapper[Any]:
+    return ExpressionWrapper(Q(**conditions), output_field=BooleanField())
 
 
 def _links(now: datetime) -> list[Link]:
@@ -141,7 +223,7 @@ def _offers_by_node(now: datetime) -> dict[UUID, _OfferFacts]:
     return {offer.node_id: offer for offer in offers if offer.available_until is None or offer.available_until > now}
 
 
-def _groups_by_node(leased: set[UUID]) -> dict[UUID, tuple[DeviceGroup, ...]]:
+def _groups_by_node() -> dict[UUID, tuple[DeviceGroup, ...]]:
     rows = (
         Device.objects.filter(is_healthy=True)
         .order_by("node_id", "index")
@@ -150,10 +232,10 @@ def _groups_by_node(leased: set[UUID]) -> dict[UUID, tuple[DeviceGroup, ...]]:
     by_node: defaultdict[UUID, dict[tuple[str, str, int], list[_DeviceFacts]]] = defaultdict(dict)
     for device in map(_DeviceFacts._make, rows):
         by_node[device.node_id].setdefault((device.kind, device.model, device.memory_mib), []).append(device)
-    return {node_id: tuple(_group(alike, leased) for alike in groups.values()) for node_id, groups in by_node.items()}
+    return {node_id: tuple(_group(alike) for alike in groups.values()) for node_id, groups in by_node.items()}
 
 
-def _group(alike: list[_DeviceFacts], leased: set[UUID]) -> DeviceGroup:
+def _group(alike: list[_DeviceFacts]) -> DeviceGroup:
     first = alike[0]
     return DeviceGroup(
         kind=first.kind,
@@ -161,7 +243,7 @@ def _group(alike: list[_DeviceFacts], leased: set[UUID]) -> DeviceGroup:
         memory_mib=first.memory_mib,
         flops_per_second=_slowest(device.flops_per_second for device in alike),
         total=len(alike),
-        free=tuple(device.id for device in alike if device.id not in leased),
+        free=tuple(device.id for device in alike),
     )
 
 

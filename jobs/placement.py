@@ -38,6 +38,20 @@ from provider_agent.protocol import GANG_PORT_FIRST, Fault, Reason
 log = logging.getLogger(__name__)
 
 BATCH_MAX = 500  # jobs looked at in one tick
+BATCHES_MAX = 20
+
+
+def place_waiting() -> int:
+    """Place batches until no job has come meanwhile: whoever submits during one finds this door shut."""
+    seen: set[UUID] = set()
+    placed = 0
+    for _ in range(BATCHES_MAX):
+        waiting = set(Job.objects.waiting().values_list("pk", flat=True)[:BATCH_MAX])
+        if not waiting - seen:
+            break
+        seen |= waiting
+        placed += place_batch()
+    return placed
 
 
 def place_batch(limit: int = BATCH_MAX) -> int:
@@ -69,6 +83,7 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
             return _place(lifecycle.lock(job_id), placement)
     except DeviceTaken as error:
         log.info("A placement lost a race: %s", error, extra={"job_id": str(job_id)})
+        fleet.forget_supply()
     except InsufficientFunds as error:
         _say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
     except (AccountFrozen, NoGangPort) as error:

@@ -13,7 +13,7 @@ from marketplace.foundation.exclusive import only_one
 def place_jobs() -> int:
     """Place what waits; started by every submit, and by beat for what it missed."""
     with only_one("place_jobs") as is_mine:
-        return placement.place_batch() if is_mine else 0
+        return placement.place_waiting() if is_mine else 0
 
 
 @shared_task

@@ -29,15 +29,17 @@ from psycopg_pool import PoolTimeout
 from redis.asyncio.connection import BlockingConnectionPool
 
 from jobs.errors import ProtocolUnsupported
-from jobs.sync.answers import Answer, answer_for, take_in, with_connection
+from jobs.sync.answers import Answer, Idle, answer_for, answer_idle, take_in, with_connection
 from jobs.sync.beats import Beats
 from jobs.sync.changes import LOOK_SECONDS as CHANGES_SECONDS
 from jobs.sync.changes import NodeChanges
 from jobs.sync.memory import ANSWER_SECONDS, Memory
+from jobs.sync.together import Together
 from jobs.sync.waiting import Bell, Bells, Subscription
 from marketplace.foundation import clock
 from marketplace.foundation.errors import BadRequest
-from marketplace.nodes.agent_auth import authenticate_agent, authenticate_remembered, forget
+from marketplace.nodes.agent_auth import claimed_node, forget, look_up, remembered, verify
+from marketplace.nodes.errors import AgentUnauthenticated
 from marketplace.nodes.liveness import record_beats_in_database
 from marketplace.nodes.models import Node
 from provider_agent.protocol import (
@@ -84,6 +86,8 @@ class SyncServer:
         self._memory = Memory()
         self._subscription = Subscription(redis_url, on_wake=self._wake, on_gap=self._wake_all)
         self._changes = NodeChanges()
+        self._nodes = Together[UUID, Node](lambda node_ids: self._in_thread(look_up, node_ids))
+        self._idle = Together[Idle, Answer](lambda asked: self._in_thread(answer_idle, asked))
         self._tasks: list[asyncio.Task[None]] = []
         pool = BlockingConnectionPool.from_url(
             redis_url,
@@ -117,7 +121,7 @@ class SyncServer:
     async def sync(self, call: Call) -> SyncResponse:
         """Answer one sync; raises a SoukError for a request that cannot be answered."""
         received_at = clock.now()
-        node = await self._authenticate(call)
+        node = await self._authenticate(call, received_at)
         request = parse_request(call.body)
         self._beats.add(node.pk, received_at, request.load)
         with self._bells.hold(node.pk) as bell:
@@ -129,18 +133,22 @@ class SyncServer:
 
     # --- below
 
-    async def _authenticate(self, call: Call) -> Node:
+    async def _authenticate(self, call: Call, received_at: datetime) -> Node:
         # A node that was seen lately is known without the database, and a thread would cost more than the check.
-        request = (call.method, call.path_and_query, call.headers, call.body)
-        remembered = authenticate_remembered(*request, seconds=ANSWER_SECONDS)
-        return remembered if remembered is not None else await self._in_thread(authenticate_agent, *request)
+        node_id = claimed_node(call.headers)
+        node = remembered(node_id, ANSWER_SECONDS) or await self._nodes.ask(node_id)
+        if node is None:
+            raise AgentUnauthenticated
+        return verify(node, call.method, call.path_and_query, call.headers, call.body, received_at=received_at)
 
     async def _take_in(self, node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> Answer:
         # One sync of a node at a time: what an older one says must not come into the database after a newer one's.
         async with self._memory.of(node_id).taking_in:
             if self._memory.is_news(node_id, request, time_ms):
                 wakes = self._memory.of(node_id).wakes
-                answer = await self._in_thread(take_in, node_id, request, received_at, time_ms)
+                answer = await self._ask_idle(node_id, request, time_ms)
+                if answer is None:
+                    answer = await self._in_thread(take_in, node_id, request, received_at, time_ms)
                 self._memory.remember(node_id, request, time_ms)
                 self._memory.keep(node_id, request, answer, wakes=wakes)
                 return answer
@@ -151,9 +159,17 @@ class SyncServer:
         if known is not None:
             return known
         wakes = self._memory.of(node_id).wakes
-        answer = await self._in_thread(answer_for, node_id, request)
+        answer = await self._ask_idle(node_id, request, None)
+        if answer is None:
+            answer = await self._in_thread(answer_for, node_id, request)
         self._memory.keep(node_id, request, answer, wakes=wakes)
         return answer
+
+    async def _ask_idle(self, node_id: UUID, request: SyncRequest, time_ms: int | None) -> Answer | None:
+        """The answer, together with other nodes'; None for one that has something to say or to do."""
+        if request.leases or request.facts is not None:
+            return None
+        return await self._idle.ask(Idle(node_id, request.boot_id, time_ms))
 
     async def _hold(self, bell: Bell, node_id: UUID, request: SyncRequest, answer: Answer) -> Answer:
         """The answer as soon as it differs from what the node knows, or the same one when its time is up."""

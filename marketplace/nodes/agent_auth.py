@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -46,23 +46,61 @@ def authenticate_agent(method: str, path_and_query: str, headers: Mapping[str, s
     The node is a copy that may be CACHE_SECONDS old. Quarantined nodes are let in (they must learn what to stop);
     retired ones are not. Safe in several threads; touches the database only for a node not seen lately.
     """
-    node_id, time_ms, signature = _read_headers(headers)
-    node = _find(node_id)
+    node = _find(claimed_node(headers))
     if node is None:
         raise AgentUnauthenticated
-    return _verify(node, signature, method, path_and_query, time_ms, body)
+    return verify(node, method, path_and_query, headers, body, received_at=clock.now())
 
 
-def authenticate_remembered(
-    method: str, path_and_query: str, headers: Mapping[str, str], body: bytes, *, seconds: float
-) -> Node | None:
-    """The same without the database, for an event loop; None for a node that was not looked up for so many seconds.
+def claimed_node(headers: Mapping[str, str]) -> UUID:
+    """The node that a request says it is of; raises AgentUnauthenticated for headers that cannot be read."""
+    return _read_headers(headers)[0]
+
+
+def verify(
+    node: Node,
+    method: str,
+    path_and_query: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    received_at: datetime,
+) -> Node:
+    """The node, if the request is its own and was of now when it came; for an event loop: no database.
+
+    A request that waited for us is not late by that: after a restart thousands may.
+    """
+    _, time_ms, signature = _read_headers(headers)
+    if node.state == NodeState.RETIRED:
+        raise AgentUnauthenticated
+    if not verify_request(node.transport_public_key, signature, method, path_and_query, time_ms, body):
+        raise AgentUnauthenticated
+    if abs(_ms(received_at) - time_ms) > REQUEST_WINDOW_SECONDS * 1000:
+        raise ClockSkew(server_time=received_at.isoformat())
+    return node
+
+
+def remembered(node_id: UUID, seconds: float = CACHE_SECONDS) -> Node | None:
+    """A copy of a node that was looked up within so many seconds, without the database.
 
     Whoever asks for more than CACHE_SECONDS sees to it that `forget` is called for nodes that change.
     """
-    node_id, time_ms, signature = _read_headers(headers)
-    node = _remembered(node_id, seconds)
-    return node and _verify(node, signature, method, path_and_query, time_ms, body)
+    with _cache_lock:
+        found = _cache.get(node_id)
+    if found is None or time.monotonic() - found[0] > seconds:
+        return None
+    return copy.copy(found[1])  # callers may write to theirs
+
+
+def look_up(node_ids: Collection[UUID]) -> dict[UUID, Node]:
+    """Those of the nodes that there are, in one query; from now on they are remembered."""
+    nodes = Node.objects.in_bulk(list(node_ids))
+    with _cache_lock:
+        if len(_cache) + len(nodes) > CACHE_ENTRIES_MAX:
+            _cache.clear()
+        now = time.monotonic()
+        _cache.update({node_id: (now, node) for node_id, node in nodes.items()})
+    return {node_id: copy.copy(node) for node_id, node in nodes.items()}
 
 
 def forget(node_id: UUID) -> None:
@@ -129,40 +167,8 @@ def _read_headers(headers: Mapping[str, str]) -> tuple[UUID, int, str]:
         raise AgentUnauthenticated from None
 
 
-def _verify(  # noqa: PLR0917 - in the order in which they are signed
-    node: Node, signature: str, method: str, path_and_query: str, time_ms: int, body: bytes
-) -> Node:
-    """The node, if the request is its own and of now."""
-    if node.state == NodeState.RETIRED:
-        raise AgentUnauthenticated
-    if not verify_request(node.transport_public_key, signature, method, path_and_query, time_ms, body):
-        raise AgentUnauthenticated
-    now = clock.now()
-    if abs(_ms(now) - time_ms) > REQUEST_WINDOW_SECONDS * 1000:
-        raise ClockSkew(server_time=now.isoformat())
-    return node
-
-
 def _find(node_id: UUID) -> Node | None:
-    remembered = _remembered(node_id, CACHE_SECONDS)
-    if remembered is not None:
-        return remembered
-    node = Node.objects.filter(pk=node_id).first()
-    if node is None:
-        return None
-    with _cache_lock:
-        if len(_cache) >= CACHE_ENTRIES_MAX:
-            _cache.clear()
-        _cache[node_id] = (time.monotonic(), node)
-    return copy.copy(node)  # callers may write to theirs
-
-
-def _remembered(node_id: UUID, seconds: float) -> Node | None:
-    with _cache_lock:
-        found = _cache.get(node_id)
-    if found is None or time.monotonic() - found[0] > seconds:
-        return None
-    return copy.copy(found[1])
+    return remembered(node_id) or look_up([node_id]).get(node_id)
 
 
 def _ms(moment: datetime) -> int:

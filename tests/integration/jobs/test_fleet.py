@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -9,10 +10,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs import fleet, quotes
+from jobs import fleet, placement, quotes
 from jobs.assignments import make_assignment
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.matching.why import Why
+from jobs.models import Lease
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Device, FabricLink, Node, Offer
 from provider_agent.protocol import Assignment
@@ -110,6 +112,42 @@ def test_an_offer_that_ends_soon_takes_no_longer_job(bob: Node) -> None:
 def test_a_retired_node_is_not_even_counted(bob: Node) -> None:
     Node.objects.update(state="retired")
     assert len(fleet.take_snapshot()) == 0
+
+
+@pytest.fixture
+def large_fleet(bob: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if the one node were a fleet that is not read each time."""
+    monkeypatch.setattr(fleet, "NODES_SMALL", 0)
+    fleet.forget_supply()
+    yield
+    fleet.forget_supply()
+
+
+@pytest.mark.usefixtures("large_fleet")
+def test_a_large_fleet_is_read_once_and_its_leases_each_time(alice: Organisation, bob: Node) -> None:
+    job = stage.submit(alice, stage.spec_of(resources={"gpus": 1, "kind": "any"}))
+    fleet.take_snapshot()
+    (lease,) = stage.place(job)
+    with CaptureQueriesContext(connection) as queries:
+        snapshot = fleet.take_snapshot()
+    assert len(queries) == 1, [query["sql"] for query in queries]
+    assert len(snapshot.groups[0][0].free) == 1
+    stage.finish(lease)
+    assert len(fleet.take_snapshot().groups[0][0].free) == 2
+
+
+@pytest.mark.usefixtures("large_fleet")
+def test_a_seat_of_an_old_supply_is_refused_by_the_database_and_the_next_look_is_fresh(
+    alice: Organisation, bob: Node
+) -> None:
+    job = stage.submit(alice)
+    Offer.objects.update(is_open=False)
+    assert fleet.take_snapshot().closed == {}, "of before it was closed"
+    assert placement.place_batch() == 0
+    assert not Lease.objects.exists()
+    assert fleet.take_snapshot().closed == {Why.NO_OFFER: 1}
+    job.refresh_from_db()
+    assert job.state == "queued"
 
 
 def test_five_queries_whatever_the_number_of_nodes(bob: Node) -> None:

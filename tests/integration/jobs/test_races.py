@@ -56,6 +56,23 @@ def test_eight_placements_that_race_for_two_nodes_fill_each_once(alice):
     assert Lease.objects.live().count() == 2
 
 
+def test_who_submits_while_others_are_placed_does_not_wait_for_the_next_tick(alice, monkeypatch):
+    stage.node("one")
+    stage.node("two")
+    jobs = [stage.submit(alice)]
+    place_batch = placement.place_batch
+
+    def late_submit() -> int:
+        placed = place_batch()
+        if len(jobs) == 1:
+            jobs.append(stage.submit(alice))
+        return placed
+
+    monkeypatch.setattr(placement, "place_batch", late_submit)
+    assert placement.place_waiting() == 2
+    assert stage.states_of(jobs) == ["placed", "placed"]
+
+
 def test_of_two_submits_with_one_quote_one_makes_a_job(alice):
     stage.node()
     quote_id = stage.quote(alice)

@@ -7,28 +7,33 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
 import uvicorn
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs import lifecycle, sweeps
 from jobs.models import Lease
 from jobs.sync import wake
-from jobs.sync.answers import take_in
+from jobs.sync.answers import Idle, answer_for, answer_idle, take_in
 from jobs.sync.app import SYNC_PATH, Application
 from jobs.sync.wake import wake_nodes
 from marketplace.foundation import signing
 from marketplace.foundation.models import Event
 from marketplace.foundation.states import advance
 from marketplace.nodes import agent_auth, demands, liveness, rollout
+from marketplace.nodes.errors import ClockSkew
 from marketplace.nodes.models import AgentRelease, Node
 from provider_agent.protocol import (
     FEATURE_CHECKS,
     FEATURE_UPDATES,
     HEADER_FEATURES,
+    REQUEST_WINDOW_SECONDS,
     SYNC_BODY_BYTES_MAX,
     AttemptState,
     LeaseReport,
@@ -103,6 +108,38 @@ def test_an_idle_node_is_told_to_do_nothing_every_15_seconds(url, bob):
     answer = sync(url, bob)
     assert (answer.desired, answer.forget, answer.node_state) == ([], [], "online")
     assert 13 <= answer.beat_seconds <= 15
+
+
+def test_nodes_that_come_at_once_are_answered_in_a_few_queries_and_as_if_each_came_alone(alice, bob):
+    carol, dora = node_with_key("carol"), node_with_key("dora")
+    stage.place(stage.submit(alice))
+    (leased,) = Lease.objects.live().values_list("node_id", flat=True)
+    Node.objects.filter(pk=dora.id).update(synced_ms=5_000)  # a newer sync than this one was taken in
+    asked = [Idle(node.id, BOOT, 4_000) for node in (bob, carol, dora)]
+    with CaptureQueriesContext(connection) as queries:
+        answers = answer_idle(asked)
+    assert len(queries) == 3, [query["sql"] for query in queries]
+    assert {each.node_id for each in answers} == {bob.id, carol.id} - {leased}
+    for each, answer in answers.items():
+        assert answer == answer_for(each.node_id, message())
+    told = dict(Node.objects.values_list("pk", "synced_ms"))
+    assert (told[bob.id], told[carol.id], told[dora.id]) == (4_000, 4_000, 5_000)
+    assert Node.objects.get(pk=carol.id).boot_id == BOOT
+
+
+def test_a_node_that_is_wanted_for_a_probe_is_not_answered_as_an_idle_one(bob):
+    Node.objects.update(wanted_probe_id=uuid4())
+    assert answer_idle([Idle(bob.id, BOOT, None)]) == {}
+
+
+def test_a_request_that_waited_for_the_database_longer_than_its_signature_is_good_is_not_late(bob):
+    body = message().model_dump_json().encode()
+    came_at = timezone.now()
+    headers = sign_request(transport_key(bob.name), bob.id, "POST", SYNC_PATH, int(came_at.timestamp() * 1000), body)
+    since = came_at - timedelta(seconds=REQUEST_WINDOW_SECONDS + 1)
+    assert agent_auth.verify(bob, "POST", SYNC_PATH, headers, body, received_at=came_at) == bob
+    with pytest.raises(ClockSkew):
+        agent_auth.verify(bob, "POST", SYNC_PATH, headers, body, received_at=since)
 
 
 def test_a_placed_job_comes_as_a_signed_assignment_until_the_node_reports_it(url, alice, bob):
