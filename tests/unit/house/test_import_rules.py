@@ -17,7 +17,7 @@ BUILDINGS = ("marketplace", "jobs", "billing", "provider_agent", "runtimes")
 VIOLATIONS = [
     ("Imports point down only", "marketplace/foundation/clock.py", "import marketplace.accounts.models"),
     ("Imports point down only", "marketplace/accounts/models.py", "import marketplace.nodes.models"),
-    ("Imports point down only", "marketplace/nodes/models.py", "import billing.ledger"),
+    ("Imports point down only", "marketplace/nodes/models/node.py", "import billing.ledger"),
     ("Imports point down only", "billing/ledger.py", "import marketplace.nodes.models"),
     ("Imports point down only", "billing/ledger.py", "from jobs import states"),
     ("Imports point down only", "jobs/lifecycle.py", "import marketplace.config.settings"),
