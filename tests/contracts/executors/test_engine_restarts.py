@@ -20,7 +20,8 @@ import pytest
 from provider_agent.executors.scratch import unmount_scratch
 from provider_agent.protocol import REASONS, Assignment, AttemptState, Program, Reason
 from tests.unit.provider_agent.conftest import Bob, eventually
-from tests.unit.provider_agent.fake_server import FakeServer, Lease
+from tests.unit.provider_agent.fake_leases import Lease
+from tests.unit.provider_agent.fake_server import FakeServer
 
 from .conftest import ENGINE_SECONDS_MAX, IMAGE, _engine_command, _wait_for_engine, import_base_image
 from .world import World

@@ -14,7 +14,8 @@ import pytest
 from provider_agent.protocol import AttemptState, NodeFacts, Reason
 
 from .conftest import REPOSITORY, Bob, eventually, python
-from .fake_server import FakeServer, Lease
+from .fake_leases import Lease
+from .fake_server import FakeServer
 
 DRIVER = Path(__file__).parent / "fake_driver"
 # The very agent, but that it looks more often.

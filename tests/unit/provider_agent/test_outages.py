@@ -16,7 +16,8 @@ import pytest
 from provider_agent.protocol import ATTEMPT_ENDS, ZERO_HASH, AttemptState, Reason, receipt_digest
 
 from .conftest import Bob, eventually, processes_of, python
-from .fake_server import FakeServer, Lease
+from .fake_leases import Lease
+from .fake_server import FakeServer
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 UNTIL_GO = "import os, time\nprint(1, flush=True)\nwhile not os.path.exists('go'): time.sleep(0.1)\nprint(2)"

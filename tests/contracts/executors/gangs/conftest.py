@@ -23,7 +23,8 @@ from provider_agent.overlay.system import System
 from provider_agent.overlay.wireguard import SOCKETS
 from provider_agent.protocol import GangMember, GangPlace, OverlayKind, Program, gang_address
 from tests.unit.provider_agent.conftest import Bob, eventually
-from tests.unit.provider_agent.fake_server import FakeServer, Lease
+from tests.unit.provider_agent.fake_leases import Lease
+from tests.unit.provider_agent.fake_server import FakeServer
 
 from ..conftest import IMAGE, NEEDED, import_base_image, running_engine
 from ..world import World
