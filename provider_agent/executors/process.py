@@ -27,7 +27,7 @@ from provider_agent.executors import base, supervisor
 from provider_agent.executors.base import Exit, Handle, LaunchSpec, Tell
 
 WARNING = "The process executor isolates nothing: programs run as this user and can read what it can read."
-SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+PROGRAMS_PATH = "/usr/local/bin:/usr/bin:/bin"  # what programs find beside the runtime; no tools of root's
 START_SECONDS_MAX = 15.0
 KILL_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.02
@@ -61,7 +61,7 @@ class ProcessExecutor:
 
     def environment(self, seen_work: str) -> dict[str, str]:
         """A path that begins with the runtime environment; a source checkout is importable too."""
-        path = f"{Path(self._runtime_python).parent}:{SYSTEM_PATH}"
+        path = f"{Path(self._runtime_python).parent}:{PROGRAMS_PATH}"
         found = {"PATH": path, "HOME": seen_work}
         return found | ({"PYTHONPATH": self._source_folder} if self._source_folder else {})
 
