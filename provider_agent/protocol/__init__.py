@@ -1,6 +1,6 @@
-"""Every message between agent and server, with the receipt and its encoding. The only module the server imports here.
+"""Every message between agent and server, with the receipt and its encoding. The only package the server imports here.
 
-Four kinds of call, all signed by the node's transport key and all harmless to repeat:
+Six kinds of call, all signed by the node's transport key and all harmless to repeat:
 
     enrol    once                      POST /api/agent/v1/enrol         and at the end /api/agent/v1/retire
     sync     level-triggered           POST /api/agent/v1/sync          the agent says what is, the server what should
