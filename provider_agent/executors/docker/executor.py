@@ -14,6 +14,8 @@ from uuid import UUID
 import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
+from docker.models.containers import Container
+from docker.models.images import Image
 
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors import scratch
@@ -234,28 +236,39 @@ class DockerExecutor:
         if image is None:
             image = ensure_image(self._engine, spec.image, tell=_tell_nobody, cancelled=threading.Event())
         scratch.give_to(spec.work.resolve(), self._user)
+        try:
+            container = self._create(spec, image)
+            self._begin(spec, container)
+        except (ExecutorFailed, ImageUnavailable):
+            self._networks.remove(spec.lease_id)
+            raise
+        return self._containers.attend(container, spec.folder)
+
+    def _create(self, spec: LaunchSpec, image: Image) -> Container:
         given = list(image.attrs["Config"].get("Env") or [])
         if taken := filtered_names([*(entry.partition("=")[0] for entry in given), *spec.env]):
             log.warning("Variables were taken away: %s. lease_id=%s", ", ".join(taken), spec.lease_id)
         with self._networks.hold():
+            options = container_options(
+                spec,
+                image=str(image.id),
+                image_environment=given,
+                user=self._user,
+                network=self._networks.make(spec),
+                dns=self._dns,
+                runtime=self._runtime(spec),
+                has_cdi=has_cdi_devices(self._info, spec.gpu_uuids),
+                protections=self._protections,
+            )
             try:
-                options = container_options(
-                    spec,
-                    image=str(image.id),
-                    image_environment=given,
-                    user=self._user,
-                    network=self._networks.make(spec),
-                    dns=self._dns,
-                    runtime=self._runtime(spec),
-                    has_cdi=has_cdi_devices(self._info, spec.gpu_uuids),
-                    protections=self._protections,
-                )
-                container = self._engine.containers.create(**options)
+                return self._engine.containers.create(**options)
             except ImageNotFound as error:
                 raise ImageUnavailable(f"The image {spec.image} cannot be had: {error.explanation}") from error
             except (APIError, requests.RequestException) as error:
-                self._networks.remove(spec.lease_id)
                 raise ExecutorFailed(f"The engine did not create the container: {error}") from error
+
+    def _begin(self, spec: LaunchSpec, container: Container) -> None:
+        """Start it, and have it join its gang; where that fails nothing of it is left."""
         try:
             container.start()
             self._gangs.join(spec, container)
@@ -264,9 +277,7 @@ class DockerExecutor:
             raise
         except (APIError, requests.RequestException, OSError) as error:
             container.remove(force=True)
-            self._networks.remove(spec.lease_id)
             raise ExecutorFailed(f"The engine did not start the container: {error}") from error
-        return self._containers.attend(container, spec.folder)
 
     def _require_isolation(self) -> None:
         if self._wanted_isolation == "gvisor" and not self._has_gvisor:
