@@ -23,7 +23,6 @@ FLUSH_SECONDS = 10  # beats reach the database in bulk, some seconds late
 SUSPECT_AFTER = timedelta(seconds=MISSES_UNTIL_SUSPECT * BEAT_SECONDS_IDLE + FLUSH_SECONDS)
 SILENT = "silent"  # online by its state, but suspect: nothing new is placed there
 SUSPENDED = "suspended"  # the same, until the node passes a check
-
 CLOSED = "closed"  # online, but by its declared hours it takes nothing now
 
 
@@ -173,5 +172,5 @@ def _slowest(measured: Iterable[dict[str, float]]) -> dict[str, float]:
 
 
 def _seconds_max(offer: _OfferFacts, now: datetime) -> float:
-    left = (offer.available_until - now).total_seconds() if offer.available_until else float("inf")
+    left = (offer.available_until - now).total_seconds() if offer.available_until else math.inf
     return min(float(offer.seconds_max), left)

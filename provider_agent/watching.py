@@ -22,7 +22,7 @@ from runtimes import contract
 TICK_SECONDS = 0.5
 CHECKPOINT_SCAN_SECONDS = 1.0
 HEALTHY_AFTER_SECONDS = 1.0  # an own command that lives this long, or has printed something, is running
-ENGINE_SILENT_SECONDS_MAX = 60.0
+ENGINE_SILENT_SECONDS_MAX, ENGINE_PAUSE_SECONDS = 60.0, 1.0
 UNATTENDED_MARGIN_SECONDS = 30.0  # the supervisor's own deadline comes after the watchdog's
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class Watch:
             except ExecutorFailed:
                 if time.monotonic() > silent_until:
                     raise
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(ENGINE_PAUSE_SECONDS)
 
     async def _extend(self, handle: Handle) -> None:
         """Tell the executor of a deadline that was moved."""
