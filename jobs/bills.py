@@ -13,6 +13,12 @@ from jobs.wire import BillLine, BillView
 from provider_agent.protocol import REASONS, Billable, Fault, Outcome, SignedReceipt, charge
 
 MS_PER_SECOND = 1000
+_OUTCOMES: dict[str, Outcome] = {reason.value: outcome for reason, outcome in REASONS.items()}
+_BLAME = {
+    Fault.PROVIDER.value: ", the provider's fault",
+    Fault.NETWORK.value: ", the network's fault",
+    Fault.PLATFORM.value: ", the marketplace's fault",
+}
 
 
 def make_bill(job: Job) -> BillView:
@@ -83,7 +89,7 @@ def explain(lease: Lease, claim: Claim, cost: Cost) -> str:
 
 
 def _explain_ending(lease: Lease, claim: Claim, cost: Cost) -> str:
-    outcome = OUTCOMES.get(lease.attempt.reason)
+    outcome = _OUTCOMES.get(lease.attempt.reason)
     rule = outcome.billable if outcome else Billable.OBSERVED
     what = f"({lease.attempt.reason}){_BLAME.get(lease.attempt.fault, '')}"
     if rule == Billable.NOTHING:
@@ -100,14 +106,6 @@ def _explain_ending(lease: Lease, claim: Claim, cost: Cost) -> str:
         f"The node claims {_seconds(claim.billable_ms)}, the marketplace saw {_seconds(lease.observed_ms)}: "
         f"charged is {_seconds(cost.billable_ms)}."
     )
-
-
-OUTCOMES: dict[str, Outcome] = {reason.value: outcome for reason, outcome in REASONS.items()}
-_BLAME = {
-    Fault.PROVIDER.value: ", the provider's fault",
-    Fault.NETWORK.value: ", the network's fault",
-    Fault.PLATFORM.value: ", the marketplace's fault",
-}
 
 
 def _show_settlement(settlement: Settlement) -> dict[str, str | int]:

@@ -255,5 +255,5 @@ def _slowest(measured: Iterable[dict[str, float]]) -> dict[str, float]:
 
 
 def _seconds_max(offer: _OfferFacts, now: datetime) -> float:
-    left = (offer.available_until - now).total_seconds() if offer.available_until else float("inf")
+    left = (offer.available_until - now).total_seconds() if offer.available_until else math.inf
     return min(float(offer.seconds_max), left)

@@ -26,7 +26,7 @@ from provider_agent.protocol import BEAT_SECONDS_LEASED, Billable, charge
 # silent node is lost, so that a restart of the marketplace costs no customer an attempt; a node that was cut off may
 # therefore go on for a while, unpaid and fenced off.
 LEASE_SECONDS = 120
-GRACE_MS = BEAT_SECONDS_LEASED * 1000  # the agent may claim one heartbeat more than the server saw
+GRACE_MS = BEAT_SECONDS_LEASED * 1000  # the agent's meter may be one heartbeat ahead of what the server saw
 
 
 def reserve(

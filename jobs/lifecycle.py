@@ -1,7 +1,7 @@
 """The story of a job. Read this first.
 
     1  submit            a signed quote becomes a job: QUEUED                                     (here)
-    2  place_jobs        hold, leases, attempt in one transaction: PLACED                         (placement.py)
+    2  place_job         hold, leases, attempt in one transaction: PLACED                         (placement.py)
     3  desired_state     the nodes' next sync tells them to run it                                (assignments.py)
     4  apply_reports     the agents say that it is preparing, then running: RUNNING               (reports.py)
     5  finish_attempt    the agents say that it ended, or a sweep says that they fell silent:     (here)

@@ -20,14 +20,13 @@ from billing import metering
 from jobs import leasing, lifecycle
 from jobs.models import Attempt, Job, Lease
 from jobs.states import JOB_ON_NODES, LEASE_LIVE, LeaseState
+from jobs.streams import DRAIN_SECONDS_MAX
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
 from marketplace.foundation.states import advance
 from marketplace.nodes.models import Node
 from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, LeaseReport, Reason
 
-# How long after the end was reported the job stays open for the last bytes of its log and the last receipt.
-DRAIN_SECONDS_MAX = 30
 _ALIVE = frozenset({AttemptState.RUNNING, AttemptState.STOPPING})
 _LOST_REASONS = frozenset({Reason.NODE_SILENT, Reason.LEASE_EXPIRED})
 

@@ -100,7 +100,7 @@ async def _run_probe(porter: Porter, devices: list[DeviceFacts], *, seconds: int
 def probe_spec(porter: Porter, module: str, devices: list[DeviceFacts], options: list[str]) -> LaunchSpec:
     """How to run a program of the probe on these devices; there is no lease."""
     executor = porter.executor
-    lease_id = uuid4()  # no lease: a name for its folder
+    lease_id = uuid4()  # names the folder and marks the processes
     folder = porter.folder.lease(lease_id)
     cores = sorted({core for device in devices for core in cores_of(device)})
     is_gpu = devices[0].kind is DeviceKind.GPU

@@ -123,7 +123,6 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
         )
         folder = folder_of(data)
         _refuse_lending_ourselves(settings, folder)
-        folder = folder_of(data)
         config = asyncio.run(enrol_node(folder, settings, server=server.rstrip("/"), token=token))
         typer.echo(f"Enrolled as {config.name}, node {config.node_id}. Start it: souk-agent start --data {folder.root}")
 

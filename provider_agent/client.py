@@ -73,7 +73,7 @@ class Client:
         """From now on sign with the server's time."""
         self.clock_offset = server_time - datetime.now(UTC)
 
-    # --- the three kinds of call
+    # --- what the agent asks and tells
 
     async def enrol(self, request: protocol.EnrolRequest) -> protocol.EnrolResponse:
         """Turn a token into a node; not repeated, because the token is single-use."""

@@ -14,6 +14,7 @@ from provider_agent.protocol import BEAT_SECONDS_IDLE
 
 WAIT_SECONDS_MAX = 15.0
 RETRY_SECONDS_FIRST = 0.25
+RETRY_DOUBLINGS_MAX = 16
 RETRY_BEATS_MAX = 1.0  # never pause longer than this many beats, so that contact returns as soon as the server does
 BEAT_SECONDS_MIN = 0.2
 BEAT_SECONDS_MAX = 60.0
@@ -41,7 +42,9 @@ class Heartbeat:
     def record_failure(self) -> float:
         """The server did not answer; returns the seconds to pause (full jitter, doubled each time, bounded)."""
         self.failures += 1
-        ceiling = min(RETRY_SECONDS_FIRST * 2 ** min(self.failures, 16), self.seconds * RETRY_BEATS_MAX)
+        ceiling = min(
+            RETRY_SECONDS_FIRST * 2 ** min(self.failures, RETRY_DOUBLINGS_MAX), self.seconds * RETRY_BEATS_MAX
+        )
         return random.uniform(0, ceiling)
 
     def silent_seconds(self) -> float:

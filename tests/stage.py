@@ -11,8 +11,10 @@ from uuid import UUID, uuid4
 from django.utils import timezone
 
 from billing import deposits, metering
+from billing.balances import balance
+from billing.kinds import AccountKind
 from jobs import lifecycle, placement, quotes, receipts, reports
-from jobs.models import Attempt, Job, Lease
+from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
 from jobs.spec import Spec, from_wire
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.nodes.models import Device, FabricLink, Node, Offer, Provider
@@ -158,6 +160,17 @@ def say(
     reports.apply_reports(fresh, lines, boot_id=boot_id or fresh.boot_id or uuid4(), received_at=timezone.now())
 
 
+def running_job(alice: Organisation, **changes: Any) -> tuple[Job, list[Lease]]:
+    """A job of a spec with these changes, and its leases; every one was reported to run."""
+    job = submit(alice, spec_of(**changes))
+    leases = place(job)
+    for lease in leases:
+        say(lease, AttemptState.PREPARING)
+        say(lease, AttemptState.RUNNING)
+    job.refresh_from_db()
+    return job, leases
+
+
 def see_running(lease: Lease, *, seconds: float) -> None:
     """As if the server had watched the lease run for so long."""
     now = timezone.now()
@@ -201,3 +214,18 @@ def states_of(rows: Sequence[Any]) -> list[str]:
     for row in rows:
         row.refresh_from_db()
     return [str(row.state) for row in rows]
+
+
+def checkpoint(job: Job, lease: Lease, *, step: int, ms: int) -> Artifact:
+    """A complete checkpoint of a lease that is alone, taken when its meter stood at `ms`."""
+    artifact = Artifact.objects.create(
+        organisation=job.organisation, job=job, attempt=lease.attempt, kind="checkpoint", step=step, state="complete"
+    )
+    ArtifactPart.objects.create(artifact=artifact, lease=lease, files=[], billable_ms=ms, is_complete=True)
+    return artifact
+
+
+def earned(node: Node) -> int:
+    """What the node's provider has been paid, also what is in its challenge window."""
+    owner = node.provider.organisation_id
+    return balance(owner, AccountKind.PROVIDER_PENDING) + balance(owner, AccountKind.PROVIDER_AVAILABLE)

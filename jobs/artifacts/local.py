@@ -23,7 +23,7 @@ from typing import BinaryIO
 from django.conf import settings
 
 from jobs.artifacts.links import Link, url_for_link
-from jobs.artifacts.store import PART_BYTES, UPLOAD_URL_SECONDS, Part, Store, Stored, Upload, is_key
+from jobs.artifacts.store import PART_BYTES, UPLOAD_URL_SECONDS, Part, Store, Stored, Upload, checked_key, is_key
 from jobs.errors import AlreadyStored, UploadIncomplete, UploadRefused
 from marketplace.foundation import clock
 
@@ -51,7 +51,7 @@ class LocalStore(Store):
     def begin_upload(self, key: str, size: int, *, upload_id: str = "") -> Upload:
         until = clock.now() + timedelta(seconds=UPLOAD_URL_SECONDS)
         planned = self.plan_parts(size)
-        links = [Link("PUT", _checked(key), until, number, len(planned), length) for number, _, length in planned]
+        links = [Link("PUT", checked_key(key), until, number, len(planned), length) for number, _, length in planned]
         urls = [url_for_link(self._base_url, link, self.secret) for link in links]
         return Upload("", [Part(*place, url) for place, url in zip(planned, urls, strict=True)])
 
@@ -72,7 +72,7 @@ class LocalStore(Store):
         return Stored(size, path.name)
 
     def url_for_download(self, key: str, *, until: datetime) -> str:
-        return url_for_link(self._base_url, Link("GET", _checked(key), until), self.secret)
+        return url_for_link(self._base_url, Link("GET", checked_key(key), until), self.secret)
 
     def sizes(self, prefix: str) -> dict[str, int]:
         folder = self._below(self._objects, prefix)
@@ -80,7 +80,7 @@ class LocalStore(Store):
         return {path.parent.relative_to(self._objects).as_posix(): path.stat().st_size for path in found}
 
     def delete(self, key: str) -> None:
-        self.delete_prefix(_checked(key))
+        self.delete_prefix(checked_key(key))
 
     def delete_prefix(self, prefix: str) -> None:
         for root in (self._objects, self._uploading):
@@ -105,17 +105,17 @@ class LocalStore(Store):
 
     def open_file(self, key: str) -> BinaryIO | None:
         """The finished file, open for reading; None when there is none."""
-        path = self._find(_checked(key))
+        path = self._find(checked_key(key))
         return path.open("rb") if path else None
 
     # --- below
 
     def _find(self, key: str) -> Path | None:
-        folder = self._objects / _checked(key)
+        folder = self._objects / checked_key(key)
         return next(iter(folder.iterdir()), None) if folder.is_dir() else None
 
     def _part(self, key: str, number: int) -> Path:
-        return self._uploading / _checked(key) / f"{number:05d}"
+        return self._uploading / checked_key(key) / f"{number:05d}"
 
     def _below(self, root: Path, prefix: str) -> Path:
         if not is_key(prefix):
@@ -140,7 +140,7 @@ class LocalStore(Store):
         """Move the file into place; the same file may lie there already, another one may not."""
         sha256 = arriving.close()
         arriving.path.rename(arriving.folder / sha256)
-        place = self._objects / _checked(key)
+        place = self._objects / checked_key(key)
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             arriving.folder.rename(place)
@@ -181,12 +181,6 @@ class _Arriving:
         os.fsync(self.file.fileno())
         self.file.close()
         return self._whole.hexdigest()
-
-
-def _checked(key: str) -> str:
-    if not is_key(key):
-        raise ValueError(f"{key!r} is not a key")
-    return key
 
 
 def _chunks_of(path: Path) -> Iterator[bytes]:

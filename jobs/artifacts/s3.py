@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from django.conf import settings
 
-from jobs.artifacts.store import PART_BYTES, UPLOAD_URL_SECONDS, Part, Store, Stored, Upload, is_key
+from jobs.artifacts.store import PART_BYTES, UPLOAD_URL_SECONDS, Part, Store, Stored, Upload, checked_key, is_key
 from jobs.errors import UploadIncomplete
 from marketplace.foundation import clock
 
@@ -51,7 +51,7 @@ class S3Store(Store):
         if len(planned) == 1:
             return Upload("", [Part(*planned[0], self._presign("put_object", key, ContentLength=size))])
         if not upload_id or not self._is_open(key, upload_id):
-            begun = self._s3.create_multipart_upload(Bucket=self._bucket, Key=_checked(key))
+            begun = self._s3.create_multipart_upload(Bucket=self._bucket, Key=checked_key(key))
             upload_id = begun["UploadId"]
         parts = [
             Part(
@@ -87,7 +87,7 @@ class S3Store(Store):
         return {entry["Key"]: int(entry["Size"]) for page in pages for entry in page.get("Contents", [])}
 
     def delete(self, key: str) -> None:
-        self._s3.delete_object(Bucket=self._bucket, Key=_checked(key))
+        self._s3.delete_object(Bucket=self._bucket, Key=checked_key(key))
 
     def delete_prefix(self, prefix: str) -> None:
         if not is_key(prefix.rstrip("/") + "/0/000000") and not is_key(prefix.rstrip("/") + "/000000"):
@@ -102,12 +102,12 @@ class S3Store(Store):
     # --- below
 
     def _presign(self, operation: str, key: str, *, seconds: int = UPLOAD_URL_SECONDS, **extra: Any) -> str:
-        params = {"Bucket": self._bucket, "Key": _checked(key), **extra}
+        params = {"Bucket": self._bucket, "Key": checked_key(key), **extra}
         return str(self._s3.generate_presigned_url(operation, Params=params, ExpiresIn=seconds))
 
     def _head(self, key: str) -> dict[str, Any] | None:
         try:
-            return dict(self._s3.head_object(Bucket=self._bucket, Key=_checked(key)))
+            return dict(self._s3.head_object(Bucket=self._bucket, Key=checked_key(key)))
         except ClientError as error:
             if error.response["Error"]["Code"] in MISSING:
                 return None
@@ -117,7 +117,7 @@ class S3Store(Store):
         parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(etags, start=1)]
         try:
             self._s3.complete_multipart_upload(
-                Bucket=self._bucket, Key=_checked(key), UploadId=upload_id, MultipartUpload={"Parts": parts}
+                Bucket=self._bucket, Key=checked_key(key), UploadId=upload_id, MultipartUpload={"Parts": parts}
             )
         except ClientError as error:
             if error.response["Error"]["Code"] in INCOMPLETE:
@@ -127,7 +127,7 @@ class S3Store(Store):
     def _is_open(self, key: str, upload_id: str) -> bool:
         """Whether parts can still be put: a bucket's rules may have ended the upload."""
         try:
-            self._s3.list_parts(Bucket=self._bucket, Key=_checked(key), UploadId=upload_id, MaxParts=1)
+            self._s3.list_parts(Bucket=self._bucket, Key=checked_key(key), UploadId=upload_id, MaxParts=1)
         except ClientError as error:
             if error.response["Error"]["Code"] in MISSING:
                 return False
@@ -160,9 +160,3 @@ def make_client(*, endpoint: str, region: str, access_key: str, secret_key: str)
         aws_secret_access_key=secret_key or None,
         config=config,
     )
-
-
-def _checked(key: str) -> str:
-    if not is_key(key):
-        raise ValueError(f"{key!r} is not a key")
-    return key

@@ -109,6 +109,13 @@ def is_key(text: str) -> bool:
     return _KEY.fullmatch(text) is not None
 
 
+def checked_key(key: str) -> str:
+    """The key itself; raises ValueError for what was not made here."""
+    if not is_key(key):
+        raise ValueError(f"{key!r} is not a key")
+    return key
+
+
 def get_store() -> Store:
     """The store that the settings name."""
     return _store_for(settings.SOUK_ARTIFACT_STORE)

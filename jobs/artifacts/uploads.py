@@ -18,13 +18,12 @@ from jobs.artifacts.manifest import accept_files
 from jobs.artifacts.parts import uploads_for, verify_bytes
 from jobs.artifacts.prune import prune_checkpoints
 from jobs.errors import ArtifactClosed, ArtifactNotFound, BadManifest, LeaseOver, ManifestChanged, StaleFence
+from jobs.leasing import GRACE_MS
 from jobs.models import Artifact, ArtifactPart, Lease
 from jobs.states import LEASE_LIVE, ArtifactState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
-from provider_agent.protocol import BEAT_SECONDS_LEASED, ArtifactBegin, ArtifactUploads
-
-GRACE_MS = BEAT_SECONDS_LEASED * 1000  # the meter may be one heartbeat ahead of what the server saw
+from provider_agent.protocol import ArtifactBegin, ArtifactUploads
 
 
 def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUploads:

@@ -17,11 +17,6 @@ class Verification:
     total_usd_micros: int
     problem: str | None
 
-    @property
-    def is_verified(self) -> bool:
-        """Nothing failed."""
-        return self.problem is None
-
 
 class _Broken(Exception):
     """One check failed; the message says which."""

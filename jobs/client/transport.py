@@ -43,9 +43,8 @@ class Transport:
     def get(self, path: str, *, read_seconds: float = READ_SECONDS, **params: Any) -> Any:
         """The JSON answer of a GET; parameters that are None are left out."""
         given = {name: value for name, value in params.items() if value is not None}
-        return self._request(
-            "GET", path, read_seconds=read_seconds, params=given or None
-        )  # {} would cut the path's own query
+        # None and not {}, which would cut the path's own query.
+        return self._request("GET", path, read_seconds=read_seconds, params=given or None)
 
     def post(self, path: str, body: Any = None, *, idempotency_key: str | None = None) -> Any:
         """The JSON answer of a POST; its idempotency key makes repeating it harmless."""

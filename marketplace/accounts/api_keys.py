@@ -5,7 +5,6 @@ A plain hash is enough, because the secret is 256 random bits and cannot be gues
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Collection
@@ -19,6 +18,7 @@ from marketplace.accounts.errors import NotAMember, ScopeNotYours, TooManyKeys
 from marketplace.accounts.models import ApiKey, Membership, Organisation, User
 from marketplace.accounts.scopes import ROLE_SCOPES
 from marketplace.foundation import clock
+from marketplace.foundation.tokens import hash_token
 
 PREFIX_BYTES: Final = 6
 SECRET_BYTES: Final = 32
@@ -44,7 +44,7 @@ def issue(
         user=user,
         name=name[:NAME_CHARACTERS_MAX],
         prefix=prefix,
-        key_hash=_hash(secret),
+        key_hash=hash_token(secret),
         scopes=sorted(set(scopes)),
         expires_at=expires_at,
     )
@@ -56,7 +56,7 @@ def verify(plaintext: str) -> ApiKey | None:
     brand, prefix, secret = (*plaintext.split("_", 2), "", "")[:3]
     rows = ApiKey.objects.select_related("user", "organisation")
     key = rows.filter(live(), prefix=prefix, user__is_active=True).first() if brand == "souk" else None
-    is_right = hmac.compare_digest(_hash(secret), key.key_hash if key else "0" * 64)
+    is_right = hmac.compare_digest(hash_token(secret), key.key_hash if key else "0" * 64)
     if key is None or not is_right:
         return None
     _note_use(key)
@@ -95,7 +95,3 @@ def _note_use(key: ApiKey) -> None:
         is_due = Q(last_used_at=None) | Q(last_used_at__lt=before)
         ApiKey.objects.filter(is_due, pk=key.pk).update(last_used_at=now)
         key.last_used_at = now
-
-
-def _hash(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()

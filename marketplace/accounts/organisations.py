@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from datetime import timedelta
 from typing import Final
@@ -13,6 +12,7 @@ from django.db import IntegrityError, transaction
 from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner, NotAMember
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
 from marketplace.foundation import clock
+from marketplace.foundation.tokens import hash_token
 
 INVITATION_DAYS: Final = 7
 INVITATION_BYTES: Final = 32
@@ -37,7 +37,7 @@ def invite(
         organisation=organisation,
         email=email,
         role=Role(role),
-        token_hash=_hash(plaintext),
+        token_hash=hash_token(plaintext),
         invited_by=invited_by,
         expires_at=clock.now() + timedelta(days=INVITATION_DAYS),
     )
@@ -53,11 +53,11 @@ def use_invitation(plaintext: str, *, email: str) -> Invitation:
     """Take an invitation, once: of two that try at the same time one gets it. Raises InvitationRefused."""
     now = clock.now()
     unused = Invitation.objects.filter(
-        token_hash=_hash(plaintext), email=email.strip().lower(), accepted_at=None, expires_at__gt=now
+        token_hash=hash_token(plaintext), email=email.strip().lower(), accepted_at=None, expires_at__gt=now
     )
     if unused.update(accepted_at=now) != 1:
         raise InvitationRefused
-    return Invitation.objects.select_related("organisation").get(token_hash=_hash(plaintext))
+    return Invitation.objects.select_related("organisation").get(token_hash=hash_token(plaintext))
 
 
 def accept(user: User, plaintext: str) -> Membership:
@@ -106,7 +106,3 @@ def _lock(organisation: Organisation, user_id: UUID) -> Membership:
 def _refuse_last_owner(organisation: Organisation) -> None:
     if Membership.objects.filter(organisation=organisation, role=Role.OWNER).count() <= 1:
         raise LastOwner
-
-
-def _hash(plaintext: str) -> str:
-    return hashlib.sha256(plaintext.encode()).hexdigest()

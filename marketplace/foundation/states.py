@@ -25,10 +25,6 @@ class StateMachine:
         """Every state from which `to` may be reached in one move."""
         return frozenset(state for state, targets in self.transitions.items() if to in targets)
 
-    def is_end(self, state: str) -> bool:
-        """Whether nothing follows `state`."""
-        return not self.transitions.get(state)
-
 
 def machine(kind: str, transitions: Mapping[str, Iterable[str]]) -> StateMachine:
     """A StateMachine from plain lists."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import secrets
 from datetime import timedelta
@@ -12,6 +11,7 @@ from django.db import IntegrityError, transaction
 
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
+from marketplace.foundation.tokens import hash_token
 from marketplace.nodes import agent_auth, inventory, offers
 from marketplace.nodes.errors import (
     AlreadyEnrolled,
@@ -42,7 +42,7 @@ def issue_token(provider: Provider, *, actor: str, note: str = "") -> tuple[Enro
     token = EnrolmentToken.objects.create(
         provider=provider,
         prefix=plaintext[:PREFIX_CHARACTERS],
-        token_hash=_hash(plaintext),
+        token_hash=hash_token(plaintext),
         note=note,
         created_by=actor,
         expires_at=clock.now() + timedelta(seconds=TOKEN_SECONDS),
@@ -63,7 +63,7 @@ def enrol(request: EnrolRequest) -> Node:
         with transaction.atomic():
             if _use_token(request.token) != 1:
                 return _enrolled_before(request, receipt_address)
-            token = EnrolmentToken.objects.select_related("provider").get(token_hash=_hash(request.token))
+            token = EnrolmentToken.objects.select_related("provider").get(token_hash=hash_token(request.token))
             return _create_node(token, request, receipt_address)
     except IntegrityError as error:
         # The token's use was rolled back with the rest: it can be tried again when the conflict is solved.
@@ -117,13 +117,13 @@ def _check_fabric(request: EnrolRequest) -> None:
 
 def _use_token(plaintext: str) -> int:
     now = clock.now()
-    unused = EnrolmentToken.objects.filter(token_hash=_hash(plaintext), used_at=None, expires_at__gt=now)
+    unused = EnrolmentToken.objects.filter(token_hash=hash_token(plaintext), used_at=None, expires_at__gt=now)
     return unused.update(used_at=now)
 
 
 def _enrolled_before(request: EnrolRequest, receipt_address: str) -> Node:
     node = Node.objects.filter(
-        token__token_hash=_hash(request.token),
+        token__token_hash=hash_token(request.token),
         transport_public_key=request.transport_public_key,
         receipt_address=receipt_address,
     ).first()
@@ -156,7 +156,3 @@ def _create_node(token: EnrolmentToken, request: EnrolRequest, receipt_address: 
     token.node = node
     token.save(update_fields=["node"])
     return node
-
-
-def _hash(plaintext: str) -> str:
-    return hashlib.sha256(plaintext.encode()).hexdigest()

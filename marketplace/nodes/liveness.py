@@ -56,15 +56,6 @@ _FLUSH = """
 """
 
 
-def record_beat(node_id: UUID) -> None:
-    """The node is alive now. One write to Redis; without Redis, one to the database."""
-    now = clock.now()
-    try:
-        _redis().hset(BEATS_KEY, str(node_id), repr(now.timestamp()))
-    except (RedisError, OSError):
-        record_beats_in_database({node_id: now})
-
-
 async def record_beats_async(redis: AsyncRedis, beats: Mapping[UUID, datetime]) -> bool:
     """Many at once, from an event loop. False: Redis did not take them, and `record_beats_in_database` should."""
     values: dict[Any, Any] = {str(node_id): repr(at.timestamp()) for node_id, at in beats.items()}

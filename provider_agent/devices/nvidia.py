@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import ctypes
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,21 +11,32 @@ from provider_agent.devices.identity import identity_of
 from provider_agent.protocol import DeviceFacts, DeviceKind
 
 MIB = 1024 * 1024
+NVML_LIBRARY = "libnvidia-ml.so.1"  # of the driver; pynvml wraps it
 
 
 def find_gpus(nvml: Any = None) -> list[DeviceFacts]:
     """Every GPU that NVML lists, by its UUID; `nvml` is the library's boundary, faked in tests."""
     if nvml is None:
-        import pynvml  # a node that lends its processor never loads it
+        if not has_driver():
+            return []
+        import pynvml  # two megabytes: a node without a driver never loads it
 
         nvml = pynvml
     with _session(nvml) as is_open:
         if not is_open:
-            sys.modules.pop("pynvml", None)  # two megabytes that nobody will ask for
             return []
         driver = _text(nvml.nvmlSystemGetDriverVersion())
         cuda = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
         return [_gpu_facts(nvml, index, driver, cuda) for index in range(nvml.nvmlDeviceGetCount())]
+
+
+def has_driver() -> bool:
+    """Whether the driver's library is here; it may still find no GPU."""
+    try:
+        ctypes.CDLL(NVML_LIBRARY)
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

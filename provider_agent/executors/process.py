@@ -27,7 +27,7 @@ from provider_agent.executors import base, supervisor
 from provider_agent.executors.base import Exit, Handle, LaunchSpec, Tell
 
 WARNING = "The process executor isolates nothing: programs run as this user and can read what it can read."
-SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+PROGRAMS_PATH = "/usr/local/bin:/usr/bin:/bin"  # what programs find beside the runtime; no tools of root's
 START_SECONDS_MAX = 15.0
 KILL_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.02
@@ -61,7 +61,7 @@ class ProcessExecutor:
 
     def environment(self, seen_work: str) -> dict[str, str]:
         """A path that begins with the runtime environment; a source checkout is importable too."""
-        path = f"{Path(self._runtime_python).parent}:{SYSTEM_PATH}"
+        path = f"{Path(self._runtime_python).parent}:{PROGRAMS_PATH}"
         found = {"PATH": path, "HOME": seen_work}
         return found | ({"PYTHONPATH": self._source_folder} if self._source_folder else {})
 
@@ -139,7 +139,7 @@ class ProcessExecutor:
             found = _read_handle(folder)
             if found is not None:
                 return found
-            if not _marked_processes(lease_id):
+            if not processes_of(lease_id):
                 return None
             await asyncio.sleep(POLL_SECONDS)
         return None
@@ -178,7 +178,7 @@ class ProcessExecutor:
         lease_id = UUID(handle["lease_id"])
         while time.monotonic() < until:
             spared = handle["pid"] if _is_alive(handle, self._children) else None
-            victims = [pid for pid in _marked_processes(lease_id) if pid != spared]
+            victims = [pid for pid in processes_of(lease_id) if pid != spared]
             if spared is not None:
                 victims += _below(spared)
             for pid in set(victims):
@@ -210,6 +210,19 @@ class ProcessExecutor:
 
     async def close(self) -> None:
         """Supervisors need nobody."""
+
+
+def processes_of(lease_id: UUID) -> list[int]:
+    """Every process of a lease on this node: its supervisor, and what carries its marker though it lost that one."""
+    marker = f"{base.MARKER}={lease_id}".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if marker in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue
+    return sorted(found)
 
 
 def _launch_file(spec: LaunchSpec) -> dict[str, Any]:
@@ -284,19 +297,6 @@ def _below(pid: int) -> list[int]:
         return []
 
 
-def _marked_processes(lease_id: UUID) -> list[int]:
-    """Processes whose environment carries the lease's id; finds what lost its supervisor."""
-    marker = f"{base.MARKER}={lease_id}".encode()
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if marker in environ.read_bytes().split(b"\0"):
-                found.append(int(environ.parent.name))
-        except OSError:
-            continue
-    return found
-
-
 def _markers(spec: LaunchSpec) -> dict[str, str]:
     return {base.MARKER: str(spec.lease_id), base.OWNER: str(spec.folder.parent)}
 
@@ -315,8 +315,3 @@ def _marked_leases(leases: Path) -> set[UUID]:
             with contextlib.suppress(ValueError):  # a program may name itself what it likes
                 found.update(UUID(mark) for mark in marks)
     return found
-
-
-def processes_of(lease_id: UUID) -> list[int]:
-    """Every process of a lease on this node: its supervisor, and whatever carries its marker."""
-    return sorted(_marked_processes(lease_id))

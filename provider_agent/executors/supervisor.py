@@ -30,6 +30,7 @@ READ_BYTES = 64 * 1024
 PR_SET_CHILD_SUBREAPER = 36
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CANNOT_START = 127
+KILL_ROUNDS_MAX, KILL_PAUSE_SECONDS = 20, 0.02
 RESERVE_NAME = "exit.reserve"
 RESERVE_BYTES = 1024
 
@@ -192,7 +193,7 @@ def descendants(*, with_zombies: bool = False) -> list[int]:
 
 def kill_descendants(program_pid: int) -> None:
     """End them all; what forks meanwhile is caught by the next round."""
-    for _ in range(20):
+    for _ in range(KILL_ROUNDS_MAX):
         alive = descendants()
         for pid in alive:
             try:
@@ -202,7 +203,7 @@ def kill_descendants(program_pid: int) -> None:
         reap_orphans(program_pid)
         if not alive:
             return
-        time.sleep(0.02)
+        time.sleep(KILL_PAUSE_SECONDS)
 
 
 def reap_orphans(program_pid: int) -> None:

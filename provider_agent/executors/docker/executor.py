@@ -7,23 +7,21 @@ import logging
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
 import docker
 import requests
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
+from docker.models.images import Image
 
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors import scratch
 from provider_agent.executors.base import Exit, Handle, LaunchSpec, Tell
-from provider_agent.executors.docker.absence import Absence
+from provider_agent.executors.docker.containers import Containers
 from provider_agent.executors.docker.create import (
-    LABEL,
-    OWNER_LABEL,
     SEEN_LENT,
     SEEN_WORK,
     Protections,
@@ -32,17 +30,14 @@ from provider_agent.executors.docker.create import (
     filtered_names,
     has_cdi_devices,
 )
-from provider_agent.executors.docker.exits import exit_of
 from provider_agent.executors.docker.gangs import Gangs
 from provider_agent.executors.docker.images import ensure_image, find_image
-from provider_agent.executors.docker.logs import LOG_DRAIN_SECONDS_MAX, LogPump
-from provider_agent.executors.docker.network import make_network, remove_network, sweep_networks
+from provider_agent.executors.docker.network import Networks
 from provider_agent.executors.firewall import Firewall
 from provider_agent.overlay import Overlays
 from provider_agent.protocol import GangKind
 
 CALL_SECONDS_MAX = 60
-FIREWALL_SECONDS = 60.0  # rules are put back so often, in case that somebody's firewall was loaded anew
 GVISOR_RUNTIME = "runsc"
 
 log = logging.getLogger(__name__)
@@ -72,15 +67,9 @@ class DockerExecutor:
         self._wanted_isolation = isolation
         self._offers_egress = offers_egress
         self._dns = list(dns)
-        self._firewall = firewall or Firewall()
         self._protections = protections or Protections()
-        self._pumps: dict[str, LogPump] = {}
         self._attended: set[str] = set()  # folders' names of leases that somebody in this agent looks after
         self._disks: dict[Path, scratch.Scratch] = {}
-        self._networks = threading.RLock()  # a network that has no container yet must not be swept away
-        self._firewall_at = 0.0
-        self._absence = Absence()
-        self._signalled: set[str] = set()  # containers to which we sent a signal
         self._info: dict[str, Any] = {}
         self._why_no_egress = "the provider does not offer it"
         try:
@@ -91,6 +80,10 @@ class DockerExecutor:
         except DockerException as error:
             raise ExecutorFailed(f"No container engine answers: {error}") from error
         self._gangs = Gangs(self._engine, overlays)
+        self._networks = Networks(self._engine, firewall or Firewall(), is_filtered=self._protections.filter_egress)
+        self._containers = Containers(
+            self._engine, gangs=self._gangs, networks=self._networks, protections=self._protections
+        )
 
     async def check(self) -> str:
         """The engine's version; from now on it is known what this node offers."""
@@ -101,7 +94,7 @@ class DockerExecutor:
             raise ExecutorFailed(f"No container engine answers: {error}") from error
         self._require_isolation()
         if self._offers_egress:
-            self._why_no_egress = await asyncio.to_thread(self._firewall.why_not)
+            self._why_no_egress = await asyncio.to_thread(self._networks.why_not)
             if self._why_no_egress:
                 log.warning("Programs get no network: %s", self._why_no_egress)
         await asyncio.to_thread(self._gangs.check)
@@ -145,7 +138,7 @@ class DockerExecutor:
         """Networks of leases whose container is gone."""
         try:
             await asyncio.to_thread(self._gangs.sweep)
-            await asyncio.to_thread(sweep_networks, self._engine, self._firewall)
+            await asyncio.to_thread(self._networks.sweep)
         except (APIError, requests.RequestException) as error:
             raise ExecutorFailed(f"The engine did not list its networks: {error}") from error
 
@@ -187,59 +180,51 @@ class DockerExecutor:
             await asyncio.to_thread(scratch.remount_scratch, folder)
         except (OSError, subprocess.SubprocessError) as error:
             raise ExecutorFailed(f"The lease's disk could not be mounted again: {error}") from error
-        try:
-            found = await asyncio.to_thread(self._find, lease_id)
-        except (APIError, requests.RequestException) as error:
-            raise ExecutorFailed(f"The engine did not list its containers: {error}") from error
+        found = await asyncio.to_thread(self._containers.find, lease_id)
         if found is None:
             return handle
         if found.status == "created":  # created but never started: begin again
             await asyncio.to_thread(found.remove, force=True)
             return None
-        made = self._handle(found, folder)
+        made = self._containers.attend(found, folder)
         await asyncio.to_thread(self._gangs.keep, made, is_adopted=True)
         return made
 
     async def poll(self, handle: Handle) -> Exit | None:
         """The engine's word on the container, once its output is in the log."""
-        return await asyncio.to_thread(self._poll, handle)
+        return await asyncio.to_thread(self._containers.poll, handle)
 
     async def extend(self, handle: Handle, seconds: float) -> None:
         """An engine knows no leases: the watchdog alone holds them. Networks and their rules are put back."""
-        if handle.get("has_egress") and self._protections.filter_egress and time.monotonic() >= self._firewall_at:
-            self._firewall_at = time.monotonic() + FIREWALL_SECONDS
-            await asyncio.to_thread(self._firewall.install)
+        if handle.get("has_egress"):
+            await asyncio.to_thread(self._networks.keep_rules)
         await asyncio.to_thread(self._gangs.keep, handle)
 
     async def stop(self, handle: Handle) -> None:
         """SIGTERM to the container's first process; the engine's init hands it on."""
-        await asyncio.to_thread(self._signal, handle, signal.SIGTERM)
+        await asyncio.to_thread(self._containers.send_signal, handle, signal.SIGTERM)
 
     async def kill(self, handle: Handle) -> None:
         """SIGKILL; the process namespace ends with it."""
-        await asyncio.to_thread(self._signal, handle, signal.SIGKILL)
+        await asyncio.to_thread(self._containers.send_signal, handle, signal.SIGKILL)
 
     async def find_strays(self, leases: Path) -> list[UUID]:
         """By the containers' labels, also of those that have ended."""
-        owned = await asyncio.to_thread(self._find_owned, leases)
+        owned = await asyncio.to_thread(self._containers.find_owned, leases)
         return sorted(lease_id for lease_id in owned if str(lease_id) not in self._attended)
 
     async def kill_stray(self, lease_id: UUID) -> None:
         """Remove its container, running or not, and its network."""
-        await asyncio.to_thread(self._remove_stray, lease_id)
+        await asyncio.to_thread(self._containers.remove_stray, lease_id)
 
     async def cleanup(self, handle: Handle) -> None:
         """Remove the container and its network; with the last network go the rules."""
         self._attended.discard(handle["lease_id"])
-        self._signalled.discard(handle["container"])
-        self._pumps.pop(handle["container"], None)
-        await asyncio.to_thread(self._remove, handle)
+        await asyncio.to_thread(self._containers.remove, handle)
 
     async def close(self) -> None:
         """Stop copying output; a new agent goes on where the log ends."""
-        for pump in self._pumps.values():
-            await asyncio.to_thread(pump.close)
-        self._pumps.clear()
+        await asyncio.to_thread(self._containers.let_go)
 
     # --- blocking, in a thread
 
@@ -251,28 +236,39 @@ class DockerExecutor:
         if image is None:
             image = ensure_image(self._engine, spec.image, tell=_tell_nobody, cancelled=threading.Event())
         scratch.give_to(spec.work.resolve(), self._user)
+        try:
+            container = self._create(spec, image)
+            self._begin(spec, container)
+        except (ExecutorFailed, ImageUnavailable):
+            self._networks.remove(spec.lease_id)
+            raise
+        return self._containers.attend(container, spec.folder)
+
+    def _create(self, spec: LaunchSpec, image: Image) -> Container:
         given = list(image.attrs["Config"].get("Env") or [])
         if taken := filtered_names([*(entry.partition("=")[0] for entry in given), *spec.env]):
             log.warning("Variables were taken away: %s. lease_id=%s", ", ".join(taken), spec.lease_id)
-        with self._networks:
+        with self._networks.hold():
+            options = container_options(
+                spec,
+                image=str(image.id),
+                image_environment=given,
+                user=self._user,
+                network=self._networks.make(spec),
+                dns=self._dns,
+                runtime=self._runtime(spec),
+                has_cdi=has_cdi_devices(self._info, spec.gpu_uuids),
+                protections=self._protections,
+            )
             try:
-                options = container_options(
-                    spec,
-                    image=str(image.id),
-                    image_environment=given,
-                    user=self._user,
-                    network=self._network_for(spec),
-                    dns=self._dns,
-                    runtime=self._runtime(spec),
-                    has_cdi=has_cdi_devices(self._info, spec.gpu_uuids),
-                    protections=self._protections,
-                )
-                container = self._engine.containers.create(**options)
+                return self._engine.containers.create(**options)
             except ImageNotFound as error:
                 raise ImageUnavailable(f"The image {spec.image} cannot be had: {error.explanation}") from error
             except (APIError, requests.RequestException) as error:
-                self._remove_network(spec.lease_id)
                 raise ExecutorFailed(f"The engine did not create the container: {error}") from error
+
+    def _begin(self, spec: LaunchSpec, container: Container) -> None:
+        """Start it, and have it join its gang; where that fails nothing of it is left."""
         try:
             container.start()
             self._gangs.join(spec, container)
@@ -281,17 +277,7 @@ class DockerExecutor:
             raise
         except (APIError, requests.RequestException, OSError) as error:
             container.remove(force=True)
-            self._remove_network(spec.lease_id)
             raise ExecutorFailed(f"The engine did not start the container: {error}") from error
-        return self._handle(container, spec.folder)
-
-    def _network_for(self, spec: LaunchSpec) -> str:
-        """Who may reach the internet has one of its own; everybody else has none. A gang's interface comes later."""
-        if spec.has_egress:
-            return make_network(
-                self._engine, spec.lease_id, self._firewall if self._protections.filter_egress else None
-            )
-        return "none"
 
     def _require_isolation(self) -> None:
         if self._wanted_isolation == "gvisor" and not self._has_gvisor:
@@ -306,97 +292,6 @@ class DockerExecutor:
     def _runtime(self, spec: LaunchSpec) -> str:
         """The engine's name for it; empty for its default."""
         return GVISOR_RUNTIME if self.isolation(has_gpus=bool(spec.gpu_uuids)) == "gvisor" else ""
-
-    def _find_owned(self, leases: Path) -> set[UUID]:
-        try:
-            found = self._engine.containers.list(all=True, filters={"label": f"{OWNER_LABEL}={leases}"})
-            return {UUID(container.labels[LABEL]) for container in found if LABEL in container.labels}
-        except (APIError, requests.RequestException) as error:
-            raise ExecutorFailed(f"The engine did not list its containers: {error}") from error
-
-    def _remove_stray(self, lease_id: UUID) -> None:
-        try:
-            container = self._find(lease_id)
-            if container is not None:
-                container.remove(force=True)
-        except (APIError, requests.RequestException) as error:
-            raise ExecutorFailed(f"The engine did not remove a container: {error}") from error
-        self._gangs.leave(lease_id)
-        self._remove_network(lease_id)
-
-    def _find(self, lease_id: UUID) -> Container | None:
-        found = self._engine.containers.list(all=True, filters={"label": f"{LABEL}={lease_id}"})
-        return found[0] if found else None
-
-    def _handle(self, container: Container, folder: Path) -> Handle:
-        self._pump(container, folder)
-        networks = container.attrs.get("HostConfig", {}).get("NetworkMode", "")
-        has_egress = networks == f"souk-{folder.name}"
-        return {"container": container.id, "folder": str(folder), "lease_id": folder.name, "has_egress": has_egress}
-
-    def _pump(self, container: Container, folder: Path) -> LogPump:
-        """The one thread that copies this container's output into the lease's log."""
-        assert container.id is not None  # noqa: S101 - the SDK's type allows a container that was never created
-        if container.id not in self._pumps:
-            self._pumps[container.id] = LogPump(container, folder, bytes_max=self._protections.log_cap)
-        return self._pumps[container.id]
-
-    def _poll(self, handle: Handle) -> Exit | None:
-        try:
-            container = self._engine.containers.get(handle["container"])
-        except NotFound:
-            self._gangs.leave(UUID(handle["lease_id"]))
-            return Exit(vanished=True, message="the container is gone, without an exit code")
-        except (APIError, requests.RequestException) as error:
-            self._absence.missed()
-            raise ExecutorFailed(f"The engine did not answer: {error}") from error
-        self._absence.answered()
-        pump = self._pump(container, Path(handle["folder"]))
-        state = container.attrs["State"]
-        if state["Status"] in {"created", "running", "paused", "restarting"}:
-            return None
-        self._gangs.leave(UUID(handle["lease_id"]))
-        pump.join(LOG_DRAIN_SECONDS_MAX)
-        try:
-            is_engines = handle["container"] not in self._signalled and self._absence.ended(
-                self._engine, handle["container"], state
-            )
-        except (DockerException, requests.RequestException) as error:
-            self._absence.missed()
-            raise ExecutorFailed(f"The engine did not answer: {error}") from error
-        if is_engines:
-            return Exit(vanished=True, message="the container engine stopped, and the program with it")
-        return exit_of(state)
-
-    def _signal(self, handle: Handle, number: signal.Signals) -> None:
-        self._signalled.add(handle["container"])
-        try:
-            self._engine.containers.get(handle["container"]).kill(signal=int(number))
-        except NotFound:
-            return
-        except (APIError, requests.RequestException) as error:
-            if isinstance(error, APIError) and error.status_code == 409:  # it is not running any more
-                return
-            raise ExecutorFailed(f"The engine did not signal the container: {error}") from error
-
-    def _remove(self, handle: Handle) -> None:
-        try:
-            self._engine.containers.get(handle["container"]).remove(force=True, v=True)
-        except NotFound:
-            pass
-        except (APIError, requests.RequestException) as error:
-            raise ExecutorFailed(f"The engine did not remove the container: {error}") from error
-        self._gangs.leave(UUID(handle["lease_id"]))
-        if handle.get("has_egress"):
-            self._remove_network(UUID(handle["lease_id"]))
-
-    def _remove_network(self, lease_id: UUID) -> None:
-        with self._networks:
-            try:
-                remove_network(self._engine, lease_id)
-                sweep_networks(self._engine, self._firewall)
-            except (APIError, requests.RequestException) as error:
-                log.warning("A network was not removed yet: %s lease_id=%s", error, lease_id)
 
 
 def _make_scratch(folder: Path, share: float) -> scratch.Scratch:

@@ -25,7 +25,7 @@ from examples.market import SOUK, Market, Party, free_ports, run_json
 from tests.acceptance.world import engine, ssh, supplies
 from tests.acceptance.world.computer import Computer
 from tests.acceptance.world.network import MARKET, OUTSIDE_INTERFACE, ROUTER_INSIDE, Router, interfaces_here
-from tests.contracts.executors.conftest import CACHE
+from tests.contracts.executors.engine import CACHE
 from tests.contracts.executors.train_image import saved_train_image
 
 ROOT = Path(__file__).parents[3]

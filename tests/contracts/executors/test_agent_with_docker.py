@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from provider_agent.executors.scratch import unmount_scratch
 from provider_agent.protocol import AttemptState, Program, Reason
 from tests.unit.provider_agent.conftest import Bob, eventually
-from tests.unit.provider_agent.fake_server import FakeServer
 
-from .conftest import IMAGE
+from .engine import IMAGE
+from .providers import bob_over
 
 CODE = (
     "import os, time\n"
@@ -28,18 +27,8 @@ CODE = (
 @pytest.fixture
 def bob(engine: str, tmp_path: Path) -> Iterator[Bob]:
     """Bob's node over the engine."""
-    server = FakeServer()
-    server.start()
-    provider = Bob(server, tmp_path / "bob")
-    provider.enrol(executor="docker", engine_url=engine, isolation="runc")
-    provider.start()
-    yield provider
-    if provider.process is not None:
-        provider.stop(signal.SIGKILL)
-    server.stop()
-    for lease_id in server.leases:
-        unmount_scratch(provider.folder.lease(lease_id))
-    assert server.problems == []
+    with bob_over(engine, tmp_path / "bob") as made:
+        yield made
 
 
 @pytest.mark.docker

@@ -17,12 +17,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from provider_agent.executors.scratch import unmount_scratch
 from provider_agent.protocol import REASONS, Assignment, AttemptState, Program, Reason
 from tests.unit.provider_agent.conftest import Bob, eventually
-from tests.unit.provider_agent.fake_server import FakeServer, Lease
+from tests.unit.provider_agent.fake_leases import Lease
 
-from .conftest import ENGINE_SECONDS_MAX, IMAGE, _engine_command, _wait_for_engine, import_base_image
+from .engine import ENGINE_SECONDS_MAX, IMAGE, engine_command, import_base_image, wait_for_engine
+from .providers import bob_over
 from .world import World
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(170)]
@@ -41,7 +41,7 @@ class Engine:
     def __init__(self, world: World, folder: Path, *, live_restore: bool) -> None:
         self.address = f"unix://{folder}/docker.sock"
         self._folder = folder
-        self._command = _engine_command(world, folder, self.address, folder / "data")
+        self._command = engine_command(world, folder, self.address, folder / "data")
         configuration = json.loads((folder / "daemon.json").read_text())
         (folder / "daemon.json").write_text(json.dumps({**configuration, "live-restore": live_restore}))
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -49,7 +49,7 @@ class Engine:
     def start(self) -> None:
         with (self._folder / "log").open("ab") as log:
             self._daemon = subprocess.Popen(self._command, stdout=log, stderr=log)
-        _wait_for_engine(self._daemon, self.address, self._folder / "log")
+        wait_for_engine(self._daemon, self.address, self._folder / "log")
 
     def stop(self) -> None:
         """As an upgrade does it."""
@@ -102,18 +102,8 @@ def engine_of(world: World, request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 @pytest.fixture
 def bob(engine_of: Engine, tmp_path: Path) -> Iterator[Bob]:
-    server = FakeServer()
-    server.start()
-    provider = Bob(server, tmp_path / "bob")
-    provider.enrol(executor="docker", engine_url=engine_of.address, isolation="runc")
-    provider.start()
-    yield provider
-    if provider.process is not None:
-        provider.stop(signal.SIGKILL)
-    server.stop()
-    for lease_id in server.leases:
-        unmount_scratch(provider.folder.lease(lease_id))
-    assert server.problems == [], "receipts stay gapless, cumulative and signed"
+    with bob_over(engine_of.address, tmp_path / "bob") as made:
+        yield made
 
 
 @pytest.mark.parametrize("engine_of", [True], indirect=True)

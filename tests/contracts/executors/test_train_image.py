@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from provider_agent.executors.scratch import unmount_scratch
 from provider_agent.protocol import ATTEMPT_ENDS, CheckpointPolicy, Program, Reason
 from tests.unit.provider_agent.conftest import Bob, eventually
-from tests.unit.provider_agent.fake_server import FakeServer
 
+from .providers import bob_over
 from .train_image import engine_with_train_image
 from .world import World
 
@@ -33,18 +31,9 @@ def train_engine(world: World) -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def bob(train_engine: tuple[str, str], tmp_path: Path) -> Iterator[Bob]:
     """Bob's node, with that image for the built-in runtime."""
-    server = FakeServer()
-    server.start()
-    provider = Bob(server, tmp_path / "bob")
     address, image = train_engine
-    provider.enrol(executor="docker", engine_url=address, isolation="runc", train_image=image)
-    provider.start()
-    yield provider
-    if provider.process is not None:
-        provider.stop(signal.SIGKILL)
-    server.stop()
-    for lease_id in server.leases:
-        unmount_scratch(provider.folder.lease(lease_id))
+    with bob_over(address, tmp_path / "bob", train_image=image) as made:
+        yield made
 
 
 def test_train_image_trains_under_every_protection(bob: Bob) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .conftest import CACHE, IMAGE, import_base_image, running_engine
+from .engine import CACHE, IMAGE, import_base_image, running_engine
 from .world import World, make_world
 
 ROOT = Path(__file__).parents[3]

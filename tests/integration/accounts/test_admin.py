@@ -9,7 +9,7 @@ from django.test import Client
 
 from marketplace.accounts import api_keys, organisations
 from marketplace.accounts.models import ApiKey, Membership, User
-from tests.integration.accounts.conftest import PASSWORD
+from tests.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
 

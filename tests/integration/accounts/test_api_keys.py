@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 from marketplace.accounts import api_keys, organisations
 from marketplace.accounts.models import ApiKey, Membership
 from marketplace.foundation import clock
-from tests.integration.accounts.conftest import sign
+from tests.people import sign
 
 pytestmark = pytest.mark.django_db
 

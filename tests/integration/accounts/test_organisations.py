@@ -10,8 +10,9 @@ from rest_framework.test import APIClient
 from marketplace.accounts import organisations
 from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner
 from marketplace.accounts.models import Membership, Role
-from tests.integration.accounts.conftest import PASSWORD, found, join, sign
+from tests.integration.accounts.conftest import found
 from tests.integration.racing import race
+from tests.people import PASSWORD, join, sign
 
 pytestmark = pytest.mark.django_db
 

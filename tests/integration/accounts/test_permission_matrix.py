@@ -7,7 +7,7 @@ from rest_framework.test import APIClient
 
 from marketplace.accounts.models import Membership
 from marketplace.accounts.urls import urlpatterns
-from tests.integration.accounts.conftest import sign
+from tests.people import sign
 
 pytestmark = pytest.mark.django_db
 

@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 from marketplace.accounts import organisations
 from marketplace.accounts.models import Membership
 from marketplace.foundation.throttles import ScopedThrottle
-from tests.integration.accounts.conftest import PASSWORD
+from tests.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
 

@@ -11,8 +11,8 @@ from rest_framework.test import APIClient
 from marketplace.accounts import organisations
 from marketplace.accounts.models import Invitation, Membership, SitePolicy, User
 from marketplace.foundation import clock
-from tests.integration.accounts.conftest import PASSWORD
 from tests.integration.racing import race
+from tests.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
 from dataclasses import dataclass, field
@@ -10,10 +11,13 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.conf import settings
 from django.test import Client
 from eth_account import Account
 from eth_account.messages import encode_defunct
+from redis.asyncio import Redis as AsyncRedis
 
+from marketplace.foundation import clock
 from marketplace.nodes import enrolment, inventory, liveness
 from marketplace.nodes.models import Node, Provider
 from provider_agent import protocol
@@ -107,10 +111,20 @@ class Agent:
         return Client().post(send_to or path, data, content_type="application/json", headers=headers)
 
 
+def beat(node_id: UUID) -> None:
+    """The node is heard, as the sync processes hear it."""
+
+    async def tell() -> bool:
+        async with AsyncRedis.from_url(settings.REDIS_URL) as client:
+            return await liveness.record_beats_async(client, {node_id: clock.now()})
+
+    assert asyncio.run(tell())
+
+
 def bring_online(node: Node) -> Node:
     """Measured, beating, and flushed: as any node comes online."""
     inventory.record_measurements(node, measurements(*node.devices.values_list("uuid", flat=True)))
-    liveness.record_beat(node.pk)
+    beat(node.pk)
     liveness.flush_beats()
     node.refresh_from_db()
     return node

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import pytest
 from django.conf import settings
-from rest_framework.test import APIClient
 
-from marketplace.accounts import api_keys, organisations
+from marketplace.accounts import organisations
 from marketplace.accounts.models import Membership, Role, User
-from marketplace.accounts.scopes import ROLE_SCOPES
 from marketplace.nodes import liveness
 from marketplace.nodes.models import Node, Provider
 from tests.integration.nodes.agent import Agent, bring_online
+from tests.people import join
 
 
 @pytest.fixture(autouse=True)
@@ -25,23 +24,6 @@ def no_beats() -> Iterator[None]:
 def found(name: str) -> Membership:
     """A user and the organisation that they own."""
     return organisations.create(User.objects.create_user(f"{name}@example.org"), name)
-
-
-def join(owner: Membership, name: str, role: str) -> Membership:
-    """A new user with a role in the owner's organisation."""
-    user = User.objects.create_user(f"{name}@example.org")
-    return Membership.objects.create(organisation=owner.organisation, user=user, role=role)
-
-
-def sign(membership: Membership, scopes: Collection[str] | None = None) -> APIClient:
-    """A client with a new key of this member."""
-    scopes = ROLE_SCOPES[membership.role] if scopes is None else scopes
-    _, plaintext = api_keys.issue(
-        user=membership.user, organisation=membership.organisation, name="test", scopes=scopes
-    )
-    client = APIClient()
-    client.credentials(HTTP_AUTHORIZATION=f"Bearer {plaintext}")
-    return client
 
 
 def provider_of(membership: Membership) -> Provider:

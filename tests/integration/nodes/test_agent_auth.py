@@ -19,7 +19,7 @@ from marketplace.nodes.errors import AgentUnauthenticated, ClockSkew
 from marketplace.nodes.models import Node, Provider
 from provider_agent.protocol import HEADER_NODE, HEADER_SIGNATURE, HEADER_TIME, REQUEST_WINDOW_SECONDS
 from tests.integration.nodes.agent import Agent, device, facts, measurements
-from tests.integration.nodes.conftest import sign
+from tests.people import sign
 
 pytestmark = pytest.mark.django_db
 

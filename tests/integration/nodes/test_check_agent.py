@@ -24,6 +24,7 @@ from provider_agent.journal import FACT_CHECK
 from provider_agent.porter import Porter
 from provider_agent.protocol import DeviceMeasurement, MeasurementRequest, OfferTerms
 from provider_agent.status import read_status
+from tests.integration.nodes.agent import beat
 from tests.integration.nodes.cards import small_table, use_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -56,7 +57,7 @@ def check_of(porter: Porter) -> UUID:
         for uuid in porter.devices
     ]
     inventory.record_measurements(node, MeasurementRequest(probe_version=1, devices=devices))
-    liveness.record_beat(node.pk)
+    beat(node.pk)
     liveness.flush_beats()
     assert demands.demand_due(set()) == [node.pk]
     return node.checks.get().pk

@@ -319,7 +319,7 @@ def test_the_database_keeps_one_link_a_pair_in_order_and_with_figures(pair):
 
 
 def test_a_provider_sees_its_nodes_links_and_nobody_elses(pair, probe, bob, mallory):
-    from tests.integration.nodes.conftest import sign
+    from tests.people import sign
 
     both_say(probe, GOOD, GOOD)
     provider_of(mallory)

@@ -17,7 +17,7 @@ from marketplace.foundation.models import Event
 from marketplace.nodes import availability, enrolment, liveness
 from marketplace.nodes.models import Device, Node, Offer, Provider
 from marketplace.nodes.states import NodeState
-from tests.integration.nodes.agent import Agent, bring_online, device, facts, measurements
+from tests.integration.nodes.agent import Agent, beat, bring_online, device, facts, measurements
 
 pytestmark = pytest.mark.django_db
 
@@ -61,19 +61,19 @@ def test_beats_of_a_fleet_are_flushed_in_one_update(fleet: Fleet, django_assert_
     nodes = fleet(50)
     silence(nodes, 40)
     for node in nodes:
-        liveness.record_beat(node.pk)
+        beat(node.pk)
     with django_assert_num_queries(2):  # the update, and who is back
         assert liveness.flush_beats() == 50
     assert not Node.objects.filter(last_seen_at__lt=clock.now() - timedelta(seconds=10)).exists()
 
 
 def test_flushing_twice_changes_nothing(node: Node) -> None:
-    liveness.record_beat(node.pk)
+    beat(node.pk)
     assert (liveness.flush_beats(), liveness.flush_beats()) == (1, 0)
 
 
 def test_a_late_flush_never_moves_a_beat_back(node: Node) -> None:
-    liveness.record_beat(node.pk)
+    beat(node.pk)
     later = clock.now() + timedelta(seconds=5)
     Node.objects.update(last_seen_at=later)
     liveness.flush_beats()
@@ -81,7 +81,7 @@ def test_a_late_flush_never_moves_a_beat_back(node: Node) -> None:
 
 
 def test_a_beat_of_an_unknown_node_is_harmless(node: Node) -> None:
-    liveness.record_beat(new_id())
+    beat(new_id())
     assert liveness.flush_beats() == 0
 
 
@@ -89,25 +89,25 @@ def test_beats_from_an_event_loop_count_alike(fleet: Fleet) -> None:
     (node,) = fleet(1)
     silence([node], 40)
 
-    async def beat(url: str) -> bool:
+    async def tell(url: str) -> bool:
         async with AsyncRedis.from_url(url) as client:
             return await liveness.record_beats_async(client, {node.pk: clock.now()})
 
-    assert asyncio.run(beat(settings.REDIS_URL)) is True
+    assert asyncio.run(tell(settings.REDIS_URL)) is True
     assert liveness.flush_beats() == 1
-    assert asyncio.run(beat("unix:///nonexistent/redis.sock")) is False
+    assert asyncio.run(tell("unix:///nonexistent/redis.sock")) is False
 
 
 def test_old_beats_are_dropped_from_redis(node: Node) -> None:
     liveness._redis().hset(liveness.BEATS_KEY, str(new_id()), str(clock.now().timestamp() - 10_000))
-    liveness.record_beat(node.pk)
+    beat(node.pk)
     liveness.flush_beats()
     assert liveness._redis().hlen(liveness.BEATS_KEY) == 1
 
 
 def test_a_pending_node_comes_online_once_it_is_measured_and_beats(provider: Provider, agent: Agent) -> None:
     node = agent.enrol(provider)
-    liveness.record_beat(node.pk)
+    beat(node.pk)
     liveness.flush_beats()
     assert Node.objects.get().state == "pending"
     assert bring_online(node).state == "online"
@@ -119,7 +119,7 @@ def test_a_silent_node_goes_offline_and_comes_back_with_its_beat(node: Node) -> 
     assert liveness.find_silent(clock.now()) == [node.pk]
     assert liveness.mark_offline([node.pk]) == [node.pk]
     assert Node.objects.get().state == "offline"
-    liveness.record_beat(node.pk)
+    beat(node.pk)
     liveness.flush_beats()
     assert Node.objects.get().state == "online"
     moves = Event.objects.filter(subject_id=node.pk).order_by("pk").values_list("to_state", "reason")
@@ -129,7 +129,7 @@ def test_a_silent_node_goes_offline_and_comes_back_with_its_beat(node: Node) -> 
 def test_a_node_that_was_draining_comes_back_draining(node: Node) -> None:
     availability.drain(node, actor="test")
     liveness.mark_offline([node.pk])
-    liveness.record_beat(node.pk)
+    beat(node.pk)
     liveness.flush_beats()
     assert Node.objects.get().state == "draining"
 
@@ -160,7 +160,7 @@ def test_a_node_that_was_retired_under_its_lease_falls_silent(node: Node) -> Non
 def test_a_beat_that_was_not_flushed_yet_counts(fleet: Fleet) -> None:
     (node,) = fleet(1)
     silence([node], 300)
-    liveness.record_beat(node.pk)
+    beat(node.pk)
     assert liveness.find_silent(clock.now(), [node.pk]) == []
 
 
@@ -168,7 +168,7 @@ def test_without_redis_beats_go_to_the_database(fleet: Fleet, monkeypatch: pytes
     (node,) = fleet(1)
     silence([node], 100)
     cut_redis(monkeypatch)
-    liveness.record_beat(node.pk)
+    liveness.record_beats_in_database({node.pk: clock.now()})
     assert liveness.find_silent(clock.now(), [node.pk]) == []
     assert liveness.flush_beats() == 0
 
@@ -176,7 +176,7 @@ def test_without_redis_beats_go_to_the_database(fleet: Fleet, monkeypatch: pytes
 def test_without_redis_a_node_still_comes_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     liveness.mark_offline([node.pk])
     cut_redis(monkeypatch)
-    liveness.record_beat(node.pk)
+    liveness.record_beats_in_database({node.pk: clock.now()})
     liveness.flush_beats()
     assert Node.objects.get().state == "online"
 

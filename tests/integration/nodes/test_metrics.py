@@ -17,7 +17,7 @@ from marketplace.nodes import charts, inventory, metrics
 from marketplace.nodes.models import Device, Metric, Node, Offer, Provider
 from provider_agent.protocol import Load
 from tests.integration.nodes.agent import Agent, bring_online, device, facts
-from tests.integration.nodes.conftest import sign
+from tests.people import sign
 
 pytestmark = pytest.mark.django_db
 

@@ -15,8 +15,9 @@ from marketplace.nodes.errors import NoOpenOffer
 from marketplace.nodes.models import Node, Offer, Provider
 from provider_agent.protocol import Away, Schedule
 from tests.integration.nodes.agent import DOLLAR, Agent, bring_online, device, facts, terms
-from tests.integration.nodes.conftest import found, provider_of, sign
+from tests.integration.nodes.conftest import found, provider_of
 from tests.integration.racing import race
+from tests.people import sign
 
 pytestmark = pytest.mark.django_db
 

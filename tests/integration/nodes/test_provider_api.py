@@ -13,7 +13,8 @@ from marketplace.nodes import enrolment, liveness
 from marketplace.nodes.models import Node, Provider
 from marketplace.nodes.urls import urlpatterns
 from tests.integration.nodes.agent import Agent
-from tests.integration.nodes.conftest import provider_of, sign
+from tests.integration.nodes.conftest import provider_of
+from tests.people import sign
 
 pytestmark = pytest.mark.django_db
 

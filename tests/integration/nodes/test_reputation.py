@@ -13,7 +13,7 @@ from marketplace.nodes import demands, liveness, reputation
 from marketplace.nodes.models import Device, Node
 from tests.integration.nodes.agent import Agent
 from tests.integration.nodes.cards import Cards, small_table, use_table
-from tests.integration.nodes.conftest import sign
+from tests.people import sign
 
 pytestmark = pytest.mark.django_db
 

@@ -6,12 +6,10 @@ Faults are set as attributes: a lost reply, a wrong clock, being away.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs
@@ -22,52 +20,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from examples.market import free_ports
 from provider_agent import protocol
-from provider_agent.protocol import Assignment, AttemptState, Desired, LeaseReport, Reason
+from provider_agent.protocol import Assignment, Desired, Reason
+
+from .fake_leases import Lease, LeaseDesk, Refusal
 
 API = "/api/agent/v1"
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class Refusal(Exception):
-    """An error answer."""
-
-    def __init__(self, status: int, code: str, **details: Any) -> None:
-        super().__init__(code)
-        self.status, self.code, self.details = status, code, details
-
-
-@dataclass
-class Lease:
-    """One lease as the server has it."""
-
-    assignment: Assignment
-    desired: Desired
-    report: LeaseReport | None = None
-    states: list[AttemptState] = field(default_factory=list)
-    logs: bytes = b""
-    events: bytes = b""
-    receipts: list[protocol.SignedReceipt] = field(default_factory=list)
-    forget: bool = False
-
-
-@dataclass
-class Artifact:
-    """An announced artifact with the bytes that came."""
-
-    begin: protocol.ArtifactBegin
-    lease_id: UUID
-    files: dict[str, bytes] = field(default_factory=dict)
-    is_complete: bool = False
-
-
-class FakeServer:
+class FakeServer(LeaseDesk):
     """Serves one or more agents, on a loopback port unless another address is given.
 
     `enter` is called first thing in the thread that serves: what it makes of that thread's network is the server's.
     """
 
     def __init__(self, host: str = "127.0.0.1", enter: Callable[[], None] | None = None) -> None:
+        super().__init__()
         self.host, self.enter = host, enter
         self.key = Ed25519PrivateKey.generate()
         self.public_key = self.key.public_key().public_bytes_raw().hex()
@@ -76,9 +45,6 @@ class FakeServer:
         self.token = "souk_enrol_0123456789abcdef"
         self.enrolled: protocol.EnrolRequest | None = None
         self.nodes: dict[UUID, protocol.EnrolRequest] = {}
-        self.leases: dict[UUID, Lease] = {}
-        self.artifacts: dict[UUID, Artifact] = {}
-        self.downloads: dict[UUID, dict[str, bytes]] = {}
         self.measurements: list[protocol.MeasurementRequest] = []
         self.syncs: list[protocol.SyncRequest] = []
         self.retired: list[UUID] = []
@@ -92,7 +58,6 @@ class FakeServer:
         self.clock_offset = timedelta(0)
         self.lose_replies: dict[str, int] = {}  # path ending -> how many answers are lost after they took effect
         self.fail_with: dict[str, int] = {}  # path ending -> status of every answer
-        self.problems: list[str] = []
         self.link_demands: dict[UUID, protocol.LinkDemand] = {}  # node -> what it is to measure
         self.link_reports: list[tuple[UUID, protocol.LinkReport]] = []
         self._version = 0
@@ -189,7 +154,7 @@ class FakeServer:
 
     async def _answer(self, scope: Scope, path: str, query: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
         if path.startswith("/store/"):
-            return self._store(scope["method"], path.removeprefix("/store/"), body)
+            return self.answer_store(scope["method"], path.removeprefix("/store/"), body)
         if path == f"{API}/enrol":
             return 201, self._enrol(protocol.EnrolRequest.model_validate_json(body)), {}
         node_id = self._authenticate(scope, path, query, body)
@@ -216,7 +181,7 @@ class FakeServer:
         lease = self.leases.get(UUID(parts[0]))
         if lease is None:
             raise Refusal(404, "lease_unknown")
-        return 200, self._on_lease(lease, parts[1:], {k: v[0] for k, v in parse_qs(query).items()}, body), {}
+        return 200, self.answer_lease(lease, parts[1:], {k: v[0] for k, v in parse_qs(query).items()}, body), {}
 
     def _take_link_report(self, node_id: UUID, probe_id: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
         if str(self.link_demands[node_id].probe_id) != probe_id:
@@ -315,96 +280,4 @@ class FakeServer:
             forget=[lease_id for lease_id, lease in self.leases.items() if lease.forget],
             link=self.link_demands.get(node_id),
         )
-        return answer.model_dump(mode="json")
-
-    def _on_lease(self, lease: Lease, rest: list[str], query: dict[str, str], body: bytes) -> dict[str, Any]:
-        if rest[0] in {"logs", "events"}:
-            return self._append(lease, rest[0], int(query["offset"]), int(query["fence"]), body)
-        if rest[0] == "receipts":
-            return self._receipts(lease, protocol.ReceiptAppend.model_validate_json(body))
-        if rest == ["artifacts"]:
-            return self._begin(lease, protocol.ArtifactBegin.model_validate_json(body))
-        artifact_id = UUID(rest[1])
-        if rest[2:] == ["complete"]:
-            return self._complete(artifact_id, protocol.ArtifactComplete.model_validate_json(body))
-        return self._download(artifact_id)
-
-    def _append(self, lease: Lease, stream: str, offset: int, fence: int, body: bytes) -> dict[str, Any]:
-        if fence != lease.assignment.fence:
-            raise Refusal(409, "stale_fence")
-        have: bytes = getattr(lease, stream)
-        if offset > len(have):
-            raise Refusal(409, "offset_gap", offset=len(have))
-        if have[offset : offset + len(body)] != body[: len(have) - offset]:
-            self.problems.append(f"{stream} were sent twice with other bytes")
-        have = have[:offset] + body if offset + len(body) > len(have) else have
-        setattr(lease, stream, have)
-        return {"offset": len(have)}
-
-    def _receipts(self, lease: Lease, append: protocol.ReceiptAppend) -> dict[str, Any]:
-        for signed in append.receipts:
-            seq = signed.receipt.seq
-            if seq <= len(lease.receipts):
-                if lease.receipts[seq - 1] != signed:
-                    self.problems.append(f"equivocation at {seq}")
-                continue
-            if seq != len(lease.receipts) + 1:
-                raise Refusal(409, "receipt_gap")
-            lease.receipts.append(signed)
-        return {"seq": len(lease.receipts)}
-
-    def _begin(self, lease: Lease, begin: protocol.ArtifactBegin) -> dict[str, Any]:
-        artifact_id = uuid4()
-        self.artifacts[artifact_id] = Artifact(begin, lease.assignment.lease_id)
-        half = 1000
-        uploads = []
-        for file in begin.files:
-            sizes = [half, file.size - half] if file.size > half else [file.size]
-            parts = [
-                protocol.UploadPart(
-                    number=number + 1,
-                    offset=number * half,
-                    size=size,
-                    url=f"/store/{artifact_id}/{number + 1}/{file.path}",
-                )
-                for number, size in enumerate(sizes)
-            ]
-            uploads.append(protocol.FileUpload(path=file.path, parts=parts))
-        return protocol.ArtifactUploads(artifact_id=artifact_id, uploads=uploads).model_dump(mode="json")
-
-    def _store(self, method: str, path: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
-        """Signed URLs: no headers of ours may be needed."""
-        if method == "GET":
-            artifact_id, name = path.split("/", 1)
-            return 200, self.downloads[UUID(artifact_id)][name], {}
-        artifact, number, name = path.split("/", 2)
-        files = self.artifacts[UUID(artifact)].files
-        files[f"{name}#{number}"] = body
-        return 200, b"", {"ETag": f'"{hashlib.md5(body).hexdigest()}"'}
-
-    def _complete(self, artifact_id: UUID, complete: protocol.ArtifactComplete) -> dict[str, Any]:
-        artifact = self.artifacts[artifact_id]
-        for file in artifact.begin.files:
-            etags = complete.etags[file.path]
-            parts = [artifact.files[f"{file.path}#{number + 1}"] for number in range(len(etags))]
-            data = b"".join(parts)
-            if hashlib.sha256(data).hexdigest() != file.sha256:
-                raise Refusal(400, "damaged")
-            if etags != [hashlib.md5(part).hexdigest() for part in parts]:
-                raise Refusal(400, "etag")
-            artifact.files[file.path] = data
-        artifact.is_complete = True
-        return {}
-
-    def _download(self, artifact_id: UUID) -> dict[str, Any]:
-        files = [
-            protocol.RemoteFile(
-                path=path,
-                size=len(data),
-                sha256=hashlib.sha256(data).hexdigest(),
-                url=f"/store/{artifact_id}/{path}",
-            )
-            for path, data in self.downloads[artifact_id].items()
-        ]
-        answer = protocol.ArtifactDownloads(artifact_id=artifact_id, kind="checkpoint", step=7, files=files)
         return answer.model_dump(mode="json")

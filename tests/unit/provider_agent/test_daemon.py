@@ -17,7 +17,8 @@ from provider_agent import protocol
 from provider_agent.protocol import ZERO_HASH, AttemptState, Reason
 
 from .conftest import Bob, eventually, processes_of, python
-from .fake_server import FakeServer, Lease
+from .fake_leases import Lease
+from .fake_server import FakeServer
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 

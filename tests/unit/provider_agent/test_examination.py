@@ -12,7 +12,8 @@ from provider_agent.examination import FAILURES_IN_A_ROW_MAX, FailureCount
 from provider_agent.protocol import ATTEMPT_ENDS, Program, Reason
 
 from .conftest import Bob, eventually, python
-from .fake_server import FakeServer, Lease
+from .fake_leases import Lease
+from .fake_server import FakeServer
 
 
 def has_ended(lease: Lease) -> bool:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from provider_agent.devices.nvidia import NVML_LIBRARY
 from provider_agent.protocol import AttemptState, NodeFacts, Reason
 
 from .conftest import REPOSITORY, Bob, eventually, python
-from .fake_server import FakeServer, Lease
+from .fake_leases import Lease
+from .fake_server import FakeServer
 
 DRIVER = Path(__file__).parent / "fake_driver"
 # The very agent, but that it looks more often.
@@ -45,6 +49,9 @@ def gpus(bob: Bob, server: FakeServer, tmp_path: Path, monkeypatch: pytest.Monke
     """Bob's node has two GPUs; its agent runs."""
     found = Gpus(tmp_path / "gpus.json")
     (tmp_path / "fast.py").write_text(FAST)
+    # The agent looks for the driver's library before it loads its wrapper, which is what is faked; any library will do.
+    shutil.copy(str(psutil._psutil_linux.__file__), tmp_path / NVML_LIBRARY)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setenv("SOUK_FAKE_GPUS", str(found.path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(DRIVER), str(REPOSITORY)]))
     done = bob.run("enrol", "--server", server.url, "--token", server.token, "--runtime-python", sys.executable)

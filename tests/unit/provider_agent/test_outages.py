@@ -16,14 +16,15 @@ import pytest
 from provider_agent.protocol import ATTEMPT_ENDS, ZERO_HASH, AttemptState, Reason, receipt_digest
 
 from .conftest import Bob, eventually, processes_of, python
-from .fake_server import FakeServer, Lease
+from .fake_leases import Lease
+from .fake_server import FakeServer
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 UNTIL_GO = "import os, time\nprint(1, flush=True)\nwhile not os.path.exists('go'): time.sleep(0.1)\nprint(2)"
 DISK_BYTES = 4 * 1024 * 1024
 # The very agent, but that a new one waits three seconds for news of a lease that it adopted.
 SHORT = (
-    "from provider_agent import attempts; attempts.ADOPTED_SECONDS_MIN = 1.0; attempts.ADOPTED_SECONDS_MAX = 3.0\n"
+    "from provider_agent import lease_deadline as d; d.ADOPTED_SECONDS_MIN = 1.0; d.ADOPTED_SECONDS_MAX = 3.0\n"
     "from provider_agent.resident import main\n"
     "if __name__ == '__main__': raise SystemExit(main())\n"
 )

@@ -10,7 +10,8 @@ import pytest
 from provider_agent.protocol import ATTEMPT_ENDS, AttemptState, CheckpointPolicy, GangPlace, Program, Reason
 
 from .conftest import Bob, eventually
-from .fake_server import Artifact, FakeServer, Lease
+from .fake_leases import Artifact, Lease
+from .fake_server import FakeServer
 
 STEPS = 150
 CONFIG = {"sequence_length": 32, "global_batch_size": 4, "warmup_steps": 2, "evaluate_every": 0, "steps": STEPS}

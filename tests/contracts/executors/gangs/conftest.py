@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,25 +21,22 @@ from provider_agent.overlay.system import System
 from provider_agent.overlay.wireguard import SOCKETS
 from provider_agent.protocol import GangMember, GangPlace, OverlayKind, Program, gang_address
 from tests.unit.provider_agent.conftest import Bob, eventually
-from tests.unit.provider_agent.fake_server import FakeServer, Lease
+from tests.unit.provider_agent.fake_leases import Lease
+from tests.unit.provider_agent.fake_server import FakeServer
 
-from ..conftest import IMAGE, NEEDED, import_base_image, running_engine
+from ..engine import IMAGE, import_base_image, running_engine, skip_without_engine
 from ..world import World
 from .fabric import NODE_ADDRESSES, SWITCH_ADDRESS, Fabric, make_fabric
 
 PORT = 29_600
 ROOT = Path(__file__).parents[4]
-NEEDED_HERE = (*NEEDED, "wg", "wireguard-go", "bridge")
+OVERLAY_PROGRAMS = ("wg", "wireguard-go", "bridge")
 
 
 @pytest.fixture(scope="package")
 def fabric() -> Iterator[Fabric]:
     """The namespaces."""
-    if os.geteuid() != 0:
-        pytest.skip("a container engine needs root")
-    missing = [name for name in NEEDED_HERE if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)} (see tests/contracts/executors/README.md)")
+    skip_without_engine(*OVERLAY_PROGRAMS)
     with make_fabric() as made:
         yield made
 

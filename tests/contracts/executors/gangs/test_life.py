@@ -14,7 +14,7 @@ import pytest
 from provider_agent.keys import load_keys
 from provider_agent.protocol import ATTEMPT_ENDS, OverlayKind, Program, Reason
 from tests.unit.provider_agent.conftest import eventually
-from tests.unit.provider_agent.fake_server import Lease
+from tests.unit.provider_agent.fake_leases import Lease
 
 from .conftest import Gang, daemons
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,8 +14,9 @@ from provider_agent.executors.base import Exit, Handle, LaunchSpec, log_path
 from provider_agent.executors.docker import DockerExecutor
 from provider_agent.executors.docker.create import Protections
 from provider_agent.executors.firewall import Firewall
+from tests.unit.provider_agent.conftest import eventually
 
-from ..conftest import IMAGE
+from ..engine import IMAGE
 from ..world import World
 
 SECONDS_MAX = 60.0
@@ -130,14 +130,3 @@ def node(engine: str, world: World, tmp_path: Path) -> Iterator[Node]:
     yield made
     for running in made.running:
         running.remove()
-
-
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """Wait until `condition` holds; returns what it returned."""
-    until = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"did not happen in {SECONDS_MAX} s: {what}")

@@ -16,9 +16,10 @@ import pytest
 from provider_agent.executors.docker.create import Protections
 from provider_agent.journal import Journal
 from provider_agent.keys import make_keys
+from tests.unit.provider_agent.conftest import eventually
 
-from ..conftest import IMAGE
-from .conftest import Node, eventually
+from ..engine import IMAGE
+from .conftest import Node
 
 pytestmark = pytest.mark.docker
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from provider_agent.errors import ExecutorFailed
+from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors.docker.create import Protections
 from provider_agent.executors.firewall import (
     CHAIN,
@@ -162,6 +162,17 @@ def test_leftovers_of_a_dead_agent_are_swept(node: Node, world: World) -> None:
     asyncio.run(node.executor().sweep())
     assert CHAIN not in _mangle(world)
     assert engine.networks.list(filters={"label": "souk.lease"}) == []
+
+
+def test_network_goes_with_a_start_that_fails(node: Node, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = node.executor()
+    image = executor._engine.containers.get(node.running[0].handle["container"]).commit("souk-test/gone", "1")
+    executor._engine.images.remove("souk-test/gone:1")
+    monkeypatch.setattr("provider_agent.executors.docker.executor.find_image", lambda *_: image)  # pruned just now
+    with pytest.raises(ImageUnavailable):
+        node.start("print('up')", executor=executor, has_egress=True, image="souk-test/gone:1")
+    assert executor._engine.networks.list(filters={"label": "souk.lease"}) == []
+    assert CHAIN not in _mangle(world)
 
 
 def test_provider_who_offers_no_network_gives_none(node: Node) -> None:

@@ -13,8 +13,9 @@ from provider_agent.executors.base import LOG_CAP_LINE, log_path
 from provider_agent.executors.docker.create import ENGINE_LOG_BYTES_MIN, Protections
 from provider_agent.executors.scratch import share_of_disk
 from provider_agent.snapshot import take_snapshot
+from tests.unit.provider_agent.conftest import eventually
 
-from .conftest import Node, eventually
+from .conftest import Node
 
 pytestmark = pytest.mark.docker
 

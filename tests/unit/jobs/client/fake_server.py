@@ -3,55 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 from uuid import UUID, uuid4
 
 from jobs.spec import SpecErrors, from_wire, spec_hash
 
+from .fake_answers import NOW, a_job, a_node, an_offer, fitting_plan, misfitting_plan
+from .fake_door import Asked, Fault, Refusal, handler
+
 KEY = "souk_test_alice"
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-
-
-class Refusal(Exception):
-    """An error of the API."""
-
-    def __init__(self, status: int, code: str, message: str, **details: Any) -> None:
-        self.status, self.body = status, {"code": code, "message": message, "details": details}
-
-
-@dataclass
-class Fault:
-    """What goes wrong with the next `times` requests to `route` ("GET /jobs/"): before or after they take effect."""
-
-    route: str
-    times: int = 1
-    status: int = 0  # 0: the connection breaks
-    headers: dict[str, str] = field(default_factory=dict)
-    is_after: bool = False
-    cut_at: int | None = None  # break after this many bytes of the body
-
-
-@dataclass
-class Asked:
-    """One request as it came."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class FakeMarketplace:
@@ -76,7 +41,7 @@ class FakeMarketplace:
         self.output_sha256: dict[str, str] = {}  # where it lies about a file
         self.bill: dict[str, Any] = {}
         self.on_job: Callable[[FakeMarketplace], None] = lambda _: None  # before each GET of the job
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -257,197 +222,3 @@ class FakeMarketplace:
             "created_at": NOW.isoformat(),
             "completed_at": NOW.isoformat(),
         }
-
-
-def _handler(market: FakeMarketplace) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            self._serve()
-
-        def do_POST(self) -> None:
-            self._serve()
-
-        def do_PUT(self) -> None:
-            self._serve()
-
-        def _serve(self) -> None:
-            split = urlsplit(self.path)
-            query = {name: values[0] for name, values in parse_qs(split.query).items()}
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            body = self.rfile.read(int(headers.get("content-length", 0)))
-            asked = Asked(self.command, split.path, query, headers, body)
-            market.asked.append(asked)
-            route = f"{self.command} {split.path.removeprefix('/api/v1')}"
-            fault = market.take_fault(route, is_after=False)
-            if fault is not None and fault.cut_at is None:
-                self._break(fault)
-                return
-            if split.path.startswith("/store/"):
-                self._store(asked, fault)
-                return
-            try:
-                status, answer = 200, market.answer(asked)
-            except Refusal as refusal:
-                status, answer = refusal.status, refusal.body
-            after = market.take_fault(route, is_after=True)
-            if after is not None:
-                self._break(after)
-                return
-            self._send(status, json.dumps(answer).encode(), {"Content-Type": "application/json"})
-
-        def _store(self, asked: Asked, fault: Fault | None) -> None:
-            name = asked.path.removeprefix("/store/")
-            if asked.method == "PUT":
-                market.uploaded[name] = market.uploaded.get(name, b"") + asked.body
-                self._send(200, b"", {"ETag": f'"{name}-{asked.query["part"]}"'})
-                return
-            data = market.output[name]
-            start = int(asked.headers.get("range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-            self._send(206 if "range" in asked.headers else 200, data[start:], {}, fault.cut_at if fault else None)
-
-        def _break(self, fault: Fault) -> None:
-            if fault.status:
-                self._send(fault.status, b'{"code": "busy", "message": "Later.", "details": {}}', fault.headers)
-            self.close_connection = True
-
-        def _send(self, status: int, body: bytes, headers: dict[str, str], cut_at: int | None = None) -> None:
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body if cut_at is None else body[:cut_at])
-            self.close_connection = self.close_connection or cut_at is not None
-
-    return Handler
-
-
-def a_job(**changes: Any) -> dict[str, Any]:
-    """A queued job of Alice's."""
-    return {
-        "job_id": str(uuid4()),
-        "name": "tiny",
-        "kind": "train",
-        "state": "queued",
-        "reason": "",
-        "message": "",
-        "waiting_for": "",
-        "is_cancelling": False,
-        "progress": {},
-        "cost_so_far_usd_micros": 0,
-        "cap_usd_micros": 2_000_000,
-        "created_at": NOW.isoformat(),
-        "running_at": None,
-        "ended_at": None,
-        "attempts": [],
-        "spec": {},
-    } | changes
-
-
-DEVICES = [{"kind": "gpu", "model": "H100", "memory_mib": 81_559, "flops_per_second": {"bfloat16": 6e14}}] * 2
-TERMS = {
-    "price_usd_micros_per_device_hour": 1_990_000,
-    "seconds_min": 60,
-    "seconds_max": 86_400,
-    "region": "eu-west",
-    "available_until": None,
-}
-
-
-def an_offer() -> dict[str, Any]:
-    """What Bob offers."""
-    ids = {"id": str(uuid4()), "node_id": str(uuid4())}
-    return ids | TERMS | {"node_name": "bob", "provider": "Bob", "executor": "docker", "devices": DEVICES}
-
-
-def a_node() -> dict[str, Any]:
-    """Bob's node."""
-    about = {"id": str(uuid4()), "name": "bob", "state": "online", "executor": "docker"}
-    link = {
-        "node_id": str(UUID(int=2**128 - 1)),
-        "node_name": "rack-2",
-        "condition": "good",
-        "round_trip_us": 120,
-        "bandwidth_bytes_per_second": 1_250_000_000,
-        "measured_at": NOW.isoformat(),
-        "next_probe_at": NOW.isoformat(),
-        "why": "",
-    }
-    offered = {"last_seen_at": NOW.isoformat(), "devices": DEVICES, "offer": TERMS}
-    return about | offered | {"fabric": "rack", "links": [link]}
-
-
-def an_attempt(number: int, node: str, **changes: Any) -> dict[str, Any]:
-    """One try on one node."""
-    lease = {
-        "lease_id": str(uuid4()),
-        "node_id": str(uuid4()),
-        "node_name": node,
-        "node_rank": 0,
-        "state": "active",
-        "devices": 2,
-        "device_model": "CPU share",
-        "rate_usd_micros_per_hour": 720_000,
-        "billable_ms": None,
-        "charge_usd_micros": None,
-    }
-    return {
-        "attempt_id": str(uuid4()),
-        "number": number,
-        "state": "running",
-        "reason": "",
-        "fault": "",
-        "message": "",
-        "exit_code": None,
-        "resumed_from_step": None,
-        "created_at": NOW.isoformat(),
-        "running_at": None,
-        "ended_at": None,
-        "leases": [lease],
-    } | changes
-
-
-def fitting_plan() -> dict[str, Any]:
-    """Bob's node is dearer an hour and cheaper to complete than Carol's."""
-
-    def candidate(name: str, price: int, seconds: float, usd: int, *, is_chosen: bool) -> dict[str, Any]:
-        return {
-            "node_ids": [str(uuid4())],
-            "node_names": [name],
-            "device_model": "CPU share",
-            "devices": 2,
-            "region": "eu-west",
-            "price_usd_micros_per_device_hour": price,
-            "flops_per_second": 5e10,
-            "work_seconds": seconds,
-            "startup_seconds": 5.0,
-            "rework_seconds": 3.0,
-            "expected_seconds": seconds + 8,
-            "expected_usd_micros": usd,
-            "usd_micros_per_exaflop": 1.0,
-            "is_chosen": is_chosen,
-        }
-
-    candidates = [
-        candidate("bob", 360_000, 292, 60_000, is_chosen=True),
-        candidate("carol", 180_000, 900, 90_800, is_chosen=False),
-    ]
-    exclusions = [{"code": "memory", "nodes": 1, "message": "1 lacks 24 GB of memory per device"}]
-    return {"nodes_seen": 3, "candidates": candidates, "exclusions": exclusions, "fixes": [], "work_flops": 1e13}
-
-
-def misfitting_plan() -> dict[str, Any]:
-    """Nothing fits, and a little more money would help."""
-    fix = {
-        "field": "budget.max_per_gpu_hour",
-        "value": "0.45",
-        "nodes": 9,
-        "message": "+$0.05 per GPU-hour adds 9 nodes",
-    }
-    exclusions = [{"code": "price", "nodes": 90, "message": "90 are above your price"}]
-    return {"nodes_seen": 412, "candidates": [], "exclusions": exclusions, "fixes": [fix], "work_flops": None}

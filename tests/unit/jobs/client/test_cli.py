@@ -18,7 +18,8 @@ from jobs.client.errors import UsageMistake
 from jobs.client.exit_codes import ExitCode
 from jobs.states import JOB_ENDS, JobState
 from tests.unit.jobs.client.conftest import Run
-from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace, a_job, an_attempt
+from tests.unit.jobs.client.fake_answers import a_job, an_attempt
+from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace
 
 ROOT = Path(__file__).parents[4]
 COMMANDS = ["plan", "launch", "jobs", "show", "logs", "cancel", "resume", "artifacts", "download", "bill"]

@@ -10,7 +10,8 @@ from jobs.client.download import PARTIAL_SUFFIX, safe_target
 from jobs.client.errors import TransferFailed
 from jobs.client.transport import ATTEMPTS_MAX
 from tests.unit.jobs.client.conftest import Run
-from tests.unit.jobs.client.fake_server import FakeMarketplace, Fault
+from tests.unit.jobs.client.fake_door import Fault
+from tests.unit.jobs.client.fake_server import FakeMarketplace
 
 MODEL = bytes(range(256)) * 4000
 

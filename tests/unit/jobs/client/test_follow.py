@@ -13,7 +13,9 @@ from jobs.client.follow import follow_stream
 from jobs.client.sdk import Souk
 from jobs.client.transport import ATTEMPTS_MAX
 from tests.unit.jobs.client.conftest import Run
-from tests.unit.jobs.client.fake_server import FakeMarketplace, Fault, an_attempt
+from tests.unit.jobs.client.fake_answers import an_attempt
+from tests.unit.jobs.client.fake_door import Fault
+from tests.unit.jobs.client.fake_server import FakeMarketplace
 
 
 def text_of(souk: Souk, market: FakeMarketplace, *, follow: bool = True) -> str:

@@ -11,7 +11,9 @@ from jobs.client import transport
 from jobs.client.errors import NotSignedIn, ServerUnreachable, SoukApiError
 from jobs.client.sdk import Souk
 from jobs.client.transport import ATTEMPTS_MAX
-from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace, Fault, a_job
+from tests.unit.jobs.client.fake_answers import a_job
+from tests.unit.jobs.client.fake_door import Fault
+from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace
 
 
 def test_lost_connections_are_tried_again(souk: Souk, market: FakeMarketplace) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.streams import advance_progress
+from jobs.progress import advance_progress
 
 STARTED = {"event": "started", "steps_total": 100}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from provider_agent.devices.nvidia import find_gpus
+from provider_agent.devices.nvidia import find_gpus, has_driver
 from provider_agent.protocol import DeviceKind
 
 
@@ -76,6 +78,16 @@ def test_figure_that_a_virtual_gpu_hides_is_left_out() -> None:
 
 def test_old_library_that_answers_in_bytes_is_understood() -> None:
     assert find_gpus(fake_nvml(1, nvmlDeviceGetUUID=lambda handle: b"GPU-b"))[0].uuid == "GPU-b"
+
+
+@pytest.mark.skipif(has_driver(), reason="NVIDIA's driver is here")
+def test_where_there_is_no_driver_its_wrapper_is_not_loaded() -> None:
+    code = (
+        "import sys; from provider_agent.devices.nvidia import find_gpus\n"
+        "print(find_gpus(), 'pynvml' in sys.modules, bool(__import__('pynvml')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "False", "True"]
 
 
 @pytest.mark.gpu

@@ -1,0 +1,23 @@
+"""Types of the public API, shared by the server that answers and the client that asks. No Django.
+
+Money is an integer in micro-USD, times are aware UTC. See `provider_agent.protocol` for the agents' side.
+"""
+
+from __future__ import annotations
+
+from jobs.wire.account import BalanceView, MeView, OrganisationView, SignIn
+from jobs.wire.artifacts import ArtifactView, UploadComplete, UploadRequest, UploadView
+from jobs.wire.base import ErrorView, Wire
+from jobs.wire.bill import BillLine, BillView
+from jobs.wire.job import (
+    AttemptView,
+    JobMetrics,
+    JobView,
+    LeaseView,
+    MetricsPoint,
+    ResumeRequest,
+    StreamPage,
+    SubmitRequest,
+)
+from jobs.wire.quotes import Candidate, Exclusion, Fix, Plan, QuoteRequest, QuoteView
+from jobs.wire.supply import DeviceView, EnrolmentTokenView, LinkView, NodeView, OfferView, ProviderView, TermsView

@@ -1,0 +1,47 @@
+"""The job's files on their way in, and what it leaves behind."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from jobs.wire.base import Wire
+from provider_agent.protocol import ArtifactFile, FileUpload, RemoteFile
+
+
+class UploadRequest(BaseModel):
+    """POST /api/v1/uploads: the job's files, before it is submitted."""
+
+    model_config = ConfigDict(extra="forbid")
+    files: list[ArtifactFile] = Field(min_length=1)
+
+
+class UploadView(Wire):
+    """Where the files' bytes go; then POST /api/v1/uploads/{artifact_id}/complete with UploadComplete."""
+
+    artifact_id: UUID
+    uploads: list[FileUpload]
+
+
+class UploadComplete(BaseModel):
+    """path -> ETag of each part, in order."""
+
+    model_config = ConfigDict(extra="forbid")
+    etags: dict[str, list[str]]
+
+
+class ArtifactView(Wire):
+    """An artifact; `files` with their addresses only when asked for by id."""
+
+    artifact_id: UUID
+    job_id: UUID | None
+    kind: str
+    step: int | None
+    state: str
+    size_bytes: int
+    file_count: int
+    created_at: datetime
+    completed_at: datetime | None
+    files: list[RemoteFile] = Field(default_factory=list)

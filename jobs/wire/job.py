@@ -1,0 +1,116 @@
+"""A job from its submission on: its attempts, their streams and figures."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from jobs.wire.base import Wire
+
+
+class SubmitRequest(BaseModel):
+    """POST /api/v1/jobs, with an Idempotency-Key."""
+
+    model_config = ConfigDict(extra="forbid")
+    spec: dict[str, Any]
+    quote_id: UUID
+    input_artifact_id: UUID | None = None
+    secrets: dict[str, str] = Field(default_factory=dict, repr=False)
+
+
+class ResumeRequest(BaseModel):
+    """POST /api/v1/jobs/{id}/resume: the paused job's new budget in all."""
+
+    model_config = ConfigDict(extra="forbid")
+    max_total_usd_micros: int = Field(gt=0)
+
+
+class LeaseView(Wire):
+    """One node's part of an attempt."""
+
+    lease_id: UUID
+    node_id: UUID
+    node_name: str
+    node_rank: int
+    state: str
+    devices: int
+    device_model: str
+    rate_usd_micros_per_hour: int
+    billable_ms: int | None
+    charge_usd_micros: int | None
+
+
+class AttemptView(Wire):
+    """One try."""
+
+    attempt_id: UUID
+    number: int
+    state: str
+    reason: str
+    fault: str
+    message: str
+    exit_code: int | None
+    resumed_from_step: int | None
+    created_at: datetime
+    running_at: datetime | None
+    ended_at: datetime | None
+    leases: list[LeaseView]
+
+
+class JobView(Wire):
+    """A job, as lists and `souk show` have it."""
+
+    job_id: UUID
+    name: str
+    kind: str
+    state: str
+    reason: str
+    message: str
+    waiting_for: str
+    is_cancelling: bool
+    progress: dict[str, Any]  # the newest step event: step, steps_total, loss, tokens_per_second, ...
+    cost_so_far_usd_micros: int
+    cap_usd_micros: int
+    created_at: datetime
+    running_at: datetime | None
+    ended_at: datetime | None
+    attempts: list[AttemptView] = Field(default_factory=list)
+    spec: dict[str, Any] = Field(default_factory=dict)
+
+
+class StreamPage(Wire):
+    """GET /api/v1/jobs/{id}/logs | events ?attempt=&node_rank=&offset=&wait_seconds=: a piece of one lease's stream.
+
+    `is_complete`: nothing more will come of this attempt's stream. `attempts`: how many there are by now. Without
+    `attempt`, the newest; one that the job never had is 404 stream_not_found. Offsets count
+    bytes; `text` never ends within a character.
+    """
+
+    attempt: int
+    node_rank: int
+    offset: int
+    next_offset: int
+    text: str
+    is_complete: bool
+    attempts: int
+    job_state: str
+
+
+class MetricsPoint(Wire):
+    """A minute or an hour of one node's part of a job: of each series its mean and its highest."""
+
+    lease_id: UUID
+    attempt: int
+    node_rank: int
+    at: datetime
+    seconds: int
+    values: dict[str, list[float]]
+
+
+class JobMetrics(Wire):
+    """GET /api/v1/jobs/{id}/metrics"""
+
+    points: list[MetricsPoint]

@@ -1,0 +1,80 @@
+"""A plan for a spec, and the price promise that is made of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+from jobs.wire.base import Wire
+
+
+class Candidate(Wire):
+    """A place where the job fits, with the arithmetic of its cost to complete."""
+
+    node_ids: list[UUID]
+    node_names: list[str]
+    device_model: str
+    devices: int  # in all
+    region: str
+    price_usd_micros_per_device_hour: int
+    flops_per_second: float  # measured, all devices together, times scaling efficiency
+    work_seconds: float | None  # None: the job declares no work
+    startup_seconds: float
+    rework_seconds: float
+    expected_seconds: float | None
+    expected_usd_micros: int | None
+    usd_micros_per_exaflop: float  # the ranking where no work is declared
+    is_chosen: bool = False
+    is_free: bool = True  # False: it fits, but its devices are taken now; the job would wait
+
+
+class Exclusion(Wire):
+    """Why some nodes do not fit: one reason, and how many."""
+
+    code: str  # "memory", "model", "price", "busy", "offline", ...
+    nodes: int
+    message: str  # "300 lack 48 GB of memory per device"
+
+
+class Fix(Wire):
+    """The nearest change that would make nodes fit."""
+
+    field: str  # "budget.max_per_gpu_hour"
+    value: str  # "0.45"
+    nodes: int
+    message: str  # "+$0.05 per GPU-hour adds 9 nodes"
+
+
+class Plan(Wire):
+    """What the matcher says of a spec: where it fits, best first, and why elsewhere not."""
+
+    nodes_seen: int
+    candidates: list[Candidate]
+    exclusions: list[Exclusion]
+    fixes: list[Fix]
+    work_flops: float | None
+
+
+class QuoteRequest(BaseModel):
+    """POST /api/v1/quotes"""
+
+    model_config = ConfigDict(extra="forbid")
+    spec: dict[str, Any]
+
+
+class QuoteView(Wire):
+    """A price promise; `quote_id` is None when nothing fits, and then the plan says why and what would help."""
+
+    quote_id: UUID | None
+    spec_hash: str
+    plan: Plan
+    price_ceiling_usd_micros: int | None
+    expected_usd_micros: int | None
+    expected_seconds: float | None
+    cap_usd_micros: int | None
+    expires_at: datetime | None
+    signature: str | None
+    balance_usd_micros: int

@@ -1,0 +1,147 @@
+"""The story of jobs/lifecycle.py, told by reports: the happy path first, then what the customer does."""
+
+from __future__ import annotations
+
+import pytest
+
+from billing.balances import balance, trial_balance
+from billing.kinds import AccountKind
+from jobs import assignments, lifecycle, reports
+from jobs.errors import InputNotReady, JobEnded, NotEnoughMoney, QuoteUsed
+from jobs.models import Artifact, Job, LeaseDevice
+from marketplace.foundation import signing
+from marketplace.foundation.errors import BadRequest
+from marketplace.foundation.models import Event
+from provider_agent.protocol import AttemptState, Reason, verify_assignment
+from tests import stage
+from tests.stage import DOLLAR
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_job_that_completes_pays_its_provider_to_the_micro_dollar(alice, bob):
+    job, (lease,) = stage.running_job(alice)
+    assert job.state == "running"
+    assert balance(alice.id, AccountKind.CUSTOMER_AVAILABLE) == 3 * DOLLAR  # the cap is held, not charged
+    stage.see_running(lease, seconds=1800)
+    stage.bill(lease, ms=1_800_000)  # half an hour of two devices at a dollar each
+    stage.finish(lease)
+    job.refresh_from_db()
+    assert (job.state, job.reason) == ("completed", "completed")
+    assert stage.earned(bob) == 900_000
+    assert balance(alice.id, AccountKind.CUSTOMER_AVAILABLE) == 4 * DOLLAR
+    assert set(trial_balance().values()) == {0}
+    assert not LeaseDevice.objects.filter(is_live=True).exists()
+
+
+def test_every_move_of_a_job_is_an_event(alice, bob):
+    job, (lease,) = stage.running_job(alice)
+    stage.finish(lease)
+    moves = Event.objects.filter(subject_kind="job", subject_id=job.id).order_by("id")
+    assert list(moves.values_list("to_state", flat=True)) == ["queued", "placed", "running", "completed"]
+
+
+def test_submit_without_the_money_says_how_much_is_missing_and_changes_nothing(bob):
+    poor = stage.organisation("poor", usd_micros=DOLLAR // 2)
+    with pytest.raises(NotEnoughMoney) as refused:
+        stage.submit(poor)
+    assert refused.value.details["missing_usd_micros"] == 1_500_000
+    assert refused.value.status == 402
+    assert not Job.objects.exists()
+
+
+def test_one_quote_makes_one_job(alice, bob):
+    job = stage.submit(alice)
+    with pytest.raises(QuoteUsed):
+        lifecycle.submit(organisation=alice, user=None, spec=stage.spec_of(), quote_id=job.quote_id)
+
+
+def test_an_input_that_is_still_uploading_cannot_be_submitted(alice, bob):
+    draft = Artifact.objects.create(organisation=alice, kind="input")
+    with pytest.raises(InputNotReady):
+        stage.submit(alice, input_artifact=draft)
+
+
+def test_the_assignment_is_signed_for_this_node_and_carries_the_job_and_its_secrets(alice, bob):
+    job = stage.submit(alice, stage.spec_of(secrets=["TOKEN"]), secrets={"TOKEN": "s3cret"})
+    (lease,) = stage.place(job)
+    _version, (wanted,), forget = assignments.desired_state(bob, [])
+    assignment = verify_assignment(signing.server_public_key_hex(), wanted.assignment)
+    assert (wanted.action, forget) == ("run", [])
+    assert (assignment.node_id, assignment.lease_id, assignment.fence) == (bob.id, lease.id, lease.fence)
+    assert assignment.secrets == {"TOKEN": "s3cret"}
+    assert assignment.device_uuids == ["bobs-node-0", "bobs-node-1"]
+    assert assignment.program.config["steps"] == 100
+    job.refresh_from_db()
+    assert "s3cret" not in job.sealed_secrets
+
+
+def test_the_desired_state_is_the_same_however_often_it_is_asked(alice, bob):
+    stage.place(stage.submit(alice))
+    first, second = (assignments.desired_state(bob, []) for _ in range(2))
+    assert first[0] == second[0]
+
+
+def test_secrets_are_erased_when_the_job_ends(alice, bob):
+    job = stage.submit(alice, stage.spec_of(secrets=["TOKEN"]), secrets={"TOKEN": "s3cret"})
+    lifecycle.cancel(job.id, actor="alice")
+    job.refresh_from_db()
+    assert job.sealed_secrets == ""
+
+
+def test_secrets_beyond_their_limit_are_refused_and_nothing_is_submitted(alice, bob):
+    with pytest.raises(BadRequest):
+        stage.submit(alice, stage.spec_of(secrets=["TOKEN"]), secrets={"TOKEN": "x" * 100_000})
+    assert not Job.objects.exists()
+
+
+def test_the_customers_own_failure_is_billed_and_not_tried_again(alice, bob):
+    job, (lease,) = stage.running_job(alice)
+    stage.see_running(lease, seconds=36)
+    stage.bill(lease, ms=36_000)
+    stage.finish(lease, Reason.EXIT_NONZERO, exit_code=3, message="exit 3")
+    job.refresh_from_db()
+    assert (job.state, job.reason, job.message) == ("failed", "exit_nonzero", "exit 3")
+    assert stage.earned(bob) == 18_000
+
+
+def test_a_failure_that_the_job_file_names_is_tried_again(alice, bob):
+    job, (lease,) = stage.running_job(alice, retry={"max_attempts": 3, "on": ["exit_nonzero"]})
+    stage.finish(lease, Reason.EXIT_NONZERO)
+    job.refresh_from_db()
+    assert job.state == "recovering"
+
+
+@pytest.mark.parametrize("until", ["queued", "placed", "running", "recovering"])
+def test_cancel_works_in_every_state(alice, bob, until):
+    job = stage.submit(alice)
+    if until != "queued":
+        (lease,) = stage.place(job)
+        if until in {"running", "recovering"}:
+            stage.say(lease, AttemptState.RUNNING)
+        if until == "recovering":
+            reports.lose(lease.id, Reason.NODE_SILENT, "gone")
+    lifecycle.cancel(job.id, actor="alice")
+    if until in {"placed", "running"}:
+        lease.refresh_from_db()
+        assert lease.stop_reason == Reason.CANCELLED_BY_CUSTOMER
+        stage.finish(lease, Reason.CANCELLED_BY_CUSTOMER)
+    job.refresh_from_db()
+    assert (job.state, job.reason) == ("cancelled", "cancelled_by_customer")
+    assert balance(alice.id, AccountKind.CUSTOMER_AVAILABLE) == 5 * DOLLAR
+    lifecycle.cancel(job.id, actor="alice")  # twice is harmless
+
+
+def test_a_completed_job_cannot_be_cancelled(alice, bob):
+    job, (lease,) = stage.running_job(alice)
+    stage.finish(lease)
+    with pytest.raises(JobEnded):
+        lifecycle.cancel(job.id, actor="alice")
+
+
+def test_a_cancelled_job_whose_node_falls_silent_is_still_cancelled(alice, bob):
+    job, (lease,) = stage.running_job(alice)
+    lifecycle.cancel(job.id, actor="alice")
+    reports.lose(lease.id, Reason.NODE_SILENT, "gone")
+    job.refresh_from_db()
+    assert job.state == "cancelled"
