@@ -26,7 +26,7 @@ class Overlay:
     @property
     def name(self) -> str:
         """The interface's name on the node; no two leases share it."""
-        return f"{NAME_PREFIX}{self.lease_id.hex[-NAME_HEX:]}"
+        return name_of(self.lease_id)
 
     @property
     def me(self) -> GangMember:
@@ -47,6 +47,11 @@ class Overlay:
     def from_dict(cls, data: dict[str, Any]) -> Overlay:
         """From such a record; raises KeyError or ValueError."""
         return cls(UUID(data["lease_id"]), UUID(data["attempt_id"]), GangPlace.model_validate(data["gang"]))
+
+
+def name_of(lease_id: UUID) -> str:
+    """Of a lease's interface on the node, and of its program's network namespace."""
+    return f"{NAME_PREFIX}{lease_id.hex[-NAME_HEX:]}"
 
 
 def overlay_of(assignment: Assignment, *, kind: str, public_key: str) -> Overlay:

@@ -137,7 +137,7 @@ def test_configuration_names_the_others_and_each_one_address() -> None:
 
 def test_rules_open_the_port_to_members_alone() -> None:
     overlay = overlay_of(assignment(gang(1)), kind="wireguard", public_key=public(1))
-    chain = rules.chain_of(overlay)
+    chain = rules.chain_of(overlay.lease_id)
     orders = [line for line in rules.rules(overlay).splitlines() if line.startswith("-A")]
     accepted = [f"-A {chain} -s 203.0.113.{last} -j ACCEPT" for last in (1, 3)]
     assert orders == [*accepted, f"-A {chain} -j DROP"]
