@@ -60,7 +60,7 @@ def take_snapshot() -> FleetSnapshot:
         .values_list(
             "id", "name", "state", "provider_id", "region", "fabric", "executor", "measured_at", "last_seen_at",
             "failures", "successes", "suspended_at", "schedule", "facts__isolation", "facts__egress", "facts__lent",
-            "facts__gang",
+            "facts__gang", "fabric_key",
         )
     )  # fmt: skip
     return snapshot_of(
@@ -89,7 +89,7 @@ def _node_row(
     has_failed_link: bool,
 ) -> NodeRow:
     node_id, name, state, provider_id, region, label, executor, measured_at, last_seen_at, *more = node
-    failures, successes, suspended_at, hours, isolation, has_egress, lent, gang = more
+    failures, successes, suspended_at, hours, isolation, has_egress, lent, gang, key = more
     open_seconds = schedule.open_seconds(schedule.parse(hours), now) if hours else math.inf
     if state == NodeState.ONLINE and last_seen_at is not None and last_seen_at < now - SUSPECT_AFTER:
         state = SILENT
@@ -108,8 +108,8 @@ def _node_row(
         seconds_max=_seconds_max(offer, now) if offer else 0,
         region=offer.region if offer else region,
         # A label is only a wish; who reaches whom was measured, between nodes of one provider.
-        fabric=gang_label(str(fabric) if fabric else "", executor, gang or ""),
-        label=f"{provider_id}/{meeting}" if (meeting := gang_label(label, executor, gang or "")) else "",
+        fabric=gang_label(str(fabric) if fabric else "", executor, gang or "", key),
+        label=f"{provider_id}/{meeting}" if (meeting := gang_label(label, executor, gang or "", key)) else "",
         has_failed_link=has_failed_link,
         executor=executor,
         is_measured=measured_at is not None,
