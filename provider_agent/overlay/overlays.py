@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Collection
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -53,6 +54,10 @@ class Overlays:
         """Why programs here can join no gang; empty when they can."""
         if not self._address:
             return "the node has no address in a fabric"
+        try:
+            ip_address(self._address)
+        except ValueError:
+            return f"the fabric's address {self._address!r} is no IP address"
         if os.geteuid() != 0:
             return "the agent is not root"
         if lacking := missing(NEEDED):
@@ -210,9 +215,10 @@ class Overlays:
         return {int(each[1].rpartition(":")[2], 16) for each in words if len(each) > 1 and ":" in each[1]}
 
     def _device_mtu(self) -> int | None:
-        """Of the interface that has the node's address in the fabric; None when none has."""
+        """Of the interface that has the node's address in the fabric, however it is spelt; None when none has."""
+        own = ip_address(self._address)
         for link in json.loads(self._system.run("ip", "-json", "address", "show") or "[]"):
-            if any(info.get("local") == self._address for info in link.get("addr_info", ())):
+            if any(ip_address(info["local"]) == own for info in link.get("addr_info", ()) if "local" in info):
                 return int(link["mtu"])
         return None
 
