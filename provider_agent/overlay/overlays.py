@@ -54,10 +54,6 @@ class Overlays:
         """Why programs here can join no gang; empty when they can."""
         if not self._address:
             return "the node has no address in a fabric"
-        try:
-            ip_address(self._address)
-        except ValueError:
-            return f"the fabric's address {self._address!r} is no IP address"
         if os.geteuid() != 0:
             return "the agent is not root"
         if lacking := missing(NEEDED):
@@ -215,8 +211,12 @@ class Overlays:
         return {int(each[1].rpartition(":")[2], 16) for each in words if len(each) > 1 and ":" in each[1]}
 
     def _device_mtu(self) -> int | None:
-        """Of the interface that has the node's address in the fabric, however it is spelt; None when none has."""
-        own = ip_address(self._address)
+        """Of the interface that has the node's address in the fabric, however it is spelt; None when none has. Raises
+        ExecutorFailed for an address that is none."""
+        try:
+            own = ip_address(self._address)
+        except ValueError as error:
+            raise ExecutorFailed(f"the fabric's address {self._address!r} is no IP address") from error
         for link in json.loads(self._system.run("ip", "-json", "address", "show") or "[]"):
             if any(ip_address(info["local"]) == own for info in link.get("addr_info", ()) if "local" in info):
                 return int(link["mtu"])

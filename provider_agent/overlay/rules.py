@@ -1,7 +1,8 @@
 """While a lease lasts, its UDP port is open to its gang's members, whatever the node's rules say, and to nobody else.
 
-One chain a lease, before everything else in INPUT. Where iptables cannot be had there are no rules: the encrypted kind
-needs none, unless the provider's own firewall shuts the port.
+One chain a lease: before everything else in INPUT; and where programs that may reach the internet are forwarded, which
+leave by this node's address, so that the other members' nodes would let them in. Where iptables cannot be had there are
+no rules: the encrypted kind needs none, unless the provider's own firewall shuts the port.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from provider_agent.overlay.system import System, missing
 CHAIN_PREFIX: Final = "SOUK-GANG-"
 CHAIN_HEX: Final = 16  # a chain's name has 28 characters at most
 WAIT: Final = ("-w", "10")
+LEASES: Final = "souk+"  # interfaces of leases' own networks (executors/firewall.py); they have no IPv6
+TABLES: Final = {"iptables": ("filter", "mangle"), "ip6tables": ("filter",)}
+
+Jump = tuple[str, list[str]]  # table; hook and conditions
 
 
 def install(system: System, overlay: Overlay) -> None:
@@ -25,8 +30,10 @@ def install(system: System, overlay: Overlay) -> None:
     if missing([program, f"{program}-restore"]):
         return
     system.run(f"{program}-restore", *WAIT, "--noflush", text=rules(overlay))
-    if not system.asks(program, *WAIT, "-C", "INPUT", *_jump(overlay)):
-        system.run(program, *WAIT, "-I", "INPUT", *_jump(overlay))
+    for table, (hook, *conditions) in _jumps(overlay):
+        rule = [hook, *conditions, "-j", chain_of(overlay.lease_id)]
+        if not system.asks(program, *WAIT, "-t", table, "-C", *rule):
+            system.run(program, *WAIT, "-t", table, "-I", *rule)
 
 
 def remove(system: System, overlay: Overlay) -> None:
@@ -43,22 +50,15 @@ def remove_any(system: System, lease_id: UUID) -> None:
             _remove(system, program, chain_of(lease_id))
 
 
-def _remove(system: System, program: str, chain: str) -> None:
-    lines = system.run(program, *WAIT, "-S").splitlines()
-    orders = [shlex.split(line) for line in lines if chain in line]
-    for order in orders:
-        if order[0] == "-A" and order[-2:] == ["-j", chain]:
-            system.run(program, *WAIT, "-D", *order[1:])
-    if ["-N", chain] in orders:
-        for verb in ("-F", "-X"):
-            system.run(program, *WAIT, verb, chain)
-
-
 def rules(overlay: Overlay) -> str:
-    """The chain in the form that iptables-restore replaces it with in one step."""
+    """The chains in the form that iptables-restore replaces each table's with in one step."""
     chain = chain_of(overlay.lease_id)
     members = "".join(f"-A {chain} -s {member.address} -j ACCEPT\n" for member in overlay.others)
-    return f"*filter\n:{chain} - [0:0]\n{members}-A {chain} -j DROP\nCOMMIT\n"
+    accepted = {"filter": members}
+    return "".join(
+        f"*{table}\n:{chain} - [0:0]\n{accepted.get(table, '')}-A {chain} -j DROP\nCOMMIT\n"
+        for table, _ in _jumps(overlay)
+    )
 
 
 def chain_of(lease_id: UUID) -> str:
@@ -66,8 +66,24 @@ def chain_of(lease_id: UUID) -> str:
     return f"{CHAIN_PREFIX}{lease_id.hex[-CHAIN_HEX:]}"
 
 
-def _jump(overlay: Overlay) -> list[str]:
-    return ["-p", "udp", "--dport", str(overlay.me.port), "-j", chain_of(overlay.lease_id)]
+def _jumps(overlay: Overlay) -> list[Jump]:
+    """From where the chain is entered; `mangle` comes before what an engine or the provider accepts in `filter`."""
+    to_port = ["-p", "udp", "--dport", str(overlay.me.port)]
+    jumps: list[Jump] = [("filter", ["INPUT", *to_port])]
+    return jumps if _program(overlay) == "ip6tables" else [*jumps, ("mangle", ["FORWARD", "-i", LEASES, *to_port])]
+
+
+def _remove(system: System, program: str, chain: str) -> None:
+    for table in TABLES[program]:
+        command = (program, *WAIT, "-t", table)
+        lines = system.run(*command, "-S").splitlines()
+        orders = [shlex.split(line) for line in lines if chain in line]
+        for order in orders:
+            if order[0] == "-A" and order[-2:] == ["-j", chain]:
+                system.run(*command, "-D", *order[1:])
+        if ["-N", chain] in orders:
+            for verb in ("-F", "-X"):
+                system.run(*command, verb, chain)
 
 
 def _program(overlay: Overlay) -> str:

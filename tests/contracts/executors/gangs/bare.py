@@ -59,9 +59,7 @@ class Node:
 
     def left(self, overlay: Overlay, pid: int) -> list[str]:
         """What there is of this gang's network, by name."""
-        chains = [
-            each for each in self.system.run("iptables", "-S").split() if each == rules.chain_of(overlay.lease_id)
-        ]
+        chains = [each for each in tables(self.system).split() if each == rules.chain_of(overlay.lease_id)]
         places = [*NAMESPACES.glob(overlay.name), *SOCKETS.glob(f"{overlay.name}*"), *self.folder.glob("*")]
         found = [path.name for path in places if overlay.name in path.name or str(overlay.lease_id) in path.name]
         links = [overlay.name] * self.system.asks("ip", "link", "show", overlay.name)
@@ -108,3 +106,8 @@ def daemons(name: str) -> list[int]:
         if words[0].endswith(b"wireguard-go") and name.encode() in words:
             found.append(int(path.parent.name))
     return found
+
+
+def tables(system: System) -> str:
+    """All rules of a network namespace."""
+    return "".join(system.run("iptables", "-t", table, "-S") for table in ("filter", "mangle"))

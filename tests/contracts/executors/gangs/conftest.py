@@ -29,7 +29,7 @@ from tests.unit.provider_agent.fake_server import FakeServer, Lease
 
 from ..conftest import IMAGE, NEEDED, import_base_image, running_engine
 from ..world import World
-from .bare import Node, daemons
+from .bare import Node, daemons, tables
 from .fabric import NODE_ADDRESSES, SWITCH_ADDRESS, Fabric, make_fabric
 
 PORT = 29_600
@@ -152,7 +152,7 @@ class Gang:
         """What is left of this member's lease on its node, by name."""
         member, lease = self.members[rank], self.leases[rank]
         overlay = member.overlay(lease)
-        chains = member.fabric.run(member.name, "iptables -S")
+        chains = tables(System(tuple(member.fabric.inside(member.name))))
         links = member.fabric.run(member.name, "ip -o link")
         seen_inside = [path.name for path in NAMESPACES.glob(f"{overlay.name}*")]
         sockets = [path.name for path in SOCKETS.glob(f"{overlay.name}*")]

@@ -138,7 +138,7 @@ def test_what_could_not_be_removed_is_remembered_and_keeps_nothing_else(node: No
     refused = f"[ -e {flag} ] && case $* in *{rules.chain_of(first.lease_id)}*) exit 4;; esac"
     door.write_text(f'#!/bin/sh\n{refused}\nexec {" ".join(node.system.prefix)} "$@"\n')
     door.chmod(0o755)
-    agent = Overlays(node.folder, key_path=node.key, kind=node.kind, address="", system=System((str(door),)))
+    agent = Overlays(node.folder, key_path=node.key, kind=node.kind, address="203.0.113.1", system=System((str(door),)))
     with program() as pid, program() as seconds_pid:
         agent.make(first, Program(pid, ""))
         agent.make(second, Program(seconds_pid, ""))
