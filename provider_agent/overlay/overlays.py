@@ -63,7 +63,7 @@ class Overlays:
                 return f"no interface here has the fabric's address {self._address}"
             probe = f"{NAME_PREFIX}p{os.getpid() % 10**8}"
             why = wireguard.why_not if self.kind == "wireguard" else vxlan.why_not
-            return why(self._system, probe)
+            return rules.why_not(self._system, self._address) or why(self._system, probe)
         except AgentError as error:
             return str(error)
 

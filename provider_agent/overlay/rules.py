@@ -24,6 +24,14 @@ TABLES: Final = {"iptables": ("filter", "mangle"), "ip6tables": ("filter",)}
 Jump = tuple[str, list[str]]  # table; hook and conditions
 
 
+def why_not(system: System, address: str) -> str:
+    """Why rules cannot be had for this address although there is a program for them; empty when they can."""
+    program = _program_for(address)
+    if missing([program]) or all(system.asks(program, *WAIT, "-t", table, "-S") for table in TABLES[program]):
+        return ""
+    return f"{program} is refused here"
+
+
 def install(system: System, overlay: Overlay) -> None:
     """Put them in force, or once more; raises ExecutorFailed. Does nothing where there is no iptables."""
     program = _program(overlay)
@@ -87,4 +95,8 @@ def _remove(system: System, program: str, chain: str) -> None:
 
 
 def _program(overlay: Overlay) -> str:
-    return "ip6tables" if ip_address(overlay.me.address).version == 6 else "iptables"
+    return _program_for(overlay.me.address)
+
+
+def _program_for(address: str) -> str:
+    return "ip6tables" if ip_address(address).version == 6 else "iptables"

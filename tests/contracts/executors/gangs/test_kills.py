@@ -151,6 +151,16 @@ def test_what_could_not_be_removed_is_remembered_and_keeps_nothing_else(node: No
         node.await_nothing(first, pid)
 
 
+def test_node_that_may_not_make_rules_offers_no_gangs(node: Node, tmp_path: Path) -> None:
+    """As a service without CAP_NET_RAW, which the older iptables needs."""
+    assert node.overlays.why_not() == ""
+    door = tmp_path / "door"
+    door.write_text(f'#!/bin/sh\ncase $1 in iptables*) exit 4;; esac\nexec {" ".join(node.system.prefix)} "$@"\n')
+    door.chmod(0o755)
+    agent = Overlays(node.folder, key_path=node.key, kind=node.kind, address="203.0.113.1", system=System((str(door),)))
+    assert agent.why_not() == "iptables is refused here"
+
+
 def test_agent_that_does_not_see_the_names_of_an_earlier_one_adopts_the_network_as_it_is(node: Node) -> None:
     """As an agent in a container: each has its own /run."""
     overlay = node.overlay(29_701)
