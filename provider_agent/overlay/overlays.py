@@ -71,8 +71,8 @@ class Overlays:
         """Give a program that was just started its interface; raises ExecutorFailed, or OSError where the record cannot
         be written, and then nothing is left of it."""
         program.require()
+        self._wait_for_port(overlay.me.port, is_open=False)  # without the lock: others' networks are kept meanwhile
         with self._lock:
-            self._wait_for_port(overlay.me.port, is_open=False)
             self._records.write(overlay)
             try:
                 self._build(overlay, program)

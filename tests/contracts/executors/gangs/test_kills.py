@@ -5,6 +5,7 @@ No engine is needed: the program is a process in a network namespace of its own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -149,6 +150,25 @@ def test_what_could_not_be_removed_is_remembered_and_keeps_nothing_else(node: No
         flag.unlink()
         assert agent.sweep(()) == 1
         node.await_nothing(first, pid)
+
+
+def test_full_disk_begins_nothing_and_keeps_nothing_from_being_removed(node: Node) -> None:
+    other, overlay = node.overlay(29_700), node.overlay(29_701)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", node.folder], check=True)
+    try:
+        with program() as pid, program() as others_pid:
+            node.overlays.make(other, Program(others_pid, ""))
+            with (node.folder / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+                while filler.write(bytes(1024)):
+                    pass
+            with pytest.raises(OSError, match="No space left"):
+                node.overlays.make(overlay, Program(pid, ""))
+            assert node.left(overlay, pid) == []
+            assert node.is_whole(other, others_pid)
+            node.overlays.remove(other.lease_id)
+            node.await_nothing(other, others_pid)
+    finally:
+        subprocess.run(["umount", node.folder], check=True)
 
 
 def test_node_that_may_not_make_rules_offers_no_gangs(node: Node, tmp_path: Path) -> None:
