@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from provider_agent.errors import AgentError, ExecutorFailed
 from provider_agent.overlay import rules, vxlan, wireguard
-from provider_agent.overlay.place import INTERFACE, NAME_PREFIX, Overlay, name_of
+from provider_agent.overlay.place import INTERFACE, PROBE_PREFIX, Overlay, name_of
 from provider_agent.overlay.records import Records
 from provider_agent.overlay.system import Program, System, missing
 from provider_agent.protocol import GANG_NETWORK, OverlayKind
@@ -61,7 +61,8 @@ class Overlays:
         try:
             if self._device_mtu() is None:
                 return f"no interface here has the fabric's address {self._address}"
-            probe = f"{NAME_PREFIX}p{os.getpid() % 10**8}"
+            self._delete_old_probes()
+            probe = f"{PROBE_PREFIX}{os.getpid() % 10**8}"
             why = wireguard.why_not if self.kind == "wireguard" else vxlan.why_not
             return rules.why_not(self._system, self._address) or why(self._system, probe)
         except AgentError as error:
@@ -194,6 +195,14 @@ class Overlays:
             self._forget_namespace(name)
         if self._system.asks("ip", "link", "show", name):
             raise ExecutorFailed(f"The interface {name} cannot be deleted.")
+
+    def _delete_old_probes(self) -> None:
+        """Interfaces with which agents that were killed meanwhile tried out what the kernel has."""
+        for link in json.loads(self._system.run("ip", "-json", "link", "show") or "[]"):
+            name = str(link["ifname"])
+            pid = name.removeprefix(PROBE_PREFIX)
+            if name.startswith(PROBE_PREFIX) and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+                self._system.asks("ip", "link", "delete", name)
 
     def _wait_for_port(self, port: int, *, is_open: bool) -> None:
         """wireguard-go opens its socket a moment after the interface is up, and closes it a moment after its end."""

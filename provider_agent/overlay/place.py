@@ -12,6 +12,7 @@ from provider_agent.protocol import GANG_NETWORK, GANG_PORT_FIRST, GANG_PORTS, A
 
 INTERFACE: Final = "souk0"  # as the program sees it
 NAME_PREFIX: Final = "soukg"  # as the node sees it, while it is being made
+PROBE_PREFIX: Final = f"{NAME_PREFIX}p"  # no hexadecimal digit: of none of those
 NAME_HEX: Final = 10  # an interface's name has 15 characters at most
 PORTS: Final = range(GANG_PORT_FIRST, GANG_PORT_FIRST + GANG_PORTS)
 

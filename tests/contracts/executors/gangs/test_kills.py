@@ -19,8 +19,9 @@ from typing import Literal
 import pytest
 
 from provider_agent.errors import ExecutorFailed
-from provider_agent.overlay import INTERFACE, Overlay, Overlays, rules
+from provider_agent.overlay import INTERFACE, Overlay, Overlays, rules, vxlan
 from provider_agent.overlay.overlays import NAMESPACES
+from provider_agent.overlay.place import PROBE_PREFIX
 from provider_agent.overlay.system import Program, System
 
 from .bare import Node, daemons, program
@@ -169,6 +170,15 @@ def test_full_disk_begins_nothing_and_keeps_nothing_from_being_removed(node: Nod
             node.await_nothing(other, others_pid)
     finally:
         subprocess.run(["umount", node.folder], check=True)
+
+
+def test_agent_killed_while_it_looked_what_the_kernel_has_leaves_nothing_for_long(node: Node) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    tried = ("type", "vxlan", "id", "1", "dstport", vxlan.PROBE_PORT)
+    node.system.run("ip", "link", "add", f"{PROBE_PREFIX}{ended.pid}", *tried)
+    assert node.overlays.why_not() == ""
+    assert PROBE_PREFIX not in node.system.run("ip", "-o", "link")
 
 
 def test_node_that_may_not_make_rules_offers_no_gangs(node: Node, tmp_path: Path) -> None:
