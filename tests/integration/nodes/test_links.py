@@ -254,6 +254,9 @@ def test_reports_of_other_nodes_and_for_other_probes_are_refused_at_the_door(pai
     # Signed by another key, or with another body: nobody at all.
     assert own.post(f"/api/agent/v1/links/{probe.pk}", body, send=FAILED.model_dump_json().encode()).status_code == 401
     assert own.post(f"/api/agent/v1/links/{probe.pk}", b'{"dialled": true, "speed": 1}').status_code == 400
+    for invisible in ("\\u202e", "\\u2028", "\\u200b", "\\u001b[2J"):  # operators read it, on a page and in a terminal
+        said = f'{{"dial_why": "not {invisible}reached"}}'.encode()
+        assert own.post(f"/api/agent/v1/links/{probe.pk}", said).status_code == 400
     for bad in (
         {"round_trip_us": -1},
         {"dial_why": "\x00"},
