@@ -50,6 +50,7 @@ class _NodeFacts(NamedTuple):
     provider_id: UUID
     region: str
     fabric: str
+    fabric_key: str
     executor: str
     failures: int
     successes: int
@@ -172,6 +173,7 @@ def _node_row(
     has_failed_link: bool,
 ) -> NodeRow:
     state, gang = node.state, node.gang or ""
+    meeting = gang_label(node.fabric, node.executor, gang, node.fabric_key)
     open_seconds = schedule.open_seconds(schedule.parse(node.schedule), now) if node.schedule else math.inf
     if state == NodeState.ONLINE:
         state = SILENT if node.is_silent else SUSPENDED if node.is_suspended else CLOSED if open_seconds <= 0 else state
@@ -186,8 +188,8 @@ def _node_row(
         seconds_max=_seconds_max(offer, now) if offer else 0,
         region=offer.region if offer else node.region,
         # A label is only a wish; who reaches whom was measured, between nodes of one provider.
-        fabric=gang_label(str(fabric) if fabric else "", node.executor, gang),
-        label=f"{node.provider_id}/{meeting}" if (meeting := gang_label(node.fabric, node.executor, gang)) else "",
+        fabric=gang_label(str(fabric) if fabric else "", node.executor, gang, node.fabric_key),
+        label=f"{node.provider_id}/{meeting}" if meeting else "",
         has_failed_link=has_failed_link,
         executor=node.executor,
         is_measured=node.is_measured,

@@ -10,7 +10,7 @@ from django.db import connection
 from jobs.errors import NoGangPort
 from jobs.models import Attempt, Lease
 from jobs.states import LEASE_LIVE
-from marketplace.nodes.gangs import gang_kind
+from marketplace.nodes.gangs import OVERLAYS, gang_kind
 from marketplace.nodes.models import Node
 from provider_agent.protocol import GANG_PORT_FIRST, GANG_PORTS, GangMember, GangPlace, gang_address
 
@@ -48,8 +48,8 @@ def gang_place(lease: Lease) -> GangPlace:
         master_address=nodes[0].fabric_address or "127.0.0.1",
         master_port=attempt.master_port,
     )
-    kinds = {gang_kind(node.executor, node.facts.get("gang", "")) for node in nodes}
-    if len(nodes) == 1 or kinds not in ({"plain"}, {"wireguard"}):
+    kinds = {gang_kind(node.executor, node.facts.get("gang", ""), node.fabric_key) for node in nodes}
+    if len(nodes) == 1 or kinds not in [{kind} for kind in OVERLAYS]:
         return place
     members = [
         GangMember(

@@ -31,7 +31,7 @@ CONNECT_SECONDS_MAX = 3.0
 HANDSHAKE_SECONDS_MAX = 3.0
 MEASURE_SECONDS_MAX = 15.0
 RETRY_SECONDS = 0.2
-CONNECTIONS_MAX = 64  # that one listener looks at, strangers' among them
+CONNECTIONS_MAX = 64  # from the peer's address, that one listener listens to
 UNSENT_BYTES_MAX = 128 * 1024  # in the kernel's queue: what a slow line would still be sending after the time
 NONCE_BYTES = 32
 TCP_NOTSENT_LOWAT = 25  # Linux; the socket module names it from Python 3.12 on
@@ -116,15 +116,22 @@ async def _both_ways(listener: socket.socket, demand: LinkDemand) -> LinkReport:
 
 async def _serve(listener: socket.socket, demand: LinkDemand, part: Part) -> Figures:
     """Wait for the peer, and for nobody else; raises ProbeFailed."""
-    problem = "nobody came"
+    problem, tried = "nobody came", 0
     try:
         async with asyncio.timeout(JOIN_SECONDS_MAX):
-            for _ in range(CONNECTIONS_MAX):
-                connection, address = await asyncio.get_running_loop().sock_accept(listener)
+            while tried < CONNECTIONS_MAX:
+                try:
+                    connection, address = await asyncio.get_running_loop().sock_accept(listener)
+                except OSError as error:  # no file is free, or who came is gone already
+                    problem = f"this node could not take a connection ({_words(error)})"
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
                 if ip_address(address[0]) != ip_address(demand.peer_address):
                     connection.close()
                     problem = f"only {address[0]} came, which is not its fabric address"
+                    await asyncio.sleep(0)  # however many come, the deadline and the agent's other work have their turn
                     continue
+                tried += 1
                 try:
                     await _shake_hands(connection, demand, part, is_dialler=False)
                 except ProbeFailed as error:

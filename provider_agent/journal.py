@@ -245,6 +245,9 @@ def _lease_entry(row: sqlite3.Row) -> LeaseEntry:
 
 
 def read_links(journal: Journal) -> dict[str, dict[str, Any]]:
-    """Peer's name -> what this side saw of the way to it, newest last."""
-    found: dict[str, dict[str, Any]] = json.loads(journal.load_fact(FACT_LINKS) or "{}")
-    return found
+    """Peer's name -> what this side saw of the way to it, newest last; nothing where that is damaged."""
+    try:
+        found = json.loads(journal.load_fact(FACT_LINKS) or "{}")
+    except ValueError:
+        return {}
+    return {name: seen for name, seen in found.items() if isinstance(seen, dict)} if isinstance(found, dict) else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sqlite3
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -67,7 +68,10 @@ async def _answer(porter: Porter, demand: LinkDemand) -> None:
             report = await probe(demand)
         finally:
             give_back_memory()
-    remember_link(porter.journal, demand, report)
+    try:
+        remember_link(porter.journal, demand, report)
+    except sqlite3.Error as error:  # a full disk; without a report the marketplace would hold the link for broken
+        log.warning("What was seen of a link was not kept: %s probe_id=%s", error, demand.probe_id)
     log.log(
         logging.WARNING if report.why else logging.INFO,
         "Link to %s probed: %s",

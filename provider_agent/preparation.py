@@ -112,7 +112,9 @@ def _overlay_for(porter: Porter, assignment: Assignment, devices: list[DeviceFac
         if assignment.gang.overlay:
             raise ExecutorFailed("This node's programs have no network of their own, and the assignment asks for one.")
         return None
-    return overlay_of(assignment, kind=kind, public_key=porter.keys.fabric_public_hex)
+    return overlay_of(
+        assignment, kind=kind, public_key=porter.keys.fabric_public_hex, address=porter.config.fabric_address
+    )
 
 
 def _memory_mib(assignment: Assignment, share: float) -> int:

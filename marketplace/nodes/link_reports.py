@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from typing import Any, Final
 from uuid import UUID
 
@@ -120,6 +121,7 @@ def _conclude(probe: LinkProbe) -> None:
         return
     problems = _problems(listener, dialler, heard)
     figures = _figures(heard[listener.pk], heard[dialler.pk])
+    problems += _clashes(listener, dialler)
     if not problems and figures is None:
         problems.append("both reached each other, but sent no figures")
     if problems:
@@ -160,6 +162,21 @@ def _problems(listener: Node, dialler: Node, heard: dict[UUID, LinkReport | None
                 f"{way}: {source.name} says that it came through, {target.name}: {theirs.listen_why or 'it did not'}"
             )
     return problems
+
+
+def _clashes(listener: Node, dialler: Node) -> list[str]:
+    """Why containers of both cannot be of one gang, however well their nodes reach each other."""
+    if "process" in {listener.executor, dialler.executor}:
+        return []
+    both = f"{listener.name} and {dialler.name} have"
+    clashes = []
+    if listener.fabric_key and listener.fabric_key == dialler.fabric_key:
+        clashes.append(
+            f"{both} the same gang key: one is a copy of the other; enrol it anew with a data folder of its own"
+        )
+    if ip_address(listener.fabric_address) == ip_address(dialler.fabric_address):
+        clashes.append(f"{both} the address {listener.fabric_address}: a gang needs one for each")
+    return clashes
 
 
 def _figures(listener: LinkReport | None, dialler: LinkReport | None) -> dict[str, int | None] | None:

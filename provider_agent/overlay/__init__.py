@@ -5,6 +5,7 @@ system.py      commands in the agent's network namespace, and in a program's
 wireguard.py   the encrypted kind: the kernel's WireGuard, or wireguard-go
 vxlan.py       the plain kind: quicker, for fabrics whose every member is trusted
 rules.py       the UDP port is open to the gang's members, to nobody else, while the lease lasts
+records.py     what of all this must be found again after a kill
 overlays.py    the life of all of them on this node: made, kept, removed, swept
 
 The interface is made where the agent is, so that its UDP socket stays there, on the node's address in the fabric; then

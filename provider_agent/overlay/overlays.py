@@ -12,16 +12,17 @@ import os
 import threading
 import time
 from collections.abc import Collection
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from provider_agent.atomic import write_atomically
 from provider_agent.errors import AgentError, ExecutorFailed
 from provider_agent.overlay import rules, vxlan, wireguard
-from provider_agent.overlay.place import INTERFACE, NAME_PREFIX, Overlay
+from provider_agent.overlay.place import INTERFACE, PROBE_PREFIX, Overlay, name_of
+from provider_agent.overlay.records import Records
 from provider_agent.overlay.system import Program, System, missing
 from provider_agent.protocol import GANG_NETWORK, OverlayKind
 
@@ -42,7 +43,7 @@ class Overlays:
         self, folder: Path, *, key_path: Path, kind: OverlayKind, address: str, system: System | None = None
     ) -> None:
         self.kind = kind
-        self._folder = folder
+        self._records = Records(folder)
         self._key_path = key_path
         self._address = address
         self._system = system or System()
@@ -60,20 +61,20 @@ class Overlays:
         try:
             if self._device_mtu() is None:
                 return f"no interface here has the fabric's address {self._address}"
-            probe = f"{NAME_PREFIX}p{os.getpid() % 10**8}"
+            self._delete_old_probes()
+            probe = f"{PROBE_PREFIX}{os.getpid() % 10**8}"
             why = wireguard.why_not if self.kind == "wireguard" else vxlan.why_not
-            return why(self._system, probe)
+            return rules.why_not(self._system, self._address) or why(self._system, probe)
         except AgentError as error:
             return str(error)
 
     def make(self, overlay: Overlay, program: Program) -> None:
-        """Give a program that was just started its interface; raises ExecutorFailed, and then nothing is left of it."""
+        """Give a program that was just started its interface; raises ExecutorFailed, or OSError where the record cannot
+        be written, and then nothing is left of it."""
         program.require()
+        self._wait_for_port(overlay.me.port, is_open=False)  # without the lock: others' networks are kept meanwhile
         with self._lock:
-            self._wait_for_port(overlay.me.port, is_open=False)
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            record = json.dumps(overlay.as_dict()).encode()
-            write_atomically(self._record(overlay.lease_id), record, mode=0o600)
+            self._records.write(overlay)
             try:
                 self._build(overlay, program)
             except BaseException:
@@ -87,42 +88,60 @@ class Overlays:
         Looks at rules now and then, at the interface's address only where `is_thorough`: an agent was killed.
         """
         with self._lock:
-            overlay = self._load(lease_id)
+            overlay = self._records.read(lease_id)
             if overlay is None:
                 return
             if is_thorough or time.monotonic() >= self._rules_at.get(lease_id, 0.0):
                 rules.install(self._system, overlay)
                 self._rules_at[lease_id] = time.monotonic() + RULES_SECONDS
-            is_whole = program.has_interface(INTERFACE) and (not is_thorough or _has_address(overlay))
+            is_whole = program.has_interface(INTERFACE)
+            if is_thorough:
+                self._name_namespace(overlay, program)
+                is_whole = is_whole and _has_address(overlay)
             if is_whole:
                 return
             log.warning("The gang's interface is gone and is made anew. lease_id=%s", lease_id)
-            program.require()
-            self._unmake(overlay)
+            self._name_namespace(overlay, program)
+            self._unmake(overlay.name)
             self._build(overlay, program)
 
     def remove(self, lease_id: UUID) -> None:
-        """Remove whatever there is of one lease's."""
+        """Remove whatever there is of one lease's, also where its record is damaged; raises ExecutorFailed or OSError
+        while something is left, and then it is remembered."""
         with self._lock:
-            overlay = self._load(lease_id)
-            if overlay is None:
+            if not self._records.has(lease_id):
                 return
-            rules.remove(self._system, overlay)
-            self._unmake(overlay)
-            self._record(lease_id).unlink(missing_ok=True)
+            try:
+                overlay = self._records.read(lease_id)
+            except ExecutorFailed as error:
+                log.warning("%s What bears its lease's name is removed. lease_id=%s", error, lease_id)
+                overlay = None
+            if overlay is not None:
+                rules.remove(self._system, overlay)
+            else:
+                rules.remove_any(self._system, lease_id)
+            self._unmake(name_of(lease_id))
+            self._records.delete(lease_id)
             self._rules_at.pop(lease_id, None)
 
     def has(self, lease_id: UUID) -> bool:
         """Whether one was made for this lease and not removed yet."""
-        return self._record(lease_id).exists()
+        return self._records.has(lease_id)
 
     def sweep(self, running: Collection[UUID]) -> int:
-        """Remove those of leases that are not `running`; returns how many."""
-        orphans = [UUID(path.stem) for path in self._folder.glob("*.json") if UUID(path.stem) not in running]
-        for lease_id in orphans:
+        """Remove those of leases that are not `running`, as far as possible; returns how many were."""
+        self._records.delete_partial()
+        removed = 0
+        for lease_id in self._records.lease_ids():
+            if lease_id in running:
+                continue
             log.warning("A gang's network without a program is removed. lease_id=%s", lease_id)
-            self.remove(lease_id)
-        return len(orphans)
+            try:
+                self.remove(lease_id)
+                removed += 1
+            except (OSError, ExecutorFailed) as error:  # one may not keep the others, nor the agent from its start
+                log.warning("A gang's network was not removed yet: %s lease_id=%s", error, lease_id)
+        return removed
 
     # --- steps
 
@@ -138,9 +157,9 @@ class Overlays:
             overhead = vxlan.OVERHEAD_BYTES
         mtu = (self._device_mtu() or MTU_DEFAULT) - overhead
         self._system.run("ip", "link", "set", overlay.name, "mtu", str(mtu))
-        self._system.run("ip", "netns", "attach", overlay.name, str(program.pid))
+        self._name_namespace(overlay, program)
         self._system.run("ip", "link", "set", overlay.name, "netns", overlay.name, "name", INTERFACE)
-        inside = _inside(overlay)
+        inside = _inside(overlay.name)
         inside.run("ip", "link", "set", INTERFACE, "up")
         self._wait_for_port(overlay.me.port, is_open=True)
         if overlay.gang.overlay == "plain":
@@ -148,14 +167,42 @@ class Overlays:
         address = f"{overlay.me.overlay_address}/{GANG_NETWORK.prefixlen}"
         inside.run("ip", "address", "add", address, "dev", INTERFACE)
 
-    def _unmake(self, overlay: Overlay) -> None:
+    def _name_namespace(self, overlay: Overlay, program: Program) -> None:
+        """Give the program's network namespace our name, anew: the name of an agent in a container went with it.
+
+        The program is looked at afterwards: had it ended meanwhile, its process number could be another tenant's.
+        """
+        program.require()
+        self._forget_namespace(overlay.name)
+        self._system.run("ip", "netns", "attach", overlay.name, str(program.pid))
+        try:
+            program.require()
+        except ExecutorFailed:
+            self._forget_namespace(overlay.name)
+            raise
+
+    def _forget_namespace(self, name: str) -> None:
+        if (NAMESPACES / name).exists():
+            self._system.run("ip", "netns", "delete", name)
+
+    def _unmake(self, name: str) -> None:
         """The interface, wherever it is. The engine keeps the namespace of an ended program for a while, and with it
         the interface its port; so we hold a name of it ourselves."""
-        wireguard.end(overlay.name)
-        self._system.asks("ip", "link", "delete", overlay.name)
-        if (NAMESPACES / overlay.name).exists():
-            _inside(overlay).asks("ip", "link", "delete", INTERFACE)
-            self._system.asks("ip", "netns", "delete", overlay.name)
+        wireguard.end(name)
+        self._system.asks("ip", "link", "delete", name)
+        if (NAMESPACES / name).exists():
+            _inside(name).asks("ip", "link", "delete", INTERFACE)
+            self._forget_namespace(name)
+        if self._system.asks("ip", "link", "show", name):
+            raise ExecutorFailed(f"The interface {name} cannot be deleted.")
+
+    def _delete_old_probes(self) -> None:
+        """Interfaces with which agents that were killed meanwhile tried out what the kernel has."""
+        for link in json.loads(self._system.run("ip", "-json", "link", "show") or "[]"):
+            name = str(link["ifname"])
+            pid = name.removeprefix(PROBE_PREFIX)
+            if name.startswith(PROBE_PREFIX) and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+                self._system.asks("ip", "link", "delete", name)
 
     def _wait_for_port(self, port: int, *, is_open: bool) -> None:
         """wireguard-go opens its socket a moment after the interface is up, and closes it a moment after its end."""
@@ -173,35 +220,28 @@ class Overlays:
         return {int(each[1].rpartition(":")[2], 16) for each in words if len(each) > 1 and ":" in each[1]}
 
     def _device_mtu(self) -> int | None:
-        """Of the interface that has the node's address in the fabric; None when none has."""
+        """Of the interface that has the node's address in the fabric, however it is spelt; None when none has. Raises
+        ExecutorFailed for an address that is none."""
+        try:
+            own = ip_address(self._address)
+        except ValueError as error:
+            raise ExecutorFailed(f"the fabric's address {self._address!r} is no IP address") from error
         for link in json.loads(self._system.run("ip", "-json", "address", "show") or "[]"):
-            if any(info.get("local") == self._address for info in link.get("addr_info", ())):
+            if any(ip_address(info["local"]) == own for info in link.get("addr_info", ()) if "local" in info):
                 return int(link["mtu"])
         return None
 
     def _key(self) -> X25519PrivateKey:
         return X25519PrivateKey.from_private_bytes(bytes.fromhex(self._key_path.read_text().strip()))
 
-    def _record(self, lease_id: UUID) -> Path:
-        return self._folder / f"{lease_id}.json"
 
-    def _load(self, lease_id: UUID) -> Overlay | None:
-        try:
-            data: dict[str, Any] = json.loads(self._record(lease_id).read_text())
-        except FileNotFoundError:
-            return None
-        return Overlay.from_dict(data)
-
-
-def _inside(overlay: Overlay) -> System:
+def _inside(name: str) -> System:
     """The program's network namespace, by the name that we gave it."""
-    return System(("nsenter", f"--net={NAMESPACES / overlay.name}"))
+    return System(("nsenter", f"--net={NAMESPACES / name}"))
 
 
 def _has_address(overlay: Overlay) -> bool:
     """Whether the interface is whole: its address is the last that it is given."""
-    if not (NAMESPACES / overlay.name).exists():
-        return False
-    shown = _inside(overlay).run("ip", "-json", "address", "show", "dev", INTERFACE)
+    shown = _inside(overlay.name).run("ip", "-json", "address", "show", "dev", INTERFACE)
     infos = [info for link in json.loads(shown) for info in link.get("addr_info", ())]
     return any(info.get("local") == overlay.me.overlay_address for info in infos)

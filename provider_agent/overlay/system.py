@@ -41,6 +41,7 @@ class System:
                 input=text,
                 capture_output=True,
                 text=True,
+                errors="replace",  # names of interfaces may be any bytes
                 check=False,
                 timeout=COMMAND_SECONDS_MAX,
                 env={"PATH": SYSTEM_PATH, "LC_ALL": "C"},

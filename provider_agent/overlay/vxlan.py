@@ -6,6 +6,7 @@ Whoever sits on the fabric's wire can read it, and whoever can send from a membe
 from __future__ import annotations
 
 import hashlib
+import secrets
 from typing import Final
 
 from provider_agent.overlay.place import INTERFACE, Overlay
@@ -20,7 +21,8 @@ def why_not(system: System, probe: str) -> str:
     """Why this kind cannot be had here; empty when it can. `probe`: an interface's name that nobody has."""
     if lacking := missing(["bridge", "iptables", "iptables-restore"]):
         return f"{lacking[0]} is not installed"
-    if not system.asks("ip", "link", "add", probe, "type", "vxlan", "id", "1", "dstport", PROBE_PORT):
+    number = str(secrets.randbelow(2 ** (8 * NUMBER_BYTES)))  # another agent may be looking, too
+    if not system.asks("ip", "link", "add", probe, "type", "vxlan", "id", number, "dstport", PROBE_PORT):
         return "the kernel has no VXLAN"
     system.asks("ip", "link", "delete", probe)
     return ""

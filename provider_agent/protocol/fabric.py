@@ -28,8 +28,9 @@ LINK_WHY_CHARACTERS_MAX: Final = 300
 ROUND_TRIP_US_MAX: Final = 60_000_000
 BYTES_PER_SECOND_MAX: Final = 10**13
 
-
-OneLine = Annotated[str, Field(max_length=LINK_WHY_CHARACTERS_MAX, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+# Neither control characters nor what is invisible, breaks lines or turns the direction of writing: people read it.
+UNSEEN: Final = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+OneLine = Annotated[str, Field(max_length=LINK_WHY_CHARACTERS_MAX, pattern=rf"^[^{UNSEEN}]*$")]
 
 
 class LinkDemand(Message):

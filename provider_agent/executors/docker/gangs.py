@@ -30,6 +30,7 @@ class Gangs:
         self._engine = engine
         self._overlays = overlays
         self._why_not = "the node is in no fabric"
+        self._late: set[UUID] = set()  # leases that ended, and whose network is still there
 
     def check(self) -> None:
         """Find out whether programs here can join gangs."""
@@ -58,6 +59,8 @@ class Gangs:
 
     def keep(self, handle: Handle, *, is_adopted: bool = False) -> None:
         """Put back what has gone of a running container's; where that fails it is tried again with the next beat."""
+        for ended in list(self._late):
+            self.leave(ended)
         lease_id = UUID(handle["lease_id"])
         if self._overlays is None or not self._overlays.has(lease_id):
             return
@@ -69,16 +72,19 @@ class Gangs:
             log.warning("The gang's network was not looked after: %s lease_id=%s", error, lease_id)
 
     def leave(self, lease_id: UUID) -> None:
-        """The lease's program has ended: its gang's network goes with it."""
+        """The lease's program has ended: its gang's network goes with it, now or with a later beat of another's."""
+        self._late.discard(lease_id)
         if self._overlays is None or not self._overlays.has(lease_id):
             return
         try:
             self._overlays.remove(lease_id)
         except (OSError, ExecutorFailed) as error:
+            self._late.add(lease_id)
             log.warning("The gang's network was not removed yet: %s lease_id=%s", error, lease_id)
 
     def sweep(self) -> None:
-        """Remove what earlier agents left of containers that do not run any more; raises APIError."""
+        """Remove what earlier agents left of containers that do not run any more, before any is started; raises
+        APIError."""
         if self._overlays is not None:
             running = self._engine.containers.list(filters={"label": LABEL})
             self._overlays.sweep({UUID(container.labels[LABEL]) for container in running})

@@ -70,6 +70,22 @@ def test_nodes_that_cannot_meet_are_not_placed_together(alice, kinds: tuple[str,
     assert any(each.code == "fabric" for each in view.plan.exclusions)
 
 
+def test_node_that_says_wireguard_and_names_no_key_is_in_no_gang(alice) -> None:
+    nodes = fabric("wireguard", "wireguard")
+    Node.objects.filter(pk=nodes[0].pk).update(fabric_key="")
+    view = gangs_quote(alice)
+    assert view.quote_id is None
+    assert any(each.code == "fabric" for each in view.plan.exclusions)
+
+
+def test_key_that_goes_between_placing_and_start_leaves_each_member_an_answer(alice) -> None:
+    fabric("wireguard", "wireguard")
+    leases = place_gang(alice)
+    Node.objects.filter(pk=leases[0].node_id).update(fabric_key="")
+    for lease in leases:  # an agent that offers an overlay refuses a gang without one, and says so
+        assert gang_place(Lease.objects.get(pk=lease.pk)).overlay == ""
+
+
 def test_gangs_that_meet_on_a_node_or_an_address_have_different_ports(alice) -> None:
     nodes = fabric("wireguard", "wireguard")
     (first, _) = place_gang(alice)

@@ -199,6 +199,29 @@ def test_one_way_that_fails_is_named(pair, probe):
     assert (link.is_reachable, link.why) == (False, f"{listener.name} to {link.other(listener.pk).name}: refused")
 
 
+@pytest.mark.parametrize(
+    ("shared", "why"),
+    [
+        ({"fabric_key": "a" * 64}, "have the same gang key"),
+        ({"fabric_address": "10.0.0.1"}, "have the address 10.0.0.1"),
+    ],
+)
+def test_nodes_whose_containers_cannot_be_of_one_gang_have_no_link(pair, probe, shared: dict[str, str], why: str):
+    nodes = Node.objects.filter(pk__in=[node.pk for _, node in pair])
+    nodes.update(executor="docker", **shared)
+    link = both_say(LinkProbe.objects.get(), GOOD, GOOD)
+    assert not link.is_reachable
+    assert why in link.why
+    nodes.update(executor="process")
+    assert both_say(demand_again(link), GOOD, GOOD).is_reachable, "processes use their nodes' own addresses"
+
+
+def demand_again(link: FabricLink) -> LinkProbe:
+    links.hasten(Node.objects.filter(pk=link.a_id))
+    assert len(links.demand_due([])) == 2
+    return LinkProbe.objects.get(state="demanded")
+
+
 def test_reached_without_figures_is_not_measured(pair, probe):
     link = both_say(probe, GOOD.model_copy(update={"sent_bytes_per_second": 0}), GOOD)
     assert (link.is_reachable, link.why) == (False, "both reached each other, but sent no figures")
@@ -231,6 +254,9 @@ def test_reports_of_other_nodes_and_for_other_probes_are_refused_at_the_door(pai
     # Signed by another key, or with another body: nobody at all.
     assert own.post(f"/api/agent/v1/links/{probe.pk}", body, send=FAILED.model_dump_json().encode()).status_code == 401
     assert own.post(f"/api/agent/v1/links/{probe.pk}", b'{"dialled": true, "speed": 1}').status_code == 400
+    for invisible in ("\\u202e", "\\u2028", "\\u200b", "\\u001b[2J"):  # operators read it, on a page and in a terminal
+        said = f'{{"dial_why": "not {invisible}reached"}}'.encode()
+        assert own.post(f"/api/agent/v1/links/{probe.pk}", said).status_code == 400
     for bad in (
         {"round_trip_us": -1},
         {"dial_why": "\x00"},

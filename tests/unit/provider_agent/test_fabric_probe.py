@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import secrets
 import socket
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from uuid import UUID, uuid4
 
 import psutil
@@ -175,6 +176,45 @@ def test_strangers_who_never_prove_themselves_are_counted_and_then_nobody_is_hea
     report = asyncio.run(knock())
     assert not report.was_dialled
     assert f"{fabric_probe.CONNECTIONS_MAX} connections came" in report.why
+
+
+def test_flood_from_other_addresses_does_not_keep_the_peer_out() -> None:
+    listen, dial = demands()
+
+    async def flooded() -> list[LinkReport]:
+        listening = asyncio.create_task(probe(listen))
+        await asyncio.sleep(0.1)
+        with ExitStack() as strangers:
+            for _ in range(3 * fabric_probe.CONNECTIONS_MAX):
+                place, source = (ADDRESS, listen.port), ("127.0.0.5", 0)
+                strangers.enter_context(closing(socket.create_connection(place, source_address=source)))
+                await asyncio.sleep(0)
+            return list(await asyncio.gather(listening, probe(dial)))
+
+    for report in asyncio.run(flooded()):
+        assert report.dialled and report.was_dialled, report.why
+
+
+def test_node_without_a_free_file_says_so_and_takes_the_peer_once_it_has_one() -> None:
+    listen, dial = demands()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def starved() -> LinkReport:
+        listening = asyncio.create_task(probe(listen))
+        await asyncio.sleep(0.1)
+        with closing(socket.socket()) as connection:
+            connection.setblocking(False)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+            try:
+                await asyncio.get_running_loop().sock_connect(connection, (ADDRESS, listen.port))
+                await asyncio.sleep(0.5)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            await fabric_probe._shake_hands(connection, dial, "there", is_dialler=True)
+        return await listening
+
+    assert "hung up while it was measured" in asyncio.run(starved()).why
+    assert sockets_of_probes() == []
 
 
 def test_peer_that_proves_itself_and_then_says_nothing_ends_at_the_deadline() -> None:

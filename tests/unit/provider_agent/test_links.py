@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from provider_agent.journal import Journal, read_links
+from provider_agent.journal import FACT_LINKS, Journal, read_links
 from provider_agent.links import LINKS_KEPT_MAX, remember_link
 from provider_agent.protocol import AttemptState, LinkDemand, LinkReport, Reason
 
@@ -69,6 +70,22 @@ def test_two_agents_measure_the_way_between_them_report_it_and_show_it(server: F
         assert server.link_demands[bob.node_id()].secret not in bob.log_text()
     time.sleep(1.5)  # the demand still stands, and is answered once
     assert len(server.link_reports) == 2
+
+
+def test_what_cannot_be_remembered_is_reported_all_the_same(server: FakeServer, pair) -> None:
+    first, second = pair
+    damaged = Journal(first.folder.journal)
+    damaged.save_fact(FACT_LINKS, '{"second": ')
+    damaged.close()
+    full = sqlite3.connect(second.folder.journal)  # as on a full disk: no fact can be written
+    full.execute("CREATE TRIGGER full BEFORE INSERT ON fact BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+    full.close()
+    demand_pair(server, first, second)
+    eventually(lambda: len(server.link_reports) == 2, "both reported")
+    assert [report.why for report in reports_of(server, pair)] == ["", ""]
+    assert json.loads(first.run("status", "--json").stdout)["links"]["second"]["is_reached"] is True
+    assert json.loads(second.run("status", "--json").stdout)["links"] == {}
+    assert "disk is full" in second.log_text()
 
 
 def test_an_agent_opens_nothing_but_the_address_that_its_provider_declared(server: FakeServer, pair) -> None:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from provider_agent.config import AgentSettings
 from provider_agent.errors import ExecutorFailed
+from provider_agent.executors.firewall import BRIDGE_PREFIX
 from provider_agent.keys import FABRIC_KEY_NAME, load_keys, make_keys
 from provider_agent.overlay import Overlay, Overlays, overlay_of, rules, system, vxlan, wireguard
 from provider_agent.overlay.system import SYSTEM_PATH
@@ -30,10 +31,14 @@ def public(rank: int) -> str:
     return KEYS[rank].public_key().public_bytes_raw().hex()
 
 
+def address(rank: int) -> str:
+    return f"203.0.113.{rank + 1}"
+
+
 def member(rank: int, **changes: Any) -> GangMember:
     values = {
         "rank": rank,
-        "address": f"203.0.113.{rank + 1}",
+        "address": address(rank),
         "port": 29_600,
         "public_key": public(rank),
         "overlay_address": gang_address(rank),
@@ -74,7 +79,7 @@ def test_assignment_names_its_members_and_survives_the_wire_and_the_record() -> 
     given = assignment(gang(1))
     read = Assignment.model_validate_json(given.model_dump_json())
     assert read == given
-    overlay = overlay_of(read, kind="wireguard", public_key=public(1))
+    overlay = overlay_of(read, kind="wireguard", public_key=public(1), address=address(1))
     assert overlay.me.overlay_address == "10.83.0.2"
     assert [other.rank for other in overlay.others] == [0, 2]
     assert Overlay.from_dict(json.loads(json.dumps(overlay.as_dict()))) == overlay
@@ -102,12 +107,31 @@ def test_assignment_without_an_overlay_says_no_new_word() -> None:
         ({"members": [member(0), member(1), member(2, overlay_address="192.168.0.1")]}, "outside of"),
         ({"members": [member(0), member(1), member(2, overlay_address="10.83.0.2")]}, "same overlay address"),
         ({"members": [member(0), member(1), member(2, address="203.0.113.2")]}, "same address and port"),
+        ({"members": [member(0), member(1), member(2, address="127.0.0.1")]}, "127.0.0.1 is no address of another"),
+        ({"members": [member(0), member(1), member(2, address="0.0.0.0")]}, "0.0.0.0 is no address of another"),
+        ({"members": [member(0), member(1), member(2, address="224.0.0.1")]}, "224.0.0.1 is no address of another"),
+        ({"members": [member(0), member(1), member(2, address="255.255.255.255")]}, "is no address of another"),
+        ({"members": [member(n, address=f"::ffff:203.0.113.{n + 1}") for n in range(3)]}, "is no address of another"),
+        (
+            {"members": [member(0, address="203.0.113.9"), member(1), member(2)]},
+            "this node's fabric address 203.0.113.1",
+        ),
+        ({"members": [member(0, port=53), member(1), member(2)]}, "port 53 is not from 29500 to 31499"),
         ({"master_address": "203.0.113.1"}, "not that of rank 0"),
     ],
 )
 def test_assignment_that_does_not_fit_is_refused_by_what_is_wrong(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ExecutorFailed, match=problem):
-        overlay_of(assignment(gang(**changes)), kind="wireguard", public_key=public(0))
+        overlay_of(assignment(gang(**changes)), kind="wireguard", public_key=public(0), address=address(0))
+
+
+def test_one_address_in_two_spellings_is_one() -> None:
+    members = [member(n, address=f"2001:db8::{n + 1}") for n in range(3)]
+    place = gang(members=members)
+    assert overlay_of(assignment(place), kind="wireguard", public_key=public(0), address="2001:DB8:0::1").others
+    members[2] = member(2, address="2001:db8:0:0::2")
+    with pytest.raises(ExecutorFailed, match="same address and port"):
+        overlay_of(assignment(gang(members=members)), kind="wireguard", public_key=public(0), address="2001:db8::1")
 
 
 def test_both_ends_of_a_pair_and_nobody_else_compute_its_key() -> None:
@@ -124,7 +148,7 @@ def test_key_that_is_none_is_refused() -> None:
 
 
 def test_configuration_names_the_others_and_each_one_address() -> None:
-    overlay = overlay_of(assignment(gang(1)), kind="wireguard", public_key=public(1))
+    overlay = overlay_of(assignment(gang(1)), kind="wireguard", public_key=public(1), address=address(1))
     lines = wireguard.configuration(overlay, KEYS[1]).splitlines()
     assert lines.count("[Peer]") == 2
     assert [line for line in lines if "AllowedIPs" in line] == [
@@ -136,19 +160,20 @@ def test_configuration_names_the_others_and_each_one_address() -> None:
 
 
 def test_rules_open_the_port_to_members_alone() -> None:
-    overlay = overlay_of(assignment(gang(1)), kind="wireguard", public_key=public(1))
-    chain = rules.chain_of(overlay)
+    overlay = overlay_of(assignment(gang(1)), kind="wireguard", public_key=public(1), address=address(1))
+    chain = rules.chain_of(overlay.lease_id)
     orders = [line for line in rules.rules(overlay).splitlines() if line.startswith("-A")]
     accepted = [f"-A {chain} -s 203.0.113.{last} -j ACCEPT" for last in (1, 3)]
-    assert orders == [*accepted, f"-A {chain} -j DROP"]
+    assert orders == [*accepted, f"-A {chain} -j DROP", f"-A {chain} -j DROP"]
+    assert rules.LEASES.removesuffix("+") == BRIDGE_PREFIX
     assert len(chain) <= 28
     assert len(overlay.name) <= 15
 
 
 def test_plain_members_have_addresses_of_their_own() -> None:
     assert len({vxlan.hardware_address(rank) for rank in range(300)}) == 300
-    first = overlay_of(assignment(gang(0)), kind="wireguard", public_key=public(0))
-    second = overlay_of(assignment(gang(1)), kind="wireguard", public_key=public(1))
+    first = overlay_of(assignment(gang(0)), kind="wireguard", public_key=public(0), address=address(0))
+    second = overlay_of(assignment(gang(1)), kind="wireguard", public_key=public(1), address=address(1))
     assert vxlan.network_number(first) == vxlan.network_number(second) < 2**24
 
 
@@ -191,6 +216,7 @@ def test_node_that_cannot_join_gangs_says_why(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert overlays(tmp_path, "").why_not() == "the node has no address in a fabric"
     if shutil.which("ip", path=SYSTEM_PATH):
+        assert "'rack-1' is no IP address" in overlays(tmp_path, "rack-1").why_not()
         assert "no interface here has" in overlays(tmp_path, "203.0.113.99").why_not()
     monkeypatch.setattr(system, "SYSTEM_PATH", str(tmp_path))
     assert overlays(tmp_path, "127.0.0.1").why_not() == "ip is not installed"

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import get_args
 from uuid import uuid4
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from provider_agent.executors.scratch import unmount_scratch
 from provider_agent.keys import FABRIC_KEY_NAME, load_keys
@@ -26,6 +28,7 @@ from tests.unit.provider_agent.fake_server import FakeServer
 
 from ..engine import IMAGE, import_base_image, running_engine, skip_without_engine
 from ..world import World
+from .bare import Node, daemons, tables
 from .fabric import NODE_ADDRESSES, SWITCH_ADDRESS, Fabric, make_fabric
 
 PORT = 29_600
@@ -144,29 +147,16 @@ class Gang:
         """What is left of this member's lease on its node, by name."""
         member, lease = self.members[rank], self.leases[rank]
         overlay = member.overlay(lease)
-        chains = member.fabric.run(member.name, "iptables -S")
+        chains = tables(System(tuple(member.fabric.inside(member.name))))
         links = member.fabric.run(member.name, "ip -o link")
         seen_inside = [path.name for path in NAMESPACES.glob(f"{overlay.name}*")]
         sockets = [path.name for path in SOCKETS.glob(f"{overlay.name}*")]
         records = [path.name for path in member.folder.gangs.glob("*.json")]
         processes = [str(pid) for pid in daemons(overlay.name)]
-        seen = [rules.chain_of(overlay)] * (rules.chain_of(overlay) in chains) + [overlay.name] * (
+        seen = [rules.chain_of(overlay.lease_id)] * (rules.chain_of(overlay.lease_id) in chains) + [overlay.name] * (
             overlay.name in links
         )
         return seen + seen_inside + sockets + records + processes
-
-
-def daemons(name: str) -> list[int]:
-    """Process ids of the wireguard-go of an interface."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].endswith(b"wireguard-go") and name.encode() in words:
-            found.append(int(path.parent.name))
-    return found
 
 
 @pytest.fixture
@@ -193,3 +183,14 @@ def make_gang(fabric: Fabric, engines: list[str], tmp_path: Path) -> Iterator[Ca
             unmount_scratch(member.folder.lease(lease_id))
         member.sweep()
         member.server.stop()
+
+
+@pytest.fixture(params=get_args(OverlayKind))
+def node(request: pytest.FixtureRequest, fabric: Fabric, tmp_path: Path) -> Iterator[Node]:
+    """The first node of the fabric, with each kind of overlay."""
+    key = tmp_path / "fabric.key"
+    key.write_text(X25519PrivateKey.generate().private_bytes_raw().hex())
+    made = Node(fabric, tmp_path / "gangs", key, request.param)
+    made.folder.mkdir(mode=0o700)
+    yield made
+    made.overlays.sweep(())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,10 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from provider_agent.keys import load_keys
 from provider_agent.overlay import Overlay, rules, vxlan, wireguard
-from provider_agent.overlay.system import System
+from provider_agent.overlay.system import Program, System
 from provider_agent.protocol import GangMember, OverlayKind, gang_address
 from tests.unit.provider_agent.conftest import eventually
 
+from .bare import Node, program
 from .conftest import PORT, Gang
 from .fabric import NEIGHBOUR_ADDRESS, NODE_ADDRESSES, OPEN_PORT, Fabric
 
@@ -71,6 +73,14 @@ for address, port in zip(sys.argv[2::2], sys.argv[3::2]):
     except OSError: print(address, port, 'failed')
 """
 SEND = "import socket, sys; socket.socket(2, 2).sendto(sys.argv[1].encode(), (sys.argv[2], int(sys.argv[3])))"
+# One datagram at the port in the argument, or nothing.
+LISTEN = """
+import socket, sys
+box = socket.socket(2, 2); box.bind(('', int(sys.argv[1]))); box.settimeout(2)
+print('ready', flush=True)
+try: print(box.recv(100).decode())
+except TimeoutError: print('nothing')
+"""
 
 Make = Callable[[OverlayKind], Gang]
 
@@ -211,3 +221,50 @@ def said(process: subprocess.Popen[str]) -> str:
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     return out.strip()
+
+
+def test_program_of_another_tenant_does_not_speak_in_a_members_name(node: Node, fabric: Fabric) -> None:
+    """One that may reach the internet leaves by its node's address, which the other members' rules let in."""
+    overlay, (here, there) = node.overlay(29_701), fabric.nodes
+    with program() as pid, tenant(fabric, here) as inside:
+        node.overlays.make(overlay, Program(pid, ""))
+        with ruled(fabric, there, f"INPUT -p udp --dport 29701 -s {NODE_ADDRESSES[0]} -j ACCEPT"):
+            rules.remove(node.system, overlay)
+            assert heard(fabric, there, inside, 29_701) == "from the tenant"
+            rules.install(node.system, overlay)
+            assert heard(fabric, there, inside, 29_701) == "nothing"
+        with ruled(fabric, there, f"INPUT -p udp --dport 29801 -s {NODE_ADDRESSES[0]} -j ACCEPT"):
+            assert heard(fabric, there, inside, 29_801) == "from the tenant", "only the gang's port is shut"
+
+
+@contextlib.contextmanager
+def tenant(fabric: Fabric, name: str) -> Iterator[System]:
+    """A program with a way out of a node, as an engine makes it: a bridge of the lease's own, and masquerading."""
+    with program() as pid:
+        inside = System(("nsenter", f"--net=/proc/{pid}/ns/net"))
+        node = System(tuple(fabric.inside(name)))
+        node.run("ip", "link", "add", "souktenant", "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        node.run("ip", "address", "add", "172.31.0.1/24", "dev", "souktenant")
+        node.run("ip", "link", "set", "souktenant", "up")
+        inside.run("ip", "address", "add", "172.31.0.2/24", "dev", "eth0")
+        inside.run("ip", "link", "set", "eth0", "up")
+        inside.run("ip", "route", "add", "default", "via", "172.31.0.1")
+        node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        masquerade = ("POSTROUTING", "-s", "172.31.0.0/24", "-j", "MASQUERADE")
+        node.run("iptables", "-t", "nat", "-A", *masquerade)
+        try:
+            with ruled(fabric, name, "FORWARD -s 172.31.0.0/24 -j ACCEPT"):
+                yield inside
+        finally:
+            node.run("iptables", "-t", "nat", "-D", *masquerade)
+            node.run("ip", "link", "delete", "souktenant")
+
+
+def heard(fabric: Fabric, name: str, sender: System, port: int) -> str:
+    """What a node hears at a port while the sender speaks to it."""
+    listener = fabric.python(name, LISTEN, str(port))
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == "ready\n"
+    for _ in range(5):
+        sender.run(sys.executable, "-I", "-c", SEND, "from the tenant", NODE_ADDRESSES[1], str(port))
+    return said(listener)

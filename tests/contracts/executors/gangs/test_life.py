@@ -16,7 +16,8 @@ from provider_agent.protocol import ATTEMPT_ENDS, OverlayKind, Program, Reason
 from tests.unit.provider_agent.conftest import eventually
 from tests.unit.provider_agent.fake_leases import Lease
 
-from .conftest import Gang, daemons
+from .bare import daemons
+from .conftest import Gang
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
