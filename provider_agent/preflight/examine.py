@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from provider_agent.preflight.abilities import Wishes, check_disk_limit, check_egress, check_gangs
 from provider_agent.preflight.containers import check_driver, check_engine, check_toolkit
 from provider_agent.preflight.finding import Finding, guard
 from provider_agent.preflight.machine import check_disk, check_memory, check_python, check_system
@@ -12,9 +13,10 @@ from provider_agent.preflight.network import check_network
 
 
 def examine_computer(
-    *, server: str, sync_server: str, folder: Path, executor: str, device_kind: str, floors: Mapping[str, str]
+    *, server: str, sync_server: str, folder: Path, wishes: Wishes, device_kind: str, floors: Mapping[str, str]
 ) -> list[Finding]:
     """Every check that needs no enrolment, in an order in which the first FIX is the first to fix."""
+    executor, chosen = wishes.executor, wishes.of_node(folder)
     return [
         guard("system", check_system),
         guard("python", check_python),
@@ -23,5 +25,8 @@ def examine_computer(
         guard("driver", lambda: check_driver(floors, device_kind)),
         guard("engine", lambda: check_engine(floors, executor)),
         guard("toolkit", lambda: check_toolkit(floors, executor)),
+        guard("disk limit", lambda: check_disk_limit(chosen)),
+        guard("egress", lambda: check_egress(chosen)),
+        guard("gangs", lambda: check_gangs(chosen)),
         *check_network(server, sync_server),
     ]
