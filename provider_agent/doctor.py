@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from provider_agent.preflight.abilities import Wishes
 from provider_agent.preflight.containers import check_driver, check_toolkit
 from provider_agent.preflight.examine import examine_computer
 from provider_agent.preflight.finding import Finding, guard
+from provider_agent.preflight.image import check_image
 from provider_agent.preflight.machine import DISK_MIB_MIN
 from provider_agent.preflight.network import check_network
 from provider_agent.runtime_environment import environment_python, is_built
@@ -156,7 +158,7 @@ async def _check_engine(folder: DataFolder, config: AgentConfig) -> Finding:
 
 def _check_runtime(folder: DataFolder, config: AgentConfig) -> Finding:
     if config.executor == "docker":
-        return Finding("SKIP", "runtime", f"torch is in the image {config.train_image}")
+        return replace(check_image("docker", config.train_image, url=config.engine_url), check="runtime")
     if importlib.util.find_spec("runtimes") is None:
         return Finding("FIX", "runtime", "the package `runtimes` is missing", "pip install 'gpusouk[agent]'")
     python = Path(config.runtime_python) if config.runtime_python else environment_python(folder)

@@ -75,7 +75,7 @@ run_as() {
 
 read_options() {
   token=${SOUK_ENROL_TOKEN:-} dry_run='' uninstall='' force='' start=1 downgrade='' options='' server_key=''
-  executor=docker kind=auto prefix='' data='' user='' egress='' fabric_address='' fabric_privacy=''
+  executor=docker kind=auto prefix='' data='' user='' egress='' fabric_address='' fabric_privacy='' image=''
   while [ $# -gt 0 ]; do
     case $1 in
       --*=*) word=$1; shift; set -- "${word%%=*}" "${word#*=}" "$@" ;;
@@ -97,6 +97,7 @@ read_options() {
           --device-kind) kind=$2; options="$options $1 $(quoted "$2")" ;;
           --egress) egress=$2; options="$options $1 $(quoted "$2")" ;;
           --fabric-address) fabric_address=$2; options="$options $1 $(quoted "$2")" ;;
+          --train-image) image=$2; options="$options $1 $(quoted "$2")" ;;
           --fabric-privacy) fabric_privacy=$2; options="$options $1 $(quoted "$2")" ;;
           *) options="$options $1 $(quoted "$2")" ;;
         esac
@@ -294,7 +295,8 @@ preflight() {
   # Out of the wheel, with the standard library alone: nothing is installed yet.
   PYTHONPATH=$wheel PYTHONDONTWRITEBYTECODE=1 "$python" -P -m provider_agent.preflight \
     --server "$SERVER" --manifest "$work/manifest.json" --data "$data" --executor "$executor" --device-kind "$kind" \
-    --user "$user" --egress "$egress" --fabric-address "$fabric_address" --fabric-privacy "$fabric_privacy" || code=$?
+    --user "$user" --egress "$egress" --fabric-address "$fabric_address" --fabric-privacy "$fabric_privacy" \
+    --train-image "$image" || code=$?
   [ "$code" = 0 ] && return 0
   [ "$code" = $NEEDS_FIXING ] || fail 'The checks broke off.'
   if [ -n "$force" ]; then say '   going on all the same (--force)'; return 0; fi
@@ -448,10 +450,10 @@ serve() {
 
 wait_until_listed() {
   [ -n "$start" ] && [ -z "$dry_run" ] || return 0
-  code=0
-  "$agent" service wait --data "$data" > "$work/wait.log" 2>&1 || code=$?
-  sed 's/^/   /' "$work/wait.log"
-  [ "$code" = 0 ] || { status=$code; fail "Installed and enrolled, but not for rent yet: $agent doctor --data $data"; }
+  # Each line as it comes: a first start may take minutes.
+  rm -f "$work/code"
+  { "$agent" service wait --data "$data" 2>&1 || echo $? > "$work/code"; } | sed -u 's/^/   /'
+  [ ! -f "$work/code" ] || { status=$(cat "$work/code"); fail "Installed and enrolled, but not for rent yet: $agent doctor --data $data"; }
 }
 
 uninstall() {

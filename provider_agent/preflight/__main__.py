@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--executor", choices=("docker", "process"), default="docker")
     parser.add_argument("--device-kind", choices=("auto", "gpu", "cpu"), default="auto")
     parser.add_argument("--user", default="", help="whom the agent is to run as")
-    for option in ("--egress", "--fabric-address", "--fabric-privacy"):
+    for option in ("--egress", "--fabric-address", "--fabric-privacy", "--train-image"):
         parser.add_argument(option, default="", help="as of souk-agent enrol")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
@@ -32,7 +32,14 @@ def main() -> int:
         server=asked.server,
         sync_server=str(manifest.get("sync_server", "")),
         folder=asked.data,
-        wishes=Wishes(asked.executor, asked.user, asked.egress, asked.fabric_address, asked.fabric_privacy),
+        wishes=Wishes(
+            executor=asked.executor,
+            user=asked.user,
+            egress=asked.egress,
+            fabric_address=asked.fabric_address,
+            fabric_privacy=asked.fabric_privacy,
+            train_image=asked.train_image,
+        ),
         device_kind=asked.device_kind,
         floors=manifest.get("floors", {}),
     )

@@ -49,6 +49,7 @@ class Wishes:
     egress: str = ""
     fabric_address: str = ""
     fabric_privacy: str = ""
+    train_image: str = ""
     is_enrolled: bool = False
 
     def of_node(self, folder: Path) -> Wishes:
@@ -57,7 +58,7 @@ class Wishes:
             config = json.loads((folder / "config.json").read_text())
         except (OSError, ValueError):
             return self
-        names = ("egress", "fabric_address", "fabric_privacy")
+        names = ("egress", "fabric_address", "fabric_privacy", "train_image")
         chosen = {name: getattr(self, name) or str(config.get(name, "")) for name in names}
         return replace(self, **chosen, is_enrolled=True)
 
