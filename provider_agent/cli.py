@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from provider_agent import cli_care, cli_look, cli_update
 from provider_agent.commands import DataOption, folder_of, guarded
-from provider_agent.config import TRAIN_IMAGE, AgentConfig, AgentSettings, DataFolder, load_config
+from provider_agent.config import AgentConfig, AgentSettings, DataFolder, load_config
 from provider_agent.errors import BadConfig
 from provider_agent.facts import agent_version
+from provider_agent.images import TRAIN_IMAGE
 from provider_agent.service_commands import app as service
 
 USD_MICROS = 1_000_000
@@ -90,7 +91,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
 ) -> None:
     """Make this computer a node of a marketplace. Run it once; then `souk-agent start`.
 
-    Example: souk-agent enrol --server https://souk.example --token souk_enrol_... --price 1.20 --region eu-west
+    Example: souk-agent enrol --server https://souk.example --token soukn_... --price 1.20 --region eu-west
 
     Example without a GPU: souk-agent enrol --server http://127.0.0.1:8000 --token T --devices 2 --cpu-cores 0,1
     """

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, StringConstrai
 
 from provider_agent.atomic import write_atomically
 from provider_agent.errors import BadConfig, NotEnrolled
+from provider_agent.images import TRAIN_IMAGE
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX, OfferTerms
 
 DATA_OF_ROOT = Path("/var/lib/souk-agent")
 DATA_BELOW_HOME = ".souk-agent"
-TRAIN_IMAGE = "gpusouk/train:latest"
 RETIRED_SETTINGS = frozenset({"fabric_network"})
 
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]

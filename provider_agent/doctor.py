@@ -8,28 +8,29 @@ import os
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from provider_agent.abilities import check_abilities
 from provider_agent.assembly import build_executor
 from provider_agent.config import AgentConfig, DataFolder, load_config
 from provider_agent.devices.base import find_devices
 from provider_agent.errors import AgentError, BadConfig
 from provider_agent.examination import read_examination
-from provider_agent.executors import scratch
-from provider_agent.executors.firewall import Firewall
 from provider_agent.executors.process import WARNING
 from provider_agent.facts import agent_version
 from provider_agent.journal import Journal
 from provider_agent.keys import RECEIPT_KEY_NAME, TRANSPORT_KEY_NAME
+from provider_agent.preflight.abilities import Wishes
 from provider_agent.preflight.containers import check_driver, check_toolkit
 from provider_agent.preflight.examine import examine_computer
 from provider_agent.preflight.finding import Finding, guard
+from provider_agent.preflight.image import check_image
 from provider_agent.preflight.machine import DISK_MIB_MIN
 from provider_agent.preflight.network import check_network
-from provider_agent.protocol import DeviceKind
 from provider_agent.runtime_environment import environment_python, is_built
 from provider_agent.updating.prefix import own_prefix
 from provider_agent.updating.wish import newest_rollback
@@ -47,18 +48,17 @@ async def examine(folder: DataFolder, *, server: str = "", executor: str = "dock
         config = load_config(folder)
     except AgentError as error:
         missing = Finding("FIX", "enrolment", str(error), "souk-agent enrol --server URL --token TOKEN")
-        rest = "keys", "journal", "server", "clock", "devices", "engine", "disk limit", "egress", "gangs", "runtime"
-        return [missing, *_skip("not enrolled", *rest)]
+        rest = "keys", "journal", "server", "clock", "devices", "engine", "disk limit", "egress", "fabric address"
+        return [missing, *_skip("not enrolled", *rest, "gangs", "runtime")]
     findings = [Finding("PASS", "enrolment", f"node {config.node_id} of {config.server}")]
     findings += [_check_keys(folder), _check_journal(folder), _check_disk(folder)]
     findings += await asyncio.to_thread(check_network, config.api_url, config.sync_url)
     floors = (await _read_manifest(config.server)).get("floors", {})
     findings.append(guard("driver", lambda: check_driver(floors, config.device_kind)))
     findings += [guard("devices", lambda: _check_devices(config)), await _check_engine(folder, config)]
-    findings += [guard("disk limit", lambda: _check_disk_limit(config)), _check_egress(config)]
-    findings.append(await asyncio.to_thread(_check_gangs, folder, config))
+    findings += await asyncio.to_thread(check_abilities, folder, config)  # the agent's loops go on meanwhile
     findings.append(guard("toolkit", lambda: check_toolkit(floors, config.executor)))
-    findings.append(await asyncio.to_thread(_check_runtime, folder, config))  # the agent's loops go on meanwhile
+    findings.append(await asyncio.to_thread(_check_runtime, folder, config))
     return [*findings, _check_updates(config), _check_examination(folder)]
 
 
@@ -97,7 +97,7 @@ async def _examine_before(folder: DataFolder, server: str, executor: str) -> lis
         server=server,
         sync_server=str(manifest.get("sync_server", "")),
         folder=folder.root,
-        executor=executor,
+        wishes=Wishes(executor),
         device_kind="auto",
         floors=manifest.get("floors", {}),
     )
@@ -156,63 +156,9 @@ async def _check_engine(folder: DataFolder, config: AgentConfig) -> Finding:
     return Finding("PASS", "engine", WARNING if config.executor == "process" else version)
 
 
-def _check_disk_limit(config: AgentConfig) -> Finding:
-    if config.executor != "docker":
-        return Finding("SKIP", "disk limit", "processes have none")
-    why = scratch.why_not(scratch.DISK_MIB_MIN)
-    if why:
-        return Finding("FIX", "disk limit", f"jobs have none: {why}", "run the agent as root; apt install e2fsprogs")
-    return Finding("PASS", "disk limit", "each lease has a disk of its own size")
-
-
-def _check_egress(config: AgentConfig) -> Finding:
-    if config.executor != "docker" or config.egress == "none":
-        return Finding("SKIP", "egress", "jobs are offered no network")
-
-    def check() -> Finding:
-        why = Firewall().why_not()
-        if why:
-            return Finding(
-                "FIX", "egress", f"jobs get no network: {why}", "run the agent as root; apt install iptables"
-            )
-        return Finding("PASS", "egress", "public addresses only")
-
-    return guard("egress", check)
-
-
-def _check_gangs(folder: DataFolder, config: AgentConfig) -> Finding:
-    if not config.fabric:
-        return Finding("SKIP", "gangs", "the node is in no fabric")
-    if config.executor != "docker":
-        return Finding("PASS", "gangs", "processes use the node's own address: nothing is hidden from the fabric")
-
-    def check() -> Finding:
-        executor = build_executor(folder, config)
-        asyncio.run(executor.check())
-        has_gpus = any(device.kind is DeviceKind.GPU for device in find_devices(config, key_prefix="doctor"))
-        why = executor.why_no_gang(has_gpus=has_gpus)
-        if why:
-            return Finding("FIX", "gangs", f"jobs over several nodes are not placed here: {why}", _fix_for_gangs(why))
-        return Finding("PASS", "gangs", f"{config.fabric_privacy}, by {config.fabric_address}")
-
-    return guard("gangs", check)
-
-
-def _fix_for_gangs(why: str) -> str:
-    """The command, or what to change."""
-    fixes = {
-        "not root": "run the agent as root",
-        "gVisor": 'set "isolation": "runc" in config.json',
-        "address": "enrol anew with --fabric-address, one that this computer has",
-        "kernel has no VXLAN": 'set "fabric_privacy": "wireguard" in config.json',
-    }
-    packages = "apt install iproute2 util-linux iptables wireguard-tools wireguard-go"
-    return next((fix for word, fix in fixes.items() if word in why), packages)
-
-
 def _check_runtime(folder: DataFolder, config: AgentConfig) -> Finding:
     if config.executor == "docker":
-        return Finding("SKIP", "runtime", f"torch is in the image {config.train_image}")
+        return replace(check_image("docker", config.train_image, url=config.engine_url), check="runtime")
     if importlib.util.find_spec("runtimes") is None:
         return Finding("FIX", "runtime", "the package `runtimes` is missing", "pip install 'gpusouk[agent]'")
     python = Path(config.runtime_python) if config.runtime_python else environment_python(folder)

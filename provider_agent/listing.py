@@ -14,6 +14,7 @@ from provider_agent.errors import NotListed
 
 POLL_SECONDS = 1.0
 HTTP_SECONDS_MAX = 10.0
+TOLD_SECONDS = 60.0  # a state that does not change is told again
 
 
 def page_of(folder: DataFolder) -> str:
@@ -25,14 +26,22 @@ def page_of(folder: DataFolder) -> str:
 async def wait_until_listed(folder: DataFolder, *, seconds: float, say: Callable[[str], None]) -> str:
     """The node's page once it is for rent; raises NotListed, with what the agent last said, after `seconds`."""
     page, until, told = page_of(folder), time.monotonic() + seconds, ""
+    since = told_at = 0.0
     async with httpx.AsyncClient(timeout=HTTP_SECONDS_MAX) as http:
         while True:
             state = await _ask(http, f"{page}.json")
             if state == "listed":
                 return page
-            if state != told:
-                say(state)
-                told = state
+            now = time.monotonic()
+            if state != told or now >= told_at + TOLD_SECONDS:
+                again = (
+                    ""
+                    if state != told
+                    else f", since {now - since:.0f} s; why so long: souk-agent logs, souk-agent doctor"
+                )
+                since = since if state == told else now
+                say(state + again)
+                told, told_at = state, now
             if time.monotonic() > until:
                 raise NotListed(f"Not listed after {seconds:.0f} s: {state}{_last_error(folder)}")
             await asyncio.sleep(POLL_SECONDS)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 from pathlib import Path
 
 from provider_agent import protocol
-from provider_agent.errors import AgentError, JournalFailed, Retryable
+from provider_agent.errors import AgentError, JournalFailed, Refused, Retryable
 from provider_agent.journal import LeaseEntry
 from provider_agent.porter import Porter
 from provider_agent.protocol import UsageReceipt
@@ -23,6 +24,8 @@ EVENT_BYTES_MAX = 64 * 1024 * 1024  # of one lease; what follows is neither hash
 HASH_BYTES = 1 << 20
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_REFUSED = 10.0
+PAUSE_SECONDS_MAX = 60.0
+TOLD_SECONDS = 60.0  # between two lines of the log about receipts of one lease that were not accepted
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +90,13 @@ class ReceiptBook:
 
 
 async def ship_receipts(porter: Porter, entry: LeaseEntry, book: ReceiptBook) -> None:
-    """Send what the server has not accepted, in order, until the lease has ended and nothing is left."""
+    """Send what the server has not accepted, in order, until the lease has ended and nothing is left.
+
+    A refusal is no end. The server believes one beat more than it saw of the lease. Whoever ran while the network was
+    split claims more: that is accepted once the server has seen as much, or never. Nothing is dropped before the server
+    says that the lease is settled.
+    """
+    patience = Patience(entry)
     while True:
         book.made.clear()
         waiting = porter.journal.unacknowledged_receipts(entry.lease_id, protocol.RECEIPTS_PER_APPEND_MAX)
@@ -99,16 +108,55 @@ async def ship_receipts(porter: Porter, entry: LeaseEntry, book: ReceiptBook) ->
         try:
             seq = await porter.client.send_receipts(entry.lease_id, waiting, fence=entry.assignment.fence)
         except AgentError as error:
-            # Also a refusal is tried again: the server may only have observed less time than we metered so far.
-            log.warning("Receipts were not accepted: %s lease_id=%s", error, entry.lease_id)
-            await asyncio.sleep(PAUSE_SECONDS if isinstance(error, Retryable) else PAUSE_SECONDS_REFUSED)
+            patience.tell(error)
+            if isinstance(error, Refused) and isinstance(error.details.get("seq"), int):
+                _acknowledge(porter, entry, error.details["seq"])  # those before the refused one were accepted
+            await patience.pause(error)
             continue
-        try:
-            porter.journal.acknowledge_receipts(entry.lease_id, seq)
-        except JournalFailed:  # they are sent again, which is harmless
+        patience.is_new = True
+        if not _acknowledge(porter, entry, seq):  # they are sent again, which is harmless
             await asyncio.sleep(PAUSE_SECONDS_REFUSED)
         if seq < waiting[0].receipt.seq:  # the server wants none of these yet
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+class Patience:
+    """How long to wait after receipts of one lease were not accepted, and when to say so again."""
+
+    def __init__(self, entry: LeaseEntry) -> None:
+        self.is_new = True  # nothing was refused since the last success
+        self._entry = entry
+        self._seconds = PAUSE_SECONDS_REFUSED
+        self._told_at = -TOLD_SECONDS
+
+    def tell(self, error: AgentError) -> None:
+        """One line a minute at most."""
+        now = time.monotonic()
+        if now >= self._told_at + TOLD_SECONDS:
+            self._told_at = now
+            log.warning("Receipts were not accepted, and are kept: %s lease_id=%s", error, self._entry.lease_id)
+
+    async def pause(self, error: AgentError) -> None:
+        """A moment where the server did not answer; after refusals longer each time, but not past the lease's end."""
+        if isinstance(error, Retryable):
+            await asyncio.sleep(PAUSE_SECONDS)
+            return
+        self._seconds = PAUSE_SECONDS_REFUSED if self.is_new else min(2 * self._seconds, PAUSE_SECONDS_MAX)
+        self.is_new = False
+        until, had_ended = time.monotonic() + self._seconds, self._entry.has_ended
+        while (left := until - time.monotonic()) > 0:
+            if self._entry.has_ended and not had_ended:
+                self.is_new = True  # the server now sees the last of it, and waits for the last receipt for a while
+                return
+            await asyncio.sleep(min(left, PAUSE_SECONDS))
+
+
+def _acknowledge(porter: Porter, entry: LeaseEntry, seq: int) -> bool:
+    try:
+        porter.journal.acknowledge_receipts(entry.lease_id, seq)
+    except JournalFailed:
+        return False
+    return True
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

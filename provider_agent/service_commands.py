@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +23,7 @@ Data = Annotated[
     typer.Option("--data", help="Data folder [default: /var/lib/souk-agent as root, else ~/.souk-agent]."),
 ]
 Program = Annotated[Path | None, typer.Option(help="The souk-agent that the service starts [default: this one].")]
-User = Annotated[str, typer.Option(help="User that the agent runs as, if root asks [default: root].")]
+User = Annotated[str, typer.Option(help="Whom the agent runs as, if root asks [default: whom the data belong to].")]
 
 
 @app.command()
@@ -85,11 +83,12 @@ def unit(data: Data = None, program: Program = None, user: User = "") -> None:
     """
 
     def act() -> None:
+        from provider_agent.packaging.service import owner_of
         from provider_agent.packaging.unit import Unit, unit_text
 
         folder = _folder(data)
-        name = (user or getpass.getuser()) if os.geteuid() == 0 else ""
-        made = Unit(_program(program), folder.root, folder.root / "agent.env", name, load_config(folder).executor)
+        executor = load_config(folder).executor
+        made = Unit(_program(program), folder.root, folder.root / "agent.env", user or owner_of(folder), executor)
         typer.echo(unit_text(made), nl=False)
 
     guarded(act)

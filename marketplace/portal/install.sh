@@ -33,8 +33,9 @@ Usage: curl -fsSL $SERVER/install.sh | sh -s -- --token T [options]
   --price DOLLARS    per device and hour        --name NAME    of the node
   --region REGION    for example eu-west        --data FOLDER  where the node keeps its work
   --prefix FOLDER    where the agent is installed: as root /opt/souk-agent, else ~/.local/share/souk-agent
-  --user NAME        as root: whom the agent runs as [$AGENT_USER, made if it is missing]; as root
-                     itself, the docker executor gives each job a disk of a fixed size
+  --user NAME        as root: whom the agent runs as. With docker root itself, with the few capabilities
+                     that its unit leaves it, for disks of a fixed size, internet for jobs and gangs; with
+                     process $AGENT_USER, which is made. An enrolled node keeps whom it has
   --server-key KEY   refuse any other marketplace key than this
   --no-start         install and enrol only     --allow-downgrade   install over a newer version
   --force            go on although there is something to fix; with --uninstall: although programs run
@@ -74,7 +75,7 @@ run_as() {
 
 read_options() {
   token=${SOUK_ENROL_TOKEN:-} dry_run='' uninstall='' force='' start=1 downgrade='' options='' server_key=''
-  executor=docker kind=auto prefix='' data='' user=''
+  executor=docker kind=auto prefix='' data='' user='' egress='' fabric_address='' fabric_privacy='' image=''
   while [ $# -gt 0 ]; do
     case $1 in
       --*=*) word=$1; shift; set -- "${word%%=*}" "${word#*=}" "$@" ;;
@@ -94,6 +95,10 @@ read_options() {
           --server-key) server_key=$2 ;;
           --executor) executor=$2 ;;
           --device-kind) kind=$2; options="$options $1 $(quoted "$2")" ;;
+          --egress) egress=$2; options="$options $1 $(quoted "$2")" ;;
+          --fabric-address) fabric_address=$2; options="$options $1 $(quoted "$2")" ;;
+          --train-image) image=$2; options="$options $1 $(quoted "$2")" ;;
+          --fabric-privacy) fabric_privacy=$2; options="$options $1 $(quoted "$2")" ;;
           *) options="$options $1 $(quoted "$2")" ;;
         esac
         shift 2 ;;
@@ -107,15 +112,21 @@ choose_places() {
   umask 022
   me=$(id -un)
   home=${HOME:-/}
+  owner=''
   if [ "$(id -u)" = 0 ]; then
     link=/usr/local/bin/souk-agent
-    : "${user:=$AGENT_USER}" "${data:=/var/lib/souk-agent}"
+    : "${data:=/var/lib/souk-agent}"
+    choose_user
     [ -n "$prefix" ] && link='' || prefix=/opt/souk-agent
   else
     [ "${user:=$me}" = "$me" ] || { status=2; fail "Only root can install for another user ($user)."; }
     link=$home/.local/bin/souk-agent
     : "${data:=$home/.souk-agent}"
     [ -n "$prefix" ] && link='' || prefix=$home/.local/share/souk-agent
+  fi
+  # A node that is enrolled already keeps what it chose.
+  if [ -f "$data/config.json" ]; then
+    executor=$(sed -n 's/^ *"executor": "\([a-z]*\)".*/\1/p' "$data/config.json")
   fi
   for folder in "$prefix" "$data"; do
     case $folder in
@@ -129,9 +140,17 @@ choose_places() {
   if [ -f "$prefix/market.json" ] && ! grep -q "\"public_key\": \"$PUBLIC_KEY\"" "$prefix/market.json"; then
     [ -n "$uninstall" ] || fail "$prefix belongs to another marketplace (or this one's key has changed). Choose another --prefix, or --uninstall it first."
   fi
-  # A node that is enrolled already keeps what it chose.
+}
+
+# Who the agent runs as: who was asked for, else who a node that is enrolled already runs as, else who can do most.
+choose_user() {
+  if [ -d "$data" ]; then owner=$(stat -c %U "$data"); fi
+  if [ -n "$user" ]; then return 0; fi
   if [ -f "$data/config.json" ]; then
-    executor=$(sed -n 's/^ *"executor": "\([a-z]*\)".*/\1/p' "$data/config.json")
+    id "$owner" > /dev/null 2>&1 || fail "The owner of $data is no user of this computer any more. Say who the agent is to run as: --user NAME."
+    user=$owner
+  elif [ "$executor" = docker ]; then user=$me
+  else user=$AGENT_USER
   fi
 }
 
@@ -141,6 +160,14 @@ check_identity() {
   [ -f "$data/config.json" ] || return 0
   grep -q "\"server_public_key\": \"$PUBLIC_KEY\"" "$data/config.json" ||
     fail "$data holds a node of another marketplace (or this one's key has changed). Choose another --data, or --uninstall it first."
+}
+
+# Only an idle node changes whom its agent runs as: a lesser one cannot look after what a greater one has made.
+check_hand_over() {
+  if [ -n "$owner" ] && [ "$owner" != "$user" ] && [ -z "$force" ] && [ -x "$agent" ] && [ -f "$data/config.json" ] && is_busy "$owner"; then
+    status=6
+    fail "Programs of customers run here, looked after by $owner. Drain the node first (souk-agent drain), then run this line with --user $user."
+  fi
 }
 
 find_python() {
@@ -267,7 +294,9 @@ preflight() {
   code=0
   # Out of the wheel, with the standard library alone: nothing is installed yet.
   PYTHONPATH=$wheel PYTHONDONTWRITEBYTECODE=1 "$python" -P -m provider_agent.preflight \
-    --server "$SERVER" --manifest "$work/manifest.json" --data "$data" --executor "$executor" --device-kind "$kind" || code=$?
+    --server "$SERVER" --manifest "$work/manifest.json" --data "$data" --executor "$executor" --device-kind "$kind" \
+    --user "$user" --egress "$egress" --fabric-address "$fabric_address" --fabric-privacy "$fabric_privacy" \
+    --train-image "$image" || code=$?
   [ "$code" = 0 ] && return 0
   [ "$code" = $NEEDS_FIXING ] || fail 'The checks broke off.'
   if [ -n "$force" ]; then say '   going on all the same (--force)'; return 0; fi
@@ -352,15 +381,31 @@ make_user() {
   else change adduser -S -D -H -h "$data" -s /sbin/nologin "$user"
   fi
   change mkdir -p "$prefix"
-  [ -n "$dry_run" ] || : > "$prefix/made-user"
+  [ -n "$dry_run" ] || printf '%s\n' "$user" > "$prefix/made-user"
 }
 
 prepare_data() {
   if [ "$user" != "$me" ]; then
     if [ "$executor" = docker ] && grep -q '^docker:' /etc/group; then change usermod -aG docker "$user"; fi
     change mkdir -p "$data"
-    change chown "$user" "$data"
+    [ -n "$owner" ] || change chown "$user" "$data"
   fi
+  if [ -n "$owner" ] && [ "$owner" != "$user" ]; then hand_over; fi
+}
+
+# The agent is to run as somebody else than so far: it ends first. Files of jobs' own users, and what is mounted, stay.
+hand_over() {
+  if [ -f "$data/config.json" ] || [ -f "$data/transport.key" ]; then
+    say "   the agent ran as $owner; from now on as $user"
+    if [ -x "$agent" ] && [ -f "$data/config.json" ]; then change "$agent" service stop --data "$data" | sed 's/^/   /'; fi
+    change find "$data" -xdev -user "$(stat -c %u "$data")" -exec chown -h "$user" '{}' +
+  fi
+  change chown "$user" "$data"
+}
+
+# Whether customers' programs run here.
+is_busy() {
+  run_as "$1" "$agent" status --data "$data" --json 2> /dev/null | grep -q '"state": "\(assigned\|preparing\|running\|stopping\)"'
 }
 
 # Who uses this installation: the last one to go takes it along.
@@ -405,15 +450,15 @@ serve() {
 
 wait_until_listed() {
   [ -n "$start" ] && [ -z "$dry_run" ] || return 0
-  code=0
-  "$agent" service wait --data "$data" > "$work/wait.log" 2>&1 || code=$?
-  sed 's/^/   /' "$work/wait.log"
-  [ "$code" = 0 ] || { status=$code; fail "Installed and enrolled, but not for rent yet: $agent doctor --data $data"; }
+  # Each line as it comes: a first start may take minutes.
+  rm -f "$work/code"
+  { "$agent" service wait --data "$data" 2>&1 || echo $? > "$work/code"; } | sed -u 's/^/   /'
+  [ ! -f "$work/code" ] || { status=$(cat "$work/code"); fail "Installed and enrolled, but not for rent yet: $agent doctor --data $data"; }
 }
 
 uninstall() {
   if [ -f "$data/config.json" ] && [ -x "$agent" ]; then
-    if [ -z "$force" ] && run_as "$user" "$agent" status --data "$data" --json 2> /dev/null | grep -q '"state": "\(assigned\|preparing\|running\|stopping\)"'; then
+    if [ -z "$force" ] && is_busy "$user"; then
       status=6
       fail 'Programs of customers run here. Drain the node first (souk provider nodes; the portal), or lose their work and your reputation with --force.'
     fi
@@ -440,7 +485,13 @@ uninstall() {
       return 0
     fi
   fi
-  if [ -f "$prefix/made-user" ]; then change userdel "$user" || true; rmdir "$data" 2> /dev/null || true; fi
+  if [ -f "$prefix/made-user" ]; then
+    made=$(cat "$prefix/made-user")
+    if [ -z "$made" ]; then made=$user; fi  # earlier installers did not write whom
+    if [ "$made" = "$me" ]; then made=$AGENT_USER; fi
+    change userdel "$made" || true
+    rmdir "$data" 2> /dev/null || true
+  fi
   if [ -d "$prefix/releases" ]; then change rm -rf "$prefix"; fi
   if [ -n "$link" ] && [ -L "$link" ]; then change rm -f "$link"; fi
 }
@@ -463,6 +514,7 @@ main() {
   [ -n "$token" ] || [ -n "$dry_run" ] || [ -f "$data/config.json" ] ||
     { status=2; fail 'A token is needed: souk provider add-node prints the whole line. --help lists the options.'; }
   check_identity
+  check_hand_over
   stage 'Python'; find_python
   stage 'the agent'; fetch_wheel
   stage 'this computer'; preflight

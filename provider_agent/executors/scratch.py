@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME
+from provider_agent.packaging.capabilities import FOR_DISKS, lacking
 
 FILE_NAME = "disk.ext4"
 MOUNT_NAME = "disk"
@@ -85,6 +86,8 @@ def why_not(disk_mib: int) -> str:
     """Why no disk can be made; empty when one can."""
     if os.geteuid() != 0:
         return "the agent is not root"
+    if without := lacking(FOR_DISKS):
+        return f"root has no {' and no '.join(without)} here"
     missing = [name for name in ("mkfs.ext4", "mount", "umount") if shutil.which(name, path=SYSTEM_PATH) is None]
     if missing:
         return f"{', '.join(missing)} not installed"

@@ -51,8 +51,12 @@ def choose_way() -> Way:
 
 
 def start_service(folder: DataFolder, program: Path, user: str, say: Say) -> None:
-    """Register and start; a service that runs already runs the current program afterwards."""
+    """Register and start; a service that runs already runs the current program afterwards.
+
+    Root may name the `user` that the agent runs as; else it is whom the data belong to.
+    """
     config = load_config(folder)
+    user = user or owner_of(folder)
     _save_environment(folder, user)
     way = choose_way()
     prefix = updater_service.prefix_of(program)
@@ -114,8 +118,20 @@ def restart_service(folder: DataFolder, program: Path) -> None:
     if way != "background":
         _systemctl(way, "restart", unit_path(folder, way).name)
         return
-    owner = pwd.getpwuid(folder.root.stat().st_uid).pw_name if os.geteuid() == 0 else ""
-    _start_in_background(folder, program, owner, lambda _: None)
+    _start_in_background(folder, program, owner_of(folder), lambda _: None)
+
+
+def owner_of(folder: DataFolder) -> str:
+    """Whom the data belong to, if we may act for others; run as root once, an agent could not read its files later."""
+    if os.geteuid() != 0:
+        return ""
+    uid = folder.root.stat().st_uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        raise BadConfig(
+            f"{folder.root} belongs to user {uid}, whom this computer does not know; give --user."
+        ) from None
 
 
 def unit_path(folder: DataFolder, way: Way) -> Path:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from provider_agent.packaging.capabilities import NEEDED
+
 # For both kinds. KillMode=process: programs outlive the agent, and the next one adopts them.
 COMMON: Final = """\
 Restart=always
@@ -35,12 +37,18 @@ RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 SystemCallFilter=@system-service
 SystemCallErrorNumber=EPERM
 """
-# As root the agent gives each job a disk of a size (a mount), which the engine must see: no name space of its own then.
-AS_ROOT: Final = """\
-CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_FSETID CAP_KILL CAP_SETGID CAP_SETUID
-CapabilityBoundingSet=CAP_SYS_ADMIN CAP_NET_ADMIN CAP_SYS_PTRACE CAP_SYS_RESOURCE
+# A root agent with containers: each lease has a disk of a fixed size (a mount), rules, a gang's interface. The engine
+# must see what it mounts, and the next agent must find what this one named below /run/netns: so no mount namespace of
+# its own, and no setting that would make one (Protect..., Private..., ReadWritePaths). Devices are not listed: the
+# modules of loop and of NVIDIA may be loaded later, and systemd looks their numbers up once, at the start. No
+# MemoryDenyWriteExecute: NVIDIA's library, and Python's way to call it, may need such memory.
+FOR_CONTAINERS: Final = f"""\
+CapabilityBoundingSet={" ".join(NEEDED)}
+AmbientCapabilities=
+RestrictNamespaces=mnt net
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 SystemCallFilter=@system-service @mount
+SystemCallFilter=~@keyring chroot pivot_root userfaultfd
 SystemCallErrorNumber=EPERM
 """
 # Programs of the process executor run in the unit: they need their interpreter's home, and files that outlive it.
@@ -77,8 +85,8 @@ def unit_text(unit: Unit) -> str:
     if is_system:
         lines += [f"User={unit.user}"]
     text = "\n".join(lines) + "\n" + COMMON
-    if unit.user == "root":
-        text += AS_ROOT
+    if unit.user == "root" and unit.executor == "docker":
+        text += FOR_CONTAINERS
     elif is_system:
         text += f"ReadWritePaths={_quote(unit.data)}\n" + HARDENED
         # A home that is hidden may not hold the data or the program.

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from provider_agent.preflight.abilities import Wishes
 from provider_agent.preflight.examine import examine_computer
 
 EXIT_NEEDS_FIXING = 8
@@ -21,6 +22,9 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--executor", choices=("docker", "process"), default="docker")
     parser.add_argument("--device-kind", choices=("auto", "gpu", "cpu"), default="auto")
+    parser.add_argument("--user", default="", help="whom the agent is to run as")
+    for option in ("--egress", "--fabric-address", "--fabric-privacy", "--train-image"):
+        parser.add_argument(option, default="", help="as of souk-agent enrol")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     manifest: dict[str, Any] = json.loads(asked.manifest.read_bytes()) if asked.manifest else {}
@@ -28,7 +32,14 @@ def main() -> int:
         server=asked.server,
         sync_server=str(manifest.get("sync_server", "")),
         folder=asked.data,
-        executor=asked.executor,
+        wishes=Wishes(
+            executor=asked.executor,
+            user=asked.user,
+            egress=asked.egress,
+            fabric_address=asked.fabric_address,
+            fabric_privacy=asked.fabric_privacy,
+            train_image=asked.train_image,
+        ),
         device_kind=asked.device_kind,
         floors=manifest.get("floors", {}),
     )

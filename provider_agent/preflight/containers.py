@@ -26,13 +26,13 @@ VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket: the engine's door."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=ENGINE_SECONDS_MAX)
-        self._path = path
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._path, self._seconds = path, seconds
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(ENGINE_SECONDS_MAX)
+        self.sock.settimeout(self._seconds)
         self.sock.connect(self._path)
 
 
@@ -84,12 +84,11 @@ def check_engine(floors: Mapping[str, str], executor: str, *, url: str = "") -> 
         return Finding(
             "SKIP", "engine", "the executor `process` needs none; it isolates nothing, it is for your own jobs"
         )
-    url = url or os.environ.get("DOCKER_HOST", "") or f"unix://{DEFAULT_SOCKET}"
-    if not url.startswith("unix://"):
-        return Finding("SKIP", "engine", f"{url} is looked at when the node enrols")
-    path = url.removeprefix("unix://")
+    path = engine_socket(url)
+    if path is None:
+        return Finding("SKIP", "engine", f"{url or os.environ['DOCKER_HOST']} is looked at when the node enrols")
     try:
-        answer = _ask_engine(path)
+        _, answer = ask_engine(path, "/version")
     except (OSError, ValueError, http.client.HTTPException) as error:
         return _no_engine(path, error)
     version, floor = str(answer.get("Version", "0")), floors.get("docker", "0")
@@ -133,11 +132,19 @@ def check_toolkit(
     return Finding("PASS", "toolkit", f"NVIDIA Container Toolkit {version}")
 
 
-def _ask_engine(path: str) -> dict[str, Any]:
-    connection = _UnixConnection(path)
+def engine_socket(url: str = "") -> str | None:
+    """The path of the engine's socket; None for an engine that is reached otherwise."""
+    url = url or os.environ.get("DOCKER_HOST", "") or f"unix://{DEFAULT_SOCKET}"
+    return url.removeprefix("unix://") if url.startswith("unix://") else None
+
+
+def ask_engine(path: str, route: str, *, seconds: float = ENGINE_SECONDS_MAX) -> tuple[int, dict[str, Any]]:
+    """Status and body of a GET to the engine's API; raises OSError, HTTPException or ValueError."""
+    connection = _UnixConnection(path, seconds)
     try:
-        connection.request("GET", "/version")
-        answer: dict[str, Any] = json.loads(connection.getresponse().read())
-        return answer
+        connection.request("GET", route)
+        response = connection.getresponse()
+        answer: dict[str, Any] = json.loads(response.read())
+        return response.status, answer
     finally:
         connection.close()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from provider_agent.preflight.abilities import Wishes, check_disk_limit, check_egress, check_gangs
 from provider_agent.preflight.containers import check_driver, check_engine, check_toolkit
 from provider_agent.preflight.finding import Finding, guard
+from provider_agent.preflight.image import check_image
 from provider_agent.preflight.machine import check_disk, check_memory, check_python, check_system
 from provider_agent.preflight.network import check_network
 
 
 def examine_computer(
-    *, server: str, sync_server: str, folder: Path, executor: str, device_kind: str, floors: Mapping[str, str]
+    *, server: str, sync_server: str, folder: Path, wishes: Wishes, device_kind: str, floors: Mapping[str, str]
 ) -> list[Finding]:
     """Every check that needs no enrolment, in an order in which the first FIX is the first to fix."""
+    executor, chosen = wishes.executor, wishes.of_node(folder)
     return [
         guard("system", check_system),
         guard("python", check_python),
@@ -23,5 +27,15 @@ def examine_computer(
         guard("driver", lambda: check_driver(floors, device_kind)),
         guard("engine", lambda: check_engine(floors, executor)),
         guard("toolkit", lambda: check_toolkit(floors, executor)),
+        guard("image", lambda: _check_image(chosen)),
+        guard("disk limit", lambda: check_disk_limit(chosen)),
+        guard("egress", lambda: check_egress(chosen)),
+        guard("gangs", lambda: check_gangs(chosen)),
         *check_network(server, sync_server),
     ]
+
+
+def _check_image(wishes: Wishes) -> Finding:
+    """A repair of a node that is there already is not held up by what a registry says today."""
+    found = check_image(wishes.executor, wishes.train_image)
+    return replace(found, verdict="SKIP") if found.verdict == "FIX" and wishes.is_enrolled else found

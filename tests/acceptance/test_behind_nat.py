@@ -163,9 +163,9 @@ def test_a_gang_outlives_a_node_that_is_cut_off_and_pays_once(
 def _options(name: str) -> list[str]:
     """What each node's provider chooses."""
     own = ["--price", "0.50", "--region", "rack", "--fabric", "rack", "--fabric-address", NODES[name]]
-    own += ["--device-kind", "cpu", "--user", "root"]
+    own += ["--device-kind", "cpu"]
     if EXECUTOR == "process":
-        own += ["--executor", "process", "--runtime-python", sys.executable]
+        own += ["--executor", "process", "--runtime-python", sys.executable, "--user", "root"]
     return own
 
 

@@ -26,7 +26,10 @@ Data = Annotated[
 
 @app.command("verify")
 def verify_ledger(as_json: Json = False, data: Data = None) -> None:
-    """Recompute every sum, hash, hold and settlement from the transfers; exit status 1 if anything is wrong."""
+    """Recompute every sum, hash, hold and settlement from the transfers; exit status 1 if anything is wrong.
+
+    Example: souk ledger verify --data ~/.souk
+    """
     _set_up(data)
     from billing.verify import verify
 
@@ -47,7 +50,10 @@ def verify_ledger(as_json: Json = False, data: Data = None) -> None:
 
 @app.command("show")
 def show_ledger(as_json: Json = False, data: Data = None) -> None:
-    """What the accounts hold, by kind; the balances of one asset add up to zero."""
+    """What the accounts hold, by kind; the balances of one asset add up to zero.
+
+    Example: souk ledger show --json
+    """
     _set_up(data)
     from billing.balances import balances_by_kind
     from billing.models.ledger import USD_ASSET_CODE
@@ -66,7 +72,10 @@ def show_ledger(as_json: Json = False, data: Data = None) -> None:
 
 @app.command("seal")
 def seal_ledger(data: Data = None) -> None:
-    """Extend the hash chain over every transfer that is final; the scheduled task does the same."""
+    """Extend the hash chain over every transfer that is final; the scheduled task does the same.
+
+    Example: souk ledger seal
+    """
     _set_up(data)
     from billing.seal import seal_transfers
 

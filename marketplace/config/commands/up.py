@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from marketplace.config.embedded.marketplace import Running
     from marketplace.config.embedded.supervisor import Supervisor
 
-app = typer.Typer(help="Start a whole marketplace on this computer, until Ctrl-C.")
+app = typer.Typer(
+    help="Start a whole marketplace on this computer, until Ctrl-C.\n\nExample: souk up --open-signup --data ~/souk"
+)
 
 DEFAULT_PORT = 8000
 PORT_MAX = 65_534  # sync listens on the next one

@@ -20,7 +20,7 @@ from marketplace.foundation import signing
 from marketplace.portal import release
 from marketplace.portal.installing import SCRIPT
 from marketplace.portal.wheel import build_wheel
-from tests.integration.portal.conftest import SYSTEM_PATH, Computer
+from tests.integration.portal.conftest import IS_ROOT, SYSTEM_PATH, Computer, make_computer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PROCESS = ("--executor", "process")
@@ -55,6 +55,36 @@ def test_a_dry_run_shows_every_step_and_changes_nothing(script: str, computer: C
     assert "service start" in done.stdout
     assert token not in done.stdout
     assert computer.files() == []
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="root chooses whom the agent runs as")
+@pytest.mark.parametrize(
+    ("options", "is_made"), [(("--executor", "docker"), False), (PROCESS, True), (("--user", "souk-lesser"), True)]
+)
+def test_root_runs_containers_itself_and_processes_as_a_user_of_their_own(
+    script: str, token: str, options: tuple[str, ...], is_made: bool
+) -> None:
+    computer = make_computer()
+    try:
+        where = ("--data", str(computer.root / "data"), "--prefix", str(computer.root / "prefix"))
+        done = computer.run(script, "--token", token, "--dry-run", "--force", *where, *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ("useradd" in done.stdout) is is_made
+        lesser = "the agent runs as souk-lesser, not as root\n         fix: run the install line with --user root"
+        assert done.stdout.count(lesser) == (3 if "souk-lesser" in options else 0)
+        assert ("PASS  disk limit: each lease gets a disk" in done.stdout) is not is_made
+        assert computer.files() == []
+    finally:
+        shutil.rmtree(computer.root)
+
+
+def test_what_was_asked_for_and_cannot_be_had_is_to_be_fixed(script: str, computer: Computer, token: str) -> None:
+    asked = ("--egress", "public", "--fabric", "rack", "--fabric-address", "192.0.2.77")
+    done = computer.run(script, "--token", token, "--force", "--dry-run", *asked)
+    assert "FIX   fabric address: 192.0.2.77 is not one of this computer" in done.stdout
+    assert "--egress 'public'" in done.stdout, "it reaches souk-agent enrol too"
+    named = computer.run(script, "--token", token, "--force", "--dry-run", "--fabric-address", "gpu1.example")
+    assert "FIX   fabric address: 'gpu1.example' is no IP address" in named.stdout
 
 
 def test_half_a_download_does_nothing(script: str, computer: Computer, token: str) -> None:

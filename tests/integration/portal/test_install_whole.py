@@ -6,10 +6,12 @@ As root the agent gets a user of its own; an ordinary user installs into their o
 from __future__ import annotations
 
 import json
+import os
 import pwd
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,60 @@ def test_a_name_that_cannot_be_is_a_sentence(script: str, token: str, shared: Co
     assert done.returncode == 2
     assert "name: String should match pattern" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root runs agents of others")
+def test_a_repaired_node_keeps_whom_it_runs_as_until_another_is_asked_for(
+    script: str, token: str, shared: Computer
+) -> None:
+    plain = replace(shared, options=["--prefix", str(shared.root / "prefix")])
+    data = shared.root / "kept"
+    node = ("--data", str(data), *QUICK)
+    assert shared.run(script, "--token", token, *node).returncode == 0
+    # What a job left belongs to its container's user, and stays so.
+    (data / "leases" / "old").mkdir()
+    shutil.chown(data / "leases" / "old", AGENT_USER)
+    job = data / "leases" / "old" / "result"
+    job.touch()
+    os.chown(job, 10001, 10001)
+    before = owners(data)
+    assert before["config.json"] == AGENT_USER
+    for options, user in (
+        ((), AGENT_USER),
+        (("--user", "root"), "root"),
+        ((), "root"),
+        (("--user", AGENT_USER), AGENT_USER),
+    ):
+        done = plain.run(script, *node, *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "keeps its identity" in done.stdout
+        found = owners(data)
+        assert {found.pop("leases/old/result"), *found.values()} == {"10001", user}, found
+    assert owners(data).keys() == before.keys()
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root runs agents of others")
+def test_the_one_who_runs_the_agent_is_not_changed_while_programs_run(script: str, shared: Computer) -> None:
+    data, program = shared.root / "kept", (shared.root / "prefix" / "current" / "bin" / "souk-agent").resolve()
+    real = program.read_text()
+    try:
+        program.write_text('#!/bin/sh\n[ "$1" = status ] && echo \'{"leases": [{"state": "running"}]}\'\n')
+        before = owners(data)
+        done = shared.run(script, "--data", str(data), *QUICK, "--user", "root")
+        assert done.returncode == 6
+        assert f"looked after by {AGENT_USER}. Drain the node first" in done.stderr
+        assert owners(data) == before
+    finally:
+        program.write_text(real)
+
+
+def owners(data: Path) -> dict[str, str]:
+    """Whom each file belongs to."""
+    found = {}
+    for path in [data, *data.rglob("*")]:
+        uid = path.lstat().st_uid
+        found[str(path.relative_to(data))] = str(uid) if uid == 10001 else pwd.getpwuid(uid).pw_name
+    return found
 
 
 def test_an_older_version_is_refused(

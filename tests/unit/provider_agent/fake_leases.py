@@ -35,6 +35,8 @@ class Lease:
     logs: bytes = b""
     events: bytes = b""
     receipts: list[protocol.SignedReceipt] = field(default_factory=list)
+    observed_ms: int | None = None  # None: all that is claimed
+    receipt_refusals: int = 0
     forget: bool = False
 
 
@@ -90,6 +92,9 @@ class LeaseDesk:
                 continue
             if seq != len(lease.receipts) + 1:
                 raise Refusal(409, "receipt_gap")
+            if lease.observed_ms is not None and signed.receipt.billable_ms > lease.observed_ms:
+                lease.receipt_refusals += 1
+                raise Refusal(409, "receipt_above_observed", seq=len(lease.receipts), observed_ms=lease.observed_ms)
             lease.receipts.append(signed)
         return {"seq": len(lease.receipts)}
 

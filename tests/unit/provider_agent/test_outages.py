@@ -206,3 +206,21 @@ def test_program_that_ends_on_a_full_disk_has_its_exit_code(bob: Bob, server: Fa
     eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end")
     assert lease.report is not None
     assert (lease.report.reason, lease.report.exit_code) in {(Reason.EXIT_NONZERO, 9), (Reason.DISK_FULL, 9)}
+
+
+def test_receipts_above_what_was_observed_wait_quietly_and_none_is_lost(bob: Bob, server: FakeServer) -> None:
+    bob.enrol()
+    bob.start()
+    lease = server.give(bob.assignment(*python(UNTIL_GO)))
+    lease.observed_ms = 6_000
+    until_running(lease)
+    eventually(lambda: lease.receipt_refusals > 0, "a refusal")
+    time.sleep(25)
+    assert lease.receipts, "what lies below it was accepted"
+    assert lease.receipt_refusals <= 2
+    assert bob.log_text().count("Receipts were not accepted") == 1
+    let_go(bob, lease)
+    eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end")
+    lease.observed_ms = None
+    assert until_ended(lease) is Reason.COMPLETED
+    check_bill(lease, seconds_max=90)

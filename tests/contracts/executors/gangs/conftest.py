@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import get_args
@@ -60,9 +60,10 @@ class Member(Bob):
     def __init__(self, server: FakeServer, data: Path, fabric: Fabric, name: str, address: str) -> None:
         super().__init__(server, data)
         self.fabric, self.name, self.address = fabric, name, address
+        self.limits: list[str] = []  # a command that runs the agent with less than all of root's power
 
-    def join(self, engine: str, kind: OverlayKind) -> None:
-        """Enrol and start."""
+    def join(self, engine: str, kind: OverlayKind, **more: str) -> None:
+        """Enrol and start; `more`: options of enrol."""
         site = Path(torch.__file__).parents[1]
         options = {
             "server": self.server.url,
@@ -76,6 +77,7 @@ class Member(Bob):
             "fabric": "rack",
             "fabric-address": self.address,
             "fabric-privacy": kind,
+            **more,
         }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         words += ["--lend", f"site={site}", "--lend", f"souk={ROOT}", "--data", str(self.data)]
@@ -86,7 +88,7 @@ class Member(Bob):
 
     def agent(self) -> list[str]:
         """The agent's program, in the node's network."""
-        return [*self.fabric.inside(self.name), sys.executable, "-m", "provider_agent"]
+        return [*self.fabric.inside(self.name), *self.limits, sys.executable, "-m", "provider_agent"]
 
     def restart(self) -> None:
         """The agent comes back."""
@@ -160,17 +162,18 @@ class Gang:
 
 
 @pytest.fixture
-def make_gang(fabric: Fabric, engines: list[str], tmp_path: Path) -> Iterator[Callable[[OverlayKind], Gang]]:
+def make_gang(fabric: Fabric, engines: list[str], tmp_path: Path) -> Iterator[Callable[..., Gang]]:
     """Both agents, with the kind of privacy that a test asks for; whatever they left running is ended."""
     members: list[Member] = []
 
-    def make(kind: OverlayKind) -> Gang:
+    def make(kind: OverlayKind, *, limits: Sequence[str] = (), **more: str) -> Gang:
         for number, (name, address) in enumerate(zip(fabric.nodes, NODE_ADDRESSES, strict=True)):
             server = FakeServer(SWITCH_ADDRESS, fabric.enter_switch)  # it tells every node of every lease: one each
             server.start()
             member = Member(server, tmp_path / f"n{number}", fabric, name, address)
             members.append(member)
-            member.join(engines[number], kind)
+            member.limits = list(limits)
+            member.join(engines[number], kind, **more)
         return Gang(members, kind)
 
     yield make

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,10 @@ from tests.unit.provider_agent.conftest import Bob, eventually
 from tests.unit.provider_agent.fake_server import FakeServer
 
 pytestmark = pytest.mark.skipif(choose_way() != "background", reason="systemd runs here; its units are not the tests'")
+
+# Holds the lock of a data folder as an agent does: this project's own folders are not everybody's to read.
+SYSTEM_PYTHON = "/usr/bin/python3"
+HOLD = 'lock = open(sys.argv[1] + "/agent.lock", "a"); fcntl.flock(lock, fcntl.LOCK_EX); time.sleep(60)'
 
 
 @pytest.fixture
@@ -82,3 +88,29 @@ def test_a_node_that_is_not_listed_in_time_is_a_sentence(bob: Bob) -> None:
     assert done.returncode == 9
     assert "Not listed after 0 s" in done.stderr
     assert "has not reached the marketplace yet: souk-agent doctor" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts agents of others")
+def test_root_starts_the_agent_as_whom_its_data_belong_to(bob: Bob, server: FakeServer, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    home = Path(tempfile.mkdtemp(prefix="souk-owner-", dir="/tmp"))
+    try:
+        shutil.copytree(bob.data, home / "data")
+        home.chmod(0o755)
+        for path in [home / "data", *(home / "data").rglob("*")]:
+            shutil.chown(path, "nobody")
+        program = home / "souk-agent"
+        program.write_text(
+            f"#!/bin/sh\nexec {SYSTEM_PYTHON} -c 'import fcntl, os, sys, time; {HOLD}' {home}/data \"$@\"\n"
+        )
+        program.chmod(0o755)
+        bob.data = home / "data"
+        done = bob.run("service", "start", "--program", str(program))
+        assert done.returncode == 0, done.stderr + (home / "data" / "agent.log").read_text()
+        pid = int((home / "data" / "agent.pid").read_text())
+        assert psutil.Process(pid).username() == "nobody"
+        assert "\nUser=nobody\n" in bob.run("service", "unit").stdout
+        assert "\nUser=root\n" in bob.run("service", "unit", "--user", "root").stdout
+    finally:
+        bob.run("service", "stop")
+        shutil.rmtree(home)

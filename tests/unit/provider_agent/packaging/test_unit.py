@@ -10,10 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from provider_agent.packaging.capabilities import NEEDED
 from provider_agent.packaging.unit import Unit, unit_text
 
 ROOT = Path(__file__).resolve().parents[4]
 USERS = ["souk-agent", "root", ""]
+MAKES_A_MOUNT_NAMESPACE = {  # systemd.exec(5)
+    *(
+        "ProtectSystem",
+        "ProtectHome",
+        "PrivateTmp",
+        "PrivateDevices",
+        "PrivateMounts",
+        "ReadWritePaths",
+        "ReadOnlyPaths",
+    ),
+    *("InaccessiblePaths", "BindPaths", "ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs"),
+    *("ProtectControlGroups", "ProtectProc", "ProcSubset", "RootDirectory", "TemporaryFileSystem", "MountFlags"),
+}
 
 
 @pytest.mark.parametrize("executor", ["docker", "process"])
@@ -63,6 +77,28 @@ def test_the_agents_user_can_change_nothing_but_its_data() -> None:
     for line in ("ProtectSystem=strict", "ReadWritePaths=/var/lib/a", "NoNewPrivileges=yes", "CapabilityBoundingSet="):
         assert f"\n{line}\n" in text
     assert "KillMode=process" in text, "programs outlive the agent"
+
+
+def test_a_root_agent_with_containers_has_the_capabilities_that_they_need_and_no_others() -> None:
+    text = text_of("root", "docker")
+    assert f"\nCapabilityBoundingSet={' '.join(NEEDED)}\n" in text
+    assert "CAP_SYS_MODULE" not in text
+    assert not {line.partition("=")[0] for line in text.splitlines()} & MAKES_A_MOUNT_NAMESPACE, (
+        "the engine sees its mounts"
+    )
+    for line in ("NoNewPrivileges=yes", "RestrictNamespaces=mnt net", "SystemCallFilter=@system-service @mount"):
+        assert f"\n{line}\n" in text
+
+
+def test_a_root_agent_without_containers_has_no_capability() -> None:
+    text = text_of("root", "process")
+    assert "\nCapabilityBoundingSet=\n" in text
+    assert "@mount" not in text
+
+
+def text_of(user: str, executor: str) -> str:
+    data = Path("/var/lib/a")
+    return unit_text(Unit(Path("/opt/a/bin/souk-agent"), data, data / "agent.env", user, executor))
 
 
 def test_every_requirement_of_the_agent_is_locked_by_hash() -> None:
