@@ -38,14 +38,13 @@ def main() -> int:
     email, has_first_password = _require_operator(arguments.admin_email)
     if arguments.open_signup:
         _open_signup()
-    sys.stdout.write(
-        json.dumps({"operator": email, "has_first_password": has_first_password, "warning": warning}) + "\n"
-    )
+    answer = {"operator": email, "has_first_password": has_first_password, "warning": warning}
+    sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 
 
 def publish_agent() -> str:
-    """This code's agent is handed out; where newer ones were published before, they go on to be, and a sentence says so.
+    """This code's agent is handed out; where a newer one was before, that goes on to be, and a sentence says so.
 
     A server that was taken back to an older version must start: its nodes are told to go back by hand.
     """
