@@ -1,0 +1,36 @@
+"""`souk-agent update --hold` and `--auto` count for an agent that runs, from its next beat on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provider_agent.protocol import UpdateOrder
+from provider_agent.updating import wish
+from provider_agent.updating.prefix import Prefix
+from provider_agent.updating.wish import Updates, read_wish, update_facts
+from tests.unit.provider_agent.conftest import Bob
+from tests.unit.provider_agent.fake_server import FakeServer
+
+
+def test_hold_and_auto_count_without_a_new_start(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = Bob(server, tmp_path / "bob")
+    bob.enrol()
+    monkeypatch.setattr(wish, "own_prefix", lambda: Prefix(tmp_path))
+    running = Updates(bob.folder)
+    order = UpdateOrder(version="0.2.0")
+
+    def hear() -> str:
+        running.hear(order, is_checking=False)
+        found = read_wish(bob.folder)
+        return found.version if found else ""
+
+    assert (hear(), update_facts(bob.folder).mode) == ("0.2.0", "auto")
+    assert bob.run("update", "--hold").returncode == 0
+    assert read_wish(bob.folder) is None, "taken back at once"
+    assert (hear(), update_facts(bob.folder).mode) == ("", "manual")
+    assert bob.run("update", "--auto").returncode == 0
+    assert (hear(), update_facts(bob.folder).mode) == ("0.2.0", "auto")
