@@ -19,7 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce
 
@@ -57,6 +57,13 @@ def publish(*, version: str, wheel: str, sha256: str, share: float = STAGES[0], 
     Other bytes of a version that is there replace it for newcomers alone.
     """
     _refuse_share(share)
+    try:
+        return _publish(version, wheel, sha256, share, actor)
+    except IntegrityError:  # another server published it at the same moment
+        return _publish(version, wheel, sha256, share, actor)
+
+
+def _publish(version: str, wheel: str, sha256: str, share: float, actor: str) -> AgentRelease:
     now = clock.now()
     with transaction.atomic():
         releases = _hold_all()
@@ -96,7 +103,7 @@ def resume(*, actor: str) -> AgentRelease:
     with transaction.atomic():
         _hold_all()
         release = _newest()
-        seen = _rolled_back(release).count()
+        seen = _took_back(release).count()
         now = clock.now()
         return advance(release, ReleaseState.ROLLING, reason="resumed", actor=actor, forgiven=seen, stage_at=now)
 
@@ -138,7 +145,7 @@ def go_back(version: str, *, actor: str) -> AgentRelease:
             share=1.0,
             stage_at=clock.now(),
             rollback_from=bad.version,
-            forgiven=_rolled_back(target).count(),
+            forgiven=_took_back(target).count(),
         )
 
 
@@ -166,7 +173,6 @@ def sweep() -> list[UUID]:
             advance(release, ReleaseState.HALTED, reason=f"{progress.rolled_back} nodes took it back")
             return _withdraw(_told_what_they_lack())
         changed = _withdraw(Node.objects.exclude(wanted_version="").filter(~Q(wanted_version=release.version)))
-        changed += _withdraw(Node.objects.filter(wanted_version=release.version, rolled_back_version=release.version))
         changed += _tell(release)
         if release.state == ReleaseState.ROLLING:
             _raise(release, progress_of(release))
@@ -176,7 +182,7 @@ def sweep() -> list[UUID]:
 def progress_of(release: AgentRelease) -> Progress:
     """Counted now."""
     nodes = _updating()
-    was_told = nodes.filter(wanted_version=release.version)
+    was_told = nodes.filter(wanted_version=release.version).exclude(rolled_back_version=release.version)
     lacks = was_told.exclude(agent_version=release.version)
     has = was_told.filter(agent_version=release.version, state__in=THERE)
     since = clock.now() - _soak()
@@ -186,7 +192,7 @@ def progress_of(release: AgentRelease) -> Progress:
         silent=lacks.exclude(state__in=THERE).count(),
         updated=nodes.filter(agent_version=release.version).count(),
         settled=has.annotate(had_at=Coalesce("agent_version_at", "enrolled_at")).filter(had_at__lte=since).count(),
-        rolled_back=max(_rolled_back(release).count() - release.forgiven, 0),
+        rolled_back=max(_took_back(release).count() - release.forgiven, 0),
     )
 
 
@@ -228,7 +234,15 @@ def _updating() -> QuerySet[Node]:
 
 
 def _rolled_back(release: AgentRelease) -> QuerySet[Node]:
+    """Who says so, told or not."""
     return Node.objects.exclude(state__in=GONE).filter(rolled_back_version=release.version)
+
+
+def _took_back(release: AgentRelease) -> QuerySet[Node]:
+    """Those of them that were told: else two nodes of a stranger would halt every release on its first day. They stay
+    noted as told, so that their providers can try again by hand.
+    """
+    return _rolled_back(release).filter(wanted_version=release.version)
 
 
 def _told_what_they_lack() -> QuerySet[Node]:
@@ -281,7 +295,7 @@ def _raise(release: AgentRelease, progress: Progress) -> None:
     if progress.rolled_back or clock.now() < release.stage_at + _soak():
         return
     known = _updating().exclude(state=NodeState.PENDING)
-    chosen = known.filter(wanted_version=release.version).count()
+    chosen = known.filter(wanted_version=release.version).exclude(rolled_back_version=release.version).count()
     needed = max(min(settings.SOUK_ROLLOUT_CHECKED_IN_MIN, chosen), math.ceil(chosen * SETTLED_SHARE_MIN))
     if known.exists() and (not chosen or progress.settled < needed):
         return

@@ -16,7 +16,6 @@ from provider_agent.protocol import MANIFEST_BYTES_MAX, ReleaseManifest
 TIMEOUT: Final = httpx.Timeout(30.0, connect=15.0)
 PROBE_TIMEOUT: Final = httpx.Timeout(5.0)
 SIGNATURE_BYTES: Final = 64
-CHUNK_BYTES: Final = 256 * 1024
 SECONDS_MAX: Final = 1800.0  # for one file, however slowly it drips
 
 
@@ -64,7 +63,7 @@ def _stream(url: str, bytes_max: int) -> Iterator[bytes]:
             if answer.status_code != 200:
                 answer.read()
                 raise decide(answer)
-            for chunk in answer.iter_bytes(CHUNK_BYTES):
+            for chunk in answer.iter_bytes():
                 left -= len(chunk)
                 if left < 0:
                     raise UpdateRefused(f"{url} is longer than {bytes_max} bytes.")

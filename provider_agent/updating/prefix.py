@@ -132,6 +132,8 @@ class Prefix:
         for pattern in (".current.*", ".good.*", ".update.json.*"):
             for left in self.root.glob(pattern):
                 left.unlink(missing_ok=True)
+        for left in self.root.glob(".fetch-*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     @contextlib.contextmanager
     def only_updater(self) -> Iterator[bool]:

@@ -118,7 +118,7 @@ class Updater:
         return None
 
     def _is_wanted(self, record: Record, wish: Wish) -> bool:
-        """Whether it is (still) a node's wish; one that was rolled back or is held only where the provider said `now`."""
+        """Whether it is still a node's wish; one that was rolled back or is held only where the provider said `now`."""
         folder = DataFolder(wish.data)
         is_free = wish.now or not is_held(folder)
         return read_wish(folder) == wish and is_free and not has_failed(record, wish)

@@ -91,7 +91,8 @@ class Updates:
             and not has_failed(prefix.record(), asked)
         ):
             return  # the provider's own
-        wants = self.wanted if not is_checking and not is_held(self._folder) else ""
+        is_due = not is_checking and not is_held(self._folder) and self.wanted not in prefix.record().bad
+        wants = self.wanted if is_due else ""
         if wants and wants != agent_version():
             if asked is None or asked.version != wants:
                 log.info("An update to %s is asked for.", wants)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import timedelta
+from functools import partial
 from threading import Thread
 from unittest.mock import patch
 
@@ -179,6 +180,7 @@ def test_sweeps_at_the_same_moment_halt_once_and_fail_never(settings: Settings) 
     settings.SOUK_ROLLOUT_ROLLBACKS_MAX = 1
     late = node(1)
     publish("0.2.0", share=1)
+    rollout.sweep()
     take_back("0.2.0", late.name)
     found = race(*[rollout.sweep] * 4)
     assert [one for one in found if isinstance(one, Exception)] == []
@@ -210,3 +212,40 @@ def test_an_operator_who_lowers_the_share_is_not_overruled_by_a_sweep(settings: 
         rollout.sweep()
     hands[0].join(timeout=10)
     assert AgentRelease.objects.get().share == 0.1
+
+
+def test_a_rollback_of_what_a_node_was_never_told_halts_nothing(settings: Settings) -> None:
+    """Mallory enrols two nodes on the day of every release."""
+    settings.SOUK_ROLLOUT_ROLLBACKS_MAX = 2
+    for number in range(20):
+        node(number)
+    publish("0.2.0")
+    rollout.sweep()
+    (first,) = told("0.2.0")
+    take_back("0.2.0", *[f"node-{number}" for number in range(20) if f"node-{number}" != first][:5])
+    rollout.sweep()
+    assert state("0.2.0") == ReleaseState.ROLLING
+    assert told("0.2.0") == {first}
+    assert len(rollout.status()["took_it_back"]) == 5, "the operator sees what they say"
+
+
+def test_nodes_that_join_in_the_middle_of_a_stage_enlarge_it_by_their_share() -> None:
+    for number in range(20):
+        node(number)
+    publish("0.2.0")
+    rollout.sweep()
+    (first,) = told("0.2.0")
+    for number in range(20, 40):
+        node(number)
+    rollout.sweep()
+    assert len(told("0.2.0")) == 2
+    assert first in told("0.2.0")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_servers_that_publish_the_same_release_at_once_both_have_it() -> None:
+    for minor in range(2, 10):
+        version = f"0.{minor}.0"
+        found = race(*[partial(publish, version)] * 4)
+        assert [str(one).split(" ")[0] for one in found] == [version] * 4
+    assert AgentRelease.objects.count() == 8

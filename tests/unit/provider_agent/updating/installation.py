@@ -11,6 +11,7 @@ import http.server
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +69,7 @@ class Installation:
     served: dict[str, bytes] = field(default_factory=dict)
     health: tuple[int, bytes] = (200, b'{"status": "ok"}')
     server: str = ""
+    drip_seconds: float = 0.0  # after each eight bytes
 
     @property
     def prefix(self) -> Prefix:
@@ -140,7 +142,11 @@ def installed(root: Path, *names: str) -> Iterator[Installation]:
             status, body = made.health if self.path == "/healthz" else (200, made.served.get(self.path, b""))
             self.send_response(status if body else 404)
             self.end_headers()
-            self.wfile.write(body)
+            for at in range(0, len(body), 8) if made.drip_seconds else []:
+                self.wfile.write(body[at : at + 8])
+                time.sleep(made.drip_seconds)
+            if not made.drip_seconds:
+                self.wfile.write(body)
 
         def log_message(self, *args: object) -> None:
             pass

@@ -8,7 +8,7 @@ import pytest
 
 from provider_agent.protocol import UpdateOrder
 from provider_agent.updating import wish
-from provider_agent.updating.prefix import Prefix
+from provider_agent.updating.prefix import Prefix, Record
 from provider_agent.updating.wish import Updates, read_wish, update_facts
 from tests.unit.provider_agent.conftest import Bob
 from tests.unit.provider_agent.fake_server import FakeServer
@@ -34,3 +34,20 @@ def test_hold_and_auto_count_without_a_new_start(
     assert (hear(), update_facts(bob.folder).mode) == ("", "manual")
     assert bob.run("update", "--auto").returncode == 0
     assert (hear(), update_facts(bob.folder).mode) == ("0.2.0", "auto")
+
+
+def test_what_was_rolled_back_is_asked_for_no_more_but_stays_known(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that `update --now` can name it, and the updater is not started for it every minute."""
+    bob = Bob(server, tmp_path / "bob")
+    bob.enrol()
+    monkeypatch.setattr(wish, "own_prefix", lambda: Prefix(tmp_path))
+    Prefix(tmp_path).save(Record(bad={"0.2.0": {"reason": "it did not check in", "at": "2026-11-22T00:00:00+00:00"}}))
+    running = Updates(bob.folder)
+    running.hear(UpdateOrder(version="0.2.0"), is_checking=False)
+    assert (read_wish(bob.folder), running.wanted) == (None, "0.2.0")
+    running.hear(UpdateOrder(version="0.3.0"), is_checking=False)
+    found = read_wish(bob.folder)
+    assert found is not None
+    assert found.version == "0.3.0"

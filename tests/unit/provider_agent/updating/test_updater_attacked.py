@@ -7,16 +7,17 @@ import json
 import os
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from provider_agent.errors import UpdateRefused
+from provider_agent.errors import Unreachable, UpdateRefused
 from provider_agent.packaging.service import choose_way
 from provider_agent.protocol import RELEASE_PREFIX
-from provider_agent.updating import trial, updater
+from provider_agent.updating import fetching, trial, updater
 from provider_agent.updating.fetching import answers
 from provider_agent.updating.prefix import Prefix, Record, Trial
 from provider_agent.updating.wish import newest_rollback, read_wish
@@ -280,3 +281,24 @@ def test_names_that_lead_elsewhere_are_refused(bob: Installation) -> None:
     for version in ("../0.2.0", "0.2.0/..", "0.2.0\n", "", "1" * 99):
         bob.nodes()[0].update_wish.write_bytes(b'{"version": ' + json.dumps(version).encode() + b"}")
         assert read_wish(bob.nodes()[0]) is None
+
+
+def test_what_kills_left_of_downloads_is_removed(bob: Installation) -> None:
+    left = bob.prefix.root / ".fetch-dead"
+    left.mkdir()
+    (left / "half.whl").write_bytes(bytes(1000))
+    bob.add_release("0.2.0")
+    bob.want("0.2.0")
+    assert bob.updater().once() == "updated"
+    assert not left.exists()
+
+
+def test_a_download_that_drips_for_ever_ends(bob: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "SECONDS_MAX", 0.5)
+    bob.add_release("0.2.0")
+    bob.drip_seconds = 0.2
+    bob.want("0.2.0")
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="did not come within"):
+        bob.updater().once()
+    assert time.monotonic() - began < 3
