@@ -91,8 +91,9 @@ class Updates:
             and not has_failed(prefix.record(), asked)
         ):
             return  # the provider's own
-        is_due = not is_checking and not is_held(self._folder) and self.wanted not in prefix.record().bad
-        wants = self.wanted if is_due else ""
+        wants = "" if is_checking else self.wanted
+        if wants and (is_held(self._folder) or wants in prefix.record().bad):
+            wants = ""
         if wants and wants != agent_version():
             if asked is None or asked.version != wants:
                 log.info("An update to %s is asked for.", wants)
