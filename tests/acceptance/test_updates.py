@@ -292,7 +292,7 @@ def test_an_agent_that_crashed_comes_back_by_itself(fleet: Fleet) -> None:
     before = fleet.pid("bob-2")
     psutil.Process(before).kill()
     data = fleet.data("bob-2")
-    wait_for("it to be back", lambda: is_running(data) and fleet.pid("bob-2") != before or None, SLOW_SECONDS)
+    wait_for("it to be back", lambda: (is_running(data) and fleet.pid("bob-2") != before) or None, SLOW_SECONDS)
     wait_for("its first beat", lambda: fleet.version("bob-2") or None, SLOW_SECONDS)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from provider_agent import cli_update
 from provider_agent.protocol import UpdateOrder
 from provider_agent.updating import wish
 from provider_agent.updating.prefix import Prefix, Record
@@ -51,3 +52,17 @@ def test_what_was_rolled_back_is_asked_for_no_more_but_stays_known(
     found = read_wish(bob.folder)
     assert found is not None
     assert found.version == "0.3.0"
+
+
+def test_who_updates_now_hears_what_is_in_the_way_and_waits_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_update, "NOW_SECONDS_MAX", 1.0)
+    prefix = Prefix(tmp_path)
+    before = Record(last={"outcome": "updated", "version": "0.1.0"})
+    prefix.save(before)
+    assert cli_update._wait_for_outcome(prefix.record_path, before) is None, "an older outcome is none"
+    prefix.save(Record(last=before.last, problem={"reason": "The disk is full.", "at": "2026-11-22T00:00:00+00:00"}))
+    found = cli_update._wait_for_outcome(prefix.record_path, before)
+    assert found is not None
+    assert found.problem["reason"] == "The disk is full."
