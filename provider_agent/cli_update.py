@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from provider_agent.commands import DataOption, JsonOption, folder_of, guarded, print_json
 from provider_agent.config import DataFolder, load_config, save_config
 from provider_agent.errors import BadConfig, ServiceFailed, UpdateRefused
+
+if TYPE_CHECKING:
+    from provider_agent.updating.prefix import Record
 
 NOW_SECONDS_MAX = 900.0
 POLL_SECONDS = 0.5
@@ -68,7 +71,7 @@ def _look(folder: DataFolder) -> dict[str, Any]:
 
 
 def _set_mode(folder: DataFolder, mode: str) -> None:
-    """An agent that runs hears of it at its next start; what it asked for already is taken back at once."""
+    """Counts at once: agent and updater read it each time. What was asked for already is taken back."""
     from provider_agent.updating.wish import clear_wish
 
     config = load_config(folder)
@@ -91,11 +94,14 @@ def _update_now(folder: DataFolder) -> None:
             "There is nothing to update to." if found["version"] else "The agent does not run: nothing is known."
         )
         return
-    before = prefix.record().last
+    before = prefix.record()
     write_wish(folder, wanted, now=True)
     typer.echo(f"Updating to {wanted}; programs go on.")
-    last = _wait_for_outcome(prefix.record_path, before)
+    found_out = _wait_for_outcome(prefix.record_path, before)
     clear_wish(folder)
+    if found_out is not None and found_out.problem and found_out.last == before.last:
+        raise UpdateRefused(f"Nothing was changed: {found_out.problem.get('reason')}")
+    last = found_out.last if found_out is not None else None
     if last is None:
         raise ServiceFailed(
             f"Nothing came of it in {NOW_SECONDS_MAX:.0f} s: souk-agent service start repairs the updater."
@@ -104,13 +110,14 @@ def _update_now(folder: DataFolder) -> None:
         raise UpdateRefused(f"Version {last.get('version')} was rolled back: {last.get('reason')}")
 
 
-def _wait_for_outcome(path: Path, before: dict[str, str]) -> dict[str, str] | None:
+def _wait_for_outcome(path: Path, before: Record) -> Record | None:
+    """The record once it tells of a new outcome, or of what is in the way; None where nothing comes of it."""
     from provider_agent.updating.prefix import Record
 
     until = time.monotonic() + NOW_SECONDS_MAX
     while time.monotonic() < until:
-        last = Record.read(path).last
-        if last and last != before:
-            return last
+        found = Record.read(path)
+        if (found.last and found.last != before.last) or (found.problem and found.problem != before.problem):
+            return found
         time.sleep(POLL_SECONDS)
     return None

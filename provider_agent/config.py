@@ -104,6 +104,10 @@ class DataFolder:
         return self.root / "agent.lock"
 
     @property
+    def ended(self) -> Path:
+        return self.root / "agent.ended"
+
+    @property
     def leases(self) -> Path:
         return self.root / "leases"
 

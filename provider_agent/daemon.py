@@ -91,7 +91,7 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
             engine_version=engine_version,
             fabric_key=porter.keys.fabric_public_hex,
             speeds=porter.speeds,
-            updates=update_facts(porter.config.updates),
+            updates=update_facts(porter.folder),
         ),
     )
     health = Health(porter, sync.attempts)

@@ -6,12 +6,14 @@ What the commands need (options, help texts) would take some megabytes of a comp
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from pathlib import Path
 from typing import NoReturn
 
 from provider_agent.config import DataFolder
+from provider_agent.errors import AgentAlreadyRuns
 from provider_agent.guard import exit_status_of
 
 STOP_WORK = "--stop-work-on-exit"
@@ -20,6 +22,8 @@ STOP_WORK = "--stop-work-on-exit"
 def become_resident(folder: DataFolder, *, stop_work_on_exit: bool) -> NoReturn:
     """Go on as the same process with nothing but the agent in it. Its words still say what it is."""
     words = ["start", "--data", str(folder.root), *([STOP_WORK] if stop_work_on_exit else [])]
+    with contextlib.suppress(OSError):
+        folder.ended.unlink(missing_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
     # -P: no module is taken from the folder in which somebody happened to start it.
@@ -37,7 +41,16 @@ def main() -> int:
         keep_log(folder)
         asyncio.run(run_daemon(folder, stop_work_on_exit=STOP_WORK in sys.argv))
 
-    return exit_status_of(act)
+    status = exit_status_of(act)
+    if status != AgentAlreadyRuns.exit_code:  # the folder is another agent's
+        _note_end(folder, status)
+    return status
+
+
+def _note_end(folder: DataFolder, status: int) -> None:
+    """Whoever keeps this agent learns that it ended, and how; one that crashed leaves no note."""
+    with contextlib.suppress(OSError):
+        folder.ended.write_text(f"{status}\n")
 
 
 if __name__ == "__main__":

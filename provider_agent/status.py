@@ -42,7 +42,7 @@ def read_status(folder: DataFolder) -> dict[str, Any]:
         "pid": said.get("pid") if is_running else None,
         "version": said.get("version", "") if is_running else "",
         "wanted_version": said.get("wanted_version", "") if is_running else "",
-        "updates": {"mode": update_facts(config.updates).mode, **update_state(own_prefix())},
+        "updates": {"mode": update_facts(folder).mode, **update_state(own_prefix())},
         "node_state": said.get("node_state", "unknown"),
         "last_contact": said,
         "last_check": check,  # protocol.CheckVerdict: each number measured beside the number needed

@@ -62,6 +62,8 @@ def update_lines(found: Status) -> list[str]:
     if updates["trial"]:
         line += f"; on trial: {updates['trial']}"
     lines = [line]
+    if problem := updates["problem"]:
+        lines.append(f"last try, {problem['at'][:16]} UTC: {problem['reason']}")
     if last := updates["last_update"]:
         lines.append(f"last update: {last.get('version')} {last.get('outcome')} {str(last.get('at'))[:16]} UTC")
     if rollback := updates["last_rollback"]:

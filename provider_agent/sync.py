@@ -50,7 +50,7 @@ class Sync:
         self.attempts: dict[UUID, Attempt] = {}
         self.checks = Checks(porter)
         self.links = Links(porter)
-        self.updates = Updates(porter.folder, porter.config)
+        self.updates = Updates(porter.folder)
         self.node_state = "unknown"
         self.last_error = ""
         self.answered: Callable[[], None] = lambda: None  # called after each answer and each failure

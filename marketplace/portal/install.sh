@@ -312,7 +312,16 @@ install_wheel() {
     [ -n "$dry_run" ] || { note_market; [ -e "$prefix/good" ] || point good; }
     return 0
   fi
-  refuse_downgrade
+  # A rollout may have taken this computer ahead of what newcomers get: it is repaired with its own version.
+  if is_ahead; then
+    if [ -f "$prefix/current/.complete" ] && "$agent" --version > /dev/null 2>&1; then
+      say "   version $there is there, newer than $VERSION, which newcomers get; it stays"
+      [ -n "$dry_run" ] || { note_market; release=$(readlink "$prefix/current"); [ -e "$prefix/good" ] || point good; }
+      return 0
+    fi
+    fetch_own_release
+    release=$prefix/releases/$(printf %.12s "$SHA256")
+  fi
   # The updater of an earlier installation must not work on the same folders.
   if [ -z "$dry_run" ] && [ -d "$prefix" ] && command -v flock > /dev/null; then
     exec 9>> "$prefix/update.lock"
@@ -365,14 +374,42 @@ pip() {
   PIP_USER=0 "$release/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" >> "$work/pip.log" 2>&1
 }
 
-refuse_downgrade() {
-  [ -x "$agent" ] && [ -z "$downgrade" ] || return 0
-  there=$("$agent" --version 2> /dev/null) || return 0
-  "$python" - "$there" "$VERSION" <<'END' || fail "REFUSED: version $there is installed, and $VERSION is older. An old version may have holes that were closed since; --allow-downgrade if you mean it."
+# Whether a newer version than this script's is installed, whole or not; what it is called then is in $there.
+is_ahead() {
+  [ -z "$downgrade" ] || return 1
+  there=
+  for name in current good; do
+    [ -n "$there" ] || there=$(cat "$prefix/$name/.complete" 2> /dev/null || true)
+  done
+  : "${there:=$("$agent" --version 2> /dev/null || true)}"
+  [ -n "$there" ] || return 1
+  "$python" - "$there" "$VERSION" <<'END'
 import re, sys
 there, new = (tuple(map(int, re.findall(r"\d+", text.split("+")[0]))) for text in sys.argv[1:])
-sys.exit(new < there)
+sys.exit(new >= there)
 END
+}
+
+# The release that is installed and does not run, from the marketplace, in place of the newcomers' one.
+fetch_own_release() {
+  own=$SERVER/dist/releases/$there newcomers=$VERSION
+  say "   version $there is there and does not run; fetching it again"
+  fetch "$own/manifest.json" "$work/manifest.json" && fetch "$own/manifest.sig" "$work/manifest.sig" ||
+    fail "REFUSED: version $there is installed and does not run, and the marketplace does not offer it any more. $newcomers is older, and an old version may have holes that were closed since; --allow-downgrade if you mean it."
+  { echo souk-release-v1; cat "$work/manifest.json"; } > "$work/signed"
+  check_signature || fail "REFUSED: the marketplace's key ($PUBLIC_KEY) did not sign version $there. Nothing was installed. Tell the marketplace."
+  "$python" - "$work/manifest.json" "$there" "$SERVER" <<'END' > "$work/own" || fail "REFUSED: the signed manifest is not that of version $there of this marketplace."
+import json, re, sys
+manifest = json.load(open(sys.argv[1]))
+assert (manifest["kind"], manifest["version"], manifest["server"]) == ("souk-agent-release", *sys.argv[2:])
+assert re.fullmatch(r"gpusouk-[0-9.]+-py3-none-any\.whl", manifest["wheel"])
+print(manifest["wheel"], manifest["sha256"])
+END
+  read -r WHEEL SHA256 < "$work/own"
+  VERSION=$there wheel=$work/$WHEEL
+  fetch "$SERVER/dist/$WHEEL" "$wheel" || { status=5; fail "$SERVER/dist/$WHEEL cannot be fetched. Run the line again."; }
+  "$python" -c 'import hashlib, sys; sys.exit(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest() != sys.argv[2])' "$wheel" "$SHA256" ||
+    fail "REFUSED: $WHEEL is not the file that was signed. Nothing was installed. Run the line again."
 }
 
 make_user() {

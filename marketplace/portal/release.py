@@ -51,6 +51,13 @@ def release_of(version: str) -> Release:
     return _describe_file(_path_of(row.wheel), rollback_from=row.rollback_from)
 
 
+def require_wheel(version: str) -> None:
+    """Raises NoAgentWheel where a published version's file is gone; one that was never published is not looked at."""
+    row = AgentRelease.objects.filter(version=version).first()
+    if row is not None and not _path_of(row.wheel).is_file():
+        raise NoAgentWheel(reason=f"{_path_of(row.wheel)} is gone")
+
+
 def wheel_named(name: str) -> Path | None:
     """A published wheel's file; None for every other name."""
     known = AgentRelease.objects.filter(wheel=name).exists() or name == current_release().name

@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, Field, FiniteFloat, model_validator
 
 from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX
-from provider_agent.protocol.message import Message
+from provider_agent.protocol.message import Account, Message
 
 REASON_CHARACTERS_MAX: Final = 200
 MINUTES_PER_DAY: Final = 24 * 60
@@ -58,7 +58,7 @@ class Earnings(Message):
     fee_bps: int
 
 
-class Load(Message):
+class Load(Account):
     """What a node measured of itself, with a beat; names are the series' names, of which each is kept by the minute."""
 
     node: Figures = Field(default_factory=dict)

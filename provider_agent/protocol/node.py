@@ -11,7 +11,7 @@ from pydantic import Field
 
 from provider_agent.protocol.gangs import GangKind
 from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX
-from provider_agent.protocol.message import Message
+from provider_agent.protocol.message import Account, Message
 from provider_agent.protocol.releases import UpdateFacts
 
 FAULT_CHARACTERS_MAX: Final = 200
@@ -24,7 +24,7 @@ class DeviceKind(StrEnum):
     CPU = "cpu"
 
 
-class DeviceFacts(Message):
+class DeviceFacts(Account):
     """One device as the agent found it."""
 
     uuid: str = Field(min_length=1, max_length=96)  # NVML's UUID, or "cpu-<node key prefix>-<index>"
@@ -36,7 +36,7 @@ class DeviceFacts(Message):
     fault: str = Field(default="", max_length=FAULT_CHARACTERS_MAX)  # why it may not be rented now; empty: healthy
 
 
-class NodeFacts(Message):
+class NodeFacts(Account):
     """The machine as the agent found it; the server believes only what it demanded."""
 
     agent_version: str = Field(max_length=40)

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from provider_agent.protocol.message import Message
+from provider_agent.protocol.message import Account, Message
 
 FEATURE_UPDATES: Final = "updates"
 RELEASE_KIND: Final = "souk-agent-release"
@@ -47,7 +47,7 @@ class UpdateOrder(Message):
     version: str = Field(pattern=VERSION_PATTERN)
 
 
-class Rollback(Message):
+class Rollback(Account):
     """A version that did not check in on this node, and was taken back."""
 
     version: str = Field(max_length=VERSION_CHARACTERS_MAX)
@@ -55,7 +55,7 @@ class Rollback(Message):
     at: AwareDatetime
 
 
-class UpdateFacts(Message):
+class UpdateFacts(Account):
     """Whether the node updates itself, and what came of it."""
 
     mode: Literal["auto", "manual", "none"] = "none"  # none: not installed by install.sh

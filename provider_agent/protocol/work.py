@@ -12,7 +12,7 @@ from provider_agent.protocol.care import Load
 from provider_agent.protocol.fabric import LinkDemand
 from provider_agent.protocol.gangs import GangPlace
 from provider_agent.protocol.limits import LEASES_PER_NODE_MAX, MESSAGE_CHARACTERS_MAX, PROTOCOL_VERSION
-from provider_agent.protocol.message import Message
+from provider_agent.protocol.message import Account, Message
 from provider_agent.protocol.node import NodeFacts
 from provider_agent.protocol.outcomes import AttemptState, Reason
 from provider_agent.protocol.releases import UpdateOrder
@@ -81,7 +81,7 @@ class Desired(Message):
     assignment: SignedAssignment | None = None
 
 
-class LeaseReport(Message):
+class LeaseReport(Account):
     """One lease as the agent has it."""
 
     lease_id: UUID
@@ -97,7 +97,7 @@ class LeaseReport(Message):
     receipt_seq: int = Field(default=0, ge=0)  # the newest receipt made
 
 
-class SyncRequest(Message):
+class SyncRequest(Account):
     """What is, on this node. `known` is the version of the last answer; the server waits for a newer one."""
 
     protocol: int

@@ -3,6 +3,7 @@
     agent     without rights        reads its wanted version from the sync answer, writes it to DATA   wish.py
     updater   may write PREFIX      asked by that file; trusts the pinned key alone                    updater.py
     keeper    where no systemd is   calls the updater when there is something to do                    keeper.py
+                                    brings back agents that crashed                                    reviving.py
 
 PREFIX holds the releases side by side, and two links: `current` is what runs, `good` is the newest that has checked in.
 The updater itself always runs out of `good`, so that a bad release cannot keep itself in place. Of DATA, which the

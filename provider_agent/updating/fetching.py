@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from provider_agent.protocol import MANIFEST_BYTES_MAX, ReleaseManifest
 TIMEOUT: Final = httpx.Timeout(30.0, connect=15.0)
 PROBE_TIMEOUT: Final = httpx.Timeout(5.0)
 SIGNATURE_BYTES: Final = 64
-CHUNK_BYTES: Final = 256 * 1024
+SECONDS_MAX: Final = 1800.0  # for one file, however slowly it drips
 
 
 def fetch_manifest(server: str, version: str) -> tuple[bytes, bytes]:
@@ -39,13 +40,14 @@ def fetch_wheel(server: str, manifest: ReleaseManifest, path: Path) -> None:
 
 
 def answers(*servers: str) -> bool:
-    """Whether each server gives an answer of its own: one that a proxy gives for it (502 to 504) is none."""
+    """Whether each server says itself that it is well: what a proxy, a firewall or a portal says is no answer."""
     with httpx.Client(timeout=PROBE_TIMEOUT) as http:
         for server in servers:
             try:
-                if http.get(f"{server}/healthz").status_code >= 500:
+                answer = http.get(f"{server}/healthz")
+                if answer.status_code != 200 or answer.json()["status"] != "ok":
                     return False
-            except (httpx.HTTPError, httpx.InvalidURL):
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError, KeyError):
                 return False
     return True
 
@@ -55,16 +57,18 @@ def _get(url: str, bytes_max: int) -> bytes:
 
 
 def _stream(url: str, bytes_max: int) -> Iterator[bytes]:
-    left = bytes_max
+    left, until = bytes_max, time.monotonic() + SECONDS_MAX
     try:
         with httpx.Client(timeout=TIMEOUT) as http, http.stream("GET", url) as answer:
             if answer.status_code != 200:
                 answer.read()
                 raise decide(answer)
-            for chunk in answer.iter_bytes(CHUNK_BYTES):
+            for chunk in answer.iter_bytes():
                 left -= len(chunk)
                 if left < 0:
                     raise UpdateRefused(f"{url} is longer than {bytes_max} bytes.")
+                if time.monotonic() > until:
+                    raise Unreachable(f"{url} did not come within {SECONDS_MAX:.0f} s.")
                 yield chunk
     except Refused as error:
         raise UpdateRefused(f"{url}: {error}") from error

@@ -1,6 +1,6 @@
-"""Where systemd is not process 1: looks every few seconds whether the updater has something to do, and starts it.
+"""Where systemd is not process 1: looks every few seconds whether the updater has something to do, or an agent crashed.
 
-The standard library alone, so that it costs little; the updater is a process of its own, out of the proven release.
+The standard library alone, so that it costs little; what acts is a process of its own, out of the proven release.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from provider_agent.updating.reviving import TRIES_MAX, Reviver
+
 POLL_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 60.0  # while something is wanted and could not be done
 WISH: Final = "update-wanted.json"
@@ -23,26 +25,56 @@ WISH: Final = "update-wanted.json"
 def keep(prefix: Path, words: list[str]) -> None:
     """Never returns. `words` are handed to the updater; a newly proven release takes the keeper's place."""
     tried, tried_at = "", float("-inf")
+    reviver = Reviver()
     while True:
         seen = _seen(prefix)
         is_retry = time.monotonic() - tried_at >= RETRY_SECONDS
-        if _is_due(prefix) and (seen != tried or is_retry) and not _is_busy(prefix):
-            python = str(prefix / "good" / "bin" / "python")
-            command = [python, "-I", "-m", "provider_agent.updating"]
-            subprocess.run([*command, "once", "--prefix", str(prefix), *words], check=False)  # noqa: S603 - our own
-            tried, tried_at = _seen(prefix), time.monotonic()
-            if (prefix / "good").resolve() != Path(sys.prefix):
-                os.execv(python, [*command, "keep", "--prefix", str(prefix), *words])  # noqa: S606 - the same, proven
+        try:
+            if _is_due(prefix) and (seen != tried or is_retry) and not _is_busy(prefix):
+                _run(prefix, "once", *words)
+                tried, tried_at = _seen(prefix), time.monotonic()
+                if (prefix / "good").resolve() != Path(sys.prefix):
+                    command = _command(prefix, "keep", *words)
+                    os.execv(command[0], command)  # noqa: S606 - the same, proven
+            if not _has_trial(prefix) and not _is_busy(prefix):  # else the updater looks after the agents
+                _revive(prefix, reviver)
+        except OSError as error:  # a full disk, an interpreter that is gone for a moment: nobody else would go on
+            _say(f"The keeper goes on after {error}")
         time.sleep(POLL_SECONDS)
 
 
+def _revive(prefix: Path, reviver: Reviver) -> None:
+    for data in reviver.due(_folders(prefix), time.monotonic()):
+        _say(f"The agent of {data} crashed and is started again.")
+        _run(prefix, "revive", "--data", str(data))
+        if reviver.has_given_up(data):
+            _say(f"It is left alone after {TRIES_MAX} times in a row: souk-agent service start --data {data}")
+
+
+def _run(prefix: Path, verb: str, *words: str) -> None:
+    subprocess.run(_command(prefix, verb, *words), check=False)  # noqa: S603 - our own
+
+
+def _command(prefix: Path, verb: str, *words: str) -> list[str]:
+    python = str(prefix / "good" / "bin" / "python")
+    return [python, "-I", "-m", "provider_agent.updating", verb, "--prefix", str(prefix), *words]
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n")
+    sys.stderr.flush()
+
+
 def _is_due(prefix: Path) -> bool:
+    return _has_trial(prefix) or any((data / WISH).exists() for data in _folders(prefix))
+
+
+def _has_trial(prefix: Path) -> bool:
     if (prefix / "good").resolve() != (prefix / "current").resolve():
         return True
-    with contextlib.suppress(OSError, ValueError):
-        if json.loads((prefix / "update.json").read_text()).get("trial"):
-            return True
-    return any((data / WISH).exists() for data in _folders(prefix))
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return bool(json.loads((prefix / "update.json").read_text()).get("trial"))
+    return False
 
 
 def _is_busy(prefix: Path) -> bool:

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -38,6 +38,7 @@ class Trial:
     began_at: str
     counted_seconds: float = 0.0  # in which the server answered and a node had not checked in
     nodes: list[str] = field(default_factory=list)  # data folders whose agents ran before
+    key: str = ""  # of the provider's wish
 
 
 @dataclass
@@ -47,14 +48,18 @@ class Record:
     trial: Trial | None = None
     bad: dict[str, dict[str, str]] = field(default_factory=dict)  # version -> reason, at
     last: dict[str, str] = field(default_factory=dict)  # outcome, version, reason, at
+    problem: dict[str, str] = field(default_factory=dict)  # why the newest try came to nothing: reason, at
 
     @staticmethod
     def read(path: Path) -> Record:
         """What was written last; nothing where there is nothing that can be read."""
         found = read_claim(path)
         try:
-            trial = Trial(**found["trial"]) if found.get("trial") else None
-            return Record(trial, dict(found.get("bad") or {}), dict(found.get("last") or {}))
+            told = found.get("trial") or {}  # a newer updater, from which one went back, may have noted more
+            trial = (
+                Trial(**{each.name: told[each.name] for each in fields(Trial) if each.name in told}) if told else None
+            )
+            return Record(trial, *(dict(found.get(name) or {}) for name in ("bad", "last", "problem")))
         except (TypeError, ValueError):
             return Record()
 
@@ -127,11 +132,15 @@ class Prefix:
         for pattern in (".current.*", ".good.*", ".update.json.*"):
             for left in self.root.glob(pattern):
                 left.unlink(missing_ok=True)
+        for left in self.root.glob(".fetch-*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     @contextlib.contextmanager
     def only_updater(self) -> Iterator[bool]:
-        """Hold the prefix; yields False where somebody else does."""
-        with (self.root / "update.lock").open("a") as lock:
+        """Hold the prefix; yields False where somebody else does. Who can open the file can hold it: only we can."""
+        descriptor = os.open(self.root / "update.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "a") as lock:
+            os.fchmod(lock.fileno(), 0o600)  # install.sh makes it too
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -6,6 +6,7 @@ could check in, silence says nothing about the new one. An agent that does not s
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from provider_agent.config import DataFolder
-from provider_agent.errors import AgentError
+from provider_agent.errors import AgentError, Refused
 from provider_agent.packaging.service import is_kept, is_running, restart_service
 from provider_agent.updating.prefix import Prefix, Record, Trial, read_claim
+from provider_agent.updating.reviving import ended_with
 
 POLL_SECONDS: Final = 1.0
 DOWN_SECONDS_MAX: Final = 20.0  # an agent may be between two starts for so long, no longer
@@ -40,7 +42,7 @@ def restart_agents(prefix: Prefix, folders: list[str]) -> str:
     for name in folders:
         try:
             restart_service(DataFolder(Path(name)), prefix.program)
-        except AgentError as error:
+        except (AgentError, OSError) as error:
             failed = failed or str(error)
     return failed
 
@@ -61,13 +63,16 @@ def judge(prefix: Prefix, record: Record, trial: Trial, *, seconds_max: float, i
         passed, before = now - before, now
         for name in nodes:
             down[name] = 0.0 if is_running(DataFolder(Path(name))) else down[name] + passed
+            if down[name] > DOWN_SECONDS_MAX and not reachable and was_refused(Path(name)):
+                return Judgement("open", f"something answers in the marketplace's place ({name})")
             if down[name] > DOWN_SECONDS_MAX:
                 return Judgement("bad", f"its agent did not stay up ({name})")
         was_reachable = reachable  # time counts only between two answers
         if now - probed_at >= PROBE_SECONDS:
             reachable, probed_at = is_reachable(), now
             before = time.monotonic()  # nor does that of the question
-            prefix.save(record)
+            with contextlib.suppress(OSError):  # a full disk: the verdict must come all the same
+                prefix.save(record)
         if was_reachable and reachable:
             trial.counted_seconds += passed
             away = 0.0
@@ -78,6 +83,12 @@ def judge(prefix: Prefix, record: Record, trial: Trial, *, seconds_max: float, i
         if away >= AWAY_SECONDS_MAX:
             return Judgement("open", "the marketplace does not answer")
         time.sleep(POLL_SECONDS)
+
+
+def was_refused(data: Path) -> bool:
+    """Whether the agent ended because it was refused. While the marketplace itself is not there, that was another's
+    doing: a firewall that answers 403 to all would have every node take back a good release."""
+    return ended_with(data) == str(Refused.exit_code)
 
 
 def has_checked_in(data: Path, release: str) -> bool:

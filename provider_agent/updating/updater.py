@@ -5,6 +5,7 @@ Level-triggered: it looks at the two links, at the record and at the wishes, nev
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from provider_agent.config import DataFolder
-from provider_agent.errors import UpdateRefused
+from provider_agent.errors import AgentError, UpdateRefused
 from provider_agent.packaging.service import is_kept, is_running
 from provider_agent.protocol import ROLLBACK_CHARACTERS_MAX, ReleaseManifest
 from provider_agent.updating.fetching import answers, fetch_manifest, fetch_wheel
@@ -21,7 +22,7 @@ from provider_agent.updating.installing import install_release, refuse_full_disk
 from provider_agent.updating.manifest import refuse_unfit, verify_manifest
 from provider_agent.updating.prefix import RELEASE_CHARACTERS, Prefix, Record, Trial, read_claim, version_of
 from provider_agent.updating.trial import judge, restart_agents
-from provider_agent.updating.wish import Wish, read_wish
+from provider_agent.updating.wish import Wish, has_failed, is_held, read_wish
 
 CHECK_IN_SECONDS: Final = 180.0
 BAD_KEPT_MAX: Final = 20
@@ -41,12 +42,26 @@ class Updater:
         with self.prefix.only_updater() as is_mine:
             if not is_mine:
                 return "busy"
-            self._repair()
-            record = self.prefix.record()
-            if record.trial is not None:
-                return self._judge(record, record.trial)
-            wish = self._wish(record)
-            return self._update(record, wish) if wish is not None else "nothing"
+            try:
+                return self._try()
+            except (AgentError, OSError) as error:
+                self._note_problem(str(error))
+                raise
+
+    def _try(self) -> str:
+        self._repair()
+        record = self.prefix.record()
+        if record.trial is not None:
+            return self._judge(record, record.trial)
+        wish = self._wish(record)
+        return self._update(record, wish) if wish is not None else "nothing"
+
+    def _note_problem(self, reason: str) -> None:
+        """For people: who asked for an update should not have to look for its log."""
+        record = self.prefix.record()
+        record.problem = {"reason": reason[:ROLLBACK_CHARACTERS_MAX], "at": datetime.now(UTC).isoformat()}
+        with contextlib.suppress(OSError):
+            self.prefix.save(record)
 
     # --- what an earlier try left
 
@@ -83,10 +98,10 @@ class Updater:
             record.trial = None
             self.prefix.save(record)
 
-    def _trial(self, good: Path, new: Path) -> Trial:
+    def _trial(self, good: Path, new: Path, key: str = "") -> Trial:
         nodes = [str(data) for data in self._kept_nodes() if is_running(DataFolder(data))]
         now = datetime.now(UTC).isoformat()
-        return Trial(version_of(new), new.name, version_of(good), good.name, now, nodes=nodes)
+        return Trial(version_of(new), new.name, version_of(good), good.name, now, nodes=nodes, key=key)
 
     # --- one update
 
@@ -97,11 +112,16 @@ class Updater:
             wish = read_wish(DataFolder(data))
             if wish is None or wish.version == installed:
                 continue
-            if wish.version in record.bad and not wish.now:
-                log.info("Version %s was rolled back here and is not tried again.", wish.version)
-                continue
-            return wish
+            if self._is_wanted(record, wish):
+                return wish
+            log.info("Version %s was rolled back here or is held, and is not tried.", wish.version)
         return None
+
+    def _is_wanted(self, record: Record, wish: Wish) -> bool:
+        """Whether it is still a node's wish; one that was rolled back or is held only where the provider said `now`."""
+        folder = DataFolder(wish.data)
+        is_free = wish.now or not is_held(folder)
+        return read_wish(folder) == wish and is_free and not has_failed(record, wish)
 
     def _update(self, record: Record, wish: Wish) -> str:
         market = self.prefix.market()
@@ -112,11 +132,11 @@ class Updater:
         manifest = verify_manifest(data, signature, public_key=market.public_key)
         refuse_unfit(manifest, wanted=wish.version, installed=version_of(good), server=market.server)
         release = self._install(market.server, manifest, good)
-        if read_wish(DataFolder(wish.data)) != wish:  # it began a check meanwhile, or the rollout was halted
+        if not self._is_wanted(record, wish):  # it is held since, it began a check meanwhile, or the rollout was halted
             log.info("Version %s is installed, and not wanted just now.", wish.version)
             return "withdrawn"
         log.info("Switching from %s to %s.", version_of(good), manifest.version)
-        record.trial = self._trial(good, release)
+        record.trial = self._trial(good, release, wish.key)
         record.bad.pop(manifest.version, None)
         self.prefix.save(record)
         self.prefix.point("current", release)
@@ -138,6 +158,8 @@ class Updater:
     # --- the proof
 
     def _judge(self, record: Record, trial: Trial, *, just_started: bool = False) -> str:
+        if trial.version in record.bad:  # killed between the verdict and its doing
+            return self._roll_back(record, trial, record.bad[trial.version].get("reason", ""))
         if not just_started and (why := self._start_those_down(trial.nodes, trial.release)):
             return self._roll_back(record, trial, f"its agent did not start: {why}")
         market = self.prefix.market()  # its address and that of its sync process: what an agent needs to check in
@@ -170,12 +192,19 @@ class Updater:
         return "updated"
 
     def _roll_back(self, record: Record, trial: Trial, reason: str) -> str:
-        """The order matters: once `current` is back, a kill finds it settled; so the verdict is written before."""
+        """The order matters: once `current` is back, a kill finds it settled; so the verdict is written before.
+
+        Where the disk is full it cannot be, and the release goes back all the same.
+        """
         log.error("Version %s is rolled back: %s", trial.version, reason)
         at = datetime.now(UTC).isoformat()
-        record.bad[trial.version] = {"reason": reason[:ROLLBACK_CHARACTERS_MAX], "at": at}
+        record.bad.pop(trial.version, None)  # it becomes the last one
+        record.bad[trial.version] = {"reason": reason[:ROLLBACK_CHARACTERS_MAX], "at": at, "key": trial.key}
         record.bad = dict(list(record.bad.items())[-BAD_KEPT_MAX:])
-        self.prefix.save(record)
+        try:
+            self.prefix.save(record)
+        except OSError as error:
+            log.error("The verdict cannot be written: %s", error)
         self.prefix.point("current", self._good())
         why = restart_agents(self.prefix, trial.nodes)
         self._settle(record, trial, "rolled back", reason)
@@ -184,7 +213,7 @@ class Updater:
         return "rolled back"
 
     def _settle(self, record: Record, trial: Trial, outcome: str, reason: str) -> None:
-        record.trial = None
+        record.trial, record.problem = None, {}
         record.last = {
             "outcome": outcome,
             "version": trial.version,

@@ -23,6 +23,7 @@ def data(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "node"
     pid_file = tmp_path / "node" / "agent.pid"
     if pid_file.exists() and psutil.pid_exists(pid := int(pid_file.read_text())):
+        pid_file.unlink()  # else its keeper would bring it back
         psutil.Process(pid).kill()
 
 

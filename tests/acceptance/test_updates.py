@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from examples.market import Market, NodeOptions, run, wait_for
 from jobs.client.sdk import Souk
 from provider_agent.config import DataFolder
+from provider_agent.packaging.service import is_running
 from provider_agent.protocol import RELEASE_PREFIX
 from provider_agent.updating.prefix import Prefix, version_of
 from provider_agent.updating.wish import clear_wish, write_wish
@@ -285,6 +286,14 @@ def test_a_rollout_reaches_the_nodes_and_a_job_goes_on_through_it(fleet: Fleet) 
         souk.cancel(job.job_id)
     script = httpx.get(f"{fleet.market.server}/install.sh").text
     assert "\nVERSION=0.3.0\n" in script, "newcomers get what has gone all the way"
+
+
+def test_an_agent_that_crashed_comes_back_by_itself(fleet: Fleet) -> None:
+    before = fleet.pid("bob-2")
+    psutil.Process(before).kill()
+    data = fleet.data("bob-2")
+    wait_for("it to be back", lambda: (is_running(data) and fleet.pid("bob-2") != before) or None, SLOW_SECONDS)
+    wait_for("its first beat", lambda: fleet.version("bob-2") or None, SLOW_SECONDS)
 
 
 @pytest.mark.parametrize(

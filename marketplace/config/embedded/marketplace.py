@@ -132,6 +132,8 @@ def _prepare(
         raise ChildFailed(
             f"The database could not be prepared (status {status}); see {log}.", details=child.last_lines()
         )
+    if answer.get("warning"):
+        say(f"WARNING: {answer['warning']}")
     say(f"the database is at this version ({time.monotonic() - started:.1f} s)")
     return str(answer["operator"]), bool(answer["has_first_password"])
 

@@ -1,6 +1,7 @@
 """Brings the database to this version and makes sure that there is an operator; a process of its own, before web.
 
-Its last line of output is JSON: {"operator": e-mail, "has_first_password": bool}, or {"error": sentence}.
+Its last line of output is JSON: {"operator": e-mail, "has_first_password": bool, "warning": sentence or ""}, or
+{"error": sentence}.
 """
 
 from __future__ import annotations
@@ -33,12 +34,31 @@ def main() -> int:
     if unknown := unknown_migrations():
         return _fail(f"The database was made by a newer Souk ({unknown[0]} is not known here); upgrade Souk first.")
     call_command("migrate", interactive=False, verbosity=1)
-    call_command("publish_agent")
+    warning = publish_agent()
     email, has_first_password = _require_operator(arguments.admin_email)
     if arguments.open_signup:
         _open_signup()
-    sys.stdout.write(json.dumps({"operator": email, "has_first_password": has_first_password}) + "\n")
+    answer = {"operator": email, "has_first_password": has_first_password, "warning": warning}
+    sys.stdout.write(json.dumps(answer) + "\n")
     return 0
+
+
+def publish_agent() -> str:
+    """This code's agent is handed out; where a newer one was before, that goes on to be, and a sentence says so.
+
+    A server that was taken back to an older version must start: its nodes are told to go back by hand.
+    """
+    from django.core.management import CommandError, call_command
+
+    from marketplace.nodes.errors import ReleaseUnfit
+
+    try:
+        call_command("publish_agent")
+    except CommandError as error:
+        if not isinstance(error.__cause__, ReleaseUnfit):
+            raise
+        return f"This code's agent is not published: {error} To take nodes back: python manage.py rollout back"
+    return ""
 
 
 def unknown_migrations() -> list[str]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
-from tests.integration.embedded.marketplaces import Up, wait_for
+from marketplace.portal.wheel import build_wheel
+from tests.integration.embedded.marketplaces import Up, clean_environment, free_port, wait_for
+from tests.wheels import rebuild_wheel
 
 pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
 
@@ -34,3 +37,17 @@ def test_healthz_names_what_is_down(running: Up) -> None:
     finally:
         os.kill(redis, signal.SIGCONT)
     wait_for(running.is_well)
+
+
+def test_a_server_taken_back_starts_and_says_that_its_agent_is_older(short_folder: Path) -> None:
+    """What was published before stays what nodes are told of."""
+    newer = rebuild_wheel(build_wheel(short_folder / "dist"), short_folder, "9.0.0")
+    data, port = short_folder / "data", free_port()
+    with Up(data, port, env=clean_environment(SOUK_AGENT_WHEEL=str(newer))) as up:
+        assert up.is_well()
+    with Up(data, port) as again:
+        assert again.is_well()
+        _, said = again.stop()
+    assert "WARNING" in said
+    assert "is not above 9.0.0" in said
+    assert "rollout back" in said

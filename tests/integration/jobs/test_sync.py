@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -412,3 +413,30 @@ def test_neighbour_of_a_lease_on_one_computer_is_not_checked_either(bob, lease, 
     settings.SOUK_SHARED_MACHINE = False
     assert sweeps.sweep_checks() == 1
     assert Node.objects.get(pk=other.pk).wanted_check_id is not None
+
+
+def test_server_that_was_taken_back_hears_agents_that_are_ahead_of_it(url, alice, bob):
+    """A newer agent's fields, at every depth: it is heard, its lease goes on, and it can be told to go back."""
+    (lease,) = stage.place(stage.submit(alice))
+    device = bob.devices.all()[0]
+    facts = {
+        "agent_version": "9.9.9", "operating_system": "Debian", "kernel": "6", "cpu_model": "x", "cpu_count": 2,
+        "memory_mib": 4096, "disk_free_mib": 10, "executor": "process", "moon_phase": 0.5,
+        "updates": {"mode": "auto", "channel": "early"},
+        "devices": [{"uuid": device.uuid, "index": 0, "kind": "cpu", "model": "x", "memory_mib": 9, "colour": "red"}],
+    }  # fmt: skip
+    body = message(report(lease, AttemptState.PREPARING)).model_dump(mode="json")
+    body["leases"][0]["mood"] = "good"
+    body |= {"facts": facts, "load": {"node": {"cpu": 1.0}, "rooms": {}}, "weather": "fine"}
+    Node.objects.filter(pk=bob.pk).update(wanted_version="0.1.0")
+    answer = post(url, bob, json.dumps(body).encode(), **{HEADER_FEATURES: f"{FEATURE_UPDATES},telepathy"})
+    assert answer.status_code == 200, answer.text
+    assert SyncResponse.model_validate_json(answer.content).update.version == "0.1.0"
+    seen = Node.objects.get(pk=bob.pk)
+    assert (seen.agent_version, seen.update_mode) == ("9.9.9", "auto")
+    assert "moon_phase" not in seen.facts
+    lease.refresh_from_db()
+    assert lease.reported_state == AttemptState.PREPARING
+    body["facts"]["cpu_count"] = "many"
+    wrong = post(url, bob, json.dumps(body).encode())
+    assert (wrong.status_code, "cpu_count" in wrong.text) == (400, True), "what it knows must still be right"

@@ -280,3 +280,22 @@ class mallory:  # noqa: N801 - used as a function
     def __exit__(self, *error: object) -> None:
         self.server.shutdown()
         self.server.server_close()
+
+
+def test_a_broken_newer_agent_is_never_replaced_by_an_older_one(script: str, computer: Computer, token: str) -> None:
+    """The marketplace does not offer the newer one any more: a sentence, and nothing is changed."""
+    prefix = computer.root / "prefix"
+    release = prefix / "releases" / "0123456789ab"
+    (release / "bin").mkdir(parents=True)
+    (release / ".complete").write_text("9.9.9\n")
+    (release / "bin" / "souk-agent").write_text("#!/bin/sh\nexit 1\n")
+    (release / "bin" / "souk-agent").chmod(0o755)
+    for name in ("current", "good"):
+        (prefix / name).symlink_to(release)
+    before = computer.files()
+    options = ("--token", token, "--prefix", str(prefix), "--data", str(computer.root / "data"), *PROCESS, "--no-start")
+    done = computer.run(script, *options)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "REFUSED: version 9.9.9 is installed and does not run" in done.stderr
+    assert "--allow-downgrade" in done.stderr
+    assert computer.files() == before

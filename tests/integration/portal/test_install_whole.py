@@ -5,6 +5,7 @@ As root the agent gets a user of its own; an ordinary user installs into their o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pwd
@@ -14,12 +15,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from pytest_django import Settings
 
+from marketplace.nodes import rollout
 from marketplace.nodes.models import Node
 from marketplace.portal.wheel import build_wheel
 from tests.integration.portal.conftest import IS_ROOT, Computer, issue_token, make_computer
+from tests.wheels import rebuild_wheel
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400), pytest.mark.slow]
 AGENT_USER = "souk-test-agent"
@@ -141,19 +145,42 @@ def owners(data: Path) -> dict[str, str]:
     return found
 
 
-def test_an_older_version_is_refused(
+def test_a_computer_that_is_ahead_of_newcomers_keeps_its_version(
     market: str, token: str, shared: Computer, settings: Settings, tmp_path: Path
 ) -> None:
-    import httpx
-
+    before = (shared.root / "prefix" / "current").resolve()
     older = build_wheel(tmp_path)
     with older.open("ab") as changed:  # another file, so that it is not "there already"
         changed.write(b"\0")
     settings.SOUK_AGENT_WHEEL = str(older.rename(older.with_name("gpusouk-0.0.9-py3-none-any.whl")))
     script = httpx.get(f"{market}/install.sh").text
     done = shared.run(script, "--token", token, "--data", str(shared.root / "old"), *QUICK)
-    assert done.returncode == 1
-    assert "0.0.9 is older" in done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "version 0.1.0 is there, newer than 0.0.9, which newcomers get; it stays" in done.stdout
+    assert (shared.root / "prefix" / "current").resolve() == before
+    assert (shared.root / "old" / "config.json").exists(), "and the node is enrolled"
+
+
+def test_a_broken_agent_that_is_ahead_of_newcomers_is_repaired_with_its_own_version(
+    market: str, shared: Computer, wheel: Path, settings: Settings, tmp_path: Path
+) -> None:
+    node = ("--data", str(shared.root / "first"))
+    settings.SOUK_DATA = str(tmp_path / "data")
+    ahead = rebuild_wheel(wheel, tmp_path / "data" / "dist", "0.9.0")
+    settings.SOUK_AGENT_WHEEL = str(ahead)
+    done = shared.run(httpx.get(f"{market}/install.sh").text, *node, *QUICK)
+    assert done.returncode == 0, done.stdout + done.stderr
+    settings.SOUK_AGENT_WHEEL = str(wheel)
+    rollout.publish(version="0.9.0", wheel=ahead.name, sha256=hashlib.sha256(ahead.read_bytes()).hexdigest())
+    newcomers = httpx.get(f"{market}/install.sh").text
+    assert "\nVERSION=0.1.0\n" in newcomers
+    current = shared.root / "prefix" / "current"
+    (current / "bin" / "souk-agent").write_text("#!/bin/sh\nexit 1\n")
+    repaired = shared.run(newcomers, *node, *QUICK)
+    assert repaired.returncode == 0, repaired.stdout + repaired.stderr
+    assert "version 0.9.0 is there and does not run; fetching it again" in repaired.stdout
+    said = subprocess.run([current / "bin" / "souk-agent", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == "0.9.0\n"
 
 
 def test_uninstalling_one_keeps_the_others_and_the_last_leaves_nothing(script: str, shared: Computer) -> None:

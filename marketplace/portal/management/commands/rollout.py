@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from jobs import sweeps
 from marketplace.foundation.errors import SoukError
 from marketplace.nodes import rollout
+from marketplace.portal.release import require_wheel
 
 ACTOR: Final = "operator:command"
 
@@ -45,6 +46,7 @@ class Command(BaseCommand):
             elif verb == "set":
                 rollout.set_share(options["share"], actor=ACTOR)
             elif verb == "back":
+                require_wheel(options["to"])
                 rollout.go_back(options["to"], actor=ACTOR)
         except SoukError as error:
             raise CommandError(error.message) from error
@@ -62,7 +64,13 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines = [
         f"{which}  share {found['share']:.0%} since {found['stage_at'][:16]} UTC",
         f"of {found['nodes']} nodes that update themselves {found['updated']} have it",
-        f"{found['settled']} of them for long enough; {found['told']} are told; {found['rolled_back']} took it back",
+        f"{found['settled']} of those told for long enough; {found['told']} are at it, {found['silent']} fell silent",
+        f"{found['rolled_back']} took it back",
         f"newcomers install {found['installs']}",
     ]
-    return lines + [f"taken back by {one['node']}: {one['reason']}" for one in found["took_it_back"]]
+    return lines + [f"taken back by {one['node']}: {_plain(one['reason'])}" for one in found["took_it_back"]]
+
+
+def _plain(text: str) -> str:
+    """Nodes wrote it: nothing in it may move the cursor or begin a line."""
+    return "".join(each if each.isprintable() else " " for each in text)
