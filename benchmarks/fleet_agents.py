@@ -17,12 +17,37 @@ from uuid import UUID, uuid4
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from provider_agent.protocol import AttemptState, LeaseReport, SyncRequest, SyncResponse, sign_request
+from provider_agent.protocol import AttemptState, LeaseReport, Load, SyncRequest, SyncResponse, sign_request
 
 SYNC_PATH = "/api/agent/v1/sync"
 WAIT_SECONDS = 15.0
 CONNECT_PARALLEL_MAX = 50
 POLL_SECONDS = 0.02
+
+
+# What an agent with one idle GPU says of itself at each beat.
+NODE_FIGURES = {
+    "cpu_percent": 3.1,
+    "memory_used_mib": 9_120.0,
+    "disk_free_mib": 812_113.0,
+    "programs": 0.0,
+    "ghosts_killed": 0.0,
+    "sent_bytes_per_second": 1_310.4,
+    "received_bytes_per_second": 960.2,
+}
+DEVICE_FIGURES = {
+    "temperature_celsius": 41.0,
+    "application_xids": 0.0,
+    "utilization_percent": 0.0,
+    "memory_used_mib": 612.0,
+    "power_watts": 36.2,
+    "clock_mhz": 210.0,
+    "throttled_by_heat": 0.0,
+    "throttled_by_power": 0.0,
+    "pcie_width": 16.0,
+    "memory_errors_corrected": 0.0,
+    "memory_errors_uncorrected": 0.0,
+}
 
 
 @dataclass
@@ -53,7 +78,12 @@ class Connected:
         """One request and its answer."""
         agent = self.agent
         request = SyncRequest(
-            protocol=1, boot_id=agent.boot_id, known=agent.known, wait_seconds=wait_seconds, leases=leases or []
+            protocol=1,
+            boot_id=agent.boot_id,
+            known=agent.known,
+            wait_seconds=wait_seconds,
+            leases=leases or [],
+            load=Load(node=NODE_FIGURES, devices={f"GPU-{agent.node_id}": DEVICE_FIGURES}),
         )
         body = request.model_dump_json().encode()
         headers = sign_request(agent.key, agent.node_id, "POST", SYNC_PATH, int(time.time() * 1000), body)

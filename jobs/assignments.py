@@ -18,6 +18,7 @@ from jobs.models import Lease, LeaseDevice
 from jobs.spec import from_wire, train_config
 from jobs.states import LEASE_LIVE
 from marketplace.foundation import clock, signing
+from marketplace.foundation.exclusive import alone
 from marketplace.nodes.models import Node
 from provider_agent.protocol import (
     ATTEMPT_ENDS,
@@ -45,14 +46,17 @@ def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list
         .filter(node=node)
         .select_related("attempt__job__input_artifact", "attempt__resume_artifact")
     )
-    desired = [_wanted(lease, until, is_known=lease.id in known) for lease in live]
+    desired = []
+    for lease in live:  # one that cannot be made must not keep the node's others from going on
+        with alone("An assignment could not be made.", lease_id=str(lease.id)):
+            desired.append(_wanted(lease, until, is_known=lease.id in known))
     gone = set(known) - {lease.id for lease in live}
     ended = {lease.id: lease for lease in Lease.objects.filter(pk__in=gone, node=node)}
     forget = []
     for lease_id in sorted(gone):
-        report, lease = known[lease_id], ended.get(lease_id)
+        report, old = known[lease_id], ended.get(lease_id)
         if report.state not in ATTEMPT_ENDS:
-            reason = Reason(lease.stop_reason or lease.reported_reason or Reason.LEASE_EXPIRED) if lease else None
+            reason = Reason(old.stop_reason or old.reported_reason or Reason.LEASE_EXPIRED) if old else None
             desired.append(
                 Desired(
                     lease_id=lease_id,
@@ -62,7 +66,7 @@ def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list
                     lease_until=clock.now(),
                 )
             )
-        elif lease is None or lease.fence != report.fence or _has_everything(lease):
+        elif old is None or old.fence != report.fence or _has_everything(old):
             forget.append(lease_id)
     return _version(node, desired, forget), desired, forget
 

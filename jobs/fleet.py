@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import json
 import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.db.models import BooleanField, ExpressionWrapper, Q, TextField
 from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
 
 from jobs.matching.fabrics import Link, groups_of
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot_of
@@ -40,7 +45,7 @@ class _DeviceFacts(NamedTuple):
     kind: str
     model: str
     memory_mib: int
-    flops_per_second: dict[str, float]
+    flops: str  # dtype -> FLOP/s, as JSON
 
 
 class _NodeFacts(NamedTuple):
@@ -54,14 +59,14 @@ class _NodeFacts(NamedTuple):
     executor: str
     failures: int
     successes: int
-    schedule: Any
-    facts__lent: list[str] | None
     is_measured: bool
     is_silent: bool
     is_suspended: bool
     isolation: str | None
     egress: str | None
     gang: str | None
+    lent: str | None  # as JSON
+    hours: str  # the same
 
 
 class _OfferFacts(NamedTuple):
@@ -117,7 +122,8 @@ def _current_supply() -> _Supply:
         known = _supply
         if known is not None and time.monotonic() < known.good_until:
             return known
-        snapshot = _read_supply()
+        with _garbage_waits():
+            snapshot = _read_supply()
         seconds = SUPPLY_SECONDS if len(snapshot) > NODES_SMALL else 0
         row_of = {
             device: row for row, groups in enumerate(snapshot.groups) for group in groups for device in group.free
@@ -126,22 +132,36 @@ def _current_supply() -> _Supply:
         return _supply
 
 
+@contextlib.contextmanager
+def _garbage_waits() -> Iterator[None]:
+    """No cyclic garbage is looked for meanwhile: among so many new objects that takes longer than the reading."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _read_supply() -> FleetSnapshot:
     now = clock.now()
     groups = _groups_by_node()
     offers = _offers_by_node(now)
     measured = _links(now)
     fabrics, failed = groups_of(measured), {node for a, b, is_good in measured if not is_good for node in (a, b)}
-    # Text and truth values in place of JSON and times: of 10,000 nodes, decoding them is most of the work.
+    # Texts and truth values in place of JSON and times: of 10,000 nodes, decoding those is most of the work.
     nodes = (
         Node.objects.exclude(state=NodeState.RETIRED)
         .annotate(
             is_measured=_is(measured_at__isnull=False),
             is_silent=_is(last_seen_at__isnull=False, last_seen_at__lt=now - SUSPECT_AFTER),
             is_suspended=_is(suspended_at__isnull=False),
+            hours=_text("schedule"),
             isolation=KeyTextTransform("isolation", "facts"),
             egress=KeyTextTransform("egress", "facts"),
             gang=KeyTextTransform("gang", "facts"),
+            lent=KeyTextTransform("lent", "facts"),
         )
         .order_by("id")
         .values_list(*_NodeFacts._fields)
@@ -174,7 +194,8 @@ def _node_row(
 ) -> NodeRow:
     state, gang = node.state, node.gang or ""
     meeting = gang_label(node.fabric, node.executor, gang, node.fabric_key)
-    open_seconds = schedule.open_seconds(schedule.parse(node.schedule), now) if node.schedule else math.inf
+    hours = _decoded(node.hours)
+    open_seconds = schedule.open_seconds(schedule.parse(hours), now) if hours else math.inf
     if state == NodeState.ONLINE:
         state = SILENT if node.is_silent else SUSPENDED if node.is_suspended else CLOSED if open_seconds <= 0 else state
     return NodeRow(
@@ -198,7 +219,7 @@ def _node_row(
         groups=groups,
         isolation=node.isolation or "none",
         has_egress=node.egress == "true",
-        lent=frozenset(node.facts__lent or ()),
+        lent=frozenset(_decoded(node.lent) or () if node.lent else ()),
         open_seconds=open_seconds,
     )
 
@@ -228,8 +249,9 @@ def _offers_by_node(now: datetime) -> dict[UUID, _OfferFacts]:
 def _groups_by_node() -> dict[UUID, tuple[DeviceGroup, ...]]:
     rows = (
         Device.objects.filter(is_healthy=True)
+        .annotate(flops=_text("flops_per_second"))
         .order_by("node_id", "index")
-        .values_list("id", "node_id", "kind", "model", "memory_mib", "flops_per_second")
+        .values_list(*_DeviceFacts._fields)
     )
     by_node: defaultdict[UUID, dict[tuple[str, str, int], list[_DeviceFacts]]] = defaultdict(dict)
     for device in map(_DeviceFacts._make, rows):
@@ -243,17 +265,28 @@ def _group(alike: list[_DeviceFacts]) -> DeviceGroup:
         kind=first.kind,
         model=first.model,
         memory_mib=first.memory_mib,
-        flops_per_second=_slowest(device.flops_per_second for device in alike),
+        flops_per_second=_slowest([_decoded(device.flops) for device in alike]),
         total=len(alike),
         free=tuple(device.id for device in alike),
     )
 
 
-def _slowest(measured: Iterable[dict[str, float]]) -> dict[str, float]:
+def _slowest(measured: list[dict[str, float]]) -> dict[str, float]:
     """Of each type that every device was measured in, the slowest figure."""
-    all_of_them = list(measured)
-    shared = set(all_of_them[0]).intersection(*all_of_them[1:])
-    return {dtype: min(one[dtype] for one in all_of_them) for dtype in shared}
+    if len(measured) == 1:
+        return measured[0]
+    shared = set(measured[0]).intersection(*measured[1:])
+    return {dtype: min(one[dtype] for one in measured) for dtype in shared}
+
+
+def _text(field: str) -> Cast:
+    return Cast(field, TextField())
+
+
+@lru_cache(maxsize=100_000)
+def _decoded(text: str) -> Any:
+    """What a JSON text says; do not change it. It seldom differs from the look before."""
+    return json.loads(text)
 
 
 def _seconds_max(offer: _OfferFacts, now: datetime) -> float:

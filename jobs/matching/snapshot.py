@@ -6,10 +6,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from jobs.matching.why import ONLINE, STATE_REASONS, Why
@@ -34,8 +34,7 @@ class DeviceClass(NamedTuple):
     memory_mib: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRow:
+class NodeRow(NamedTuple):
     """One node as it enters a snapshot."""
 
     node_id: UUID
@@ -116,8 +115,8 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
             rows_by_class[ids[0]].append(position)
         else:
             rows_mixed.append(position)
-    names = [field.name for field in fields(NodeRow)]
-    columns = {name: tuple(getattr(row, name) for row in rows) for name in names}
+    of_all = zip(*rows, strict=True) if rows else ((),) * len(NodeRow._fields)
+    columns: dict[str, tuple[Any, ...]] = dict(zip(NodeRow._fields, of_all, strict=True))
     return FleetSnapshot(
         taken_at=taken_at,
         node_ids=columns["node_id"],

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Count, Max, Q
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.backoff import NoBackoff
@@ -99,19 +99,21 @@ def find_silent(now: datetime, leased_node_ids: Collection[UUID] = ()) -> list[U
     """
     leased = set(leased_node_ids)
     nodes = Node.objects.filter(Q(pk__in=Node.objects.alive().values("pk")) | Q(pk__in=leased))
-    last_seen = dict(nodes.values_list("pk", "last_seen_at"))
+    fleet = nodes.aggregate(count=Count("pk"), newest=Max("last_seen_at"))
+    quiet = Q(last_seen_at=None) | Q(last_seen_at__lt=now - timedelta(seconds=SILENT_SECONDS_LEASED))
+    last_seen = dict(nodes.filter(quiet).values_list("pk", "last_seen_at"))
     limits = {pk: SILENT_SECONDS_LEASED if pk in leased else SILENT_SECONDS_IDLE for pk in last_seen}
     overdue = [pk for pk, seen in last_seen.items() if _is_over(now, seen, limits[pk])]
     # The database may lag behind (no worker flushed): Redis has the last word where it has one.
     last_seen |= {pk: max(seen, last_seen[pk] or seen) for pk, seen in _read_beats(overdue).items()}
     silent = [pk for pk in overdue if _is_over(now, last_seen[pk], limits[pk])]
-    if not is_mass_silence(len(silent), len(last_seen)):
+    if not is_mass_silence(len(silent), fleet["count"]):
         return silent
-    newest = max((seen for seen in last_seen.values() if seen), default=None)
+    newest = max((seen for seen in (fleet["newest"], *last_seen.values()) if seen), default=None)
     is_server_hearing = newest is not None and not _is_over(now, newest, HEARD_SECONDS)
     logger.error(
         "Many nodes fell silent at once; rescheduling is frozen.",
-        extra={"silent": len(silent), "nodes": len(last_seen), "is_server_hearing": is_server_hearing},
+        extra={"silent": len(silent), "nodes": fleet["count"], "is_server_hearing": is_server_hearing},
     )
     if not is_server_hearing:
         return []

@@ -76,6 +76,16 @@ def test_the_assignment_is_signed_for_this_node_and_carries_the_job_and_its_secr
     assert "s3cret" not in job.sealed_secrets
 
 
+def test_an_assignment_that_cannot_be_made_keeps_no_other_lease_of_its_node_from_going_on(alice, bob):
+    half = stage.spec_of(resources={"gpus": 1, "kind": "any"})
+    broken, sound = stage.submit(alice, half), stage.submit(alice, half)
+    stage.place(broken)
+    (other,) = stage.place(sound)
+    Job.objects.filter(pk=broken.pk).update(sealed_secrets="of another key")
+    _version, (wanted,), forget = assignments.desired_state(bob, [])
+    assert (wanted.lease_id, wanted.action, forget) == (other.id, "run", [])
+
+
 def test_the_desired_state_is_the_same_however_often_it_is_asked(alice, bob):
     stage.place(stage.submit(alice))
     first, second = (assignments.desired_state(bob, []) for _ in range(2))
