@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from provider_agent.overlay.system import System, missing
+from provider_agent.packaging import capabilities
 
 CHAIN = "SOUK-EGRESS"
 CHAIN_INBOUND = "SOUK-INBOUND"
@@ -59,11 +60,10 @@ class Firewall:
         """Why these rules cannot be had; empty when they can."""
         if lacking := missing(["iptables", "iptables-restore"]):
             return f"{lacking[0]} is not installed"
-        return (
-            ""
-            if self._system.asks("iptables", "-w", WAIT_SECONDS, "-t", "mangle", "-S")
-            else "iptables is refused here"
-        )
+        if self._system.asks("iptables", "-w", WAIT_SECONDS, "-t", "mangle", "-S"):
+            return ""
+        powers = capabilities.lacking(capabilities.FOR_EGRESS)
+        return f"the agent lacks {powers[0]}" if powers else "iptables is refused here"
 
     @property
     def _system(self) -> System:

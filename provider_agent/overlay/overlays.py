@@ -24,6 +24,7 @@ from provider_agent.overlay import rules, vxlan, wireguard
 from provider_agent.overlay.place import INTERFACE, PROBE_PREFIX, Overlay, name_of
 from provider_agent.overlay.records import Records
 from provider_agent.overlay.system import Program, System, missing
+from provider_agent.packaging import capabilities
 from provider_agent.protocol import GANG_NETWORK, OverlayKind
 
 NEEDED: Final = ("ip", "nsenter", "cat")
@@ -54,17 +55,15 @@ class Overlays:
         """Why programs here can join no gang; empty when they can."""
         if not self._address:
             return "the node has no address in a fabric"
-        if os.geteuid() != 0:
-            return "the agent is not root"
-        if lacking := missing(NEEDED):
-            return f"{lacking[0]} is not installed"
+        if why := _what_is_lacking():
+            return why
         try:
             if self._device_mtu() is None:
                 return f"no interface here has the fabric's address {self._address}"
             self._delete_old_probes()
             probe = f"{PROBE_PREFIX}{os.getpid() % 10**8}"
-            why = wireguard.why_not if self.kind == "wireguard" else vxlan.why_not
-            return rules.why_not(self._system, self._address) or why(self._system, probe)
+            ask = wireguard.why_not if self.kind == "wireguard" else vxlan.why_not
+            return rules.why_not(self._system, self._address) or ask(self._system, probe)
         except AgentError as error:
             return str(error)
 
@@ -233,6 +232,16 @@ class Overlays:
 
     def _key(self) -> X25519PrivateKey:
         return X25519PrivateKey.from_private_bytes(bytes.fromhex(self._key_path.read_text().strip()))
+
+
+def _what_is_lacking() -> str:
+    """Of the agent's powers, and of programs; empty where nothing is."""
+    if os.geteuid() != 0:
+        return "the agent is not root"
+    if powers := capabilities.lacking(capabilities.FOR_GANGS):
+        return f"the agent lacks {powers[0]}"
+    absent = missing(NEEDED)
+    return f"{absent[0]} is not installed" if absent else ""
 
 
 def _inside(name: str) -> System:
