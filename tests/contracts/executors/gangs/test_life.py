@@ -78,7 +78,7 @@ def test_network_outlives_the_agent_and_ends_with_the_lease(make_gang: Make, kin
     assert before
     gang.members[0].stop(signal.SIGKILL)
     gang.members[0].restart()
-    assert gang.left(0) == before, "the next agent adopts it as it is"
+    eventually(lambda: gang.left(0) == before, "the next agent to adopt it as it is")
     heard = gang.log(0).count("heard")
     gang.says(0, f"heard {heard + 20} ")
     gang.members[0].server.stop_lease(leases[0], Reason.CANCELLED_BY_CUSTOMER)
