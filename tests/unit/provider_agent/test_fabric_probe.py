@@ -26,6 +26,11 @@ ADDRESS = "127.0.0.1"
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_short(monkeypatch)
+
+
+def make_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All deadlines, in this process."""
     monkeypatch.setattr(fabric_probe, "JOIN_SECONDS_MAX", 1.5)
     monkeypatch.setattr(fabric_probe, "CONNECT_SECONDS_MAX", 0.5)
     monkeypatch.setattr(fabric_probe, "HANDSHAKE_SECONDS_MAX", 0.5)
@@ -207,6 +212,7 @@ def test_node_without_a_free_file_says_so_and_takes_the_peer_once_it_has_one() -
 
 def listen_without_a_free_file() -> tuple[str, list[object]]:
     """What a listener reports that had no file for its peer at first, and the sockets that are open afterwards."""
+    make_short(pytest.MonkeyPatch())
     listen, dial = demands()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
