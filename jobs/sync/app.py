@@ -7,6 +7,7 @@ GET  /healthz               this process answers
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -31,6 +32,7 @@ SYNC_PATH = "/api/agent/v1/sync"
 READ_SECONDS_MAX = 10.0
 THREADS_DEFAULT = 8
 ERRORS_SHOWN_MAX = 20
+GARBAGE_THRESHOLDS = (20_000, 50, 1_000)  # objects; young and old generations, each in turns of the one before
 OPTIONAL = ("check", "link", "update")
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                _look_for_garbage_less_often()
                 self._server = SyncServer(redis_url=settings.REDIS_URL, threads_max=_threads_max())
                 await self._server.start()
                 await send({"type": "lifespan.startup.complete"})
@@ -91,6 +94,13 @@ class Application:
         # An agent that does not know a field would refuse the answer with it.
         absent = {name for name in OPTIONAL if getattr(response, name) is None}
         return response.model_dump_json(exclude=absent).encode()
+
+
+def _look_for_garbage_less_often() -> None:
+    """What is remembered of thousands of nodes is never garbage, and going through it holds everybody up."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 async def _read_body(receive: Receive, announced: str) -> bytes:

@@ -42,12 +42,15 @@ BEATS_KEY: Final = "souk:beats"
 REDIS_TIMEOUT_SECONDS: Final = 2.0
 SILENT_SECONDS_LEASED: Final = MISSES_UNTIL_LOST * BEAT_SECONDS_LEASED + LOST_GRACE_SECONDS
 SILENT_SECONDS_IDLE: Final = MISSES_UNTIL_LOST * BEAT_SECONDS_IDLE + LOST_GRACE_SECONDS
+FLUSH_OVERLAP_SECONDS: Final = 3.0  # a beat comes to Redis up to half a second after it was heard
 FORGET_BEATS_SECONDS: Final = 600
 WAKES_PER_FLUSH_MAX: Final = 500  # the rest comes back with the next flush
 MASS_SILENCE_NODES: Final = 3
 MASS_SILENCE_SHARE: Final = 0.3
 MASS_SILENCE_PATIENCE_SECONDS: Final = 300  # after which the silent are believed silent, if others can be heard
 HEARD_SECONDS: Final = 60
+
+_flushed_at = 0.0
 
 _FLUSH = """
     UPDATE nodes_node AS node SET last_seen_at = beat.at
@@ -77,17 +80,21 @@ def record_beats_in_database(beats: Mapping[UUID, datetime]) -> int:
 def flush_beats() -> int:
     """Bring the beats into the database, in one statement; who is back from silence is online again.
 
-    Returns how many nodes were seen since the last flush. A beat is never moved back, so flushes may overlap.
+    Returns how many nodes were seen since this process' last flush, or some seconds longer. A beat is never moved back,
+    so flushes may overlap.
     """
-    now = clock.now()
+    global _flushed_at  # noqa: PLW0603 - one memory a process; without it all beats are looked at
+    now = clock.now().timestamp()
     beats = _read_all_beats()
-    old = [node_id for node_id, at in beats.items() if at < now - timedelta(seconds=FORGET_BEATS_SECONDS)]
+    old = [node_id for node_id, at in beats.items() if at < now - FORGET_BEATS_SECONDS]
     if old:
-        _redis().hdel(BEATS_KEY, *map(str, old))
-    seen = 0
-    if beats:
-        seen = record_beats_in_database(beats)
-    _wake(now)
+        _redis().hdel(BEATS_KEY, *old)
+    since = min(_flushed_at, now) - FLUSH_OVERLAP_SECONDS  # clocks are set back, too
+    news = {UUID(node_id): datetime.fromtimestamp(at, UTC) for node_id, at in beats.items() if at >= since}
+    seen = record_beats_in_database(news) if news else 0
+    if beats:  # none: Redis may not have answered
+        _flushed_at = now
+    _wake(datetime.fromtimestamp(now, UTC))
     return seen
 
 
@@ -153,9 +160,10 @@ def _is_over(now: datetime, seen: datetime | None, seconds: float) -> bool:
     return seen is None or now - seen > timedelta(seconds=seconds)
 
 
-def _read_all_beats() -> dict[UUID, datetime]:
+def _read_all_beats() -> dict[str, float]:
     try:
-        return _parse(_redis().hgetall(BEATS_KEY))
+        raw: Any = _redis().hgetall(BEATS_KEY)
+        return {_text(node_id): float(at) for node_id, at in raw.items()}
     except (RedisError, OSError):
         logger.warning("Redis did not answer; beats go straight to the database.")
         return {}

@@ -72,6 +72,31 @@ def test_flushing_twice_changes_nothing(node: Node) -> None:
     assert (liveness.flush_beats(), liveness.flush_beats()) == (1, 0)
 
 
+def test_beats_that_were_brought_in_already_are_not_brought_in_again(fleet: Fleet) -> None:
+    """So that the work grows with what is new, and not with the fleet."""
+    old, new = fleet(2)
+    seen_at = clock.now() - timedelta(seconds=2 * liveness.FLUSH_OVERLAP_SECONDS)
+    liveness._redis().hset(liveness.BEATS_KEY, str(old.pk), repr(seen_at.timestamp()))
+    liveness.flush_beats()
+    Node.objects.update(last_seen_at=None)
+    beat(new.pk)
+    assert liveness.flush_beats() == 1
+    assert [Node.objects.get(pk=each.pk).last_seen_at is None for each in (old, new)] == [True, False]
+
+
+def test_beats_of_a_time_when_redis_did_not_answer_are_brought_in_later(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "_flushed_at", 0.0)
+    silence([node], 60)
+    seen_at = clock.now() - timedelta(seconds=2 * liveness.FLUSH_OVERLAP_SECONDS)
+    liveness._redis().hset(liveness.BEATS_KEY, str(node.pk), repr(seen_at.timestamp()))
+    with monkeypatch.context() as broken:
+        broken.setattr(liveness, "_read_all_beats", dict)
+        assert liveness.flush_beats() == 0
+    assert liveness.flush_beats() == 1
+
+
 def test_a_late_flush_never_moves_a_beat_back(node: Node) -> None:
     beat(node.pk)
     later = clock.now() + timedelta(seconds=5)
