@@ -150,7 +150,9 @@ def _entries(redis: Any, key: str) -> Iterator[tuple[UUID, Load]]:
         start += len(batch)
         for line in batch:
             node_id, body = json.loads(line)
-            yield UUID(node_id), Load.model_validate(body)
+            # It was validated when it came, and is ours since.
+            leases = {UUID(lease_id): figures for lease_id, figures in body["leases"].items()}
+            yield UUID(node_id), Load.model_construct(node=body["node"], devices=body["devices"], leases=leases)
 
 
 def _sum_up(entries: Iterable[tuple[UUID, Load]]) -> dict[Subject, Sums]:
