@@ -18,7 +18,7 @@ UP ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-BENCHMARKS ?= overhead matching ledger fleet client verification lending
+BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo up test check bench lock openapi format clean

@@ -160,6 +160,34 @@ def lending(f: Figures) -> list[tuple[str, str, str]]:
     ]
 
 
+def isolation(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    what = {
+        "step": "a training step",
+        "calls": "system calls a second",
+        "write": "writing to the work folder, MB/s with fsync",
+        "start": "from the order to the first line",
+    }
+    names = {"lease": "a lease's container", "gvisor": "a lease's container under gVisor"}
+    rows = []
+    for kind, name in names.items():
+        for figure, label in what.items() if kind in f["kinds"] else ():
+            low, high = f["kinds"][kind][f"{figure}_percent_range"]
+            rows.append(
+                (
+                    f"{label} in {name}, over the engine's own",
+                    f"{f['kinds'][kind][f'{figure}_percent']:+.1f} % (rounds {low:+.1f} to {high:+.1f})",
+                    "-",
+                )
+            )
+    return rows
+
+
+def isolation_in_short(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    return [row for row in isolation(f) if row[0].startswith("a training step")]
+
+
 ROWS: Rows = {
     "overhead": overhead,
     "matching": matching,
@@ -168,10 +196,12 @@ ROWS: Rows = {
     "client": client,
     "verification": verification,
     "lending": lending,
+    "isolation": isolation,
 }
 
 
 IN_SHORT = {name: ROWS[name] for name in ("overhead", "matching", "ledger", "lending")} | {
+    "isolation": isolation_in_short,
     "fleet": fleet_in_short,
     "client": client_in_short,
 }

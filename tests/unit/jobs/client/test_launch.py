@@ -196,13 +196,24 @@ def test_too_little_money_says_what_to_do(run: Run, market: FakeMarketplace, job
     assert "Deposit the missing amount" in ended.err
 
 
+def hear_ctrl_c() -> None:
+    """Tests that a shell started in the background are deaf to it, and so would their children be."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_detaches_and_the_job_goes_on(market: FakeMarketplace, job_file: Path) -> None:
     market.job |= {"state": "running", "attempts": [an_attempt(1, "bob")]}
     market.logs[1] = b"it runs\n"
     command = [sys.executable, "-m", "jobs.client.cli", "launch", str(job_file), "--yes"]
     root = Path(__file__).parents[4]
     process = subprocess.Popen(
-        command, cwd=root, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=root,
+        env=dict(os.environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - the test's process has one thread that matters, and it waits here
     )
     try:
         deadline = time.monotonic() + 60
