@@ -95,7 +95,7 @@ def answer_for(node_id: UUID, request: SyncRequest) -> Answer:
 
 
 def answer_idle(asked: Sequence[Idle]) -> dict[Idle, Answer]:
-    """The answers to all those nodes at once that have nothing to do, in four queries; the others are not in it.
+    """The answers to all those nodes at once that have nothing to do, in three queries; the others are not in it.
 
     What `take_in` does for a sync without leases and facts, and `answer_for`, for many: after a restart of this process
     everybody comes within seconds.
