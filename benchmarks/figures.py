@@ -166,7 +166,7 @@ def isolation(f: Figures) -> list[tuple[str, str, str]]:
         "step": "a training step",
         "calls": "system calls a second",
         "write": "writing to the work folder, MB/s with fsync",
-        "start": "from the order to the first line",
+        "start": "from the order (for the engine's own: the program `docker run`) to the first line",
     }
     names = {"lease": "a lease's container", "gvisor": "a lease's container under gVisor"}
     rows = []

@@ -6,7 +6,8 @@ size, limits; once under runc and, where the engine has gVisor, once under it. A
     step     a training step of a small transformer in torch
     calls    system calls a second: os.stat of one file
     write    MB a second into the work folder, to the disk (fsync)
-    start    from the order to the program's first line
+    start    from the order to the program's first line; the bare container's is given by `docker run`, whose own start
+             counts too, and the lease's by the agent that runs already
 
     python -m benchmarks.isolation [--image gpusouk/train] [--engine unix:///var/run/docker.sock] [--rounds 5] [--write]
 
