@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from provider_agent.overlay.system import System, missing
+from provider_agent.overlay.system import System
 from provider_agent.packaging import capabilities
+from provider_agent.programs import missing
 
 CHAIN = "SOUK-EGRESS"
 CHAIN_INBOUND = "SOUK-INBOUND"

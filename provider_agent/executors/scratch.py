@@ -19,6 +19,7 @@ from pathlib import Path
 
 from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME
 from provider_agent.packaging.capabilities import FOR_DISKS, lacking
+from provider_agent.programs import SYSTEM_PATH, missing
 
 FILE_NAME = "disk.ext4"
 MOUNT_NAME = "disk"
@@ -28,7 +29,6 @@ DISK_MIB_MIN = 64
 DISK_MIB_MAX = 16 * 1024**2  # 16 TiB, the most that such a file system holds
 RESERVE_MIB = 2048  # of the node's disk, for the agent's journal and logs
 MIB = 1024**2
-SYSTEM_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 MOUNT_OPTIONS = "loop,nosuid,nodev,noatime"
 OPENED_BY_EXT4 = {"lost+found"}
 
@@ -88,9 +88,8 @@ def why_not(disk_mib: int) -> str:
         return "the agent is not root"
     if without := lacking(FOR_DISKS):
         return f"root has no {' and no '.join(without)} here"
-    missing = [name for name in ("mkfs.ext4", "mount", "umount") if shutil.which(name, path=SYSTEM_PATH) is None]
-    if missing:
-        return f"{', '.join(missing)} not installed"
+    if absent := missing(("mkfs.ext4", "mount", "umount")):
+        return f"{', '.join(absent)} not installed"
     return "" if disk_mib >= DISK_MIB_MIN else f"only {disk_mib} MiB are left for it"
 
 

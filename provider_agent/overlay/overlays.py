@@ -23,8 +23,9 @@ from provider_agent.errors import AgentError, ExecutorFailed
 from provider_agent.overlay import rules, vxlan, wireguard
 from provider_agent.overlay.place import INTERFACE, PROBE_PREFIX, Overlay, name_of
 from provider_agent.overlay.records import Records
-from provider_agent.overlay.system import Program, System, missing
+from provider_agent.overlay.system import Program, System
 from provider_agent.packaging import capabilities
+from provider_agent.programs import missing
 from provider_agent.protocol import GANG_NETWORK, OverlayKind
 
 NEEDED: Final = ("ip", "nsenter", "cat")

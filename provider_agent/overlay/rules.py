@@ -13,7 +13,8 @@ from typing import Final
 from uuid import UUID
 
 from provider_agent.overlay.place import Overlay
-from provider_agent.overlay.system import System, missing
+from provider_agent.overlay.system import System
+from provider_agent.programs import missing
 
 CHAIN_PREFIX: Final = "SOUK-GANG-"
 CHAIN_HEX: Final = 16  # a chain's name has 28 characters at most

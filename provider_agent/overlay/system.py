@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from provider_agent.errors import ExecutorFailed
+from provider_agent.programs import SYSTEM_PATH
 
 COMMAND_SECONDS_MAX: Final = 30
-SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/usr/bin:/bin"
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,3 @@ class Program:
         except OSError:
             return False
         return any(line.strip().startswith(f"{name}:") for line in lines)
-
-
-def missing(programs: Iterable[str]) -> list[str]:
-    """Those that are not installed."""
-    return [name for name in programs if shutil.which(name, path=SYSTEM_PATH) is None]

@@ -10,7 +10,8 @@ import secrets
 from typing import Final
 
 from provider_agent.overlay.place import INTERFACE, Overlay
-from provider_agent.overlay.system import System, missing
+from provider_agent.overlay.system import System
+from provider_agent.programs import missing
 
 OVERHEAD_BYTES: Final = 70  # of each packet, over IPv6
 PROBE_PORT: Final = "31499"

@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from provider_agent.errors import ExecutorFailed
 from provider_agent.overlay.place import Overlay
-from provider_agent.overlay.system import SYSTEM_PATH, System, missing
+from provider_agent.overlay.system import System
+from provider_agent.programs import SYSTEM_PATH, missing
 
 SOCKETS: Final = Path("/var/run/wireguard")  # where wireguard-go listens for `wg`; the way to end it, too
 TUN: Final = Path("/dev/net/tun")

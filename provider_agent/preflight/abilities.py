@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import pwd
-import shutil
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,8 @@ from typing import Final, Literal
 
 from provider_agent.packaging.capabilities import FOR_DISKS, FOR_EGRESS, FOR_GANGS, lacking
 from provider_agent.preflight.finding import Finding
+from provider_agent.programs import missing
 
-SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/usr/bin:/bin"
 MODULES: Final = Path("/lib/modules")
 TUN: Final = Path("/dev/net/tun")
 # What each package of Debian and its like brings.
@@ -74,7 +73,7 @@ def check_disk_limit(wishes: Wishes) -> Finding:
         return Finding("SKIP", name, "processes have none")
     if why := _why_not_root(wishes, FOR_DISKS):
         return Finding("SKIP", name, f"{without}: {why}", _way_to_root(wishes))
-    if lacks := _missing(("mkfs.ext4", "mount", "umount")):
+    if lacks := missing(("mkfs.ext4", "mount", "umount")):
         verdict = wishes.verdict(is_asked=True)
         return Finding(verdict, name, f"{without}: {', '.join(lacks)} not installed", _install(lacks))
     return Finding("PASS", name, "each lease gets a disk of its own size")
@@ -89,7 +88,7 @@ def check_egress(wishes: Wishes) -> Finding:
     verdict = wishes.verdict(is_asked=is_asked)
     if why := _why_not_root(wishes, FOR_EGRESS):
         return Finding(verdict, name, f"{without}: {why}", _way_to_root(wishes))
-    if lacks := _missing(("iptables", "iptables-restore")):
+    if lacks := missing(("iptables", "iptables-restore")):
         return Finding(verdict, name, f"{without}: no {lacks[0]}", _install(lacks))
     return Finding("PASS", name, "public addresses only" if is_asked else "jobs get none; --egress public offers it")
 
@@ -106,7 +105,7 @@ def check_gangs(wishes: Wishes) -> Finding:
     if why := _why_not_root(wishes, FOR_GANGS):
         return Finding(verdict, name, f"{without}: {why}", _way_to_root(wishes))
     privacy = wishes.fabric_privacy or "wireguard"
-    if lacks := _missing(_programs_for(privacy)):
+    if lacks := missing(_programs_for(privacy)):
         return Finding(verdict, name, f"{without}: {', '.join(lacks)} not installed", _install(lacks))
     if privacy == "wireguard" and not has_module("wireguard") and not TUN.exists():
         return Finding(verdict, name, f"{without}: no WireGuard in the kernel, and no {TUN}", "modprobe tun")
@@ -163,10 +162,6 @@ def _way_to_root(wishes: Wishes) -> str:
     if os.geteuid() != 0:
         return f"as root (sudo sh in place of sh), {BY_ROOT}"
     return BY_ROOT if wishes.user not in {"", "root"} else "install on the computer itself, not in a container"
-
-
-def _missing(programs: Iterable[str]) -> list[str]:
-    return [name for name in programs if shutil.which(name, path=SYSTEM_PATH) is None]
 
 
 def _install(programs: Iterable[str]) -> str:

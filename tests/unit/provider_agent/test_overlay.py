@@ -14,12 +14,14 @@ from uuid import UUID, uuid4
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from provider_agent import programs
 from provider_agent.config import AgentSettings
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.firewall import BRIDGE_PREFIX
 from provider_agent.keys import FABRIC_KEY_NAME, load_keys, make_keys
 from provider_agent.overlay import Overlay, Overlays, overlay_of, rules, system, vxlan, wireguard
-from provider_agent.overlay.system import SYSTEM_PATH
+from provider_agent.packaging import capabilities
+from provider_agent.programs import SYSTEM_PATH
 from provider_agent.protocol import Assignment, GangMember, GangPlace, OfferTerms, Program, gang_address
 from provider_agent.workfolder import OWN_PORT_FIRST, OWN_PORTS, own_port
 
@@ -214,12 +216,15 @@ def overlays(folder: Path, address: str) -> Overlays:
 
 def test_node_that_cannot_join_gangs_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(capabilities, "lacking", lambda _names: [])  # as root has them, whoever runs this test
     assert overlays(tmp_path, "").why_not() == "the node has no address in a fabric"
     if shutil.which("ip", path=SYSTEM_PATH):
         assert "'rack-1' is no IP address" in overlays(tmp_path, "rack-1").why_not()
         assert "no interface here has" in overlays(tmp_path, "203.0.113.99").why_not()
-    monkeypatch.setattr(system, "SYSTEM_PATH", str(tmp_path))
+    monkeypatch.setattr(programs, "SYSTEM_PATH", str(tmp_path))
     assert overlays(tmp_path, "127.0.0.1").why_not() == "ip is not installed"
+    monkeypatch.setattr(capabilities, "lacking", lambda _names: ["CAP_NET_ADMIN"])
+    assert overlays(tmp_path, "127.0.0.1").why_not() == "the agent lacks CAP_NET_ADMIN"
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert overlays(tmp_path, "127.0.0.1").why_not() == "the agent is not root"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from provider_agent import programs
 from provider_agent.packaging import capabilities
 from provider_agent.packaging.capabilities import BITS, NEEDED, lacking
-from provider_agent.preflight import abilities
 from provider_agent.preflight.abilities import Wishes, check_disk_limit, check_egress, check_gangs
 
 CHECKS = (check_disk_limit, check_egress, check_gangs)
@@ -37,7 +37,7 @@ def test_what_a_lesser_account_was_asked_for_must_be_fixed_but_holds_up_no_repai
 
 @ROOT
 def test_root_without_a_program_is_told_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abilities, "SYSTEM_PATH", "/nonexistent")
+    monkeypatch.setattr(programs, "SYSTEM_PATH", "/nonexistent")
     found = check_disk_limit(Wishes())
     assert (found.verdict, found.fix) == ("FIX", "apt install e2fsprogs mount")
     assert check_egress(Wishes(egress="public")).fix == "apt install iptables"
