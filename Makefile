@@ -63,7 +63,7 @@ lock: $(INSTALLED) ## solve requirements.lock anew from pyproject.toml
 	mkdir -p .cache
 	echo 'torch ; python_version < "3"' > .cache/no-torch.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  --extra server --extra agent --extra train --extra serve --extra chain --extra dev \
+	  --extra server --extra agent --extra train --extra serve --extra chain --extra devchain --extra dev \
 	  --override .cache/no-torch.txt pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --extra agent --constraint requirements.lock pyproject.toml -o provider_agent/packaging/requirements.lock

@@ -115,7 +115,7 @@ def hold_and_settle(work: tuple[float, list[UUID]]) -> list[float]:
     end = time.perf_counter() + seconds
     while (started := time.perf_counter()) < end:
         job_id, provider = uuid4(), providers[len(latencies) % len(providers)]
-        holds.place_hold(owner_id=customer, job_id=job_id, amount_usd_micros=HOLD)
+        holds.place_hold(owner_id=customer, job_id=job_id, amount=HOLD)
         charges = [settlement.LeaseCharge(uuid4(), provider, CHARGE)]
         settlement.settle_job(job_id=job_id, charges=charges, fee_bps=FEE_BPS)
         latencies.append(time.perf_counter() - started)

@@ -106,11 +106,11 @@ class DepositAdmin(ReadOnlyAdmin):
     def get_fields(self, request: HttpRequest, obj: Deposit | None = None) -> Any:
         if obj is None:
             return ["organisation", "amount", "reference"]
-        return ["owner_id", "amount_usd_micros", "rail", "reference", "actor", "transfer", "created_at"]
+        return ["owner_id", "amount", "rail", "reference", "actor", "transfer", "created_at"]
 
     @admin.display(description="amount")
     def amount(self, deposit: Deposit) -> str:
-        return format_usd(deposit.amount_usd_micros)
+        return format_usd(deposit.amount)
 
     def save_model(self, request: HttpRequest, obj: Deposit, form: Any, change: bool) -> None:
         """The ledger's verb writes the row; the form's own instance becomes it."""
@@ -122,12 +122,12 @@ class DepositAdmin(ReadOnlyAdmin):
             actor=str(request.user),
         )
         written = Deposit.objects.get(transfer=transfer)
-        obj.pk, obj.owner_id, obj.amount_usd_micros = written.pk, written.owner_id, written.amount_usd_micros
+        obj.pk, obj.owner_id, obj.amount = written.pk, written.owner_id, written.amount
 
 
 @admin.register(Hold)
 class HoldAdmin(ReadOnlyAdmin):
-    list_display = ["created_at", "job_id", "owner_id", "amount_usd_micros", "state"]
+    list_display = ["created_at", "job_id", "owner_id", "amount", "state"]
     list_filter = ["state"]
     search_fields = ["job_id", "owner_id"]
 
@@ -140,7 +140,7 @@ class ShareInline(admin.TabularInline[SettlementShare, Settlement]):
 
 @admin.register(Settlement)
 class SettlementAdmin(ReadOnlyAdmin):
-    list_display = ["created_at", "job_id", "charged_usd_micros", "fee_usd_micros", "paid_usd_micros"]
+    list_display = ["created_at", "job_id", "charged", "fee", "paid"]
     search_fields = ["job_id", "owner_id"]
     inlines = [ShareInline]
 
@@ -150,8 +150,8 @@ class SettlementShareAdmin(ReadOnlyAdmin):
     list_display = [
         "lease_id",
         "provider_id",
-        "charged_usd_micros",
-        "paid_usd_micros",
+        "charged",
+        "paid",
         "challenge_until",
         "released_at",
     ]

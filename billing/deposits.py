@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
@@ -11,54 +13,72 @@ from billing.chart import AccountName, open_accounts
 from billing.errors import AmountInvalid, DepositConflict
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Deposit, Transfer
+from billing.models.ledger import USD_ASSET_ID
 
-RAIL_OPERATOR = "operator"
+
+@dataclass(frozen=True)
+class Source:
+    """Where a deposit came from: the rail's name, and the account that mirrors the world behind it."""
+
+    rail: str
+    mirror: AccountKind
 
 
-def credit(owner_id: UUID, amount_usd_micros: int, *, reference: str, actor: str) -> Transfer:
-    """Credit what an operator received outside of Souk; once per reference, a repeat returns the first transfer.
+OPERATOR: Final = Source("operator", AccountKind.OPERATOR_CASH)
+STRIPE: Final = Source("stripe", AccountKind.STRIPE_BALANCE)
+CHAIN: Final = Source("chain", AccountKind.CHAIN_ESCROW)
+RAIL_OPERATOR: Final = OPERATOR.rail
 
-    Raises AmountInvalid, and DepositConflict when the reference was used for another owner or amount.
+
+def credit(
+    owner_id: UUID,
+    amount: int,
+    *,
+    reference: str,
+    actor: str,
+    source: Source = OPERATOR,
+    asset_id: int = USD_ASSET_ID,
+) -> Transfer:
+    """Credit what was received; once per rail and reference, a repeat returns the first transfer.
+
+    Raises AmountInvalid, and DepositConflict when the reference was used for another owner, asset or amount.
     """
-    if amount_usd_micros <= 0:
-        raise AmountInvalid(value=str(amount_usd_micros))
+    if amount <= 0:
+        raise AmountInvalid(value=str(amount))
     if not reference.strip():
         raise DepositConflict("A deposit needs a reference: the bank's, or a note that is used once.")
+    deposit = Deposit(
+        owner_id=owner_id, asset_id=asset_id, amount=amount, rail=source.rail, reference=reference, actor=actor
+    )
     try:
         with transaction.atomic():
-            return _credited(owner_id, amount_usd_micros, reference) or _credit(
-                owner_id, amount_usd_micros, reference, actor
-            )
+            return _credited(deposit) or _credit(deposit, source)
     except IntegrityError:
         # Somebody credited the same reference between the look and the write: then theirs is the deposit.
-        transfer = _credited(owner_id, amount_usd_micros, reference)
+        transfer = _credited(deposit)
         if transfer is None:
             raise
         return transfer
 
 
-def _credit(owner_id: UUID, amount: int, reference: str, actor: str) -> Transfer:
-    cash, balance = open_accounts(
-        [AccountName(AccountKind.OPERATOR_CASH), AccountName(AccountKind.CUSTOMER_AVAILABLE, owner_id)]
+def _credit(deposit: Deposit, source: Source) -> Transfer:
+    mirror, balance = open_accounts(
+        [
+            AccountName(source.mirror, asset_id=deposit.asset_id),
+            AccountName(AccountKind.CUSTOMER_AVAILABLE, deposit.owner_id, asset_id=deposit.asset_id),
+        ]
     )
-    [transfer] = ledger.post(
-        [ledger.NewTransfer(cash, balance, amount, TransferCode.DEPOSIT, external_ref=reference)], savepoint=False
-    )
-    Deposit.objects.create(
-        owner_id=owner_id,
-        amount_usd_micros=amount,
-        rail=RAIL_OPERATOR,
-        reference=reference,
-        actor=actor,
-        transfer=transfer,
-    )
-    return transfer
-
-
-def _credited(owner_id: UUID, amount: int, reference: str) -> Transfer | None:
-    deposit = Deposit.objects.select_related("transfer").filter(rail=RAIL_OPERATOR, reference=reference).first()
-    if deposit is None:
-        return None
-    if (deposit.owner_id, deposit.amount_usd_micros) != (owner_id, amount):
-        raise DepositConflict(reference=reference)
+    new = ledger.NewTransfer(mirror, balance, deposit.amount, TransferCode.DEPOSIT, external_ref=deposit.reference)
+    [deposit.transfer] = ledger.post([new], savepoint=False)
+    deposit.save(force_insert=True)
     return deposit.transfer
+
+
+def _credited(deposit: Deposit) -> Transfer | None:
+    """The transfer of an earlier deposit with this one's reference; the same deposit, or none."""
+    found = Deposit.objects.select_related("transfer").filter(rail=deposit.rail, reference=deposit.reference).first()
+    if found is None:
+        return None
+    if (found.owner_id, found.asset_id, found.amount) != (deposit.owner_id, deposit.asset_id, deposit.amount):
+        raise DepositConflict(reference=deposit.reference)
+    return found.transfer

@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from billing.money import format_usd
+from billing.money import USD_SCALE, format_amount
 from marketplace.foundation.errors import SoukError
 
 
@@ -52,18 +52,18 @@ class InsufficientFunds(BillingError):
     code = "insufficient_funds"
     status = 402
 
-    def __init__(self, *, account: str, available_usd_micros: int, needed_usd_micros: int) -> None:
-        self.available_usd_micros = available_usd_micros
-        self.needed_usd_micros = needed_usd_micros
-        self.missing_usd_micros = needed_usd_micros - available_usd_micros
+    def __init__(self, *, account: str, available: int, needed: int, code: str = "USD", scale: int = USD_SCALE) -> None:
+        """`available` and `needed` in base units of the asset with this code and scale."""
+        self.available, self.needed, self.missing = available, needed, needed - available
         super().__init__(
             account=account,
-            missing=format_usd(self.missing_usd_micros),
-            needed=format_usd(needed_usd_micros),
-            available=format_usd(available_usd_micros),
-            available_usd_micros=str(available_usd_micros),
-            needed_usd_micros=str(needed_usd_micros),
-            missing_usd_micros=str(self.missing_usd_micros),
+            asset=code,
+            missing=format_amount(self.missing, code=code, scale=scale),
+            needed=format_amount(needed, code=code, scale=scale),
+            available=format_amount(available, code=code, scale=scale),
+            available_units=str(available),
+            needed_units=str(needed),
+            missing_units=str(self.missing),
         )
 
 
@@ -93,13 +93,13 @@ class HoldNotFound(BillingError):
 
 
 class HoldConflict(BillingError):
-    """Another hold is open for job {job_id}: {held_usd_micros} micro-USD."""
+    """Another hold is open for job {job_id}, of {held} base units."""
 
     code = "hold_conflict"
 
 
 class ChargeAboveHold(BillingError):
-    """Job {job_id} would cost {charged_usd_micros} micro-USD, and only {held_usd_micros} are set aside for it."""
+    """Job {job_id} would cost {charged} base units, and only {held} are set aside for it."""
 
     code = "charge_above_hold"
 

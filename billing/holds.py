@@ -11,45 +11,46 @@ from billing.chart import AccountName, open_accounts
 from billing.errors import AlreadySettled, AmountInvalid, HoldConflict, HoldNotFound
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Hold, Settlement
+from billing.models.ledger import USD_ASSET_ID
 from billing.states import HoldState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 
 
-def place_hold(*, owner_id: UUID, job_id: UUID, amount_usd_micros: int) -> Hold:
+def place_hold(*, owner_id: UUID, job_id: UUID, amount: int, asset_id: int = USD_ASSET_ID) -> Hold:
     """Move the amount from the owner's balance into the job's hold; a repeat returns the open hold.
 
-    Raises InsufficientFunds (with missing_usd_micros), HoldConflict when a different hold is open, AlreadySettled.
+    Raises InsufficientFunds (with `missing`), HoldConflict when a different hold is open, AlreadySettled.
     """
-    _check_amount(amount_usd_micros)
+    _check_amount(amount)
     try:
         with transaction.atomic():
             if Settlement.objects.filter(job_id=job_id).exists():
                 raise AlreadySettled(job_id=str(job_id))
-            hold = Hold.objects.create(owner_id=owner_id, job_id=job_id, amount_usd_micros=amount_usd_micros)
-            _move_in(hold, amount_usd_micros, TransferCode.HOLD)
-            record_birth(hold, data={"job_id": str(job_id), "amount_usd_micros": str(amount_usd_micros)})
+            hold = Hold.objects.create(owner_id=owner_id, job_id=job_id, asset_id=asset_id, amount=amount)
+            _move_in(hold, amount, TransferCode.HOLD)
+            record_birth(hold, data={"job_id": str(job_id), "asset": asset_id, "amount": str(amount)})
             return hold
     except IntegrityError:
         # The database lets one hold be open per job: then that is the one.
         present = Hold.objects.open().filter(job_id=job_id).first()
         if present is None:
             raise
-        if (present.owner_id, present.amount_usd_micros) != (owner_id, amount_usd_micros):
-            raise HoldConflict(job_id=str(job_id), held_usd_micros=str(present.amount_usd_micros)) from None
+        if (present.owner_id, present.asset_id, present.amount) != (owner_id, asset_id, amount):
+            raise HoldConflict(job_id=str(job_id), held=str(present.amount)) from None
         return present
 
 
-def extend_hold(job_id: UUID, *, amount_usd_micros: int) -> Hold:
+def extend_hold(job_id: UUID, *, amount: int) -> Hold:
     """Set aside this much more for the job. Not idempotent: the caller decides once. Raises as place_hold does."""
-    _check_amount(amount_usd_micros)
+    _check_amount(amount)
     with transaction.atomic():
         hold = lock_open_hold(job_id)
         if hold is None:
             raise HoldNotFound(job_id=str(job_id))
-        _move_in(hold, amount_usd_micros, TransferCode.HOLD_EXTENSION)
-        hold.amount_usd_micros += amount_usd_micros
-        hold.save(update_fields=["amount_usd_micros"])
+        _move_in(hold, amount, TransferCode.HOLD_EXTENSION)
+        hold.amount += amount
+        hold.save(update_fields=["amount"])
         return hold
 
 
@@ -60,9 +61,7 @@ def release_hold(job_id: UUID, *, reason: str = "released") -> Hold:
         if hold is None:
             return _released(job_id)
         balance, set_aside = _accounts(hold)
-        back = ledger.NewTransfer(
-            set_aside, balance, hold.amount_usd_micros, TransferCode.HOLD_RELEASE, job_id=hold.job_id
-        )
+        back = ledger.NewTransfer(set_aside, balance, hold.amount, TransferCode.HOLD_RELEASE, job_id=hold.job_id)
         ledger.post([back], group_id=hold.pk, savepoint=False)
         return advance(hold, HoldState.RELEASED, reason=reason, closed_at=clock.now())
 
@@ -77,14 +76,14 @@ def lock_open_hold(job_id: UUID) -> Hold | None:
     return Hold.objects.open().filter(job_id=job_id).select_for_update().first()
 
 
-def _check_amount(amount_usd_micros: int) -> None:
-    if amount_usd_micros <= 0:
-        raise AmountInvalid(value=str(amount_usd_micros))
+def _check_amount(amount: int) -> None:
+    if amount <= 0:
+        raise AmountInvalid(value=str(amount))
 
 
-def _move_in(hold: Hold, amount_usd_micros: int, code: TransferCode) -> None:
+def _move_in(hold: Hold, amount: int, code: TransferCode) -> None:
     balance, set_aside = _accounts(hold)
-    new = ledger.NewTransfer(balance, set_aside, amount_usd_micros, code, job_id=hold.job_id)
+    new = ledger.NewTransfer(balance, set_aside, amount, code, job_id=hold.job_id)
     ledger.post([new], group_id=hold.pk, savepoint=False)
 
 
@@ -92,8 +91,8 @@ def _accounts(hold: Hold) -> list[Account]:
     """The owner's balance, and what is set aside for the job."""
     return open_accounts(
         [
-            AccountName(AccountKind.CUSTOMER_AVAILABLE, hold.owner_id),
-            AccountName(AccountKind.JOB_HOLD, hold.owner_id, hold.job_id),
+            AccountName(AccountKind.CUSTOMER_AVAILABLE, hold.owner_id, asset_id=hold.asset_id),
+            AccountName(AccountKind.JOB_HOLD, hold.owner_id, hold.job_id, hold.asset_id),
         ]
     )
 

@@ -8,6 +8,12 @@
     provider_reserve     kept back against chargebacks                    yes     no                 yes
     provider_stake       collateral that can be slashed                   yes     no                 yes
     payout_clearing      on its way out through a rail                    yes     no                 yes
+    customer_promotion   given credit: spent first, never paid out        yes     no                 yes
+    wallet_available     what the contract owes a wallet, by its own key  yes     no                 yes
+    wallet_held          of a wallet, set aside on chain for one job      yes     no                 yes
+    wallet_pending       settled on chain, inside the challenge window    yes     no                 yes
+    wallet_stake         a provider's collateral in the contract          yes     no                 yes
+    disputed             of one settlement, until somebody decides        yes     no                 yes
     fee_revenue          the platform's fee                               -       -                  no: entries only
     the rest             mirrors of the outside world, expenses, equity   -       -                  yes
 
@@ -32,8 +38,14 @@ class AccountKind(models.TextChoices):
     PROVIDER_RESERVE = "provider_reserve"
     PROVIDER_STAKE = "provider_stake"
     PAYOUT_CLEARING = "payout_clearing"
+    CUSTOMER_PROMOTION = "customer_promotion"
+    WALLET_AVAILABLE = "wallet_available"
+    WALLET_HELD = "wallet_held"
+    WALLET_PENDING = "wallet_pending"
+    WALLET_STAKE = "wallet_stake"
     FEE_REVENUE = "fee_revenue"
     OPERATOR_CASH = "operator_cash"
+    DISPUTED = "disputed"
     STRIPE_BALANCE = "stripe_balance"
     STRIPE_IN_TRANSIT = "stripe_in_transit"
     CHAIN_ESCROW = "chain_escrow"
@@ -57,8 +69,15 @@ OWNED_KINDS: Final = frozenset(
         AccountKind.PROVIDER_RESERVE,
         AccountKind.PROVIDER_STAKE,
         AccountKind.PAYOUT_CLEARING,
+        AccountKind.CUSTOMER_PROMOTION,
+        AccountKind.DISPUTED,
+        AccountKind.WALLET_AVAILABLE,
+        AccountKind.WALLET_HELD,
+        AccountKind.WALLET_PENDING,
+        AccountKind.WALLET_STAKE,
     }
 )
+JOB_KINDS: Final = frozenset({AccountKind.JOB_HOLD, AccountKind.WALLET_HELD})  # one account a job
 NONNEGATIVE_KINDS: Final = OWNED_KINDS
 ENTRIES_ONLY_KINDS: Final = frozenset({AccountKind.FEE_REVENUE})
 
@@ -67,6 +86,8 @@ class TransferCode(models.TextChoices):
     """Why money moved. The strings are public: API, bills and the admin show them."""
 
     DEPOSIT = "deposit"
+    DEPOSIT_COST = "deposit_cost"
+    DEPOSIT_REFUND = "deposit_refund"
     HOLD = "hold"
     HOLD_EXTENSION = "hold_extension"
     HOLD_RELEASE = "hold_release"
@@ -74,10 +95,32 @@ class TransferCode(models.TextChoices):
     PLATFORM_FEE = "platform_fee"
     HOLD_REST = "hold_rest"
     CHALLENGE_PASSED = "challenge_passed"
+    RESERVE_KEPT = "reserve_kept"
+    RESERVE_RELEASED = "reserve_released"
     PAYOUT = "payout"
     PAYOUT_COST = "payout_cost"
+    PAYOUT_RETURNED = "payout_returned"
+    RAIL_MOVE = "rail_move"
+    GAS = "gas"
     CHARGEBACK = "chargeback"
+    CHARGEBACK_WON = "chargeback_won"
+    CHARGEBACK_RECOVERY = "chargeback_recovery"
+    DISPUTE_FROZEN = "dispute_frozen"
+    DISPUTE_TO_PROVIDER = "dispute_to_provider"
+    DISPUTE_TO_CUSTOMER = "dispute_to_customer"
+    FAULT_REFUND = "fault_refund"
+    STAKE = "stake"
+    UNSTAKE = "unstake"
     SLASH = "slash"
+    COMPENSATION = "compensation"
+    PROMOTION = "promotion"
+    PROMOTION_EXPIRED = "promotion_expired"
+    WALLET_DEPOSIT = "wallet_deposit"
+    WALLET_WITHDRAWAL = "wallet_withdrawal"
+    WALLET_HOLD = "wallet_hold"
+    WALLET_SETTLED = "wallet_settled"
+    WALLET_RELEASED = "wallet_released"
+    WALLET_REFUND = "wallet_refund"
     EXCHANGE = "exchange"
     CORRECTION = "correction"
 

@@ -116,8 +116,11 @@ def _check_funds(transfers: Sequence[NewTransfer], locked: dict[UUID, Account]) 
             change[new.credit.pk] += new.amount
     for account_id, account in locked.items():
         if account.is_nonnegative and account.available + change[account_id] < 0:
+            asset = account.asset
             raise InsufficientFunds(
                 account=account.kind,
-                available_usd_micros=account.available,
-                needed_usd_micros=-change[account_id],
+                available=account.available,
+                needed=-change[account_id],
+                code=asset.code,
+                scale=asset.scale,
             )

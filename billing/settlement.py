@@ -27,11 +27,14 @@ SHARES_PER_RELEASE_MAX: Final = 1000  # released in one transaction; the next ti
 
 @dataclass(frozen=True)
 class LeaseCharge:
-    """What the customer owes for one lease. `provider_id` is the owner of the provider's accounts: its organisation."""
+    """What the customer owes for one lease, in base units of the hold's asset.
+
+    `provider_id` is the owner of the provider's accounts: its organisation.
+    """
 
     lease_id: UUID
     provider_id: UUID
-    amount_usd_micros: int
+    amount: int
 
 
 def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> Settlement:
@@ -59,7 +62,7 @@ def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) ->
             hold,
             HoldState.CAPTURED,
             reason="settled",
-            data={"settlement_id": str(settlement.pk), "charged_usd_micros": str(settlement.charged_usd_micros)},
+            data={"settlement_id": str(settlement.pk), "charged": str(settlement.charged)},
             closed_at=settlement.created_at,
         )
         return settlement
@@ -71,13 +74,13 @@ def release_pending(now: datetime | None = None) -> int:
     with transaction.atomic():
         ripe = SettlementShare.objects.ripe(now).order_by("challenge_until", "pk").select_related("settlement")
         shares = list(ripe.select_for_update(skip_locked=True, of=("self",))[:SHARES_PER_RELEASE_MAX])
-        paid = [share for share in shares if share.paid_usd_micros]
-        pending = open_accounts([AccountName(AccountKind.PROVIDER_PENDING, share.provider_id) for share in paid])
-        available = open_accounts([AccountName(AccountKind.PROVIDER_AVAILABLE, share.provider_id) for share in paid])
+        paid = [share for share in shares if share.paid]
+        pending = open_accounts([_of_provider(AccountKind.PROVIDER_PENDING, share) for share in paid])
+        available = open_accounts([_of_provider(AccountKind.PROVIDER_AVAILABLE, share) for share in paid])
         ledger.post(
             [
                 ledger.NewTransfer(
-                    debit, credit, share.paid_usd_micros, TransferCode.CHALLENGE_PASSED, job_id=share.settlement.job_id
+                    debit, credit, share.paid, TransferCode.CHALLENGE_PASSED, job_id=share.settlement.job_id
                 )
                 for debit, credit, share in zip(pending, available, paid, strict=True)
             ]
@@ -91,44 +94,43 @@ def _check_charges(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -
         raise ChargesInvalid(job_id=str(job_id), why=f"a fee of {fee_bps} basis points")
     if len({charge.lease_id for charge in charges}) != len(charges):
         raise ChargesInvalid(job_id=str(job_id), why="a lease is charged twice")
-    if any(charge.amount_usd_micros < 0 for charge in charges):
+    if any(charge.amount < 0 for charge in charges):
         raise ChargesInvalid(job_id=str(job_id), why="a charge is below zero")
 
 
 def _split(hold: Hold, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[Settlement, list[SettlementShare]]:
-    charged = sum(charge.amount_usd_micros for charge in charges)
-    if charged > hold.amount_usd_micros:
-        raise ChargeAboveHold(
-            job_id=str(hold.job_id), charged_usd_micros=str(charged), held_usd_micros=str(hold.amount_usd_micros)
-        )
+    charged = sum(charge.amount for charge in charges)
+    if charged > hold.amount:
+        raise ChargeAboveHold(job_id=str(hold.job_id), charged=str(charged), held=str(hold.amount))
     now = clock.now()
     challenge_until = now + timedelta(seconds=settings.SOUK_CHALLENGE_SECONDS)
     settlement = Settlement(
         job_id=hold.job_id,
         hold=hold,
         owner_id=hold.owner_id,
+        asset_id=hold.asset_id,
         fee_bps=fee_bps,
-        held_usd_micros=hold.amount_usd_micros,
-        charged_usd_micros=charged,
-        fee_usd_micros=0,
-        paid_usd_micros=0,
-        refunded_usd_micros=hold.amount_usd_micros - charged,
+        held=hold.amount,
+        charged=charged,
+        fee=0,
+        paid=0,
+        refunded=hold.amount - charged,
         challenge_until=challenge_until,
         created_at=now,
     )
     shares = []
     for charge in charges:
-        fee, paid = split_fee(charge.amount_usd_micros, fee_bps)
-        settlement.fee_usd_micros += fee
-        settlement.paid_usd_micros += paid
+        fee, paid = split_fee(charge.amount, fee_bps)
+        settlement.fee += fee
+        settlement.paid += paid
         shares.append(
             SettlementShare(
                 settlement=settlement,
                 lease_id=charge.lease_id,
                 provider_id=charge.provider_id,
-                charged_usd_micros=charge.amount_usd_micros,
-                fee_usd_micros=fee,
-                paid_usd_micros=paid,
+                charged=charge.amount,
+                fee=fee,
+                paid=paid,
                 challenge_until=challenge_until,
             )
         )
@@ -138,15 +140,19 @@ def _split(hold: Hold, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[Se
 def _transfers(settlement: Settlement, shares: Sequence[SettlementShare]) -> list[ledger.NewTransfer]:
     """hold -> each provider, hold -> fee, hold -> customer; what is zero is left out."""
     job_id, owner_id, kind = settlement.job_id, settlement.owner_id, AccountKind
-    pays = [
-        (AccountName(kind.PROVIDER_PENDING, share.provider_id), share.paid_usd_micros, TransferCode.PROVIDER_PAY)
-        for share in shares
-    ]
-    fee = (AccountName(kind.FEE_REVENUE), settlement.fee_usd_micros, TransferCode.PLATFORM_FEE)
-    rest = (AccountName(kind.CUSTOMER_AVAILABLE, owner_id), settlement.refunded_usd_micros, TransferCode.HOLD_REST)
+    pays = [(_of_provider(kind.PROVIDER_PENDING, share), share.paid, TransferCode.PROVIDER_PAY) for share in shares]
+    asset_id = settlement.asset_id
+    fee = (AccountName(kind.FEE_REVENUE, asset_id=asset_id), settlement.fee, TransferCode.PLATFORM_FEE)
+    balance = AccountName(kind.CUSTOMER_AVAILABLE, owner_id, asset_id=asset_id)
+    rest = (balance, settlement.refunded, TransferCode.HOLD_REST)
     parts = [part for part in [*pays, fee, rest] if part[1]]
-    job_hold, *credits = open_accounts([AccountName(kind.JOB_HOLD, owner_id, job_id), *(part[0] for part in parts)])
+    source = AccountName(kind.JOB_HOLD, owner_id, job_id, asset_id)
+    job_hold, *credits = open_accounts([source, *(part[0] for part in parts)])
     return [
         ledger.NewTransfer(job_hold, credit, amount, code, job_id=job_id)
         for credit, (_, amount, code) in zip(credits, parts, strict=True)
     ]
+
+
+def _of_provider(kind: AccountKind, share: SettlementShare) -> AccountName:
+    return AccountName(kind, share.provider_id, asset_id=share.settlement.asset_id)

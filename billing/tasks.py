@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from billing import seal, settlement
+from billing import dispatch, seal, settlement
 
 
 @shared_task
@@ -17,3 +17,9 @@ def seal_transfers() -> None:
 def release_pending() -> None:
     """Make spendable what providers earned, once its challenge window is over."""
     settlement.release_pending()
+
+
+@shared_task
+def dispatch_due() -> None:
+    """Make the calls to the outside world that were written down."""
+    dispatch.dispatch_due()

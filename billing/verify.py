@@ -55,15 +55,15 @@ _MIXED = """
 # An open hold's account holds its amount; every other job's account holds nothing.
 _HOLDS = """
     SELECT coalesce(h.id, a.id), format('%%s is set aside for job %%s, its open hold says %%s',
-        coalesce(a.credits_posted - a.debits_posted, 0), coalesce(h.job_id, a.job_id), coalesce(h.amount_usd_micros, 0))
+        coalesce(a.credits_posted - a.debits_posted, 0), coalesce(h.job_id, a.job_id), coalesce(h.amount, 0))
     FROM (SELECT * FROM billing_account WHERE kind = 'job_hold') a
     FULL JOIN (SELECT * FROM billing_hold WHERE state = 'open') h ON h.job_id = a.job_id AND h.owner_id = a.owner_id
-    WHERE coalesce(a.credits_posted - a.debits_posted, 0) <> coalesce(h.amount_usd_micros, 0)
+    WHERE coalesce(a.credits_posted - a.debits_posted, 0) <> coalesce(h.amount, 0)
 """
 _SETTLEMENTS = """
     SELECT s.id, format('the transfers of job %%s: paid %%s, fee %%s, rest %%s; its settlement: %%s, %%s, %%s',
         s.job_id, coalesce(t.paid, 0), coalesce(t.fee, 0), coalesce(t.rest, 0),
-        s.paid_usd_micros, s.fee_usd_micros, s.refunded_usd_micros)
+        s.paid, s.fee, s.refunded)
     FROM billing_settlement s LEFT JOIN (
         SELECT group_id, sum(amount) FILTER (WHERE code = 'provider_pay') AS paid,
                sum(amount) FILTER (WHERE code = 'platform_fee') AS fee,
@@ -71,13 +71,13 @@ _SETTLEMENTS = """
         FROM billing_transfer GROUP BY group_id
     ) t ON t.group_id = s.id
     LEFT JOIN (
-        SELECT settlement_id, sum(paid_usd_micros) AS paid, sum(fee_usd_micros) AS fee
+        SELECT settlement_id, sum(paid) AS paid, sum(fee) AS fee
         FROM billing_settlementshare GROUP BY settlement_id
     ) shares ON shares.settlement_id = s.id
     WHERE (coalesce(t.paid, 0), coalesce(t.fee, 0), coalesce(t.rest, 0))
-          IS DISTINCT FROM (s.paid_usd_micros, s.fee_usd_micros, s.refunded_usd_micros)
-       OR (coalesce(shares.paid, 0), coalesce(shares.fee, 0)) IS DISTINCT FROM (s.paid_usd_micros, s.fee_usd_micros)
-       OR s.held_usd_micros <> s.paid_usd_micros + s.fee_usd_micros + s.refunded_usd_micros
+          IS DISTINCT FROM (s.paid, s.fee, s.refunded)
+       OR (coalesce(shares.paid, 0), coalesce(shares.fee, 0)) IS DISTINCT FROM (s.paid, s.fee)
+       OR s.held <> s.paid + s.fee + s.refunded
 """
 
 _CHECKS: Final = (

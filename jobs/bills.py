@@ -38,9 +38,9 @@ def make_bill(job: Job) -> BillView:
         is_final=job.state in JOB_ENDS and (hold is None or settlement is not None),
         lines=lines,
         total_usd_micros=sum(line.charge_usd_micros for line in lines),
-        fee_usd_micros=int(settlement.fee_usd_micros) if settlement else 0,
-        hold_usd_micros=int(hold.amount_usd_micros) if hold else 0,
-        released_usd_micros=int(settlement.refunded_usd_micros) if settlement else 0,
+        fee_usd_micros=int(settlement.fee) if settlement else 0,
+        hold_usd_micros=int(hold.amount) if hold else 0,
+        released_usd_micros=int(settlement.refunded) if settlement else 0,
         settlement=_show_settlement(settlement) if settlement else None,
     )
 
@@ -111,12 +111,12 @@ def _explain_ending(lease: Lease, claim: Claim, cost: Cost) -> str:
 def _show_settlement(settlement: Settlement) -> dict[str, str | int]:
     return {
         "settlement_id": str(settlement.id),
-        "held_usd_micros": int(settlement.held_usd_micros),
-        "charged_usd_micros": int(settlement.charged_usd_micros),
+        "held_usd_micros": int(settlement.held),
+        "charged_usd_micros": int(settlement.charged),
         "fee_bps": settlement.fee_bps,
-        "fee_usd_micros": int(settlement.fee_usd_micros),
-        "paid_usd_micros": int(settlement.paid_usd_micros),
-        "refunded_usd_micros": int(settlement.refunded_usd_micros),
+        "fee_usd_micros": int(settlement.fee),
+        "paid_usd_micros": int(settlement.paid),
+        "refunded_usd_micros": int(settlement.refunded),
         "settled_at": settlement.created_at.isoformat(),
         "challenge_until": settlement.challenge_until.isoformat(),
     }

@@ -141,7 +141,7 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         job.cap_usd_micros = cap_usd_micros
         job.save(update_fields=["cap_usd_micros"])
         if is_held:
-            holds.extend_hold(job.id, amount_usd_micros=raise_by)
+            holds.extend_hold(job.id, amount=raise_by)
     return job
 
 
@@ -224,7 +224,7 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
         )
         if holds.is_open(job.id):
             settlement.settle_job(
-                job_id=job.id, charges=[c for c in charges if c.amount_usd_micros], fee_bps=settings.SOUK_FEE_BPS
+                job_id=job.id, charges=[c for c in charges if c.amount], fee_bps=settings.SOUK_FEE_BPS
             )
     return job
 

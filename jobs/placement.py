@@ -96,7 +96,7 @@ def _place(job: Job, placement: Placement) -> bool:
         return False
     # 1. Money first: no lease without a hold that covers it.
     if not holds.is_open(job.id):
-        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount_usd_micros=job.cap_usd_micros)
+        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=job.cap_usd_micros)
     left = job.cap_usd_micros - _charged(job)
     if left <= 0:
         message = "The budget was used up by earlier attempts."

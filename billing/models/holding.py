@@ -18,7 +18,8 @@ class Deposit(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner_id = models.UUIDField()
-    amount_usd_micros = AmountField()
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
+    amount = AmountField()  # here and below: base units of the asset (micro-USD, or a token's)
     rail = models.CharField(max_length=16, default="operator")
     reference = models.CharField(max_length=200)
     actor = models.CharField(max_length=120)
@@ -28,12 +29,12 @@ class Deposit(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["rail", "reference"], name="deposit_once_per_reference"),
-            models.CheckConstraint(condition=Q(amount_usd_micros__gt=0), name="deposit_amount_positive"),
+            models.CheckConstraint(condition=Q(amount__gt=0), name="deposit_amount_positive"),
             models.CheckConstraint(condition=~Q(reference=""), name="deposit_has_a_reference"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.rail} {self.reference}: {self.amount_usd_micros}"
+        return f"{self.rail} {self.reference}: {self.amount}"
 
 
 class Hold(models.Model):
@@ -44,7 +45,8 @@ class Hold(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner_id = models.UUIDField()
     job_id = models.UUIDField(db_index=True)
-    amount_usd_micros = AmountField()
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
+    amount = AmountField()
     state = models.CharField(max_length=16, choices=HoldState.choices, default=HoldState.OPEN)
     created_at = models.DateTimeField(default=clock.now)
     closed_at = models.DateTimeField(null=True, blank=True)
@@ -55,7 +57,7 @@ class Hold(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["job_id"], condition=Q(state="open"), name="one_open_hold_per_job"),
             models.CheckConstraint(condition=Q(state__in=HoldState.values), name="hold_state_known"),
-            models.CheckConstraint(condition=Q(amount_usd_micros__gt=0), name="hold_amount_positive"),
+            models.CheckConstraint(condition=Q(amount__gt=0), name="hold_amount_positive"),
             models.CheckConstraint(
                 condition=Q(state="open", closed_at=None) | (~Q(state="open") & Q(closed_at__isnull=False)),
                 name="hold_closed_has_its_time",
@@ -63,7 +65,7 @@ class Hold(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.amount_usd_micros} for job {self.job_id} ({self.state})"
+        return f"{self.amount} for job {self.job_id} ({self.state})"
 
 
 class Settlement(models.Model):
@@ -73,36 +75,35 @@ class Settlement(models.Model):
     job_id = models.UUIDField(unique=True)
     hold = models.OneToOneField(Hold, on_delete=models.PROTECT, related_name="settlement")
     owner_id = models.UUIDField()
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
     fee_bps = models.PositiveIntegerField()
-    held_usd_micros = AmountField()
-    charged_usd_micros = AmountField()
-    fee_usd_micros = AmountField()
-    paid_usd_micros = AmountField()
-    refunded_usd_micros = AmountField()
+    held = AmountField()
+    charged = AmountField()
+    fee = AmountField()
+    paid = AmountField()
+    refunded = AmountField()
     challenge_until = models.DateTimeField()
     created_at = models.DateTimeField(default=clock.now)
 
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(
-                    charged_usd_micros__gte=0, fee_usd_micros__gte=0, paid_usd_micros__gte=0, refunded_usd_micros__gte=0
-                ),
+                condition=Q(charged__gte=0, fee__gte=0, paid__gte=0, refunded__gte=0),
                 name="settlement_amounts_nonnegative",
             ),
             models.CheckConstraint(
-                condition=Q(held_usd_micros=F("charged_usd_micros") + F("refunded_usd_micros")),
+                condition=Q(held=F("charged") + F("refunded")),
                 name="settlement_splits_the_hold",
             ),
             models.CheckConstraint(
-                condition=Q(charged_usd_micros=F("fee_usd_micros") + F("paid_usd_micros")),
+                condition=Q(charged=F("fee") + F("paid")),
                 name="settlement_splits_the_charge",
             ),
             models.CheckConstraint(condition=Q(fee_bps__lte=10_000), name="settlement_fee_bps_range"),
         ]
 
     def __str__(self) -> str:
-        return f"job {self.job_id}: {self.charged_usd_micros} of {self.held_usd_micros}"
+        return f"job {self.job_id}: {self.charged} of {self.held}"
 
 
 class SettlementShare(models.Model):
@@ -112,9 +113,9 @@ class SettlementShare(models.Model):
     settlement = models.ForeignKey(Settlement, on_delete=models.PROTECT, related_name="shares")
     lease_id = models.UUIDField(unique=True)
     provider_id = models.UUIDField(db_index=True)  # owner of the provider's accounts
-    charged_usd_micros = AmountField()
-    fee_usd_micros = AmountField()
-    paid_usd_micros = AmountField()
+    charged = AmountField()
+    fee = AmountField()
+    paid = AmountField()
     challenge_until = models.DateTimeField()
     released_at = models.DateTimeField(null=True, blank=True)
 
@@ -123,11 +124,11 @@ class SettlementShare(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(charged_usd_micros__gte=0, fee_usd_micros__gte=0, paid_usd_micros__gte=0),
+                condition=Q(charged__gte=0, fee__gte=0, paid__gte=0),
                 name="share_amounts_nonnegative",
             ),
             models.CheckConstraint(
-                condition=Q(charged_usd_micros=F("fee_usd_micros") + F("paid_usd_micros")),
+                condition=Q(charged=F("fee") + F("paid")),
                 name="share_splits_its_charge",
             ),
         ]
@@ -136,7 +137,7 @@ class SettlementShare(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"lease {self.lease_id}: {self.paid_usd_micros} of {self.charged_usd_micros}"
+        return f"lease {self.lease_id}: {self.paid} of {self.charged}"
 
 
 class Payout(models.Model):

@@ -10,14 +10,16 @@ from django.db import models
 from django.db.models import F, Func, Q, Value
 
 from billing.fields import AmountField
-from billing.kinds import NONNEGATIVE_KINDS, OWNED_KINDS, AccountKind, TransferCode, TransferMode
+from billing.kinds import JOB_KINDS, NONNEGATIVE_KINDS, OWNED_KINDS, AccountKind, TransferCode, TransferMode
+from billing.money import USD_SCALE, format_amount
 from billing.querysets import AccountQuerySet, TransferQuerySet
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
 USD_ASSET_ID = 1
 USD_ASSET_CODE = "USD"
-USD_SCALE = 6  # micro-USD
+
+__all__ = ["USD_ASSET_CODE", "USD_ASSET_ID", "USD_SCALE", "Account", "Asset", "DailyRoot", "Transfer"]
 
 
 class Asset(models.Model):
@@ -46,6 +48,10 @@ class Asset(models.Model):
 
     def __str__(self) -> str:
         return self.code
+
+    def show(self, units: int) -> str:
+        """An amount as people write it: "$2.50", "1.5 WETH"."""
+        return format_amount(units, code=self.code, scale=self.scale)
 
 
 class Account(models.Model):
@@ -91,8 +97,8 @@ class Account(models.Model):
                 name="account_of_others_money_nonnegative",
             ),
             models.CheckConstraint(
-                condition=Q(kind=AccountKind.JOB_HOLD, job_id__isnull=False)
-                | (~Q(kind=AccountKind.JOB_HOLD) & Q(job_id=None)),
+                condition=Q(kind__in=sorted(JOB_KINDS), job_id__isnull=False)
+                | (~Q(kind__in=sorted(JOB_KINDS)) & Q(job_id=None)),
                 name="account_of_a_job_is_its_hold",
             ),
             models.CheckConstraint(

@@ -256,6 +256,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("jobs.tasks.prune_artifacts", 30.0, False),
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
+        ("billing.tasks.dispatch_due", 5.0, False),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
     )
 }

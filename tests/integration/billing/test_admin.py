@@ -37,7 +37,7 @@ def history(alice: UUID) -> None:
     """A row in most tables."""
     meter = Meter()
     metering.accept_receipts(meter.terms, [meter.read(1000)], observed_ms=1000)
-    holds.place_hold(owner_id=alice, job_id=meter.job_id, amount_usd_micros=DOLLAR)
+    holds.place_hold(owner_id=alice, job_id=meter.job_id, amount=DOLLAR)
     settlement.settle_job(job_id=meter.job_id, charges=[LeaseCharge(meter.lease_id, uuid4(), 1000)], fee_bps=1000)
     seal_transfers()
 
@@ -72,7 +72,7 @@ def test_the_operator_credits_a_customer(operator: Client, alice: UUID) -> None:
     assert operator.post(url("deposit", "add/"), form).status_code == 302
     assert available(alice) == 12_500_000
     deposit = Deposit.objects.get(reference="wire 1")
-    assert (deposit.actor, deposit.amount_usd_micros) == ("operator@example.org", 2_500_000)
+    assert (deposit.actor, deposit.amount) == ("operator@example.org", 2_500_000)
 
     repeated = operator.post(url("deposit", "add/"), form)
     assert "This reference was used" in repeated.content.decode()

@@ -37,7 +37,7 @@ def test_balance_shows_both_sides_of_an_organisation() -> None:
     fund(alice.id)
     done, open_job = uuid4(), uuid4()
     for job_id in (done, open_job):
-        holds.place_hold(owner_id=alice.id, job_id=job_id, amount_usd_micros=2 * DOLLAR)
+        holds.place_hold(owner_id=alice.id, job_id=job_id, amount=2 * DOLLAR)
     settlement.settle_job(job_id=done, charges=[LeaseCharge(uuid4(), bob.id, DOLLAR)], fee_bps=1000)
     assert as_alice.get("/api/v1/balance").json() == NOTHING | {
         "available_usd_micros": 7000000,
@@ -56,7 +56,7 @@ def test_transfers_are_ones_own_newest_first_and_say_what_changed() -> None:
     _, as_mallory = organisation_with_client("mallory")
     fund(alice.id)
     job_id = uuid4()
-    holds.place_hold(owner_id=alice.id, job_id=job_id, amount_usd_micros=2 * DOLLAR)
+    holds.place_hold(owner_id=alice.id, job_id=job_id, amount=2 * DOLLAR)
     settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), bob.id, DOLLAR)], fee_bps=1000)
 
     seen = [(row["code"], row["change_usd_micros"]) for row in as_alice.get("/api/v1/transfers").json()["results"]]

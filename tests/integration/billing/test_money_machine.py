@@ -79,10 +79,10 @@ class Money(RuleBasedStateMachine):
         if job.state == "open":
             amount = job.held  # a repeat
         try:
-            holds.place_hold(owner_id=self.customer, job_id=job.meter.job_id, amount_usd_micros=amount)
+            holds.place_hold(owner_id=self.customer, job_id=job.meter.job_id, amount=amount)
         except InsufficientFunds as refused:
             assert job.state in {"new", "released"}
-            assert refused.missing_usd_micros == amount - self.model.available > 0
+            assert refused.missing == amount - self.model.available > 0
         except AlreadySettled:
             assert job.state == "settled"
         else:
@@ -93,7 +93,7 @@ class Money(RuleBasedStateMachine):
     @rule(job=jobs, amount=AMOUNTS)
     def extend(self, job: ModelJob, amount: int) -> None:
         try:
-            holds.extend_hold(job.meter.job_id, amount_usd_micros=amount)
+            holds.extend_hold(job.meter.job_id, amount=amount)
         except HoldNotFound:
             assert job.state != "open"
         except InsufficientFunds:
@@ -130,7 +130,7 @@ class Money(RuleBasedStateMachine):
             self.model.pending[job.provider] = self.model.pending.get(job.provider, 0) + owed - fee
             job.state, job.charged, job.held = "settled", owed, 0
         assert job.state == "settled"
-        assert settled.charged_usd_micros == job.charged
+        assert settled.charged == job.charged
 
     @rule(job=jobs)
     def release(self, job: ModelJob) -> None:

@@ -37,7 +37,7 @@ def true_at_the_end(transactional_db: None) -> Iterator[None]:
 
 
 def test_of_a_hundred_holds_on_a_balance_of_ten_exactly_ten_are_placed(alice: UUID) -> None:
-    place = partial(holds.place_hold, owner_id=alice, amount_usd_micros=DOLLAR)
+    place = partial(holds.place_hold, owner_id=alice, amount=DOLLAR)
     outcomes = race([partial(place, job_id=uuid4()) for _ in range(100)])
     assert sum(isinstance(outcome, Hold) for outcome in outcomes) == 10
     assert sum(isinstance(outcome, InsufficientFunds) for outcome in outcomes) == 90
@@ -45,14 +45,14 @@ def test_of_a_hundred_holds_on_a_balance_of_ten_exactly_ten_are_placed(alice: UU
 
 
 def test_one_hold_placed_by_many_at_once_is_one_hold(alice: UUID, job_id: UUID) -> None:
-    place = partial(holds.place_hold, owner_id=alice, job_id=job_id, amount_usd_micros=DOLLAR)
+    place = partial(holds.place_hold, owner_id=alice, job_id=job_id, amount=DOLLAR)
     outcomes = race([place] * 8)
     assert len({outcome.pk for outcome in outcomes if isinstance(outcome, Hold)}) == 1, outcomes
     assert held(alice) == DOLLAR
 
 
 def test_a_job_settled_by_two_at_once_is_settled_once(alice: UUID, bob: UUID, job_id: UUID) -> None:
-    holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=4 * DOLLAR)
+    holds.place_hold(owner_id=alice, job_id=job_id, amount=4 * DOLLAR)
     charges = [LeaseCharge(uuid4(), bob, DOLLAR)]
     settle = partial(settlement.settle_job, job_id=job_id, charges=charges, fee_bps=1000)
     outcomes = race([settle] * 2)
@@ -64,7 +64,7 @@ def test_a_job_settled_by_two_at_once_is_settled_once(alice: UUID, bob: UUID, jo
 
 def test_the_second_settler_waits_for_the_first_to_commit(alice: UUID, bob: UUID, job_id: UUID) -> None:
     """The same race with the order forced: the first has settled and not committed when the second comes."""
-    holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=4 * DOLLAR)
+    holds.place_hold(owner_id=alice, job_id=job_id, amount=4 * DOLLAR)
     settled, may_commit = Event(), Event()
 
     def first() -> Settlement:
@@ -97,7 +97,7 @@ def test_the_second_settler_waits_for_the_first_to_commit(alice: UUID, bob: UUID
 def test_settling_and_releasing_at_once_moves_the_money_once(alice: UUID, bob: UUID) -> None:
     for _ in range(5):
         job_id, before = uuid4(), available(alice)
-        holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=DOLLAR)
+        holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
         charges = [LeaseCharge(uuid4(), bob, 100)]
         verbs: list[Callable[[], object]] = [
             partial(settlement.settle_job, job_id=job_id, charges=charges, fee_bps=0),
@@ -131,7 +131,7 @@ def test_settlements_do_not_wait_for_the_fee_account(alice: UUID, bob: UUID) -> 
     def settle(me: int, customer: UUID, provider: UUID) -> bool:
         job_id = uuid4()
         try:
-            holds.place_hold(owner_id=customer, job_id=job_id, amount_usd_micros=DOLLAR)
+            holds.place_hold(owner_id=customer, job_id=job_id, amount=DOLLAR)
             with transaction.atomic():
                 settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), provider, 1000)], fee_bps=1000)
                 both_settled[me].set()
@@ -161,7 +161,7 @@ def test_an_account_opened_by_many_at_once_is_one_account() -> None:
 def test_pay_is_released_once_by_two_at_once(alice: UUID, bob: UUID) -> None:
     for _ in range(4):
         job_id = uuid4()
-        holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=DOLLAR)
+        holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
         settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), bob, 1000)], fee_bps=0)
     released = race([settlement.release_pending] * 4)
     assert sum(count for count in released if isinstance(count, int)) == 4, released
@@ -174,7 +174,7 @@ def test_who_releases_second_leaves_alone_what_the_first_is_releasing(alice: UUI
     for challenge_seconds in (0, 3600):
         settings.SOUK_CHALLENGE_SECONDS = challenge_seconds
         job_id = uuid4()
-        holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=DOLLAR)
+        holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
         settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), bob, 1000)], fee_bps=0)
     with transaction.atomic():
         assert settlement.release_pending() == 1
@@ -207,7 +207,7 @@ def test_the_seal_waits_for_a_transfer_whose_number_was_drawn_but_not_committed(
     def slow() -> None:
         try:
             with transaction.atomic():
-                holds.place_hold(owner_id=alice, job_id=uuid4(), amount_usd_micros=DOLLAR)
+                holds.place_hold(owner_id=alice, job_id=uuid4(), amount=DOLLAR)
                 drawn.set()
                 assert may_commit.wait(timeout=20)
         finally:

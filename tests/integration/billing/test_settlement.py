@@ -32,15 +32,15 @@ def spendable(owner_id: UUID) -> int:
 
 @pytest.fixture
 def held_job(alice: UUID, job_id: UUID) -> UUID:
-    holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=HOLD)
+    holds.place_hold(owner_id=alice, job_id=job_id, amount=HOLD)
     return job_id
 
 
 def test_the_hold_is_split_between_provider_platform_and_customer(alice: UUID, bob: UUID, held_job: UUID) -> None:
     fees_before = ledger.balance(None, AccountKind.FEE_REVENUE)
     settled = settlement.settle_job(job_id=held_job, charges=[LeaseCharge(uuid4(), bob, 1_234_567)], fee_bps=1000)
-    assert (settled.charged_usd_micros, settled.refunded_usd_micros) == (1_234_567, HOLD - 1_234_567)
-    assert (settled.fee_usd_micros, settled.paid_usd_micros) == (123_456, 1_111_111)
+    assert (settled.charged, settled.refunded) == (1_234_567, HOLD - 1_234_567)
+    assert (settled.fee, settled.paid) == (123_456, 1_111_111)
     assert pending(bob) == 1_111_111
     assert ledger.balance(None, AccountKind.FEE_REVENUE) == fees_before + 123_456
     assert (available(alice), held(alice)) == (10 * DOLLAR - 1_234_567, 0)
@@ -122,7 +122,7 @@ def test_parts_of_any_settlement_add_up_to_its_hold(db: None, hold: int, cuts: l
     bounds = sorted(cut % (hold + 1) for cut in cuts)
     amounts = [after - before for before, after in zip([0, *bounds], bounds, strict=False)]
     fees_before = ledger.balance(None, AccountKind.FEE_REVENUE)
-    holds.place_hold(owner_id=customer, job_id=job_id, amount_usd_micros=hold)
+    holds.place_hold(owner_id=customer, job_id=job_id, amount=hold)
     charges = [LeaseCharge(uuid4(), who, amount) for who, amount in zip(providers, amounts, strict=True)]
 
     settled = settlement.settle_job(job_id=job_id, charges=charges, fee_bps=fee_bps)
@@ -130,7 +130,7 @@ def test_parts_of_any_settlement_add_up_to_its_hold(db: None, hold: int, cuts: l
     fee = ledger.balance(None, AccountKind.FEE_REVENUE) - fees_before
     paid = sum(pending(who) for who in providers)
     assert paid + fee + available(customer) == hold
-    assert (paid, fee) == (settled.paid_usd_micros, settled.fee_usd_micros)
+    assert (paid, fee) == (settled.paid, settled.fee)
     assert held(customer) == 0  # the job is at its end
-    assert settled.charged_usd_micros == sum(amounts) <= hold
+    assert settled.charged == sum(amounts) <= hold
     assert ledger.trial_balance()["USD"] == 0

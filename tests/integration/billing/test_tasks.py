@@ -12,7 +12,7 @@ from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true
 
 
 def test_tasks_seal_and_release_and_may_run_again(alice: UUID, bob: UUID, job_id: UUID) -> None:
-    holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=DOLLAR)
+    holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
     settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), bob, 1000)], fee_bps=1000)
     for _ in range(2):
         tasks.release_pending()

@@ -19,7 +19,7 @@ from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, fund
 @pytest.fixture
 def history(alice: UUID, bob: UUID, job_id: UUID) -> list[Transfer]:
     """A deposit, a hold, its settlement; oldest first."""
-    holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=4 * DOLLAR)
+    holds.place_hold(owner_id=alice, job_id=job_id, amount=4 * DOLLAR)
     settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), bob, DOLLAR)], fee_bps=1000)
     return list(Transfer.objects.order_by("seq"))
 
@@ -128,13 +128,13 @@ def test_a_sum_that_was_written_by_hand_names_its_account(history: list[Transfer
 
 
 def test_a_hold_that_does_not_fit_its_account_is_found(alice: UUID, job_id: UUID) -> None:
-    hold = holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=DOLLAR)
-    type(hold).objects.filter(pk=hold.pk).update(amount_usd_micros=2 * DOLLAR)
+    hold = holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
+    type(hold).objects.filter(pk=hold.pk).update(amount=2 * DOLLAR)
     assert problems("hold") == [str(hold.pk)]
 
 
 def test_money_left_in_the_hold_of_an_ended_job_is_found(alice: UUID, job_id: UUID) -> None:
-    hold = holds.place_hold(owner_id=alice, job_id=job_id, amount_usd_micros=DOLLAR)
+    hold = holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
     type(hold).objects.filter(pk=hold.pk).update(state="expired", closed_at=clock.now())
     assert len(problems("hold")) == 1
 
@@ -142,8 +142,7 @@ def test_money_left_in_the_hold_of_an_ended_job_is_found(alice: UUID, job_id: UU
 def test_a_settlement_that_its_transfers_do_not_support_is_found(history: list[Transfer], job_id: UUID) -> None:
     with past_the_triggers("billing_settlement") as cursor:
         cursor.execute(
-            "UPDATE billing_settlement SET charged_usd_micros = 5, fee_usd_micros = 5, paid_usd_micros = 0,"
-            " refunded_usd_micros = held_usd_micros - 5 WHERE job_id = %s",
+            "UPDATE billing_settlement SET charged = 5, fee = 5, paid = 0, refunded = held - 5 WHERE job_id = %s",
             [job_id],
         )
     assert len(problems("settlement")) == 1

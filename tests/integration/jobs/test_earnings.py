@@ -35,7 +35,7 @@ def test_open_pay_becomes_todays_and_equals_what_is_settled(alice, bob, lease) -
     assert live.open_usd_micros > 0
     stage.finish(Lease.objects.select_related("attempt", "node").get(pk=lease.pk))
     done = ask(bob)
-    paid = SettlementShare.objects.get().paid_usd_micros
+    paid = SettlementShare.objects.get().paid
     assert (done.open_usd_micros, done.today_usd_micros, done.week_usd_micros) == (0, paid, paid)
     assert live.open_usd_micros == paid
     assert (done.today_leases, done.open_leases, done.fee_bps) == (1, 0, 1000)

@@ -1,0 +1,1 @@
+"""The ways money enters and leaves; each speaks to one part of the outside world."""

@@ -1,0 +1,80 @@
+"""What a rail must be able to do with payouts, and what it tells of the outside world.
+
+A payout is reserved in the ledger first (a pending transfer), then submitted here, then found confirmed or failed. Each
+rail may be asked any of this any number of times: a payout's id is its idempotency key, and where an outcome is
+unknown `find` looks it up before anything is sent again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from billing.kinds import AccountKind
+    from billing.models import Payout
+
+
+class Fate(StrEnum):
+    """What became of a payout: unknown to the rail, on its way, arrived, refused, or sent back after it had arrived."""
+
+    ABSENT = "absent"
+    UNDER_WAY = "under_way"
+    CONFIRMED = "confirmed"
+    FAILED = "failed"
+    RETURNED = "returned"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the rail says of one payout; `cost` in base units of its asset is the rail's own price, paid by us."""
+
+    fate: Fate
+    external_id: str = ""
+    message: str = ""  # why it failed, in words for the provider
+    cost: int = 0
+
+
+@dataclass(frozen=True)
+class Movement:
+    """One change of what we have outside; `amount` is signed, in base units. `ref` is unique within the rail."""
+
+    ref: str
+    kind: AccountKind  # the mirror it belongs to
+    asset_id: int
+    amount: int
+    at: datetime
+
+
+class RailError(Exception):
+    """The rail could not be asked, or refused the call as a whole; the same call may be made again later."""
+
+
+class Rail(ABC):
+    """One way out for payouts, and one part of the outside world to reconcile with."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def check_destination(self, destination: str) -> str:
+        """The destination as it is stored; raises ValueError, in words for the provider, for one that cannot be."""
+
+    @abstractmethod
+    def submit(self, payouts: Sequence[Payout]) -> dict[str, Outcome]:
+        """Send these (outside of any transaction) and say by id what is known of each; raises RailError."""
+
+    @abstractmethod
+    def find(self, payouts: Sequence[Payout]) -> dict[str, Outcome]:
+        """What became of these, by id; raises RailError. ABSENT: it was never received, and may be sent again."""
+
+    @abstractmethod
+    def positions(self) -> dict[tuple[AccountKind, int], int]:
+        """What we have outside right now, by mirror and asset; raises RailError."""
+
+    @abstractmethod
+    def movements(self, since: datetime) -> Iterator[Movement]:
+        """Every change since then, oldest first; raises RailError."""
