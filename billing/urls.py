@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from billing.api import BalanceView, TransferList
+from billing.api.balance import BalanceView, TransferList
 
 urlpatterns = [
     path("balance", BalanceView.as_view(), name="balance"),

@@ -1,8 +1,10 @@
-"""Everything that billing keeps, by subject: the ledger, the holds, the usage, the outside world."""
+"""Everything that billing keeps, by subject: the ledger, the holds, the usage, payouts, and each part of the world."""
 
-from billing.models.holding import Deposit, Hold, Payout, Settlement, SettlementShare
+from billing.models.chain import ChainBlock, ChainEvent, ChainTransaction
+from billing.models.fiat import StripeEvent
+from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
 from billing.models.ledger import Account, Asset, DailyRoot, Transfer
-from billing.models.outside import ChainBlock, ChainEvent, ChainTransaction, StripeEvent
+from billing.models.payouts import Payout
 from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Money with a purpose: deposits, holds, settlements and their shares, payouts."""
+"""Money with a purpose: deposits, holds, settlements and their shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.models import F, Q
 from billing.fields import AmountField
 from billing.models.ledger import Asset, Transfer
 from billing.querysets import HoldQuerySet, SettlementShareQuerySet
-from billing.states import HOLD_MACHINE, PAYOUT_MACHINE, HoldState, PayoutState
+from billing.states import HOLD_MACHINE, HoldState
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
@@ -138,33 +138,3 @@ class SettlementShare(models.Model):
 
     def __str__(self) -> str:
         return f"lease {self.lease_id}: {self.paid} of {self.charged}"
-
-
-class Payout(models.Model):
-    """Money that leaves for one provider through one rail."""
-
-    STATE_MACHINE = PAYOUT_MACHINE
-
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    provider_id = models.UUIDField(db_index=True)
-    rail = models.CharField(max_length=16)
-    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+")
-    amount = AmountField()
-    state = models.CharField(max_length=16, choices=PayoutState.choices, default=PayoutState.REQUESTED)
-    destination = models.CharField(max_length=200)
-    pending_transfer = models.OneToOneField(
-        Transfer, null=True, blank=True, on_delete=models.PROTECT, related_name="payout"
-    )
-    external_id = models.CharField(max_length=200, blank=True)
-    last_error = models.TextField(blank=True)
-    created_at = models.DateTimeField(default=clock.now)
-    closed_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(condition=Q(state__in=PayoutState.values), name="payout_state_known"),
-            models.CheckConstraint(condition=Q(amount__gt=0), name="payout_amount_positive"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.amount} to {self.provider_id} by {self.rail} ({self.state})"

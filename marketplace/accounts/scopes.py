@@ -15,6 +15,7 @@ class Scope(StrEnum):
     JOBS_READ = "jobs:read"
     JOBS_WRITE = "jobs:write"
     BILLING_READ = "billing:read"
+    BILLING_WRITE = "billing:write"
     PROVIDER_READ = "provider:read"
     PROVIDER_WRITE = "provider:write"
     ACCOUNT_ADMIN = "account:admin"
@@ -24,5 +25,5 @@ _WORK = {Scope.JOBS_READ, Scope.JOBS_WRITE, Scope.PROVIDER_READ, Scope.PROVIDER_
 ROLE_SCOPES: Final[Mapping[str, frozenset[str]]] = {
     Role.OWNER: frozenset(Scope),
     Role.MEMBER: frozenset(_WORK | {Scope.BILLING_READ}),  # who spends sees what was spent
-    Role.BILLING: frozenset({Scope.BILLING_READ}),
+    Role.BILLING: frozenset({Scope.BILLING_READ, Scope.BILLING_WRITE}),
 }

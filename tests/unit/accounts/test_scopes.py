@@ -18,8 +18,9 @@ def test_only_an_owner_administers() -> None:
     assert [role for role, scopes in ROLE_SCOPES.items() if Scope.ACCOUNT_ADMIN in scopes] == [Role.OWNER]
 
 
-def test_the_billing_role_sees_money_and_nothing_else() -> None:
-    assert ROLE_SCOPES[Role.BILLING] == {Scope.BILLING_READ}
+def test_the_billing_role_moves_money_and_nothing_else() -> None:
+    assert ROLE_SCOPES[Role.BILLING] == {Scope.BILLING_READ, Scope.BILLING_WRITE}
+    assert Scope.BILLING_WRITE not in ROLE_SCOPES[Role.MEMBER]
 
 
 def test_a_scope_that_does_not_exist_is_a_programmers_mistake() -> None:

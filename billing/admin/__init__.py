@@ -1,0 +1,5 @@
+"""The operator's view of money, a file a subject; Django finds the pages through these imports."""
+
+from billing.admin import books
+
+__all__ = ["books"]

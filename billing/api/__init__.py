@@ -1,0 +1,1 @@
+"""/api/v1: money, a file a subject."""
