@@ -61,6 +61,7 @@ def find_facts(
         gang=executor.gang(has_gpus=has_gpus),
         fabric_key=fabric_key,
         updates=updates or UpdateFacts(),
+        has_token_receipts=True,
         devices=devices,
     )
 

@@ -75,7 +75,7 @@ class LeaseRecord:
     def billable_ms(self) -> int:
         """What was metered, up to what the lease's cap pays for."""
         assignment = self.entry.assignment
-        payable_ms = protocol.payable_ms(assignment.rate_usd_micros_per_hour, assignment.cap_usd_micros)
+        payable_ms = protocol.payable_ms(assignment.rate_per_hour, assignment.cap)
         return min(self._meter.read_ms(), payable_ms)
 
     def report(self) -> LeaseReport:

@@ -54,22 +54,21 @@ class ReceiptBook:
         """Sign and store the next receipt, together with the meter; nothing new to say, no receipt."""
         assignment = self._entry.assignment
         # Time beyond the cap is not claimed at all, so that every receipt's amount is exactly rate x time.
-        billable_ms = min(
-            billable_ms, protocol.payable_ms(assignment.rate_usd_micros_per_hour, assignment.cap_usd_micros)
-        )
+        billable_ms = min(billable_ms, protocol.payable_ms(assignment.rate_per_hour, assignment.cap))
         if billable_ms <= self._billable_ms:
             return
         receipt = UsageReceipt(
             job_id=assignment.job_id,
             lease_id=assignment.lease_id,
+            **assignment.receipt_parties.model_dump(),
             seq=self._seq + 1,
             billable_ms=billable_ms,
-            cumulative_amount=protocol.charge(assignment.rate_usd_micros_per_hour, billable_ms),
+            cumulative_amount=protocol.charge(assignment.rate_per_hour, billable_ms),
             meter_hash=self._meter_hash(),
             prev_digest=self._digest,
         )
-        signed = protocol.sign_receipt(self._porter.keys.receipt_hex, receipt)
-        digest = protocol.receipt_digest(receipt)
+        signed = protocol.sign_receipt(self._porter.keys.receipt_hex, receipt, assignment.receipt_domain)
+        digest = protocol.receipt_digest(receipt, assignment.receipt_domain)
         self._entry.billable_ms = billable_ms
         try:
             with self._porter.journal.transaction():

@@ -9,13 +9,14 @@ train_config(spec)  config.json of the built-in runtime
 
 from jobs.spec.canonical import canonical, spec_hash, train_config
 from jobs.spec.errors import SpecError, SpecErrors
-from jobs.spec.model import Budget, Checkpoint, Resources, Retry, Spec, Work
+from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
 from jobs.spec.parse import from_wire, parse
 from jobs.spec.train import Train
 
 __all__ = [
     "Budget",
     "Checkpoint",
+    "Payment",
     "Resources",
     "Retry",
     "Spec",

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from jobs.spec.model import Checkpoint, Resources, Spec
+from jobs.spec.model import Checkpoint, Payment, Resources, Spec
 from jobs.spec.units import format_money
 
 
@@ -30,6 +30,7 @@ def canonical(spec: Spec) -> dict[str, Any]:
         "files": spec.files,
         "image": spec.image,
         # Not there where nothing is asked, so that what was hashed before these fields existed keeps its hash.
+        "payment": spec.payment.model_dump() if spec.payment != Payment() else None,
         "network": spec.network if spec.network != "none" else None,
         "lent": spec.lent or None,
         "command": spec.command,

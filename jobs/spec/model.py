@@ -30,6 +30,8 @@ FLOPS_MAX = 10**24
 # Endings that are the customer's own fault, so they are tried again only where the file says so.
 RETRY_REASONS = ("exit_nonzero", "bad_config", "bad_input", "out_of_memory", "image_unavailable")
 
+ASSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,15}$"
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED = "SOUK_"
 _IMAGE = r"^[a-zA-Z0-9][a-zA-Z0-9._/:-]{0,254}(@sha256:[0-9a-f]{64})?$"
@@ -139,6 +141,17 @@ class Budget(Section):
     )
 
 
+class Payment(Section):
+    """What pays: dollars, or a token that the marketplace knows. Budgets stay in dollars; a quote locks the price."""
+
+    asset: Annotated[str, StringConstraints(pattern=ASSET_PATTERN)] = Field(
+        "USD", description="USD, or the code of a token that the marketplace takes, such as TUSD"
+    )
+    mode: Literal["credits", "escrow"] = Field(
+        "credits", description="credits (your balance here) or escrow (your own wallet, by the contract)"
+    )
+
+
 class Checkpoint(Section):
     """How often the job saves what it has, and how many it keeps."""
 
@@ -179,6 +192,7 @@ class Spec(Section):
     )
     work: Work | None = Field(None, description="a mapping with tokens or steps")
     budget: Budget = Field(description="a mapping with max_total, max_per_gpu_hour, deadline")
+    payment: Payment = Field(Payment(), description="a mapping with asset and mode")
     checkpoint: Checkpoint = Field(Checkpoint(), description="a mapping with every and keep")
     retry: Retry = Field(Retry(), description="a mapping with max_attempts and on")
     env: Annotated[dict[Variable, Value], Field(max_length=ENV_MAX)] = Field(

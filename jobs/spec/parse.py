@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from jobs.spec.document import DEPTH_MAX, FILE_BYTES_MAX, Document, Path, dotted, read_document
 from jobs.spec.errors import SpecError, SpecErrors
-from jobs.spec.model import Budget, Checkpoint, Resources, Retry, Spec, Work
+from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
 from jobs.spec.rules import check_rules
 from jobs.spec.train import Train
 
@@ -23,6 +23,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "resources": Resources,
     "work": Work,
     "budget": Budget,
+    "payment": Payment,
     "checkpoint": Checkpoint,
     "retry": Retry,
     "train": Train,

@@ -17,6 +17,7 @@ def check_rules(data: dict[str, Any]) -> Iterator[Finding]:
     yield from _names(data)
     yield from _train(data)
     yield from _network(data)
+    yield from _payment(data)
 
 
 def _program(data: dict[str, Any]) -> Iterator[Finding]:
@@ -92,6 +93,12 @@ def _network(data: dict[str, Any]) -> Iterator[Finding]:
     nodes = resources.get("nodes", 1) if isinstance(resources, dict) else 1
     if data.get("network") == "public" and _is_count(nodes) and nodes > 1:
         yield ("network",), "is public, but a job over several nodes has their fabric's network", "none, or nodes: 1"
+
+
+def _payment(data: dict[str, Any]) -> Iterator[Finding]:
+    payment = data.get("payment")
+    if isinstance(payment, dict) and payment.get("mode") == "escrow" and payment.get("asset", "USD") == "USD":
+        yield ("payment", "mode"), "is escrow, which holds tokens and no dollars", "credits, or asset: a token"
 
 
 def _is_count(value: object) -> bool:

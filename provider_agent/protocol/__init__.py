@@ -125,6 +125,7 @@ from provider_agent.protocol.outcomes import (
     Outcome,
     Reason,
 )
+from provider_agent.protocol.payment import PaymentTerms, ReceiptParties
 from provider_agent.protocol.receipts import (
     ADDRESS_PATTERN,
     HASH_PATTERN,

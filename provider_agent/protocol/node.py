@@ -56,6 +56,7 @@ class NodeFacts(Account):
     gang: GangKind = ""  # how its programs can reach those of other nodes
     fabric_key: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")  # X25519: what its gangs' members know it by
     updates: UpdateFacts = UpdateFacts()
+    has_token_receipts: bool = False  # its agent signs for a chain, a contract and parties: it may be paid in tokens
     devices: list[DeviceFacts] = Field(min_length=1, max_length=DEVICES_PER_NODE_MAX)
 
 

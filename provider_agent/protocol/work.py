@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from provider_agent.protocol.care import Load
 from provider_agent.protocol.fabric import LinkDemand
@@ -15,6 +15,8 @@ from provider_agent.protocol.limits import LEASES_PER_NODE_MAX, MESSAGE_CHARACTE
 from provider_agent.protocol.message import Account, Message
 from provider_agent.protocol.node import NodeFacts
 from provider_agent.protocol.outcomes import AttemptState, Reason
+from provider_agent.protocol.payment import PaymentTerms, ReceiptParties
+from provider_agent.protocol.receipts import NO_CONTRACT, ReceiptDomain
 from provider_agent.protocol.releases import UpdateOrder
 
 
@@ -61,6 +63,35 @@ class Assignment(Message):
     memory_mib_max: int = Field(default=0, ge=0)  # 0: the node's own limit
     seconds_max: int = Field(gt=0)
     stop_grace_seconds: int = Field(default=30, ge=1)
+    payment: PaymentTerms | None = None  # None: dollars
+
+    @property
+    def rate_per_hour(self) -> int:
+        """What the receipts count with: base units of what pays, of all devices of the lease."""
+        return self.payment.rate_per_hour if self.payment else self.rate_usd_micros_per_hour
+
+    @property
+    def cap(self) -> int:
+        """What the receipts may reach, in the same units."""
+        return self.payment.cap if self.payment else self.cap_usd_micros
+
+    @property
+    def receipt_domain(self) -> ReceiptDomain:
+        """Under which the receipts are signed."""
+        return self.payment.domain if self.payment else NO_CONTRACT
+
+    @property
+    def receipt_parties(self) -> ReceiptParties:
+        """What the receipts name."""
+        return self.payment.parties if self.payment else ReceiptParties()
+
+    @model_serializer(mode="wrap")
+    def _as_older_agents_read_it(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # An agent from before payment in tokens refuses the field, on the wire and in the journal that it goes back to.
+        body: dict[str, Any] = dump(self)
+        if self.payment is None:
+            body.pop("payment", None)
+        return body
 
 
 class SignedAssignment(Message):
