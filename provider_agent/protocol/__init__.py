@@ -61,6 +61,21 @@ from provider_agent.protocol.checks import (
     Finding,
     RecallStep,
 )
+from provider_agent.protocol.escrow import (
+    ANY_PROVIDER,
+    HoldAuthorization,
+    ReceiptKeyDelegation,
+    SignedDelegation,
+    SignedHoldAuthorization,
+    authorization_digest,
+    delegation_digest,
+    is_signed_by_customer,
+    is_signed_by_provider,
+    provider_proof,
+    providers_tree,
+    sign_authorization,
+    sign_delegation,
+)
 from provider_agent.protocol.fabric import (
     FEATURE_LINKS,
     LINK_WHY_CHARACTERS_MAX,
