@@ -25,9 +25,11 @@ from billing.errors import (
 from billing.models import ReceiptEvidence, UsageReceipt
 from provider_agent.protocol import (
     BEAT_SECONDS_LEASED,
+    NO_CONTRACT,
     RECEIPTS_PER_APPEND_MAX,
     ZERO_ADDRESS,
     ZERO_HASH,
+    ReceiptDomain,
     SignedReceipt,
     charge,
     receipt_digest,
@@ -46,11 +48,12 @@ class LeaseTerms:
     job_id: UUID
     lease_id: UUID
     receipt_address: str
-    rate_usd_micros_per_hour: int
-    cap_usd_micros: int
+    rate_per_hour: int  # here and below: base units of what pays
+    cap: int
     provider: str = ZERO_ADDRESS
     customer: str = ZERO_ADDRESS
     asset: str = ZERO_ADDRESS
+    domain: ReceiptDomain = NO_CONTRACT  # the chain and the contract that the receipts are signed for
 
 
 def accept_receipts(terms: LeaseTerms, receipts: Sequence[SignedReceipt], *, observed_ms: int) -> int:
@@ -98,10 +101,10 @@ def _check(
     for field in ("job_id", "lease_id", "provider", "customer", "asset"):
         if str(getattr(receipt, field)).lower() != str(getattr(terms, field)).lower():
             raise ReceiptForeign(lease_id, seq, field=field)
-    digest = receipt_digest(receipt)
+    digest = receipt_digest(receipt, terms.domain)
     # The signature comes before any comparison: only what the lease's own key signed can be evidence against it.
     try:
-        signer = recover_receipt_signer(signed)
+        signer = recover_receipt_signer(signed, terms.domain)
     except ValueError as error:
         raise ReceiptSignatureInvalid(lease_id, seq) from error
     if signer.lower() != terms.receipt_address.lower():
@@ -119,11 +122,11 @@ def _check(
         raise ReceiptChainBroken(lease_id, seq)
     if last is not None and receipt.billable_ms < last.billable_ms:
         raise ReceiptNotMonotone(lease_id, seq)
-    expected = charge(terms.rate_usd_micros_per_hour, receipt.billable_ms)
+    expected = charge(terms.rate_per_hour, receipt.billable_ms)
     if receipt.cumulative_amount != expected:
         raise ReceiptAmountWrong(lease_id, seq, expected=str(expected))
-    if receipt.cumulative_amount > terms.cap_usd_micros:
-        raise ReceiptAboveCap(lease_id, seq, cap=str(terms.cap_usd_micros))
+    if receipt.cumulative_amount > terms.cap:
+        raise ReceiptAboveCap(lease_id, seq, cap=str(terms.cap))
     if receipt.billable_ms > observed_ms + HEARTBEAT_MS:
         raise ReceiptAboveObserved(lease_id, seq, observed_ms=observed_ms, billable_ms=receipt.billable_ms)
     return UsageReceipt(**receipt.model_dump(), digest=digest, signature=signed.signature, signer=terms.receipt_address)
@@ -135,7 +138,7 @@ def _stored(lease_id: UUID, seq: int) -> UsageReceipt:
 
 def _keep_evidence(terms: LeaseTerms, other: SignedReceipt) -> None:
     accepted = _stored(terms.lease_id, other.receipt.seq)
-    other_digest = receipt_digest(other.receipt)
+    other_digest = receipt_digest(other.receipt, terms.domain)
     log.warning(
         "A lease signed two different receipts with one sequence. lease_id=%s seq=%s accepted=%s other=%s signature=%s",
         terms.lease_id,
@@ -154,6 +157,8 @@ def _keep_evidence(terms: LeaseTerms, other: SignedReceipt) -> None:
             "accepted_digest": accepted.digest,
             "accepted": accepted.as_signed().model_dump(mode="json"),
             "other": other.model_dump(mode="json"),
+            "chain_id": terms.domain.chain_id,
+            "contract": terms.domain.verifying_contract,
         },
     )
 

@@ -113,13 +113,14 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         lent=spec.lent,
         seconds_max=seconds_payable(lease),
         stop_grace_seconds=STOP_GRACE_SECONDS,
+        payment=lease.payment_terms,
     )
     return sign_assignment(signing.server_key(), assignment)
 
 
 def seconds_payable(lease: Lease) -> int:
     """How long the lease's cap lasts at its rate, in whole seconds, at least one."""
-    seconds = payable_ms(lease.rate_usd_micros_per_hour, lease.cap_usd_micros) // 1000
+    seconds = payable_ms(lease.rate_units_per_hour, lease.cap_units) // 1000
     return max(1, min(seconds, LEASE_SECONDS_MAX))
 
 

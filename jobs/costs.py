@@ -13,17 +13,18 @@ from provider_agent.protocol import charge
 
 
 class Cost(NamedTuple):
-    """Billable milliseconds of one lease, and their price."""
+    """Billable milliseconds of one lease, and their price in dollars and in what pays."""
 
     billable_ms: int
     charge_usd_micros: int
+    charge_units: int
 
 
 class Claim(NamedTuple):
     """What the newest receipt of a lease says; both figures are cumulative."""
 
     billable_ms: int
-    usd_micros: int
+    units: int  # of what pays
 
 
 NO_CLAIM = Claim(0, 0)
@@ -43,9 +44,13 @@ def newest_claims(lease_ids: Collection[UUID]) -> dict[UUID, Claim]:
 def cost_of(lease: Lease, claim: Claim) -> Cost:
     """The frozen charge of an ended lease; of a live one the lesser of what its node signed and what the server saw."""
     if lease.state == LeaseState.ENDED:
-        return Cost(lease.billable_ms or 0, lease.charge_usd_micros or 0)
+        return Cost(lease.billable_ms or 0, lease.charge_usd_micros or 0, lease.charge_units or 0)
     billable_ms = min(claim.billable_ms, lease.observed_ms)
-    return Cost(billable_ms, min(charge(lease.rate_usd_micros_per_hour, billable_ms), lease.cap_usd_micros))
+    return Cost(
+        billable_ms,
+        min(charge(lease.rate_usd_micros_per_hour, billable_ms), lease.cap_usd_micros),
+        min(charge(lease.rate_units_per_hour, billable_ms), lease.cap_units),
+    )
 
 
 def total_of(leases: Collection[Lease], claims: Mapping[UUID, Claim]) -> int:

@@ -3,6 +3,7 @@
 SoukError
 `-- JobsError
     |-- BadSpec                422  the job file has mistakes; details: errors, count
+    |   `-- UnknownAsset       422  no such asset pays here; details: errors, assets
     |-- NotYet                 400  understood, but not offered so far
     |-- NoFit                  409  nothing fits; details: exclusions, fixes
     |-- QuoteNotFound          404
@@ -11,6 +12,10 @@ SoukError
     |-- QuoteForged            409  the stored quote does not bear the marketplace's signature
     |-- QuoteUsed              409  another job was submitted with it
     |-- NotEnoughMoney         402  details: missing_usd_micros
+    |-- NoEscrowContract       400  the token has no escrow contract here
+    |-- AssetTooCoarse         409  the token's base unit is worth too much to count this price in
+    |-- DelegationRefused      400  a wallet's word for a receipt key that cannot be believed
+    |-- ExportTooLarge         409  too much for one file; details: receipts_max
     |-- CapTooLow              409  resuming needs a higher cap than before
     |-- JobEnded               409
     |-- JobNotPaused           409
@@ -42,6 +47,7 @@ SoukError
 
 from __future__ import annotations
 
+from jobs.payment import Payment
 from marketplace.foundation.errors import SoukError
 
 
@@ -57,6 +63,38 @@ class BadSpec(JobsError):
 
     code = "bad_spec"
     status = 422
+
+
+class UnknownAsset(BadSpec):
+    """payment.asset names nothing that pays here; details say what does."""
+
+    code = "unknown_asset"
+
+
+class NoEscrowContract(JobsError):
+    """This marketplace has no escrow contract for {asset}. Leave payment.mode out to pay from your balance here."""
+
+    code = "no_escrow_contract"
+    status = 400
+
+
+class AssetTooCoarse(JobsError):
+    """{asset} cannot pay for this: at the present price {rate} base units are an hour's pay, and rounding would cost more than a thousandth of it."""  # noqa: E501 - the message
+
+    code = "asset_too_coarse"
+
+
+class DelegationRefused(JobsError):
+    """The delegation is refused: {why}."""
+
+    code = "delegation_refused"
+    status = 400
+
+
+class ExportTooLarge(JobsError):
+    """That is more than {receipts_max} receipts. Export a shorter time."""
+
+    code = "export_too_large"
 
 
 class NotYet(JobsError):
@@ -104,10 +142,19 @@ class QuoteUsed(JobsError):
 
 
 class NotEnoughMoney(JobsError):
-    """The balance does not cover the job's cap: {missing_usd_micros} micro-USD are missing. Deposit them, or lower budget.max_total."""  # noqa: E501 - the message
+    """The balance in {asset} does not cover the job's cap: {missing} is missing. Deposit it, or lower budget.max_total."""
 
     code = "not_enough_money"
     status = 402
+
+    def __init__(self, payment: Payment, *, missing_units: int, cap_usd_micros: int) -> None:
+        super().__init__(
+            asset=payment.asset,
+            missing=payment.show(missing_units),
+            missing_units=str(missing_units),
+            missing_usd_micros=payment.usd_micros(missing_units),
+            cap_usd_micros=cap_usd_micros,
+        )
 
 
 class CapTooLow(JobsError):

@@ -8,13 +8,17 @@ end_lease   the devices are free, and what the lease cost is decided for ever
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
 
 from billing import metering
-from jobs.errors import DeviceTaken
+from billing.models import Asset
+from jobs import assets
+from jobs.errors import AssetTooCoarse, DeviceTaken
 from jobs.models import ArtifactPart, Attempt, Lease, LeaseDevice
 from jobs.states import ArtifactState, LeaseState
 from marketplace.foundation import clock
@@ -29,16 +33,28 @@ LEASE_SECONDS = 120
 GRACE_MS = BEAT_SECONDS_LEASED * 1000  # the agent's meter may be one heartbeat ahead of what the server saw
 
 
+@dataclass(frozen=True)
+class LeasePrice:
+    """What a lease costs, in dollars for people and in base units of `asset` for money; equal where it is dollars."""
+
+    price_usd_micros: int  # per device and hour
+    cap_usd_micros: int
+    asset: Asset
+    rate_units_per_hour: int  # of all devices
+    cap_units: int
+
+
 def reserve(
-    attempt: Attempt,
-    offer: Offer,
-    devices: Sequence[Device],
-    *,
-    node_rank: int,
-    price_usd_micros: int,
-    cap_usd_micros: int,
+    attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price: LeasePrice
 ) -> Lease:
-    """Take `devices` for `attempt` at a frozen price; raises DeviceTaken when another lease was faster."""
+    """Take `devices` for `attempt` at a frozen price.
+
+    Raises DeviceTaken when another lease was faster, AssetTooCoarse for a rate of nothing.
+    """
+    rate_usd_micros = price.price_usd_micros * len(devices)
+    if price.rate_units_per_hour == 0 and rate_usd_micros:
+        raise AssetTooCoarse(asset=price.asset.code, rate=0)
+    terms = assets.terms_of(price.asset, offer.node, rate_per_hour=price.rate_units_per_hour, cap=price.cap_units)
     try:
         with transaction.atomic():
             lease = Lease.objects.create(
@@ -48,9 +64,13 @@ def reserve(
                 fence=_next_fence(),
                 node_rank=node_rank,
                 device_count=len(devices),
-                price_usd_micros_per_device_hour=price_usd_micros,
-                rate_usd_micros_per_hour=price_usd_micros * len(devices),
-                cap_usd_micros=cap_usd_micros,
+                price_usd_micros_per_device_hour=price.price_usd_micros,
+                rate_usd_micros_per_hour=rate_usd_micros,
+                cap_usd_micros=price.cap_usd_micros,
+                asset=price.asset,
+                rate_units_per_hour=price.rate_units_per_hour,
+                cap_units=price.cap_units,
+                payment=terms.model_dump(mode="json") if terms else {},
                 lease_until=clock.now() + timedelta(seconds=LEASE_SECONDS),
             )
             LeaseDevice.objects.bulk_create(LeaseDevice(lease=lease, device=device) for device in devices)
@@ -69,30 +89,44 @@ def extend(lease_ids: Iterable[UUID], *, now: datetime) -> int:
 
 def end_lease(lease: Lease, billable: Billable, *, reason: str) -> Lease:
     """Free the devices and freeze what the customer pays for this lease; the rest of what it claims is refunded."""
-    billable_ms = billable_until(lease, billable)
-    amount = min(charge(lease.rate_usd_micros_per_hour, billable_ms), lease.cap_usd_micros)
+    meter = read_meter(lease, billable)
+    usd_micros = min(charge(lease.rate_usd_micros_per_hour, meter.billable_ms), lease.cap_usd_micros)
+    units = min(charge(lease.rate_units_per_hour, meter.billable_ms), lease.cap_units)
     advance(
         lease,
         LeaseState.ENDED,
         reason=reason,
-        data={"billable_ms": billable_ms, "charge_usd_micros": amount},
-        billable_ms=billable_ms,
-        charge_usd_micros=amount,
+        data={"billable_ms": meter.billable_ms, "charge_usd_micros": usd_micros, "charge_units": str(units)},
+        billable_ms=meter.billable_ms,
+        charge_usd_micros=usd_micros,
+        charge_units=units,
+        charged_seq=meter.charged_seq,
+        checkpoint_ms=meter.checkpoint_ms,
         ended_at=clock.now(),
     )
     LeaseDevice.objects.filter(lease=lease).update(is_live=False)
     return lease
 
 
-def billable_until(lease: Lease, billable: Billable) -> int:
+class MeterReading(NamedTuple):
+    """What is paid of a lease, with all that it follows from beside what the server saw: a bill shows the same."""
+
+    billable_ms: int
+    charged_seq: int  # of the newest receipt; 0 for none
+    checkpoint_ms: int | None  # None where the rule does not ask for checkpoints
+
+
+def read_meter(lease: Lease, billable: Billable) -> MeterReading:
     """Milliseconds that are paid: what a signed receipt claims, the server saw, and the ending's rule allows."""
-    if billable == Billable.NOTHING:
-        return 0
     newest = metering.newest(lease.id)
+    seq = newest.seq if newest else 0
     claimed = min(newest.billable_ms, lease.observed_ms + GRACE_MS) if newest else 0
+    if billable == Billable.NOTHING:
+        return MeterReading(0, seq, None)
     if billable == Billable.OBSERVED:
-        return claimed
-    return min(claimed, checkpointed_ms(lease))
+        return MeterReading(claimed, seq, None)
+    saved = checkpointed_ms(lease)
+    return MeterReading(min(claimed, saved), seq, saved)
 
 
 def checkpointed_ms(lease: Lease) -> int:

@@ -38,7 +38,7 @@ from jobs.errors import (
     NotEnoughMoney,
     SecretsGone,
 )
-from jobs.models import Artifact, Attempt, Job, Lease
+from jobs.models import Artifact, Attempt, Job, Lease, Quote
 from jobs.spec import Spec, canonical, from_wire
 from jobs.states import JOB_ENDS, JOB_WAITING, ArtifactState, JobState
 from jobs.sync.wake import wake_nodes
@@ -69,9 +69,7 @@ def submit(
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
         if input_artifact is not None and input_artifact.state != ArtifactState.COMPLETE:
             raise InputNotReady(artifact_id=str(input_artifact.pk))
-        missing = quote.cap_usd_micros - balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE)
-        if missing > 0:
-            raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=quote.cap_usd_micros)
+        _require_money(organisation, quote, quote.payment.units_up(quote.cap_usd_micros), cap=quote.cap_usd_micros)
         sealed = json.dumps(dict(secrets or {}))
         if len(sealed) > SECRETS_BYTES_MAX:
             raise BadRequest(f"The job's secrets take {len(sealed)} bytes; at most {SECRETS_BYTES_MAX} are kept.")
@@ -127,21 +125,19 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         job = lock(job_id)
         if job.state != JobState.PAUSED and job.state not in JOB_WAITING:
             raise JobNotPaused(state=job.state)
-        raise_by = cap_usd_micros - job.cap_usd_micros
-        if raise_by <= 0:
+        if cap_usd_micros <= job.cap_usd_micros:
             raise CapTooLow(cap_usd_micros=cap_usd_micros, present_usd_micros=job.cap_usd_micros)
         is_held = holds.is_open(job.id)
-        missing = (raise_by if is_held else cap_usd_micros) - balance(
-            job.organisation_id, AccountKind.CUSTOMER_AVAILABLE
-        )
-        if missing > 0:
-            raise NotEnoughMoney(missing_usd_micros=missing, cap_usd_micros=cap_usd_micros)
+        payment = job.quote.payment
+        # At the price that the quote locked, rounded as a whole: what is held is the new cap's, to the unit.
+        more = payment.units_up(cap_usd_micros) - (payment.units_up(job.cap_usd_micros) if is_held else 0)
+        _require_money(job.organisation, job.quote, more, cap=cap_usd_micros)
         if job.state == JobState.PAUSED:
             advance(job, JobState.QUEUED, reason="resumed", actor=actor, queued_at=clock.now())
         job.cap_usd_micros = cap_usd_micros
         job.save(update_fields=["cap_usd_micros"])
-        if is_held:
-            holds.extend_hold(job.id, amount=raise_by)
+        if is_held and more:
+            holds.extend_hold(job.id, amount=more)
     return job
 
 
@@ -208,7 +204,7 @@ def finish_attempt(
 def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "", actor: str = "system") -> Job:
     """Bring a locked job to an end and settle it, in one transaction: its hold is 0 afterwards."""
     charges = [
-        settlement.LeaseCharge(lease.id, lease.node.provider.organisation_id, lease.charge_usd_micros or 0)
+        settlement.LeaseCharge(lease.id, lease.node.provider.organisation_id, lease.charge_units or 0)
         for lease in Lease.objects.filter(attempt__job=job).select_related("node__provider")
     ]
     with transaction.atomic():
@@ -250,6 +246,12 @@ def lock(job_id: UUID) -> Job:
     if job is None:
         raise JobNotFound()
     return job
+
+
+def _require_money(organisation: Organisation, quote: Quote, units: int, *, cap: int) -> None:
+    missing = units - balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=quote.asset_id)
+    if missing > 0:
+        raise NotEnoughMoney(quote.payment, missing_units=missing, cap_usd_micros=cap)
 
 
 def _may_try_again(job: Job, reason: Reason, outcome: Outcome) -> bool:

@@ -9,6 +9,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
+from billing.fields import AmountField
+from billing.models import Asset
+from billing.models.ledger import USD_ASSET_ID
+from jobs.payment import Payment
 from jobs.querysets import ArtifactQuerySet, AttemptQuerySet, JobQuerySet, LeaseQuerySet
 from jobs.states import (
     ARTIFACT_MACHINE,
@@ -23,9 +27,10 @@ from jobs.states import (
     LeaseState,
 )
 from marketplace.accounts.models import Organisation
+from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 from marketplace.nodes.models import Device, Node, Offer
-from provider_agent.protocol import AttemptState
+from provider_agent.protocol import AttemptState, PaymentTerms
 
 
 class Quote(models.Model):
@@ -39,16 +44,41 @@ class Quote(models.Model):
     expected_usd_micros = models.PositiveBigIntegerField()
     expected_seconds = models.FloatField(null=True)  # None: the job declares no work
     cap_usd_micros = models.PositiveBigIntegerField()
+    # The price that is promised with it; of dollars there is none.
+    asset = models.ForeignKey(
+        Asset, on_delete=models.PROTECT, related_name="+", default=USD_ASSET_ID, db_index=False
+    )
+    usd_micros_per_token = AmountField(default=1_000_000)  # of one whole token
+    price_source = models.CharField(max_length=40, blank=True)
+    price_observed_at = models.DateTimeField(null=True, blank=True)
     plan: models.JSONField[Any, Any] = models.JSONField()  # jobs.wire.Plan: candidates, exclusions, fixes
     signature = models.CharField(max_length=120)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.CheckConstraint(condition=Q(cap_usd_micros__gt=0), name="quote_has_a_cap")]
+        constraints = [
+            models.CheckConstraint(condition=Q(cap_usd_micros__gt=0), name="quote_has_a_cap"),
+            models.CheckConstraint(
+                condition=Q(usd_micros_per_token__gt=0)
+                & (
+                    Q(asset=USD_ASSET_ID, usd_micros_per_token=1_000_000)
+                    | (~Q(asset=USD_ASSET_ID) & ~Q(price_source="") & Q(price_observed_at__isnull=False))
+                ),
+                name="quote_in_a_token_has_its_price",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"quote {self.id}"
+
+    @property
+    def payment(self) -> Payment:
+        """What a job of this quote pays with, at the locked price."""
+        asset = self.asset
+        return Payment(
+            asset.code, asset.scale, int(self.usd_micros_per_token), self.price_source, self.price_observed_at
+        )
 
 
 class Job(models.Model):
@@ -150,6 +180,13 @@ class Lease(models.Model):
     price_usd_micros_per_device_hour = models.PositiveBigIntegerField()
     rate_usd_micros_per_hour = models.PositiveBigIntegerField()  # price x devices
     cap_usd_micros = models.PositiveBigIntegerField()
+    # The same in base units of what pays: money and receipts count in these. Of dollars they are equal.
+    asset = models.ForeignKey(
+        Asset, on_delete=models.PROTECT, related_name="+", default=USD_ASSET_ID, db_index=False
+    )
+    rate_units_per_hour = AmountField()
+    cap_units = AmountField()
+    payment: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)  # PaymentTerms; empty: dollars
     lease_until = models.DateTimeField()  # moved on by every sync
     stop_reason = models.CharField(max_length=64, blank=True)  # why the server wants it stopped; empty: it should run
     stop_asked_at = models.DateTimeField(null=True, blank=True)
@@ -169,6 +206,9 @@ class Lease(models.Model):
     # Decided when it ends, never changed after.
     billable_ms = models.PositiveBigIntegerField(null=True, blank=True)
     charge_usd_micros = models.PositiveBigIntegerField(null=True, blank=True)
+    charge_units = AmountField(null=True, blank=True)
+    charged_seq = models.PositiveBigIntegerField(null=True, blank=True)  # the receipt that counted; 0: none had come
+    checkpoint_ms = models.PositiveBigIntegerField(null=True, blank=True)  # where the rule billed up to a checkpoint
     reserved_at = models.DateTimeField(auto_now_add=True)
     active_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
@@ -187,6 +227,22 @@ class Lease(models.Model):
                 condition=Q(charge_usd_micros=None) | Q(charge_usd_micros__lte=F("cap_usd_micros")),
                 name="lease_charge_within_cap",
             ),
+            models.CheckConstraint(
+                condition=Q(charge_units=None) | Q(charge_units__gte=0, charge_units__lte=F("cap_units")),
+                name="lease_charge_units_within_cap",
+            ),
+            models.CheckConstraint(
+                condition=~Q(asset=USD_ASSET_ID)
+                | (
+                    Q(rate_units_per_hour=F("rate_usd_micros_per_hour"), cap_units=F("cap_usd_micros"))
+                    & (Q(charge_units=None, charge_usd_micros=None) | Q(charge_units=F("charge_usd_micros")))
+                ),
+                name="lease_in_dollars_counts_in_dollars",
+            ),
+            models.CheckConstraint(
+                condition=Q(asset=USD_ASSET_ID, payment={}) | (~Q(asset=USD_ASSET_ID) & ~Q(payment={})),
+                name="lease_in_a_token_has_its_terms",
+            ),
         ]
         indexes = [
             models.Index(fields=["node"], condition=Q(state__in=sorted(LEASE_LIVE)), name="lease_live_by_node"),
@@ -202,6 +258,11 @@ class Lease(models.Model):
         if self.running_at is None or self.observed_until is None:
             return 0
         return max(0, (self.observed_until - self.running_at) // timedelta(milliseconds=1))
+
+    @property
+    def payment_terms(self) -> PaymentTerms | None:
+        """What its node was told of the token that pays; None: dollars."""
+        return PaymentTerms.model_validate(self.payment) if self.payment else None
 
 
 class LeaseDevice(models.Model):
@@ -219,6 +280,35 @@ class LeaseDevice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.device_id} in {self.lease_id}"
+
+
+class ReceiptDelegation(models.Model):
+    """A payout wallet's signed word that a node's receipt key may speak for it on one contract, until a moment."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="delegations")
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
+    chain_id = models.PositiveBigIntegerField()
+    contract = models.CharField(max_length=42)
+    wallet = models.CharField(max_length=42)
+    receipt_address = models.CharField(max_length=42)
+    not_after = models.DateTimeField()
+    nonce = AmountField()
+    signature = models.CharField(max_length=132)
+    created_by = models.CharField(max_length=120)
+    created_at = models.DateTimeField(default=clock.now)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["chain_id", "contract", "wallet", "nonce"], name="delegation_nonce_once"),
+            models.UniqueConstraint(
+                fields=["node", "asset"], condition=Q(revoked_at=None), name="one_delegation_per_node_and_asset"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.wallet} by {self.receipt_address} until {self.not_after}"
 
 
 class Stream(models.TextChoices):

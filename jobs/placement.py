@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import transaction
@@ -20,7 +21,7 @@ from django.db.models import F, Sum
 from billing import holds
 from billing.errors import AccountFrozen, InsufficientFunds
 from jobs import fleet, leasing, lifecycle
-from jobs.errors import DeviceTaken, NoGangPort
+from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort
 from jobs.gangs import choose_port
 from jobs.matching.match import Placement, SeatTaken, match
 from jobs.matching.request import MatchRequest
@@ -86,7 +87,7 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
         fleet.forget_supply()
     except InsufficientFunds as error:
         _say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
-    except (AccountFrozen, NoGangPort) as error:
+    except (AccountFrozen, AssetTooCoarse, NoGangPort) as error:
         _say_why(job_id, error.message)
     return False
 
@@ -95,10 +96,12 @@ def _place(job: Job, placement: Placement) -> bool:
     if job.state not in JOB_WAITING or job.cancel_requested_at is not None:
         return False
     # 1. Money first: no lease without a hold that covers it.
+    payment = job.quote.payment
+    held = payment.units_up(job.cap_usd_micros)
     if not holds.is_open(job.id):
-        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=job.cap_usd_micros)
-    left = job.cap_usd_micros - _charged(job)
-    if left <= 0:
+        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=held, asset_id=job.quote.asset_id)
+    charged = _charged(job)
+    if held <= charged.units:
         message = "The budget was used up by earlier attempts."
         lifecycle.end_job(job, JobState.FAILED, Reason.BUDGET_EXHAUSTED, message=message)
         return False
@@ -113,8 +116,16 @@ def _place(job: Job, placement: Placement) -> bool:
     record_birth(attempt, data={"job": str(job.id), "number": number})
     # 3. Its leases; each may cost its share of what is left.
     rates = [seat.price_usd_micros * len(seat.device_ids) for seat in placement.seats]
+    left_usd_micros, left_units = max(0, job.cap_usd_micros - charged.usd_micros), held - charged.units
     for rank, (seat, rate) in enumerate(zip(placement.seats, rates, strict=True)):
-        _reserve(attempt, seat, rank, cap_usd_micros=left * rate // sum(rates))
+        price = leasing.LeasePrice(
+            price_usd_micros=seat.price_usd_micros,
+            cap_usd_micros=left_usd_micros * rate // sum(rates),
+            asset=job.quote.asset,
+            rate_units_per_hour=payment.units_down(rate),
+            cap_units=left_units * rate // sum(rates),
+        )
+        _reserve(attempt, seat, rank, price)
     # 4. The job.
     advance(job, JobState.PLACED, data={"attempt": str(attempt.id), "number": number}, waiting_for="", message="")
     wake_nodes([seat.node_id for seat in placement.seats])
@@ -128,7 +139,7 @@ def _port(job: Job, number: int, placement: Placement) -> int:
     return choose_port(job.id.int + number, [seat.node_id for seat in placement.seats])
 
 
-def _reserve(attempt: Attempt, seat: SeatTaken, rank: int, *, cap_usd_micros: int) -> Lease:
+def _reserve(attempt: Attempt, seat: SeatTaken, rank: int, price: leasing.LeasePrice) -> Lease:
     """The seat as the snapshot had it, or DeviceTaken: an offer that was closed or changed since does not bind."""
     offer = Offer.objects.rentable().filter(pk=seat.offer_id).first()
     if offer is None or offer.price_usd_micros_per_device_hour != seat.price_usd_micros:
@@ -141,8 +152,7 @@ def _reserve(attempt: Attempt, seat: SeatTaken, rank: int, *, cap_usd_micros: in
         offer,
         devices,
         node_rank=rank,
-        price_usd_micros=seat.price_usd_micros,
-        cap_usd_micros=cap_usd_micros,
+        price=price,
     )
 
 
@@ -153,7 +163,7 @@ def _request(job: Job) -> MatchRequest:
     demand = demand_of(
         from_wire(job.spec),
         price_ceiling_usd_micros=job.price_ceiling_usd_micros,
-        cap_usd_micros=job.cap_usd_micros - _charged(job),
+        cap_usd_micros=job.cap_usd_micros - _charged(job).usd_micros,
         seconds_left=left,
         done_share=_done_share(job),
         avoid=frozenset(failed.values_list("node_id", flat=True)),
@@ -169,8 +179,17 @@ def _done_share(job: Job) -> float:
     return min(1.0, checkpoint.step / float(total))
 
 
-def _charged(job: Job) -> int:
-    return Lease.objects.filter(attempt__job=job).aggregate(sum=Sum("charge_usd_micros"))["sum"] or 0
+class Charged(NamedTuple):
+    """What a job's leases cost so far."""
+
+    usd_micros: int
+    units: int
+
+
+def _charged(job: Job) -> Charged:
+    leases = Lease.objects.filter(attempt__job=job)
+    sums = leases.aggregate(usd_micros=Sum("charge_usd_micros"), units=Sum("charge_units"))
+    return Charged(int(sums["usd_micros"] or 0), int(sums["units"] or 0))
 
 
 def _say_why(job_id: UUID, message: str) -> None:

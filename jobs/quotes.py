@@ -11,11 +11,13 @@ from django.conf import settings
 
 from billing.balances import balance
 from billing.kinds import AccountKind
-from jobs import fleet
-from jobs.errors import QuoteExpired, QuoteForged, QuoteMismatch, QuoteNotFound, QuoteUsed
+from billing.models import Asset
+from jobs import assets, fleet
+from jobs.errors import AssetTooCoarse, QuoteExpired, QuoteForged, QuoteMismatch, QuoteNotFound, QuoteUsed
 from jobs.matching.plan import plan
 from jobs.models import Job, Quote
-from jobs.pricing import Terms, demand_of, terms_of
+from jobs.payment import RATE_UNITS_MIN, Payment
+from jobs.pricing import Terms, chosen_of, demand_of, terms_of
 from jobs.spec import Spec, canonical, spec_hash
 from jobs.wire import Plan, QuoteView
 from marketplace.accounts.models import Organisation
@@ -23,10 +25,16 @@ from marketplace.foundation import clock, signing
 
 
 def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
-    """A signed, stored promise for `spec`; where it fits nowhere, the reasons and the nearest fixes instead."""
+    """A signed, stored promise for `spec`; where it fits nowhere, the reasons and the nearest fixes instead.
+
+    A token's price of now is locked in it. Raises what `assets.choose` does, and AssetTooCoarse.
+    """
+    asset, payment = assets.choose(spec.payment)
     found = plan(demand_of(spec), fleet.take_snapshot())
     terms = terms_of(spec, found)
-    quote = _store_quote(spec, organisation, found, terms) if terms else None
+    _check_precision(found, payment)
+    quote = _store_quote(spec, organisation, found, terms, asset, payment) if terms else None
+    has = balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=asset.pk)
     return QuoteView(
         quote_id=quote.id if quote else None,
         spec_hash=spec_hash(spec),
@@ -37,7 +45,14 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
         cap_usd_micros=quote.cap_usd_micros if quote else None,
         expires_at=quote.expires_at if quote else None,
         signature=quote.signature if quote else None,
-        balance_usd_micros=balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE),
+        balance_usd_micros=payment.usd_micros(has),
+        asset=payment.asset,
+        asset_scale=payment.scale,
+        usd_micros_per_token=payment.usd_micros_per_token,
+        price_source=payment.source,
+        price_observed_at=payment.observed_at,
+        cap_units=payment.units_up(quote.cap_usd_micros) if quote else None,
+        balance_units=has,
     )
 
 
@@ -46,7 +61,8 @@ def verify_quote(quote_id: UUID, *, organisation: Organisation, spec: Spec) -> Q
 
     Raises QuoteNotFound, QuoteUsed, QuoteForged, QuoteMismatch or QuoteExpired.
     """
-    quote = Quote.objects.select_for_update().filter(pk=quote_id, organisation=organisation).first()
+    quotes = Quote.objects.select_for_update(of=("self",)).select_related("asset")
+    quote = quotes.filter(pk=quote_id, organisation=organisation).first()
     if quote is None:
         raise QuoteNotFound()
     if not hmac.compare_digest(signing.sign(quote_bytes(quote)), quote.signature):
@@ -63,7 +79,7 @@ def verify_quote(quote_id: UUID, *, organisation: Organisation, spec: Spec) -> Q
 
 def quote_bytes(quote: Quote) -> bytes:
     """What the signature covers: the promise's terms as canonical JSON (sorted keys, no spaces, ASCII)."""
-    body = {
+    body: dict[str, object] = {
         "quote_id": str(quote.id),
         "organisation_id": str(quote.organisation_id),
         "spec_hash": quote.spec_hash,
@@ -71,10 +87,29 @@ def quote_bytes(quote: Quote) -> bytes:
         "cap_usd_micros": quote.cap_usd_micros,
         "expires_at": quote.expires_at.isoformat(),
     }
+    if not quote.payment.is_usd:  # a quote in dollars is signed as it always was
+        assert quote.price_observed_at is not None  # noqa: S101 - the database has a CHECK
+        body["payment"] = {
+            "asset": quote.payment.asset,
+            "scale": quote.payment.scale,
+            "usd_micros_per_token": str(quote.usd_micros_per_token),
+            "source": quote.price_source,
+            "observed_at": quote.price_observed_at.isoformat(),
+        }
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def _store_quote(spec: Spec, organisation: Organisation, found: Plan, terms: Terms) -> Quote:
+def _check_precision(found: Plan, payment: Payment) -> None:
+    """Refuse a token that cannot say the chosen price: each rate is rounded down, at the provider's cost."""
+    chosen = chosen_of(found)
+    rate = payment.units_down(chosen.price_usd_micros_per_device_hour) if chosen else RATE_UNITS_MIN
+    if rate < RATE_UNITS_MIN and not payment.is_usd:
+        raise AssetTooCoarse(asset=payment.asset, rate=rate)
+
+
+def _store_quote(  # noqa: PLR0917 - what a promise is made of
+    spec: Spec, organisation: Organisation, found: Plan, terms: Terms, asset: Asset, payment: Payment
+) -> Quote:
     quote = Quote(
         organisation=organisation,
         spec=canonical(spec),
@@ -83,6 +118,10 @@ def _store_quote(spec: Spec, organisation: Organisation, found: Plan, terms: Ter
         expected_usd_micros=terms.expected_usd_micros or 0,
         expected_seconds=terms.expected_seconds,
         cap_usd_micros=terms.cap_usd_micros,
+        asset=asset,
+        usd_micros_per_token=payment.usd_micros_per_token,
+        price_source=payment.source,
+        price_observed_at=payment.observed_at,
         plan=found.model_dump(mode="json"),
         expires_at=clock.now() + timedelta(seconds=settings.SOUK_QUOTE_SECONDS),
     )

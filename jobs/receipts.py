@@ -9,7 +9,7 @@ from jobs.errors import LeaseNotFound
 from jobs.models import Lease
 from jobs.states import LeaseState
 from marketplace.foundation import clock
-from provider_agent.protocol import AttemptState, SignedReceipt
+from provider_agent.protocol import NO_CONTRACT, AttemptState, ReceiptParties, SignedReceipt
 
 
 def accept(lease: Lease, receipts: Sequence[SignedReceipt]) -> int:
@@ -28,11 +28,17 @@ def accept(lease: Lease, receipts: Sequence[SignedReceipt]) -> int:
 
 
 def terms_of(lease: Lease) -> metering.LeaseTerms:
-    """What a receipt of this lease must agree with."""
+    """What a receipt of this lease must agree with; its domain and parties were frozen when the lease was made."""
+    terms = lease.payment_terms
+    parties = terms.parties if terms else ReceiptParties()
     return metering.LeaseTerms(
         job_id=lease.attempt.job_id,
         lease_id=lease.id,
         receipt_address=lease.node.receipt_address,
-        rate_usd_micros_per_hour=lease.rate_usd_micros_per_hour,
-        cap_usd_micros=lease.cap_usd_micros,
+        rate_per_hour=lease.rate_units_per_hour,
+        cap=lease.cap_units,
+        provider=parties.provider,
+        customer=parties.customer,
+        asset=parties.asset,
+        domain=terms.domain if terms else NO_CONTRACT,
     )

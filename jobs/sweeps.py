@@ -144,7 +144,7 @@ def _stop_spent() -> int:
     running = Lease.objects.live().filter(running_at__isnull=False, stop_reason="")
     spent = []
     for lease in running.exclude(reported_state__in=ATTEMPT_ENDS).iterator(SWEEP_ROWS_MAX):
-        limit_ms = payable_ms(lease.rate_usd_micros_per_hour, lease.cap_usd_micros)
+        limit_ms = payable_ms(lease.rate_units_per_hour, lease.cap_units)
         margin_ms = min(BUDGET_MARGIN_SECONDS * 1000, limit_ms * BUDGET_MARGIN_SHARE)
         if lease.observed_ms + BEAT_SECONDS_LEASED * 1000 >= limit_ms - margin_ms:
             spent.append(lease)

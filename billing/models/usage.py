@@ -75,6 +75,8 @@ class ReceiptEvidence(models.Model):
     other_digest = models.CharField(max_length=66)
     accepted: models.JSONField[Any, Any] = models.JSONField()  # both SignedReceipts in full
     other: models.JSONField[Any, Any] = models.JSONField()
+    chain_id = models.PositiveBigIntegerField(default=0)  # the domain that both are signed for; 0: no contract
+    contract = models.CharField(max_length=42, default=protocol.ZERO_ADDRESS)
     found_at = models.DateTimeField(default=clock.now)
 
     class Meta:

@@ -1,0 +1,87 @@
+"""Which asset pays for a job, what it costs now, and what a lease's node is told of it: the database behind payment.py.
+
+    choose        payment of a job file -> the asset, at the price that a quote may promise
+    terms_of      a lease that is being made -> what its receipts will name
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Final
+
+from django.db.models import Q
+
+from billing import prices
+from billing.models import Asset, EscrowContract
+from billing.models.ledger import USD_ASSET_ID
+from jobs import delegations
+from jobs import spec as specs
+from jobs.errors import NoEscrowContract, NotYet, UnknownAsset
+from jobs.payment import Payment
+from jobs.spec import SpecError
+from marketplace.nodes.models import Node
+from provider_agent.protocol import ZERO_ADDRESS, PaymentTerms
+
+ASSETS_MAX: Final = 200
+NEAR_ENOUGH: Final = 0.5
+
+
+def choose(wanted: specs.Payment) -> tuple[Asset, Payment]:
+    """The asset that a job file names, with its price of now.
+
+    Raises UnknownAsset, NoEscrowContract, NotYet; of billing's prices PriceUnavailable.
+    """
+    asset = _paying().filter(code=wanted.asset).first()
+    if asset is None:
+        raise _unknown(wanted.asset)
+    if wanted.mode == "escrow":
+        if contract_of(asset) == ZERO_ADDRESS:
+            raise NoEscrowContract(asset=asset.code)
+        raise NotYet(what=f"payment.mode: escrow (the contract for {asset.code} is there; mode: credits is offered)")
+    if asset.pk == USD_ASSET_ID:
+        return asset, Payment()
+    price = prices.current(asset.pk)
+    return asset, Payment(asset.code, asset.scale, price.usd_micros_per_token, str(price.source), price.observed_at)
+
+
+def paying_assets() -> list[Asset]:
+    """What a job may be paid in, dollars first."""
+    return list(_paying().order_by("pk")[:ASSETS_MAX])
+
+
+def terms_of(asset: Asset, node: Node, *, rate_per_hour: int, cap: int) -> PaymentTerms | None:
+    """What the receipts of a lease on `node` will be signed over; None for dollars. In base units."""
+    if asset.pk == USD_ASSET_ID or asset.chain_id is None:
+        return None
+    return PaymentTerms(
+        asset=asset.code,
+        token=asset.contract,
+        chain_id=asset.chain_id,
+        contract=contract_of(asset),
+        provider=delegations.wallet_of(node, asset),
+        rate_per_hour=rate_per_hour,
+        cap=cap,
+    )
+
+
+def contract_of(asset: Asset) -> str:
+    """The escrow contract that holds this token; the zero address where there is none."""
+    found = EscrowContract.objects.filter(asset=asset).values_list("address", flat=True).first()
+    return found or ZERO_ADDRESS
+
+
+def _paying() -> Asset.objects.__class__:
+    return Asset.objects.filter(Q(pk=USD_ASSET_ID) | Q(kind=Asset.Kind.ERC20))
+
+
+def _unknown(code: str) -> UnknownAsset:
+    codes: Sequence[str] = [asset.code for asset in paying_assets()]
+    known = {each.lower(): each for each in codes}
+    near = difflib.get_close_matches(code.lower(), known, n=1, cutoff=NEAR_ENOUGH)
+    nearest = known[near[0]] if near else None
+    error = SpecError(
+        None, None, "payment.asset", f"{code!r} is no asset that this marketplace takes", f"one of {', '.join(codes)}", nearest
+    )
+    return UnknownAsset(str(error), errors=[asdict(error)], count=1, assets=codes)

@@ -1,0 +1,89 @@
+"""Payout wallets speak for receipt keys: signed on the provider's own computer, checked and kept here.
+
+The wallet's key is never on a node. A lease paid in a token names the wallet that had delegated to its node's receipt
+key when the lease was made, so that the contract pays that wallet on the receipts of that key.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+
+from billing.models import Asset
+from jobs.errors import DelegationRefused
+from jobs.models import ReceiptDelegation
+from marketplace.foundation import clock
+from marketplace.foundation.errors import NotFound
+from marketplace.nodes.models import Node
+from provider_agent.protocol import ZERO_ADDRESS, ReceiptDomain, SignedDelegation, is_signed_by_provider
+
+DAYS_MAX: Final = 3660  # that a receipt key may speak for a wallet
+LEASE_MARGIN: Final = timedelta(days=31)  # a lease may last a month, and its receipts are settled after it
+
+
+def delegate(
+    node: Node, asset: Asset, signed: SignedDelegation, *, domain: ReceiptDomain, actor: str
+) -> ReceiptDelegation:
+    """Keep a wallet's word for a node's receipt key on one contract; it takes the place of an earlier one.
+
+    A repeat returns the same row. Raises DelegationRefused.
+    """
+    said = signed.delegation
+    if said.receipt_key.lower() != node.receipt_address.lower():
+        raise DelegationRefused(why=f"it is for {said.receipt_key}, and the node's receipt key is {node.receipt_address}")
+    if not is_signed_by_provider(signed, domain):
+        raise DelegationRefused(why=f"it is not signed by {said.provider} for this contract on this chain")
+    now = clock.now()
+    latest = int((now + timedelta(days=DAYS_MAX)).timestamp())
+    if not int(now.timestamp()) < said.not_after <= latest:
+        raise DelegationRefused(why=f"it has to last longer than now and at most {DAYS_MAX} days")
+    with transaction.atomic():
+        Node.objects.select_for_update().get(pk=node.pk)  # of two at once, the second replaces the first
+        live = ReceiptDelegation.objects.filter(node=node, asset=asset, revoked_at=None)
+        same = live.filter(signature=signed.signature).first()
+        if same is not None:
+            return same
+        live.update(revoked_at=now)
+        try:
+            with transaction.atomic():
+                return ReceiptDelegation.objects.create(
+                    node=node,
+                    asset=asset,
+                    chain_id=domain.chain_id,
+                    contract=domain.verifying_contract.lower(),
+                    wallet=said.provider,
+                    receipt_address=node.receipt_address,
+                    not_after=datetime.fromtimestamp(said.not_after, UTC),
+                    nonce=said.nonce,
+                    signature=signed.signature,
+                    created_by=actor[:120],
+                )
+        except IntegrityError as error:
+            raise DelegationRefused(why=f"the wallet used the nonce {said.nonce} before") from error
+
+
+def revoke(delegation_id: UUID, *, provider_id: UUID) -> ReceiptDelegation:
+    """End a delegation for leases to come; those that run keep the wallet that they were made with."""
+    with transaction.atomic():
+        found = ReceiptDelegation.objects.select_for_update().filter(pk=delegation_id, node__provider=provider_id).first()
+        if found is None:
+            raise NotFound()
+        if found.revoked_at is None:
+            found.revoked_at = clock.now()
+            found.save(update_fields=["revoked_at"])
+        return found
+
+
+def wallet_of(node: Node, asset: Asset) -> str:
+    """The wallet that a new lease of this node is paid to on chain; the zero address where none has delegated."""
+    found = ReceiptDelegation.objects.filter(
+        node=node,
+        asset=asset,
+        revoked_at=None,
+        receipt_address__iexact=node.receipt_address,
+        not_after__gt=clock.now() + LEASE_MARGIN,
+    ).first()
+    return found.wallet if found else ZERO_ADDRESS
