@@ -10,6 +10,7 @@ from billing import (
     seal,
     settlement,
 )
+from billing.prices import feeds
 
 
 @shared_task
@@ -28,3 +29,9 @@ def release_pending() -> None:
 def dispatch_due() -> None:
     """Make the calls to the outside world that were written down."""
     dispatch.dispatch_due()
+
+
+@shared_task
+def refresh_prices() -> None:
+    """Ask the feeds what tokens are worth."""
+    feeds.refresh_prices()

@@ -6,6 +6,7 @@ from billing.models.fiat import StripeEvent
 from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
 from billing.models.ledger import Account, Asset, DailyRoot, Transfer
 from billing.models.payouts import Payout
+from billing.models.prices import TokenPrice
 from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Settlement",
     "SettlementShare",
     "StripeEvent",
+    "TokenPrice",
     "Transfer",
     "UsageReceipt",
 ]
