@@ -11,6 +11,10 @@ BillingError
 |-- ChargeAboveHold           409  a job may never cost more than its hold
 |-- AlreadySettled            409  the job's money is final
 |-- ChargesInvalid            400  a lease twice, or a negative charge
+|-- AmountTooLarge            400  beyond 256 bits
+|-- AssetUnknown              404
+|-- PriceUnavailable          503  no price of the token that is new enough
+|-- AlertNotFound             404
 `-- ReceiptRefused            409  (the newest accepted receipt is in details.seq)
     |-- ReceiptForeign             of another job, lease, party or asset
     |-- ReceiptSignatureInvalid    not signed by the lease's receipt key
@@ -115,6 +119,34 @@ class ChargesInvalid(BillingError):
 
     code = "charges_invalid"
     status = 400
+
+
+class AmountTooLarge(BillingError):
+    """An amount has at most 256 bits; this one has more."""
+
+    code = "amount_too_large"
+    status = 400
+
+
+class AssetUnknown(BillingError):
+    """There is no asset {asset}."""
+
+    code = "asset_unknown"
+    status = 404
+
+
+class PriceUnavailable(BillingError):
+    """There is no price of {asset} to reckon with: {why}. Try again in a minute, or pay in dollars."""
+
+    code = "price_unavailable"
+    status = 503
+
+
+class AlertNotFound(BillingError):
+    """There is no alert {alert_id}."""
+
+    code = "alert_not_found"
+    status = 404
 
 
 class ReceiptRefused(BillingError):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from billing import dispatch, seal, settlement
+from billing import (
+    alerts,  # noqa: F401 - its handler
+    dispatch,
+    seal,
+    settlement,
+)
+from billing.prices import feeds
 
 
 @shared_task
@@ -23,3 +29,9 @@ def release_pending() -> None:
 def dispatch_due() -> None:
     """Make the calls to the outside world that were written down."""
     dispatch.dispatch_due()
+
+
+@shared_task
+def refresh_prices() -> None:
+    """Ask the feeds what tokens are worth."""
+    feeds.refresh_prices()

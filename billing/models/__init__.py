@@ -1,14 +1,17 @@
 """Everything that billing keeps, by subject: the ledger, the holds, the usage, payouts, and each part of the world."""
 
+from billing.models.alerts import Alert
 from billing.models.chain import ChainBlock, ChainEvent, ChainTransaction
 from billing.models.fiat import StripeEvent
 from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
 from billing.models.ledger import Account, Asset, DailyRoot, Transfer
 from billing.models.payouts import Payout
+from billing.models.prices import TokenPrice
 from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [
     "Account",
+    "Alert",
     "Asset",
     "ChainBlock",
     "ChainEvent",
@@ -21,6 +24,7 @@ __all__ = [
     "Settlement",
     "SettlementShare",
     "StripeEvent",
+    "TokenPrice",
     "Transfer",
     "UsageReceipt",
 ]

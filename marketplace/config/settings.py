@@ -91,6 +91,24 @@ SOUK_S3_REGION = os.environ.get("SOUK_S3_REGION", "")
 SOUK_S3_ACCESS_KEY = os.environ.get("SOUK_S3_ACCESS_KEY", "")
 SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
 
+# Alerts to the operators go by e-mail where addresses are given.
+SOUK_ALERT_EMAILS = [each.strip() for each in os.environ.get("SOUK_ALERT_EMAILS", "").split(",") if each.strip()]
+EMAIL_HOST = os.environ.get("SOUK_SMTP_HOST", "localhost")
+EMAIL_PORT = int(os.environ.get("SOUK_SMTP_PORT", "25"))
+EMAIL_HOST_USER = os.environ.get("SOUK_SMTP_USER", "")
+EMAIL_HOST_PASSWORD = os.environ.get("SOUK_SMTP_PASSWORD", "")
+EMAIL_USE_TLS = os.environ.get("SOUK_SMTP_TLS", "0") == "1"
+EMAIL_TIMEOUT = 20
+DEFAULT_FROM_EMAIL = os.environ.get("SOUK_EMAIL_FROM", "souk@localhost")
+# Prices of tokens. Fixed ones by the asset's code: {"USDC": "1.00"}. Feeds, at least two an asset:
+# {"WETH": [{"name": "a", "url": "https://...", "path": "ethereum.usd"}, ...]}; see billing/prices/feeds.py.
+SOUK_TOKEN_PRICES: dict[str, str] = json.loads(os.environ.get("SOUK_TOKEN_PRICES", "{}"))
+SOUK_PRICE_FEEDS: dict[str, list[dict[str, str]]] = json.loads(os.environ.get("SOUK_PRICE_FEEDS", "{}"))
+SOUK_PRICE_AGE_SECONDS_MAX = float(os.environ.get("SOUK_PRICE_AGE_SECONDS_MAX", "300"))
+SOUK_PRICE_OPERATOR_AGE_SECONDS_MAX = float(os.environ.get("SOUK_PRICE_OPERATOR_AGE_SECONDS_MAX", "86400"))
+SOUK_PRICE_DEVIATION_BPS_MAX = int(os.environ.get("SOUK_PRICE_DEVIATION_BPS_MAX", "200"))
+SOUK_PRICE_JUMP_BPS_MAX = int(os.environ.get("SOUK_PRICE_JUMP_BPS_MAX", "3000"))
+
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
 SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
@@ -257,6 +275,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),
+        ("billing.tasks.refresh_prices", 60.0, False),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
     )
 }
