@@ -1,7 +1,7 @@
 """Which asset pays for a job, what it costs now, and what a lease's node is told of it: the database behind payment.py.
 
-    choose        payment of a job file -> the asset, at the price that a quote may promise
-    terms_of      a lease that is being made -> what its receipts will name
+choose        payment of a job file -> the asset, at the price that a quote may promise
+terms_of      a lease that is being made -> what its receipts will name
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from django.db.models import Q
+from django.apps import apps
+from django.db.models import Q, QuerySet
 
 from billing import prices
-from billing.models import Asset, EscrowContract
+from billing.models import Asset
 from billing.models.ledger import USD_ASSET_ID
 from jobs import delegations
 from jobs import spec as specs
@@ -68,11 +69,14 @@ def terms_of(asset: Asset, node: Node, *, rate_per_hour: int, cap: int) -> Payme
 
 def contract_of(asset: Asset) -> str:
     """The escrow contract that holds this token; the zero address where there is none."""
-    found = EscrowContract.objects.filter(asset=asset).values_list("address", flat=True).first()
+    contracts = apps.all_models["billing"].get("escrowcontract")
+    if contracts is None:
+        return ZERO_ADDRESS
+    found: str | None = contracts._default_manager.filter(asset=asset).values_list("address", flat=True).first()
     return found or ZERO_ADDRESS
 
 
-def _paying() -> Asset.objects.__class__:
+def _paying() -> QuerySet[Asset]:
     return Asset.objects.filter(Q(pk=USD_ASSET_ID) | Q(kind=Asset.Kind.ERC20))
 
 
@@ -81,7 +85,6 @@ def _unknown(code: str) -> UnknownAsset:
     known = {each.lower(): each for each in codes}
     near = difflib.get_close_matches(code.lower(), known, n=1, cutoff=NEAR_ENOUGH)
     nearest = known[near[0]] if near else None
-    error = SpecError(
-        None, None, "payment.asset", f"{code!r} is no asset that this marketplace takes", f"one of {', '.join(codes)}", nearest
-    )
+    message, expected = f"{code!r} is no asset that this marketplace takes", f"one of {', '.join(codes)}"
+    error = SpecError(None, None, "payment.asset", message, expected, nearest)
     return UnknownAsset(str(error), errors=[asdict(error)], count=1, assets=codes)

@@ -44,9 +44,7 @@ class LeasePrice:
     cap_units: int
 
 
-def reserve(
-    attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price: LeasePrice
-) -> Lease:
+def reserve(attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price: LeasePrice) -> Lease:
     """Take `devices` for `attempt` at a frozen price.
 
     Raises DeviceTaken when another lease was faster, AssetTooCoarse for a rate of nothing.

@@ -249,7 +249,7 @@ def lock(job_id: UUID) -> Job:
 
 
 def _require_money(organisation: Organisation, quote: Quote, units: int, *, cap: int) -> None:
-    missing = units - balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=quote.asset_id)
+    missing = units - balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=quote.asset.pk)
     if missing > 0:
         raise NotEnoughMoney(quote.payment, missing_units=missing, cap_usd_micros=cap)
 

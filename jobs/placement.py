@@ -99,7 +99,7 @@ def _place(job: Job, placement: Placement) -> bool:
     payment = job.quote.payment
     held = payment.units_up(job.cap_usd_micros)
     if not holds.is_open(job.id):
-        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=held, asset_id=job.quote.asset_id)
+        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=held, asset_id=job.quote.asset.pk)
     charged = _charged(job)
     if held <= charged.units:
         message = "The budget was used up by earlier attempts."
