@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0001_initial'),
-        ('billing', '0060_domain_of_evidence'),
+        ('billing', '0004_kinds_of_the_outside'),
         ('jobs', '0004_payment_in_dollars'),
         ('nodes', '0001_initial'),
     ]
