@@ -11,6 +11,7 @@ BillingError
 |-- ChargeAboveHold           409  a job may never cost more than its hold
 |-- AlreadySettled            409  the job's money is final
 |-- ChargesInvalid            400  a lease twice, or a negative charge
+|-- AlertNotFound             404
 `-- ReceiptRefused            409  (the newest accepted receipt is in details.seq)
     |-- ReceiptForeign             of another job, lease, party or asset
     |-- ReceiptSignatureInvalid    not signed by the lease's receipt key
@@ -115,6 +116,13 @@ class ChargesInvalid(BillingError):
 
     code = "charges_invalid"
     status = 400
+
+
+class AlertNotFound(BillingError):
+    """There is no alert {alert_id}."""
+
+    code = "alert_not_found"
+    status = 404
 
 
 class ReceiptRefused(BillingError):

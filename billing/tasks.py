@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from billing import dispatch, seal, settlement
+from billing import (
+    alerts,  # noqa: F401 - its handler
+    dispatch,
+    seal,
+    settlement,
+)
 
 
 @shared_task

@@ -1,5 +1,6 @@
 """Everything that billing keeps, by subject: the ledger, the holds, the usage, payouts, and each part of the world."""
 
+from billing.models.alerts import Alert
 from billing.models.chain import ChainBlock, ChainEvent, ChainTransaction
 from billing.models.fiat import StripeEvent
 from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
@@ -9,6 +10,7 @@ from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [
     "Account",
+    "Alert",
     "Asset",
     "ChainBlock",
     "ChainEvent",

@@ -19,7 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from billing import ledger
+from billing import alerts, ledger
 from billing.models import Hold
 from jobs.models import Job, Lease
 from jobs.states import JobState, LeaseState
@@ -77,6 +77,10 @@ class Market(Collector):
         yield GaugeMetricFamily(
             "souk_refunded_seconds", "Seconds that were seen to run and not charged for it.", value=refunded_ms / 1000
         )
+        open_alerts = GaugeMetricFamily("souk_alerts_open", "Alerts that nobody closed yet.", labels=["kind"])
+        for kind, count in sorted(alerts.open_by_kind().items()):
+            open_alerts.add_metric([kind], count)
+        yield open_alerts
         total = sum(ledger.trial_balance().values())
         yield GaugeMetricFamily("souk_ledger_sum_usd_micros", "Sum over all accounts; must be 0.", value=total)
 

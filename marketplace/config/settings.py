@@ -91,6 +91,16 @@ SOUK_S3_REGION = os.environ.get("SOUK_S3_REGION", "")
 SOUK_S3_ACCESS_KEY = os.environ.get("SOUK_S3_ACCESS_KEY", "")
 SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
 
+# Alerts to the operators go by e-mail where addresses are given.
+SOUK_ALERT_EMAILS = [each.strip() for each in os.environ.get("SOUK_ALERT_EMAILS", "").split(",") if each.strip()]
+EMAIL_HOST = os.environ.get("SOUK_SMTP_HOST", "localhost")
+EMAIL_PORT = int(os.environ.get("SOUK_SMTP_PORT", "25"))
+EMAIL_HOST_USER = os.environ.get("SOUK_SMTP_USER", "")
+EMAIL_HOST_PASSWORD = os.environ.get("SOUK_SMTP_PASSWORD", "")
+EMAIL_USE_TLS = os.environ.get("SOUK_SMTP_TLS", "0") == "1"
+EMAIL_TIMEOUT = 20
+DEFAULT_FROM_EMAIL = os.environ.get("SOUK_EMAIL_FROM", "souk@localhost")
+
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
 SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
