@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from django.apps import apps
 from django.db.models import Q, QuerySet
 
 from billing import prices
-from billing.models import Asset
+from billing.models import Asset, EscrowContract
 from billing.models.ledger import USD_ASSET_ID
 from jobs import delegations
 from jobs import spec as specs
@@ -69,10 +68,7 @@ def terms_of(asset: Asset, node: Node, *, rate_per_hour: int, cap: int) -> Payme
 
 def contract_of(asset: Asset) -> str:
     """The escrow contract that holds this token; the zero address where there is none."""
-    contracts = apps.all_models["billing"].get("escrowcontract")
-    if contracts is None:
-        return ZERO_ADDRESS
-    found: str | None = contracts._default_manager.filter(asset=asset).values_list("address", flat=True).first()
+    found = EscrowContract.objects.filter(asset=asset).values_list("address", flat=True).first()
     return found or ZERO_ADDRESS
 
 

@@ -67,12 +67,11 @@ def delegate(
             raise DelegationRefused(why=f"the wallet used the nonce {said.nonce} before") from error
 
 
-def revoke(delegation_id: UUID, *, provider_id: UUID) -> ReceiptDelegation:
+def revoke(delegation_id: UUID, *, organisation_id: UUID) -> ReceiptDelegation:
     """End a delegation for leases to come; those that run keep the wallet that they were made with."""
     with transaction.atomic():
-        found = (
-            ReceiptDelegation.objects.select_for_update().filter(pk=delegation_id, node__provider=provider_id).first()
-        )
+        rows = ReceiptDelegation.objects.select_for_update(of=("self",)).select_related("node", "asset")
+        found = rows.filter(pk=delegation_id, node__provider__organisation=organisation_id).first()
         if found is None:
             raise NotFound()
         if found.revoked_at is None:

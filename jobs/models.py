@@ -32,7 +32,6 @@ from marketplace.foundation.ids import new_id
 from marketplace.nodes.models import Device, Node, Offer
 from provider_agent.protocol import AttemptState, PaymentTerms
 
-
 # Named one by one: a comparison with NULL is neither true nor false, and so would let half a charge pass.
 _BOTH_CHARGES_EQUAL = Q(charge_units__isnull=False, charge_usd_micros__isnull=False) & Q(
     charge_units=F("charge_usd_micros")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from jobs.wire.account import BalanceView, MeView, OrganisationView, SignIn
 from jobs.wire.artifacts import ArtifactView, UploadComplete, UploadRequest, UploadView
+from jobs.wire.assets import AssetList, AssetView, DelegationList, DelegationRequest, DelegationView
 from jobs.wire.base import ErrorView, Units, Wire
 from jobs.wire.bill import (
     BILL_FORMAT,
@@ -18,6 +19,7 @@ from jobs.wire.bill import (
     EarningsView,
     PriceView,
     SignedExport,
+    SigningKeyView,
 )
 from jobs.wire.job import (
     AttemptView,

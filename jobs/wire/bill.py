@@ -7,16 +7,16 @@ paid in dollars the two are equal.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from jobs.wire.base import Units, Wire
 from provider_agent.protocol import PaymentTerms, SignedReceipt
 
-BILL_FORMAT = "souk-bill-1"
-EARNINGS_FORMAT = "souk-earnings-1"
+BILL_FORMAT: Final = "souk-bill-1"
+EARNINGS_FORMAT: Final = "souk-earnings-1"
 
 
 class PriceView(Wire):
@@ -120,9 +120,16 @@ class SignedExport(Wire):
     """
 
     format: Literal["souk-bill-1", "souk-earnings-1"]
-    server_public_key: str  # 64 hex characters
-    signature: str  # base64
+    server_public_key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    signature: str = Field(pattern=r"^[A-Za-z0-9+/]{85}[AQgw]==$")  # base64 of 64 bytes, in its one form
     body: dict[str, Any]
+
+
+class SigningKeyView(Wire):
+    """GET /api/v1/signing-key: Ed25519."""
+
+    public_key: str  # 64 hex characters
+    sha256: str
 
 
 _LINE_AMOUNTS = ("claimed", "charge", "refunded")

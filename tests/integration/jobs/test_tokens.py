@@ -25,6 +25,7 @@ from marketplace.nodes.models import Node
 from provider_agent.protocol import (
     NO_CONTRACT,
     PaymentTerms,
+    Reason,
     ReceiptDomain,
     SignedReceipt,
     charge,
@@ -145,7 +146,7 @@ def test_the_assignment_carries_the_terms_and_dollars_carry_none(alice: Organisa
     )
     assert (told.rate_per_hour, told.cap) == (lease.rate_units_per_hour, lease.cap_units)
     lifecycle.cancel(lease.attempt.job_id, actor="alice")
-    stage.finish(lease, reason=stage.Reason.CANCELLED_BY_CUSTOMER)
+    stage.finish(lease, reason=Reason.CANCELLED_BY_CUSTOMER)
     _, (in_dollars,) = stage.running_job(alice)
     assert '"payment"' not in assignments.make_assignment(in_dollars).payload
 
@@ -213,7 +214,7 @@ def test_too_little_of_the_token_is_refused_whatever_lies_in_dollars(
 def test_a_cap_is_raised_at_the_locked_price(alice: Organisation, bob: Node, weth: Asset, lease: Lease) -> None:
     stage.see_running(lease, seconds=3600)
     stage.bill(lease, ms=3_600_000)
-    stage.finish(lease, reason=stage.Reason.BUDGET_EXHAUSTED)
+    stage.finish(lease, reason=Reason.BUDGET_EXHAUSTED)
     prices.set_price(weth.pk, WETH_PRICE // 2, actor="operator")
     lifecycle.resume(lease.attempt.job_id, cap_usd_micros=5 * DOLLAR, actor="alice")
     assert Hold.objects.get(job_id=lease.attempt.job_id).amount == -(-5 * DOLLAR * 10**18 // WETH_PRICE)
