@@ -48,7 +48,7 @@ def make_bill(job: Job) -> BillView:
         settlement=_show_settlement(settlement, payment) if settlement else None,
         asset=payment.asset,
         asset_scale=payment.scale,
-        price=None if payment.is_usd else _show_price(payment),
+        price=show_price(payment),
         cap_usd_micros=job.cap_usd_micros,
         total_units=total,
         fee_units=int(settlement.fee) if settlement else 0,
@@ -132,7 +132,10 @@ def _explain_ending(lease: Lease, claim: Claim, cost: Cost) -> str:
     )
 
 
-def _show_price(payment: Payment) -> PriceView:
+def show_price(payment: Payment) -> PriceView | None:
+    """What a token cost when its quote was made; dollars have no price."""
+    if payment.is_usd:
+        return None
     return PriceView(
         usd_micros_per_token=payment.usd_micros_per_token, source=payment.source, observed_at=payment.observed_at
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from jobs.payment import USD, Payment
+from jobs.payment import USD, USD_MICROS_PER_DOLLAR, Payment
 from jobs.wire import BillLine, BillView, EarningsLine, EarningsView
 from provider_agent.protocol import (
     BEAT_SECONDS_LEASED,
@@ -70,6 +70,7 @@ def verify_earnings(earnings: EarningsView) -> Verification:
         _check_leases_distinct(earnings.lines)
         for line in earnings.lines:
             checked += _check_lease(line, line.job_id, asset=line.asset)
+            _check_price(line, _payment_of(line))
             _check_share(line)
         _check_paid(earnings)
     except _Broken as broken:
@@ -78,15 +79,14 @@ def verify_earnings(earnings: EarningsView) -> Verification:
     return Verification(checked, len(earnings.lines), total, problem)
 
 
-def _payment_of(bill: BillView) -> Payment:
-    if bill.price is None:
-        if bill.asset != USD:
-            raise _Broken(f"the bill is in {bill.asset} and does not say at what price")
-        return Payment()
+def _payment_of(priced: BillView | EarningsLine) -> Payment:
+    if priced.price is None and priced.asset != USD:
+        raise _Broken(f"it is in {priced.asset} and does not say at what price")
+    per_token = priced.price.usd_micros_per_token if priced.price else USD_MICROS_PER_DOLLAR
     try:
-        return Payment(bill.asset, bill.asset_scale, bill.price.usd_micros_per_token)
+        return Payment(priced.asset, priced.asset_scale, per_token)
     except ValueError as error:
-        raise _Broken(f"the bill's price is none: {error}") from error
+        raise _Broken(f"its price is none: {error}") from error
 
 
 def _check_leases_distinct(lines: Sequence[BillLine]) -> None:

@@ -96,6 +96,7 @@ class EarningsLine(BillLine):
     job_id: UUID
     asset: str
     asset_scale: int
+    price: PriceView | None  # None: dollars
     ended_at: datetime
     fee_bps: int | None  # None: not settled yet, and then nothing is paid
     fee_units: Units
