@@ -6,6 +6,7 @@ of its own base units, so for USD every conversion is the identity.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -15,6 +16,8 @@ USD_SCALE: Final = 6
 USD_MICROS_PER_DOLLAR: Final = 10**USD_SCALE
 # A rate of fewer base units an hour would be rounded by more than a thousandth, always at the provider's cost.
 RATE_UNITS_MIN: Final = 1000
+
+_DECIMAL = re.compile(r"([0-9]{1,60})(?:\.([0-9]{1,36}))?")
 
 
 @dataclass(frozen=True)
@@ -68,3 +71,17 @@ def show_units(units: int, *, asset: str, scale: int) -> str:
     if asset == USD:
         return f"{sign}${whole}.{digits:0<2}"
     return f"{sign}{whole}.{digits} {asset}" if digits else f"{sign}{whole} {asset}"
+
+
+def parse_units(text: str, *, scale: int) -> int:
+    """Base units of what a person wrote ("1.5"); raises ValueError for zero, and for more decimals than there are."""
+    match = _DECIMAL.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("write digits with a point at most, such as 2.50")
+    fraction = (match[2] or "").rstrip("0")
+    if len(fraction) > scale:
+        raise ValueError(f"it has {scale} decimals at most")
+    units: int = int(match[1]) * 10**scale + int(fraction.ljust(scale, "0") or "0")
+    if units <= 0:
+        raise ValueError("it is not above zero")
+    return units

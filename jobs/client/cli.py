@@ -10,7 +10,14 @@ from typing import Any
 
 import typer
 
-from jobs.client import commands_account, commands_artifacts, commands_bill, commands_jobs, commands_market
+from jobs.client import (
+    commands_account,
+    commands_artifacts,
+    commands_bill,
+    commands_jobs,
+    commands_market,
+    commands_money,
+)
 from jobs.client.errors import SoukClientError, UsageMistake
 from jobs.client.exit_codes import ExitCode
 
@@ -33,7 +40,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (commands_jobs, commands_artifacts, commands_account, commands_market):
+for _module in (commands_jobs, commands_artifacts, commands_account, commands_money, commands_market):
     _module.register(app)
 commands_bill.register(app, commands_market.provider)
 

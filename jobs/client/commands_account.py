@@ -1,4 +1,4 @@
-"""signup, login, logout, balance."""
+"""signup, login, logout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import typer
 
 from jobs.client.errors import UsageMistake
-from jobs.client.options import Json, Server, open_souk
+from jobs.client.options import Json, Server
 
 PANEL = "Account"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -23,7 +23,7 @@ PasswordStdin = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (signup, login, logout, balance):
+    for command in (signup, login, logout):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -95,28 +95,6 @@ def logout(server: Server = None, as_json: Json = False) -> None:
         print_json({"server": chosen, "was_signed_in": had_key})
     else:
         console().print(f"Signed out of {chosen}." if had_key else f"You were not signed in to {chosen}.", markup=False)
-
-
-def balance(server: Server = None, as_json: Json = False) -> None:
-    """Show what is available, what is held for jobs, and what was earned.
-
-    Example: souk balance --json
-    """
-    from jobs.client.output import console, money, print_json
-
-    with open_souk(server) as souk:
-        found = souk.balance()
-    if as_json:
-        print_json(found)
-        return
-    lines = [
-        f"available          {money(found.available_usd_micros)}",
-        f"held for jobs      {money(found.held_usd_micros)}",
-    ]
-    if found.provider_pending_usd_micros or found.provider_available_usd_micros:
-        lines.append(f"earned, pending    {money(found.provider_pending_usd_micros)}")
-        lines.append(f"earned, available  {money(found.provider_available_usd_micros)}")
-    console().print("\n".join(lines), markup=False)
 
 
 def _choose(server: str | None) -> str:

@@ -8,6 +8,7 @@ SoukClientError
 ├── NothingFits            no node fits the job
 ├── TransferFailed         a file could not be sent or fetched whole, or would be overwritten
 ├── RemoteInstallFailed    a machine reached by SSH did not become a node
+├── ChainFailed            a chain's endpoint, or the chain itself, did not do what was asked
 └── BillDoesNotVerify      the bill is not backed by its receipts
 """
 
@@ -83,6 +84,13 @@ class RemoteInstallFailed(SoukClientError):
     """At least one machine did not become a node."""
 
     code = "remote_install_failed"
+    exit_code = ExitCode.REFUSED
+
+
+class ChainFailed(SoukClientError):
+    """The chain did not do what was asked."""
+
+    code = "chain_failed"
     exit_code = ExitCode.REFUSED
 
 

@@ -21,6 +21,7 @@ from jobs.wire import (
     DelegationList,
     DelegationRequest,
     DelegationView,
+    DepositView,
     EnrolmentTokenView,
     JobView,
     MeView,
@@ -31,6 +32,7 @@ from jobs.wire import (
     SignIn,
     StreamPage,
     SubmitRequest,
+    TransferView,
     UploadComplete,
     UploadRequest,
     UploadView,
@@ -38,6 +40,7 @@ from jobs.wire import (
 )
 from provider_agent.protocol import SignedDelegation
 
+DEPOSITS_MAX = 200
 PAGES_MAX = 1000
 
 View = TypeVar("View", bound=Wire)
@@ -86,6 +89,15 @@ class Souk:
     def balance(self) -> BalanceView:
         """What the organisation has, holds and earned."""
         return BalanceView.model_validate(self.transport.get("/balance"))
+
+    def transfers(self, *, job_id: UUID | None = None, limit: int | None = None) -> list[TransferView]:
+        """Every movement of the organisation's money (or only of one job's), newest first."""
+        path = "/transfers" if job_id is None else f"/transfers?job={job_id}"
+        return list(islice(self._all(path, TransferView), limit))
+
+    def deposits(self, *, limit: int = DEPOSITS_MAX) -> list[DepositView]:
+        """What was paid in, newest first."""
+        return list(islice(self._all("/deposits", DepositView), limit))
 
     # --- a job
 

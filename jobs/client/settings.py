@@ -49,13 +49,19 @@ def load_settings() -> Settings:
 
 def save_settings(settings: Settings) -> Path:
     """Replace the file atomically; its mode is 0600 from the first byte on."""
-    path = settings_path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     body = {"server": settings.server, "keys": settings.keys, "organisations": settings.organisations}
-    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".config-")  # mkstemp makes it 0600
+    return write_private(settings_path(), json.dumps(body, indent=2))
+
+
+def write_private(path: Path, text: str) -> Path:
+    """Replace a file atomically; its mode is 0600 from the first byte on, and its folder's 0700."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".partial-")  # mkstemp makes it 0600
     try:
         with os.fdopen(descriptor, "w") as out:
-            json.dump(body, out, indent=2)
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
         Path(partial).replace(path)
     except BaseException:
         Path(partial).unlink(missing_ok=True)

@@ -6,7 +6,7 @@ See `provider_agent.protocol` for the agents' side.
 
 from __future__ import annotations
 
-from jobs.wire.account import BalanceView, MeView, OrganisationView, SignIn
+from jobs.wire.account import MeView, OrganisationView, SignIn
 from jobs.wire.artifacts import ArtifactView, UploadComplete, UploadRequest, UploadView
 from jobs.wire.assets import AssetList, AssetView, DelegationList, DelegationRequest, DelegationView
 from jobs.wire.base import ErrorView, Units, Wire
@@ -31,5 +31,6 @@ from jobs.wire.job import (
     StreamPage,
     SubmitRequest,
 )
+from jobs.wire.money import AssetBalanceView, BalanceView, DepositView, TransferView
 from jobs.wire.quotes import Candidate, Exclusion, Fix, Plan, QuoteRequest, QuoteView
 from jobs.wire.supply import DeviceView, EnrolmentTokenView, LinkView, NodeView, OfferView, ProviderView, TermsView

@@ -1,4 +1,4 @@
-"""Who somebody is here, and what they have."""
+"""Who somebody is here."""
 
 from __future__ import annotations
 
@@ -28,12 +28,3 @@ class SignIn(Wire):
     key: str = Field(repr=False)
     organisation: OrganisationView
     scopes: list[str]
-
-
-class BalanceView(Wire):
-    """GET /api/v1/balance"""
-
-    available_usd_micros: int
-    held_usd_micros: int
-    provider_pending_usd_micros: int
-    provider_available_usd_micros: int

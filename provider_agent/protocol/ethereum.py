@@ -49,6 +49,18 @@ def typed_digest(data: TypedData) -> str:
     return "0x" + bytes(keccak(b"\x19" + signable.version + signable.header + signable.body)).hex()
 
 
+def sign_transaction(private_key_hex: str, fields: dict[str, Any]) -> str:
+    """A signed transaction (EIP-1559 fields, as JSON-RPC names them), its raw bytes as 0x-hex."""
+    return "0x" + bytes(_eth_account().Account.sign_transaction(fields, private_key_hex).raw_transaction).hex()
+
+
+def transaction_hash(raw: str) -> str:
+    """The hash by which a chain knows these raw bytes."""
+    from eth_utils.crypto import keccak
+
+    return "0x" + bytes(keccak(bytes.fromhex(raw[2:]))).hex()
+
+
 def preload() -> None:
     """Load the library now: a server does it before it reads anybody's request."""
     _eth_account()

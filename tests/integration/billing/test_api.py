@@ -8,7 +8,11 @@ from uuid import uuid4
 import pytest
 from rest_framework.test import APIClient
 
-from billing import holds, settlement
+from billing import deposits, holds, ledger, settlement
+from billing.api.balance import SHOWN
+from billing.chart import AccountName, open_accounts
+from billing.kinds import AccountKind, TransferCode, TransferMode
+from billing.models import Asset
 from billing.settlement import LeaseCharge
 from marketplace.accounts import api_keys
 from marketplace.accounts.models import Membership, Organisation, Role, User
@@ -16,11 +20,13 @@ from tests.integration.billing.scenes import DOLLAR, fund
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
 
+NO_DOLLARS = {"asset": "USD", "scale": 6} | dict.fromkeys(SHOWN, "0")
 NOTHING = {
     "available_usd_micros": 0,
     "held_usd_micros": 0,
     "provider_pending_usd_micros": 0,
     "provider_available_usd_micros": 0,
+    "assets": [NO_DOLLARS],
 }
 
 
@@ -42,8 +48,48 @@ def test_balance_shows_both_sides_of_an_organisation() -> None:
     assert as_alice.get("/api/v1/balance").json() == NOTHING | {
         "available_usd_micros": 7000000,
         "held_usd_micros": 2000000,
+        "assets": [NO_DOLLARS | {"available": "7000000", "held": "2000000"}],
     }
-    assert as_bob.get("/api/v1/balance").json() == NOTHING | {"provider_pending_usd_micros": 900000}
+    assert as_bob.get("/api/v1/balance").json() == NOTHING | {
+        "provider_pending_usd_micros": 900000,
+        "assets": [NO_DOLLARS | {"provider_pending": "900000"}],
+    }
+
+
+def test_every_asset_is_shown_in_its_own_units_and_what_leaves_is_on_its_way() -> None:
+    alice, as_alice = organisation_with_client("alice")
+    fund(alice.id)
+    coin = Asset.objects.create(
+        id=7, code="WETH", scale=18, kind=Asset.Kind.ERC20, chain_id=1, contract="0x" + "7" * 40
+    )
+    deposits.credit(alice.id, 3 * 10**18, reference="1", actor="chain", source=deposits.CHAIN, asset_id=coin.pk)
+    kinds = [AccountKind.CUSTOMER_AVAILABLE, AccountKind.PROVIDER_AVAILABLE, AccountKind.PAYOUT_CLEARING]
+    have, earned, leaving = open_accounts([AccountName(kind, alice.id, asset_id=coin.pk) for kind in kinds])
+    ledger.post([ledger.NewTransfer(have, earned, 10**18, TransferCode.CORRECTION)])
+    ledger.post([ledger.NewTransfer(earned, leaving, 10**17, TransferCode.PAYOUT, mode=TransferMode.PENDING)])
+    dollars, coins = as_alice.get("/api/v1/balance").json()["assets"]
+    assert dollars["available"] == "10000000"
+    assert coins == NO_DOLLARS | {
+        "asset": "WETH",
+        "scale": 18,
+        "available": str(2 * 10**18),
+        "provider_available": str(9 * 10**17),
+        "payout_clearing": str(10**17),
+    }
+    newest = as_alice.get("/api/v1/transfers").json()["results"][0]
+    assert [newest[name] for name in ("asset", "amount", "mode", "change")] == ["WETH", str(10**17), "pending", "0"]
+
+
+def test_a_jobs_own_transfers_can_be_asked_for() -> None:
+    alice, as_alice = organisation_with_client("alice")
+    fund(alice.id)
+    one, other = uuid4(), uuid4()
+    for job_id in (one, other):
+        holds.place_hold(owner_id=alice.id, job_id=job_id, amount=DOLLAR)
+    [hold] = as_alice.get(f"/api/v1/transfers?job={one}").json()["results"]
+    assert (hold["job_id"], hold["code"]) == (str(one), "hold")
+    refused = as_alice.get("/api/v1/transfers?job=everything")
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_request")
 
 
 def test_an_organisation_without_money_has_zero_of_everything() -> None:
@@ -59,7 +105,7 @@ def test_transfers_are_ones_own_newest_first_and_say_what_changed() -> None:
     holds.place_hold(owner_id=alice.id, job_id=job_id, amount=2 * DOLLAR)
     settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), bob.id, DOLLAR)], fee_bps=1000)
 
-    seen = [(row["code"], row["change_usd_micros"]) for row in as_alice.get("/api/v1/transfers").json()["results"]]
+    seen = [(row["code"], row["change"]) for row in as_alice.get("/api/v1/transfers").json()["results"]]
     assert seen == [
         ("hold_rest", "0"),
         ("platform_fee", "-100000"),
@@ -68,7 +114,7 @@ def test_transfers_are_ones_own_newest_first_and_say_what_changed() -> None:
         ("deposit", "10000000"),
     ]
     [pay] = as_bob.get("/api/v1/transfers").json()["results"]
-    assert (pay["code"], pay["change_usd_micros"], pay["job_id"]) == ("provider_pay", "900000", str(job_id))
+    assert (pay["code"], pay["change"], pay["job_id"]) == ("provider_pay", "900000", str(job_id))
     assert str(alice.id) not in str(pay)  # the provider does not learn who the customer is
     assert as_mallory.get("/api/v1/transfers").json()["results"] == []
 
