@@ -7,12 +7,36 @@ from typing import Any
 from django.db import models
 from django.db.models import F, Q
 
+from billing.chain.states import TRANSACTION_MACHINE, TransactionState
+from billing.fields import AmountField
+from billing.models.ledger import Asset
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
 
+class EscrowContract(models.Model):
+    """The one contract that holds a token for us. What it says about itself was read from the chain."""
+
+    asset = models.OneToOneField(Asset, primary_key=True, on_delete=models.PROTECT, related_name="escrow")
+    chain_id = models.PositiveBigIntegerField()
+    address = models.CharField(max_length=42)
+    deployed_block = models.PositiveBigIntegerField()
+    code_hash = models.CharField(max_length=66)
+    fee_recipient = models.CharField(max_length=42)
+    registered_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["chain_id", "address"], name="escrow_contract_once")]
+
+    def __str__(self) -> str:
+        return f"{self.asset_id} {self.chain_id}/{self.address}"
+
+
 class ChainBlock(models.Model):
-    """One block that we saw; several may share a number until one is final."""
+    """One block that we saw; several may share a number until one is final.
+
+    Its state is what we observed, not what somebody decided: only the indexer writes it, and an orphan may come back.
+    """
 
     class State(models.TextChoices):
         SEEN = "seen"
@@ -26,6 +50,7 @@ class ChainBlock(models.Model):
     hash = models.CharField(max_length=66)
     parent_hash = models.CharField(max_length=66)
     state = models.CharField(max_length=16, choices=State.choices, default=State.SEEN)
+    mined_at = models.DateTimeField(default=clock.now)
 
     class Meta:
         constraints = [
@@ -37,6 +62,7 @@ class ChainBlock(models.Model):
                 condition=Q(state__in=["seen", "safe", "final", "orphaned"]), name="chain_block_state_known"
             ),
         ]
+        indexes = [models.Index(fields=["chain_id", "number"], name="chain_block_of_number")]
 
     def __str__(self) -> str:
         return f"{self.chain_id}/{self.number} {self.hash} ({self.state})"
@@ -53,67 +79,101 @@ class ChainEvent(models.Model):
     name = models.CharField(max_length=64)
     arguments: models.JSONField[Any, Any] = models.JSONField(default=dict)
     processed_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveIntegerField(default=0)
+    last_error = models.TextField(blank=True)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["tx_hash", "log_index", "block"], name="chain_event_once"),
         ]
+        indexes = [models.Index(fields=["block"], condition=Q(processed_at=None), name="chain_event_waiting")]
 
     def __str__(self) -> str:
         return f"{self.name} {self.tx_hash}#{self.log_index}"
 
+    @property
+    def reference(self) -> str:
+        """What the transfers that it caused are called by: chain id, transaction, log index."""
+        return f"{self.block.chain_id}:{self.tx_hash}:{self.log_index}"
+
+
+class Signer(models.Model):
+    """One key of ours on one chain, and the nonce that its next transaction takes."""
+
+    address = models.CharField(max_length=42)
+    chain_id = models.PositiveBigIntegerField()
+    next_nonce = models.PositiveBigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["address", "chain_id"], name="signer_once")]
+
+    def __str__(self) -> str:
+        return f"{self.chain_id}/{self.address} next {self.next_nonce}"
+
 
 class ChainTransaction(models.Model):
-    """One transaction that we signed; its raw bytes are stored before they go out, so that a restart sends the same."""
+    """One transaction that we signed; its raw bytes are stored before they go out, so that a restart sends the same.
 
-    class State(models.TextChoices):
-        PLANNED = "planned"
-        NONCED = "nonced"
-        SIGNED = "signed"
-        BROADCAST = "broadcast"
-        MINED = "mined"
-        FINAL = "final"
-        REPLACED = "replaced"
-        REORGED = "reorged"
-        REVERTED = "reverted"
+    It is written in the transaction of the decision, like a call in the outbox, and its `business_key` makes it once.
+    """
+
+    STATE_MACHINE = TRANSACTION_MACHINE
+    State = TransactionState
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    business_key = models.CharField(max_length=200, null=True, unique=True)  # noqa: DJ001  a replacement has none
+    purpose = models.CharField(max_length=32, blank=True)  # the contract's function
     chain_id = models.PositiveBigIntegerField()
     signer = models.CharField(max_length=42)
+    to = models.CharField(max_length=42, blank=True)
+    data = models.TextField(blank=True)  # 0x-hex
+    gas = models.PositiveBigIntegerField(default=0)  # limit
     nonce = models.PositiveBigIntegerField(null=True, blank=True)
     raw = models.TextField(blank=True)
     hash = models.CharField(max_length=66, blank=True)
     fees: models.JSONField[Any, Any] = models.JSONField(default=dict)
     replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="replaced_by")
-    state = models.CharField(max_length=16, choices=State.choices, default=State.PLANNED)
+    state = models.CharField(max_length=16, choices=TransactionState.choices, default=TransactionState.PLANNED)
+    attempts = models.PositiveIntegerField(default=0)
+    next_at = models.DateTimeField(default=clock.now)
+    sent_at = models.DateTimeField(null=True, blank=True)  # the newest broadcast
+    block_number = models.PositiveBigIntegerField(null=True, blank=True)
+    block_hash = models.CharField(max_length=66, blank=True)
+    gas_cost = AmountField(default=0)  # in the chain's own coin, known when it is final
+    last_error = models.TextField(blank=True)
     created_at = models.DateTimeField(default=clock.now)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["signer", "chain_id", "nonce", "hash"], name="chain_transaction_once"),
             models.UniqueConstraint(
-                fields=["signer", "chain_id", "nonce"], condition=Q(state="final"), name="one_final_per_nonce"
+                fields=["signer", "chain_id", "nonce"],
+                condition=Q(state__in=["final", "reverted"]),
+                name="one_final_per_nonce",
             ),
             models.CheckConstraint(
-                condition=Q(
-                    state__in=[
-                        "planned",
-                        "nonced",
-                        "signed",
-                        "broadcast",
-                        "mined",
-                        "final",
-                        "replaced",
-                        "reorged",
-                        "reverted",
-                    ]
-                ),
-                name="chain_transaction_state_known",
+                condition=Q(state__in=TransactionState.values), name="chain_transaction_state_known"
             ),
             models.CheckConstraint(
                 condition=Q(replaces=None) | ~Q(replaces=F("id")), name="chain_transaction_replaces_another"
             ),
+            models.CheckConstraint(
+                condition=Q(state__in=["planned", "refused"], nonce=None)
+                | (~Q(state__in=["planned", "refused"]) & Q(nonce__isnull=False)),
+                name="chain_transaction_sent_has_nonce",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["planned", "refused", "nonced"]) | (~Q(raw="") & ~Q(hash="")),
+                name="chain_transaction_signed_has_bytes",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["chain_id", "signer", "created_at"],
+                condition=~Q(state__in=["final", "reverted", "replaced", "refused"]),
+                name="chain_transaction_live",
+            ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.signer} nonce {self.nonce} ({self.state})"
+        return f"{self.purpose} by {self.signer} nonce {self.nonce} ({self.state})"

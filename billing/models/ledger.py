@@ -28,6 +28,7 @@ class Asset(models.Model):
     class Kind(models.TextChoices):
         FIAT = "fiat"
         ERC20 = "erc20"
+        NATIVE = "native"  # a chain's own coin: what its gas is paid in
 
     id = models.PositiveSmallIntegerField(primary_key=True)
     code = models.CharField(max_length=16, unique=True)
@@ -38,11 +39,15 @@ class Asset(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(kind__in=["fiat", "erc20"]), name="asset_kind_known"),
+            models.CheckConstraint(condition=Q(kind__in=["fiat", "erc20", "native"]), name="asset_kind_known"),
             models.CheckConstraint(
                 condition=Q(kind="fiat", chain_id=None, contract="")
-                | (Q(kind="erc20", chain_id__isnull=False) & ~Q(contract="")),
+                | (Q(kind="erc20", chain_id__isnull=False) & ~Q(contract=""))
+                | Q(kind="native", chain_id__isnull=False, contract=""),
                 name="asset_of_a_chain_names_it",
+            ),
+            models.UniqueConstraint(
+                fields=["chain_id", "contract"], condition=Q(chain_id__isnull=False), name="asset_of_a_chain_once"
             ),
         ]
 

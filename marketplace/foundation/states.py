@@ -21,6 +21,11 @@ class StateMachine:
     kind: str  # subject_kind of the events
     transitions: Mapping[str, frozenset[str]]
 
+    @property
+    def initial(self) -> str:
+        """The state that a row begins in: the first of the table."""
+        return next(iter(self.transitions))
+
     def sources(self, to: str) -> frozenset[str]:
         """Every state from which `to` may be reached in one move."""
         return frozenset(state for state, targets in self.transitions.items() if to in targets)

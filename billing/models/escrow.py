@@ -1,0 +1,112 @@
+"""What the escrow contract owes to whom, as its events tell: roots of payouts, holds of jobs, settled leases."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from billing.chain.states import ESCROW_HOLD_MACHINE, ROOT_MACHINE, EscrowHoldState, RootState
+from billing.fields import AmountField
+from billing.models.chain import ChainTransaction, EscrowContract
+from marketplace.foundation import clock
+from marketplace.foundation.ids import new_id
+
+
+class PayoutEntry(models.Model):
+    """One payout that a root pays. In the order of their ids they add up to what each wallet may claim in all."""
+
+    id = models.BigAutoField(primary_key=True)
+    contract = models.ForeignKey(EscrowContract, on_delete=models.PROTECT, related_name="entries")
+    payout_id = models.UUIDField(unique=True)
+    provider_id = models.UUIDField()
+    wallet = models.CharField(max_length=42)
+    amount = AmountField()
+    cumulative = AmountField()  # of this wallet in this contract, this entry included
+    claimed_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(amount__gt=0), name="payout_entry_positive"),
+            models.UniqueConstraint(fields=["contract", "wallet", "cumulative"], name="payout_entry_cumulates"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount} to {self.wallet}"
+
+
+class PayoutRoot(models.Model):
+    """One Merkle root over every wallet's cumulative total, up to one entry."""
+
+    STATE_MACHINE = ROOT_MACHINE
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    contract = models.ForeignKey(EscrowContract, on_delete=models.PROTECT, related_name="roots")
+    last_entry = models.ForeignKey(PayoutEntry, on_delete=models.PROTECT, related_name="+")
+    root = models.CharField(max_length=66)
+    total = AmountField()
+    transaction = models.OneToOneField(
+        ChainTransaction, null=True, blank=True, on_delete=models.PROTECT, related_name="payout_root"
+    )
+    state = models.CharField(max_length=16, choices=RootState.choices, default=RootState.PLANNED)
+    active_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=RootState.values), name="payout_root_state_known"),
+            models.UniqueConstraint(
+                fields=["contract"], condition=Q(state__in=["planned", "proposed"]), name="one_root_under_way"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.root} of {self.total} ({self.state})"
+
+
+class EscrowHold(models.Model):
+    """A wallet's money set aside on the chain for one job."""
+
+    STATE_MACHINE = ESCROW_HOLD_MACHINE
+
+    id = models.UUIDField(primary_key=True, editable=False)  # the job's
+    contract = models.ForeignKey(EscrowContract, on_delete=models.PROTECT, related_name="holds")
+    customer = models.CharField(max_length=42)
+    amount = AmountField()
+    settled = AmountField(default=0)
+    rate_ceiling_per_hour = AmountField()
+    providers_root = models.CharField(max_length=66)
+    deadline = models.PositiveBigIntegerField()  # unix seconds
+    transaction = models.OneToOneField(
+        ChainTransaction, null=True, blank=True, on_delete=models.PROTECT, related_name="escrow_hold"
+    )
+    state = models.CharField(max_length=16, choices=EscrowHoldState.choices, default=EscrowHoldState.REQUESTED)
+    reason = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=EscrowHoldState.values), name="escrow_hold_state_known"),
+            models.CheckConstraint(condition=Q(settled__lte=models.F("amount")), name="escrow_hold_covers_leases"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount} of {self.customer} for {self.id} ({self.state})"
+
+
+class EscrowLease(models.Model):
+    """What one lease was settled for on the chain, and how much of it still waits for its window."""
+
+    id = models.UUIDField(primary_key=True, editable=False)  # the lease's
+    hold = models.ForeignKey(EscrowHold, on_delete=models.PROTECT, related_name="leases")
+    provider = models.CharField(max_length=42)
+    seq = models.PositiveBigIntegerField()
+    pending = AmountField(default=0)
+    paid = AmountField(default=0)
+    fee = AmountField(default=0)
+    refunded = AmountField(default=0)
+    release_at = models.DateTimeField()
+    is_challenged = models.BooleanField(default=False)
+
+    def __str__(self) -> str:
+        return f"{self.id} pending {self.pending}"
