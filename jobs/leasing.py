@@ -17,7 +17,7 @@ from django.db import IntegrityError, connection, transaction
 
 from billing import metering
 from billing.models import Asset
-from jobs import assets
+from jobs import assets, endings
 from jobs.errors import AssetTooCoarse, DeviceTaken
 from jobs.models import ArtifactPart, Attempt, Lease, LeaseDevice
 from jobs.states import ArtifactState, LeaseState
@@ -44,9 +44,7 @@ class LeasePrice:
     cap_units: int
 
 
-def reserve(
-    attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price: LeasePrice
-) -> Lease:
+def reserve(attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price: LeasePrice) -> Lease:
     """Take `devices` for `attempt` at a frozen price.
 
     Raises DeviceTaken when another lease was faster, AssetTooCoarse for a rate of nothing.
@@ -105,6 +103,7 @@ def end_lease(lease: Lease, billable: Billable, *, reason: str) -> Lease:
         ended_at=clock.now(),
     )
     LeaseDevice.objects.filter(lease=lease).update(is_live=False)
+    endings.keep(lease, reason=reason, checkpointed_ms=checkpointed_ms(lease))
     return lease
 
 
