@@ -93,5 +93,6 @@ def send_alert_mail(message: OutboxMessage) -> str:
 
 
 def _mail(alert: Alert) -> None:
-    if settings.SOUK_ALERT_EMAILS:
+    """What is only worth a look waits in the admin."""
+    if settings.SOUK_ALERT_EMAILS and alert.severity != Severity.INFO:
         outbox.enqueue(MAIL_KIND, f"alert_mail/{alert.pk}", {"alert_id": str(alert.pk)})

@@ -15,6 +15,15 @@ BillingError
 |-- AssetUnknown              404
 |-- PriceUnavailable          503  no price of the token that is new enough
 |-- AlertNotFound             404
+|-- DisputeNotFound           404
+|-- DisputeInvalid            400  no text, or attachments that are none
+|-- NothingToDispute          409  no such lease, its window is over, or it was contested before
+|-- SplitInvalid              400  the parts are not what is frozen
+|-- OffenceUnknown            400  the table of penalties has no such reason
+|-- PromotionConflict         409  the reference was used for another gift
+|-- PromoCodeRefused          409  unknown, over, used up, used before
+|-- SpendLimitReached         402  says which limit, what is used, left, and when it starts anew
+|-- InvoiceNotFound           404
 `-- ReceiptRefused            409  (the newest accepted receipt is in details.seq)
     |-- ReceiptForeign             of another job, lease, party or asset
     |-- ReceiptSignatureInvalid    not signed by the lease's receipt key
@@ -140,6 +149,66 @@ class PriceUnavailable(BillingError):
 
     code = "price_unavailable"
     status = 503
+
+
+class DisputeNotFound(BillingError):
+    """There is no dispute {dispute_id} of yours."""
+
+    code = "dispute_not_found"
+    status = 404
+
+
+class DisputeInvalid(BillingError):
+    """This cannot be filed: {why}."""
+
+    code = "dispute_invalid"
+    status = 400
+
+
+class NothingToDispute(BillingError):
+    """There is nothing to contest: {why}."""
+
+    code = "nothing_to_dispute"
+
+
+class SplitInvalid(BillingError):
+    """The parts add up to {sum} base units, and {amount} are frozen. Each part is 0 or more."""
+
+    code = "split_invalid"
+    status = 400
+
+
+class OffenceUnknown(BillingError):
+    """The table of penalties has no {reason}."""
+
+    code = "offence_unknown"
+    status = 400
+
+
+class PromotionConflict(BillingError):
+    """The reference {reference} was used for another gift."""
+
+    code = "promotion_conflict"
+
+
+class PromoCodeRefused(BillingError):
+    """This code gives nothing: {why}."""
+
+    code = "promo_code_refused"
+
+
+class SpendLimitReached(BillingError):
+    """The {whose}'s limit of {limit} a {period} is reached: {used} is used, {left} left, {needed} needed{resets}."""
+
+    code = "spend_limit_reached"
+    status = 402
+
+
+class InvoiceNotFound(BillingError):
+    """There is no invoice {invoice_id} of yours."""
+
+    code = "invoice_not_found"
+    status = 404
 
 
 class AlertNotFound(BillingError):

@@ -39,8 +39,8 @@ class HoldQuerySet(models.QuerySet["Hold"]):
 
 class SettlementShareQuerySet(models.QuerySet["SettlementShare"]):
     def ripe(self, now: datetime) -> SettlementShareQuerySet:
-        """Shares whose challenge window is over and that are not released yet."""
-        return self.filter(released_at=None, challenge_until__lte=now)
+        """Shares whose challenge window is over, that nobody contests and that are not released yet."""
+        return self.filter(released_at=None, is_disputed=False, challenge_until__lte=now)
 
 
 class UsageReceiptQuerySet(models.QuerySet["UsageReceipt"]):

@@ -1,8 +1,9 @@
-"""States of a hold and of a payout.
+"""States of a hold, of a payout and of a dispute.
 
 hold      open -> captured | released | expired
 payout    requested -> reserved -> submitted -> confirmed | failed
           reserved -> failed;   confirmed -> returned
+dispute   opened -> answered -> decided;   opened -> decided;   opened | answered -> withdrawn
 """
 
 from __future__ import annotations
@@ -52,5 +53,25 @@ PAYOUT_MACHINE = machine(
         PayoutState.CONFIRMED: [PayoutState.RETURNED],
         PayoutState.FAILED: [],
         PayoutState.RETURNED: [],
+    },
+)
+
+
+class DisputeState(models.TextChoices):
+    """opened: the provider may answer. answered: the operator decides. The other two are the end."""
+
+    OPENED = "opened"
+    ANSWERED = "answered"
+    DECIDED = "decided"
+    WITHDRAWN = "withdrawn"
+
+
+DISPUTE_MACHINE = machine(
+    "dispute",
+    {
+        DisputeState.OPENED: [DisputeState.ANSWERED, DisputeState.DECIDED, DisputeState.WITHDRAWN],
+        DisputeState.ANSWERED: [DisputeState.DECIDED, DisputeState.WITHDRAWN],
+        DisputeState.DECIDED: [],
+        DisputeState.WITHDRAWN: [],
     },
 )

@@ -7,6 +7,10 @@ from celery import shared_task
 from billing import (
     alerts,  # noqa: F401 - its handler
     dispatch,
+    disputes,
+    invoices,
+    offences,
+    promotions,
     seal,
     settlement,
 )
@@ -35,3 +39,23 @@ def dispatch_due() -> None:
 def refresh_prices() -> None:
     """Ask the feeds what tokens are worth."""
     feeds.refresh_prices()
+
+
+@shared_task
+def sweep_disputes() -> None:
+    """Close what nobody answered, remind of what nobody decided, fine what was proven, release what fines left."""
+    disputes.sweep()
+    offences.judge()
+    offences.release_rest()
+
+
+@shared_task
+def expire_promotions() -> None:
+    """Take back given credit that was not used in time."""
+    promotions.expire_due()
+
+
+@shared_task
+def issue_invoices() -> None:
+    """Issue last month, where that has not been done."""
+    invoices.issue_due()

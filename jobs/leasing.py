@@ -17,7 +17,7 @@ from django.db import IntegrityError, connection, transaction
 
 from billing import metering
 from billing.models import Asset
-from jobs import assets
+from jobs import assets, endings
 from jobs.errors import AssetTooCoarse, DeviceTaken
 from jobs.models import ArtifactPart, Attempt, Lease, LeaseDevice
 from jobs.states import ArtifactState, LeaseState
@@ -103,6 +103,7 @@ def end_lease(lease: Lease, billable: Billable, *, reason: str) -> Lease:
         ended_at=clock.now(),
     )
     LeaseDevice.objects.filter(lease=lease).update(is_live=False)
+    endings.keep(lease, reason=reason, checkpointed_ms=checkpointed_ms(lease))
     return lease
 
 

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from billing import holds, settlement
+from billing import holds, limits, promotions, settlement
 from billing.balances import balance
 from billing.kinds import AccountKind
 from jobs import leasing, quotes
@@ -63,7 +63,7 @@ def submit(
 ) -> Job:
     """Turn a quote into a queued job, once; nothing is charged before it is placed.
 
-    Raises QuoteExpired, QuoteMismatch, QuoteUsed; NotEnoughMoney says how much is missing.
+    Raises QuoteExpired, QuoteMismatch, QuoteUsed, SpendLimitReached; NotEnoughMoney says how much is missing.
     """
     with transaction.atomic():
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
@@ -89,6 +89,9 @@ def submit(
             attempts_max=spec.retry.max_attempts,
             deadline_at=now + timedelta(seconds=deadline) if deadline else None,
             queued_at=now,
+        )
+        limits.commit(
+            job_id=job.id, owner_id=organisation.id, member_id=user.pk if user else None, amount=job.cap_usd_micros
         )
         record_birth(job, actor=str(user or "system"), data={"quote": str(quote.id)})
     return job
@@ -132,11 +135,13 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         # At the price that the quote locked, rounded as a whole: what is held is the new cap's, to the unit.
         more = payment.units_up(cap_usd_micros) - (payment.units_up(job.cap_usd_micros) if is_held else 0)
         _require_money(job.organisation, job.quote, more, cap=cap_usd_micros)
+        limits.enlarge(job.id, amount=cap_usd_micros)
         if job.state == JobState.PAUSED:
             advance(job, JobState.QUEUED, reason="resumed", actor=actor, queued_at=clock.now())
         job.cap_usd_micros = cap_usd_micros
         job.save(update_fields=["cap_usd_micros"])
         if is_held and more:
+            promotions.draw(job.organisation_id, job.id, more, asset_id=job.quote.asset_id)
             holds.extend_hold(job.id, amount=more)
     return job
 
@@ -219,9 +224,12 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             waiting_for="",
         )
         if holds.is_open(job.id):
-            settlement.settle_job(
+            promotions.lock_job(job.id)
+            settled = settlement.settle_job(
                 job_id=job.id, charges=[c for c in charges if c.amount], fee_bps=settings.SOUK_FEE_BPS
             )
+            promotions.take_back(job.id, refunded=settled.refunded)
+        limits.conclude(job.id)
     return job
 
 
@@ -249,7 +257,8 @@ def lock(job_id: UUID) -> Job:
 
 
 def _require_money(organisation: Organisation, quote: Quote, units: int, *, cap: int) -> None:
-    missing = units - balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=quote.asset.pk)
+    has = balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=quote.asset_id)
+    missing = units - has - promotions.spendable(organisation.id, quote.asset_id)
     if missing > 0:
         raise NotEnoughMoney(quote.payment, missing_units=missing, cap_usd_micros=cap)
 

@@ -18,7 +18,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F, Sum
 
-from billing import holds
+from billing import holds, promotions
 from billing.errors import AccountFrozen, InsufficientFunds
 from jobs import fleet, leasing, lifecycle
 from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort
@@ -99,7 +99,8 @@ def _place(job: Job, placement: Placement) -> bool:
     payment = job.quote.payment
     held = payment.units_up(job.cap_usd_micros)
     if not holds.is_open(job.id):
-        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=held, asset_id=job.quote.asset.pk)
+        promotions.draw(job.organisation_id, job.id, held, asset_id=job.quote.asset_id)
+        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=held, asset_id=job.quote.asset_id)
     charged = _charged(job)
     if held <= charged.units:
         message = "The budget was used up by earlier attempts."

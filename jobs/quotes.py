@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from billing import promotions
 from billing.balances import balance
 from billing.kinds import AccountKind
 from billing.models import Asset
@@ -35,6 +36,7 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
     _check_precision(found, payment)
     quote = _store_quote(spec, organisation, found, terms, asset, payment) if terms else None
     has = balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=asset.pk)
+    has += promotions.spendable(organisation.id, asset.pk)
     return QuoteView(
         quote_id=quote.id if quote else None,
         spec_hash=spec_hash(spec),

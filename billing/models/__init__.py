@@ -2,34 +2,50 @@
 
 from billing.models.alerts import Alert
 from billing.models.chain import ChainBlock, ChainEvent, ChainTransaction, EscrowContract, Signer
+from billing.models.disputes import Dispute, EndRecord, Offence, OffenceTaking
 from billing.models.escrow import EscrowHold, EscrowLease, PayoutEntry, PayoutRoot
 from billing.models.fiat import StripeEvent
 from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
+from billing.models.invoices import BillingDetails, Invoice, InvoiceCounter
 from billing.models.ledger import Account, Asset, DailyRoot, Transfer
+from billing.models.limits import Commitment, SpendLimit
 from billing.models.payouts import Payout
 from billing.models.prices import TokenPrice
+from billing.models.promotions import PromoCode, PromotionDraw, PromotionGrant
 from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [
     "Account",
     "Alert",
     "Asset",
+    "BillingDetails",
     "ChainBlock",
     "ChainEvent",
     "ChainTransaction",
+    "Commitment",
     "DailyRoot",
     "Deposit",
+    "Dispute",
+    "EndRecord",
     "EscrowContract",
     "EscrowHold",
     "EscrowLease",
     "Hold",
+    "Invoice",
+    "InvoiceCounter",
+    "Offence",
+    "OffenceTaking",
     "Payout",
     "PayoutEntry",
     "PayoutRoot",
+    "PromoCode",
+    "PromotionDraw",
+    "PromotionGrant",
     "ReceiptEvidence",
     "Settlement",
     "SettlementShare",
     "Signer",
+    "SpendLimit",
     "StripeEvent",
     "TokenPrice",
     "Transfer",

@@ -118,6 +118,7 @@ class SettlementShare(models.Model):
     paid = AmountField()
     challenge_until = models.DateTimeField()
     released_at = models.DateTimeField(null=True, blank=True)
+    is_disputed = models.BooleanField(default=False)  # a dispute or an offence decides what becomes of it
 
     objects = SettlementShareQuerySet.as_manager()
 

@@ -1,4 +1,4 @@
-"""The bill and the earnings, for people: one lease a line, what was claimed and charged and why they differ; the sum."""
+"""The bill and the earnings, for people: one lease a line, what was claimed, what was charged, why they differ."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from jobs.client import (
     commands_jobs,
     commands_market,
     commands_money,
+    commands_wallet,
 )
 from jobs.client.errors import SoukClientError, UsageMistake
 from jobs.client.exit_codes import ExitCode
@@ -43,6 +44,7 @@ app = typer.Typer(
 for _module in (commands_jobs, commands_artifacts, commands_account, commands_money, commands_market):
     _module.register(app)
 commands_bill.register(app, commands_market.provider)
+commands_wallet.register(app, commands_market.provider)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

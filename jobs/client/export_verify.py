@@ -1,4 +1,4 @@
-"""A bill or earnings in a file: first that the marketplace signed exactly this, then everything that follows from it."""
+"""A bill or earnings in a file: first that the marketplace signed exactly this, then all that follows from it."""
 
 from __future__ import annotations
 

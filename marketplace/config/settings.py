@@ -91,6 +91,11 @@ SOUK_S3_REGION = os.environ.get("SOUK_S3_REGION", "")
 SOUK_S3_ACCESS_KEY = os.environ.get("SOUK_S3_ACCESS_KEY", "")
 SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
 
+# How long a provider may take to answer a dispute, and an operator to decide it before an alert reminds them.
+SOUK_DISPUTE_ANSWER_SECONDS = int(os.environ.get("SOUK_DISPUTE_ANSWER_SECONDS", str(3 * 86400)))
+SOUK_DISPUTE_DECIDE_SECONDS = int(os.environ.get("SOUK_DISPUTE_DECIDE_SECONDS", str(7 * 86400)))
+# What invoices say of the seller: {"name": "...", "address": "...", "tax_id": "..."}.
+SOUK_INVOICE_SELLER: dict[str, str] = json.loads(os.environ.get("SOUK_INVOICE_SELLER", '{"name": "Souk"}'))
 # Alerts to the operators go by e-mail where addresses are given.
 SOUK_ALERT_EMAILS = [each.strip() for each in os.environ.get("SOUK_ALERT_EMAILS", "").split(",") if each.strip()]
 EMAIL_HOST = os.environ.get("SOUK_SMTP_HOST", "localhost")
@@ -276,6 +281,9 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),
         ("billing.tasks.refresh_prices", 60.0, False),
+        ("billing.tasks.sweep_disputes", 60.0, False),
+        ("billing.tasks.expire_promotions", 300.0, False),
+        ("billing.tasks.issue_invoices", crontab(hour="4", minute="10"), True),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
     )
 }

@@ -19,7 +19,7 @@ from jobs.client.export_verify import fingerprint, verify_export
 from jobs.models import Lease
 from marketplace.foundation import signing
 from marketplace.nodes.models import Node
-from provider_agent.protocol import Reason, export_bytes, sign_bytes
+from provider_agent.protocol import AttemptState, Reason, export_bytes, sign_bytes
 from tests import stage
 from tests.integration.jobs.api_clients import API, client_of
 from tests.stage import DOLLAR
@@ -51,7 +51,7 @@ def lease(request: pytest.FixtureRequest, transactional_db: None) -> Lease:
     stage.checkpoint(job, broken, step=10, ms=36_001)
     stage.finish(broken, Reason.DEVICE_FAILED)
     (lease,) = stage.place(job)
-    stage.say(lease, stage.AttemptState.RUNNING)
+    stage.say(lease, AttemptState.RUNNING)
     stage.see_running(lease, seconds=60)
     stage.bill(lease, ms=60_001)
     stage.finish(lease)

@@ -108,6 +108,11 @@ def test_no_part_of_the_price_can_be_changed_in_a_quote(
         lifecycle.submit(organisation=alice, user=None, spec=spec, quote_id=quote_id)
 
 
+def test_a_marketplace_without_any_money_yet_quotes_in_dollars(transactional_db: None) -> None:
+    stage.node("bobs-node")
+    assert quotes.make_quote(stage.spec_of(), stage.organisation("alice")).quote_id is not None
+
+
 def test_a_quote_in_dollars_is_signed_as_before_tokens(alice: Organisation, bob: Node) -> None:
     quote = Quote.objects.get(pk=stage.quote(alice))
     assert b"payment" not in quotes.quote_bytes(quote)
