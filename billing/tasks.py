@@ -28,3 +28,11 @@ def release_pending() -> None:
 def dispatch_due() -> None:
     """Make the calls to the outside world that were written down."""
     dispatch.dispatch_due()
+
+
+@shared_task
+def follow_chains() -> None:
+    """Read every chain, book what is final, send what is due. web3 is loaded where there is a chain only."""
+    from billing.chain.following import follow_chains as follow
+
+    follow()

@@ -9,6 +9,7 @@ who reaches it may move its clock: that is what a development chain is for, and 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ipaddress
 import json
 import logging
@@ -43,6 +44,10 @@ def answer(chain: DevChain, request: Any) -> Any:
         return [answer(chain, one) if isinstance(one, dict) else _error(None, -32600, "not a call") for one in request]
     if not isinstance(request, dict) or not isinstance(request.get("method"), str):
         return _error(None, -32600, "not a call")
+    return _answer_one(chain, request)
+
+
+def _answer_one(chain: DevChain, request: dict[str, Any]) -> Any:
     method = _methods.get(request["method"])
     if method is None:
         return _error(request.get("id"), -32601, f"the method {request['method']} does not exist here")
@@ -403,10 +408,8 @@ def main() -> int:
         return 1
     sys.stdout.write(f"the development chain {CHAIN_ID} answers on http://{options.host}:{server.server_port}\n")
     sys.stdout.flush()
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever(poll_interval=5)
-    except KeyboardInterrupt:
-        pass
     return 0
 
 

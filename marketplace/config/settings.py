@@ -101,6 +101,12 @@ EMAIL_USE_TLS = os.environ.get("SOUK_SMTP_TLS", "0") == "1"
 EMAIL_TIMEOUT = 20
 DEFAULT_FROM_EMAIL = os.environ.get("SOUK_EMAIL_FROM", "souk@localhost")
 
+# Chains and the keys that sign there; docs/operator-guide.md says what goes in. No chain: nothing is paid in tokens.
+SOUK_CHAINS: list[dict[str, Any]] = json.loads(os.environ.get("SOUK_CHAINS", "[]"))
+SOUK_CHAIN_KEY = os.environ.get("SOUK_CHAIN_KEY", "")
+SOUK_CHAIN_SETTLER_KEY = os.environ.get("SOUK_CHAIN_SETTLER_KEY", "")
+SOUK_CHAIN_PUBLISHER_KEY = os.environ.get("SOUK_CHAIN_PUBLISHER_KEY", "")
+
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
 SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
@@ -267,6 +273,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),
+        *([("billing.tasks.follow_chains", 5.0, False)] if SOUK_CHAINS else []),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
     )
 }
