@@ -33,7 +33,7 @@ def ensure(chain_id: int) -> EscrowContract | None:
     if found is not None:
         return found
     with lock(f"development:{chain_id}") as is_mine:
-        return _deploy(chain_id) if is_mine else None
+        return register(chain_id, *build_town(chain_id)) if is_mine else None
 
 
 def terms(token: str, admin: str) -> deploy.Terms:
@@ -54,7 +54,8 @@ def terms(token: str, admin: str) -> deploy.Terms:
     )
 
 
-def _deploy(chain_id: int) -> EscrowContract:
+def build_town(chain_id: int) -> tuple[str, str, int]:
+    """Deploy and mint; (token, escrow, the escrow's block)."""
     deployer = SigningKey(ethereum.address_of(DEVELOPMENT_KEYS[3]), DEVELOPMENT_KEYS[3])
     token = deploy.deploy_dev_token(
         chain_id, deployer, name=TOKEN_NAME, symbol=TOKEN_CODE, decimals=TOKEN_DECIMALS
@@ -64,9 +65,10 @@ def _deploy(chain_id: int) -> EscrowContract:
     receipt = deploy.deploy_escrow(chain_id, deployer, terms(token, deployer.address), roles)
     mint = builds.encode(builds.DEV_TOKEN, "mint", [ethereum.address_of(FAUCET_KEY), MINTED])
     deploy.send(client_of(chain_id), deployer, data=mint, to=token, purpose="mint")
-    asset = register_token(TOKEN_CODE, chain_id, token)
-    contract = register_escrow(asset, receipt.contract, deployed_block=receipt.block_number)
-    log.info(
-        "The development chain has its contract. chain_id=%s token=%s escrow=%s", chain_id, token, contract.address
-    )
-    return contract
+    log.info("The development chain has its contract. chain_id=%s coin=%s escrow=%s", chain_id, token, receipt.contract)
+    return token, receipt.contract, receipt.block_number
+
+
+def register(chain_id: int, token: str, escrow: str, block: int) -> EscrowContract:
+    """Make the ledger know of what was deployed."""
+    return register_escrow(register_token(TOKEN_CODE, chain_id, token), escrow, deployed_block=block)

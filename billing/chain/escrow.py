@@ -17,6 +17,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Max
 
 from billing.chain import builds, transactions
 from billing.chain.errors import AuthorizationRefused
@@ -24,7 +25,7 @@ from billing.chain.keys import Role
 from billing.chain.registry import contract_of
 from billing.chain.states import EscrowHoldState
 from billing.errors import HoldConflict, HoldNotFound
-from billing.models import ChainTransaction, EscrowContract, EscrowHold, EscrowLease
+from billing.models import ChainBlock, ChainTransaction, EscrowContract, EscrowHold, EscrowLease
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import (
@@ -132,10 +133,12 @@ def sweep(chain_id: int) -> int:
 
 
 def _finalize_due(chain_id: int) -> int:
-    due = EscrowLease.objects.select_related("hold__contract").filter(
-        hold__contract__chain_id=chain_id, pending__gt=0, is_challenged=False, release_at__lte=clock.now()
-    )
+    newest = ChainBlock.objects.filter(chain_id=chain_id, state=ChainBlock.State.FINAL).aggregate(at=Max("mined_at"))
     now, planned = clock.now(), 0
+    chain_now = max(now, newest["at"] or now)  # the chain's clock counts, and may be ahead of ours
+    due = EscrowLease.objects.select_related("hold__contract").filter(
+        hold__contract__chain_id=chain_id, pending__gt=0, is_challenged=False, release_at__lte=chain_now
+    )
     for lease in due.order_by("release_at")[:SWEPT_PER_RUN_MAX]:
         with transaction.atomic():
             key = f"finalize:{lease.pk}:{lease.seq}"
