@@ -112,7 +112,7 @@ def follow(contract: EscrowContract) -> int:
     return moved
 
 
-def retry(contract: EscrowContract, *, actor: str) -> PayoutRoot | None:
+def retry(contract: EscrowContract) -> PayoutRoot | None:
     """The operator has looked at a failed or vetoed root: let the next one be published."""
     with transaction.atomic():
         last = PayoutRoot.objects.select_for_update().filter(contract=contract).order_by("-created_at").first()
