@@ -59,3 +59,11 @@ def expire_promotions() -> None:
 def issue_invoices() -> None:
     """Issue last month, where that has not been done."""
     invoices.issue_due()
+
+
+@shared_task
+def follow_chains() -> None:
+    """Read every chain, book what is final, send what is due. web3 is loaded where there is a chain only."""
+    from billing.chain.following import follow_chains as follow
+
+    follow()

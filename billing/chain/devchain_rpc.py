@@ -9,6 +9,7 @@ who reaches it may move its clock: that is what a development chain is for, and 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ipaddress
 import json
 import logging
@@ -43,6 +44,10 @@ def answer(chain: DevChain, request: Any) -> Any:
         return [answer(chain, one) if isinstance(one, dict) else _error(None, -32600, "not a call") for one in request]
     if not isinstance(request, dict) or not isinstance(request.get("method"), str):
         return _error(None, -32600, "not a call")
+    return _answer_one(chain, request)
+
+
+def _answer_one(chain: DevChain, request: dict[str, Any]) -> Any:
     method = _methods.get(request["method"])
     if method is None:
         return _error(request.get("id"), -32601, f"the method {request['method']} does not exist here")
@@ -58,8 +63,15 @@ def answer(chain: DevChain, request: Any) -> Any:
     return {"jsonrpc": "2.0", "id": request.get("id"), "result": _wire(result)}
 
 
-def serve(chain: DevChain, *, host: str = "127.0.0.1", port: int = 0) -> ThreadingHTTPServer:
-    """A server that is bound and not yet started; raises ValueError for anything but a loopback address."""
+def serve(
+    chain: DevChain, *, host: str = "127.0.0.1", port: int = 0, door: socket.socket | None = None
+) -> ThreadingHTTPServer:
+    """A server that is bound (or was given a listening socket) and not yet started.
+
+    Raises ValueError for anything but a loopback address.
+    """
+    if door is not None:
+        host, port = door.getsockname()[:2]
     if not ipaddress.ip_address(host).is_loopback:
         raise ValueError(f"the development chain listens on loopback only, not on {host}")
 
@@ -97,6 +109,12 @@ def serve(chain: DevChain, *, host: str = "127.0.0.1", port: int = 0) -> Threadi
         allow_reuse_address = True
 
         def server_bind(self) -> None:
+            if door is not None:
+                self.socket.close()
+                self.socket = door
+                self.server_address = (host, port)
+                self.server_name, self.server_port = host, port
+                return
             socketserver.TCPServer.server_bind(self)  # HTTPServer's own asks the DNS for a name
             self.server_name, self.server_port = host, self.socket.getsockname()[1]
 
@@ -394,19 +412,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8545)
+    parser.add_argument("--fd", type=int, help="A socket that listens already, by its number.")
     parser.add_argument("--journal", type=Path)
     options = parser.parse_args()
     try:
-        server = serve(DevChain(options.journal), host=options.host, port=options.port)
+        door = socket.socket(fileno=options.fd) if options.fd is not None else None
+        server = serve(DevChain(options.journal), host=options.host, port=options.port, door=door)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"the development chain cannot start: {error}\n")
         return 1
     sys.stdout.write(f"the development chain {CHAIN_ID} answers on http://{options.host}:{server.server_port}\n")
     sys.stdout.flush()
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever(poll_interval=5)
-    except KeyboardInterrupt:
-        pass
     return 0
 
 

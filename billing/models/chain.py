@@ -22,6 +22,7 @@ class EscrowContract(models.Model):
     address = models.CharField(max_length=42)
     deployed_block = models.PositiveBigIntegerField()
     code_hash = models.CharField(max_length=66)
+    scanned_block = models.PositiveBigIntegerField()  # the events of every final block up to it are stored
     fee_recipient = models.CharField(max_length=42)
     registered_at = models.DateTimeField(default=clock.now)
 

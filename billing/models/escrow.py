@@ -50,6 +50,7 @@ class PayoutRoot(models.Model):
     )
     state = models.CharField(max_length=16, choices=RootState.choices, default=RootState.PLANNED)
     active_at = models.DateTimeField(null=True, blank=True)
+    may_follow = models.BooleanField(default=False)  # an operator has looked at what became of it
     created_at = models.DateTimeField(default=clock.now)
 
     class Meta:

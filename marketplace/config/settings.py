@@ -114,6 +114,12 @@ SOUK_PRICE_OPERATOR_AGE_SECONDS_MAX = float(os.environ.get("SOUK_PRICE_OPERATOR_
 SOUK_PRICE_DEVIATION_BPS_MAX = int(os.environ.get("SOUK_PRICE_DEVIATION_BPS_MAX", "200"))
 SOUK_PRICE_JUMP_BPS_MAX = int(os.environ.get("SOUK_PRICE_JUMP_BPS_MAX", "3000"))
 
+# Chains and the keys that sign there; docs/operator-guide.md says what goes in. No chain: nothing is paid in tokens.
+SOUK_CHAINS: list[dict[str, Any]] = json.loads(os.environ.get("SOUK_CHAINS", "[]"))
+SOUK_CHAIN_KEY = os.environ.get("SOUK_CHAIN_KEY", "")
+SOUK_CHAIN_SETTLER_KEY = os.environ.get("SOUK_CHAIN_SETTLER_KEY", "")
+SOUK_CHAIN_PUBLISHER_KEY = os.environ.get("SOUK_CHAIN_PUBLISHER_KEY", "")
+
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
 SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
@@ -284,6 +290,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.sweep_disputes", 60.0, False),
         ("billing.tasks.expire_promotions", 300.0, False),
         ("billing.tasks.issue_invoices", crontab(hour="4", minute="10"), True),
+        *([("billing.tasks.follow_chains", 5.0, False)] if SOUK_CHAINS else []),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
     )
 }

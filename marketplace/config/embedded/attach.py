@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from marketplace.config.embedded import folder, postgres, redis
+from marketplace.config.embedded import devchain, folder, postgres, redis
 from marketplace.config.embedded.errors import DataFolderBroken, EmbeddedError
 
 
@@ -30,4 +30,5 @@ def attach(data: Path | None) -> None:
         SOUK_DATA=str(path),
         SOUK_SECRET_KEY=secrets.secret_key,
         SOUK_SIGNING_KEY=secrets.signing_key,
+        **devchain.attach(path),
     )

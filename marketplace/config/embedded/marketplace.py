@@ -1,6 +1,6 @@
 """Starts a whole marketplace in one data folder, in order, and stops it in reverse.
 
-1. open and lock the data folder     2. end orphans of a crash     3. listen on both ports
+1. open and lock the data folder     2. end orphans of a crash     3. listen on both ports; a development chain
 4. PostgreSQL and Redis (or those that DATABASE_URL and REDIS_URL name)
 5. checks, migrations, the first operator     6. web, sync, worker, beat     7. wait until web and sync are well
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from marketplace.config.embedded import children, orphans, postgres, processes, redis
+from marketplace.config.embedded import children, devchain, orphans, postgres, processes, redis
 from marketplace.config.embedded.children import Child, Recipe
 from marketplace.config.embedded.errors import ChildFailed, EmbeddedError
 from marketplace.config.embedded.folder import DataFolder
@@ -47,8 +47,9 @@ def start(
         say(f"ended {name}, which an earlier start had left behind")
     doors = Doors.open(addresses)
     _raise_file_limit()
+    chain = devchain.start(folder, addresses, supervisor, say)
     database_url, redis_url = _start_servers(folder, supervisor, say)
-    env = environment(folder, addresses, database_url=database_url, redis_url=redis_url)
+    env = chain | environment(folder, addresses, database_url=database_url, redis_url=redis_url)
     operator, has_first_password = _prepare(folder, env, admin_email=admin_email, open_signup=open_signup, say=say)
     _start_programs(folder, doors, supervisor, env, say)
     return Running(

@@ -1,0 +1,123 @@
+"""What can be wrong with a chain.
+
+ChainError (a BillingError)
+|-- ChainMisconfigured          500  SOUK_CHAINS cannot be used
+|-- ChainUnknown                404  no such chain is configured
+|-- SignerMissing               503  no key for what is to be signed
+|-- AssetCodeTaken              409  the code belongs to another asset
+|-- TokenRefused                400  the token cannot be counted
+|-- ContractRefused             409  the contract is not what we built, or not of this token
+|-- ContractUnknown             404  this marketplace has no contract for the asset
+|-- EndpointsUnreachable        503  too few endpoints answered
+|-- EndpointsDisagree           503  they say different things: nothing is believed
+|-- CallReverted                409  the contract refuses, by name
+|-- FinalBlockGone              503  what was final is not there any more: a person has to look
+|-- AuthorizationRefused        400  what the wallet signed cannot be used
+|-- ProofNotReady               409  no active root pays this yet
+`-- EventUnbooked               409  an event does not fit the books yet; it is tried again
+"""
+
+from __future__ import annotations
+
+from billing.errors import BillingError
+
+
+class ChainError(BillingError):
+    """Something is wrong with the chain."""
+
+    code = "chain_error"
+    status = 503
+
+
+class ChainMisconfigured(ChainError):
+    """SOUK_CHAINS cannot be used: {why}."""
+
+    code = "chain_misconfigured"
+    status = 500
+
+
+class ChainUnknown(ChainError):
+    """This marketplace is not on the chain {chain_id}."""
+
+    code = "chain_unknown"
+    status = 404
+
+
+class SignerMissing(ChainError):
+    """There is no key for {role}: set SOUK_CHAIN_KEY, or the key of this role alone."""
+
+    code = "signer_missing"
+
+
+class AssetCodeTaken(ChainError):
+    """The code {asset} belongs to another asset already; choose another one."""
+
+    code = "asset_code_taken"
+    status = 409
+
+
+class TokenRefused(ChainError):
+    """The token {token} cannot be used: {why}."""
+
+    code = "token_refused"
+    status = 400
+
+
+class ContractRefused(ChainError):
+    """The contract {address} cannot be used: {why}."""
+
+    code = "contract_refused"
+    status = 409
+
+
+class ContractUnknown(ChainError):
+    """This marketplace has no escrow contract for {asset}."""
+
+    code = "contract_unknown"
+    status = 404
+
+
+class EndpointsUnreachable(ChainError):
+    """Of the {configured} endpoints of the chain {chain_id} {answered} answered and {needed} are needed: {why}."""
+
+    code = "endpoints_unreachable"
+
+
+class EndpointsDisagree(ChainError):
+    """The endpoints of the chain {chain_id} disagree about {subject}: nothing that they say is used."""
+
+    code = "endpoints_disagree"
+
+
+class CallReverted(ChainError):
+    """The contract refuses {purpose}: {why}."""
+
+    code = "call_reverted"
+    status = 409
+
+
+class FinalBlockGone(ChainError):
+    """Block {number} of the chain {chain_id} was final as {hash} and is not there any more."""
+
+    code = "final_block_gone"
+
+
+class AuthorizationRefused(ChainError):
+    """The hold that the wallet signed cannot be used: {why}."""
+
+    code = "authorization_refused"
+    status = 400
+
+
+class ProofNotReady(ChainError):
+    """The payout {payout_id} is in no root that is open for claims yet."""
+
+    code = "proof_not_ready"
+    status = 409
+
+
+class EventUnbooked(ChainError):
+    """The event {event} does not fit the books: {why}."""
+
+    code = "event_unbooked"
+    status = 409

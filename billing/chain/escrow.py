@@ -1,0 +1,195 @@
+"""The trust-minimised way to pay: a wallet's own money is held on the chain for one job, and settled per lease.
+
+    open_hold    the customer's signed authorization becomes a transaction
+    is_open      only when the hold is final: a job starts on nothing less
+    settle_lease the newest receipt of a lease, signed by the agent, becomes a transaction
+    close_hold   the job has ended: the rest goes back
+    sweep        finalize what waited out its window; note what failed; give back what expired
+
+Each is planned once per business key and sent by the settler's key, which can pay nobody but the providers that the
+customer allowed, and no more than they signed for.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Max
+
+from billing.chain import builds, transactions
+from billing.chain.errors import AuthorizationRefused
+from billing.chain.keys import Role
+from billing.chain.registry import contract_of
+from billing.chain.states import EscrowHoldState
+from billing.errors import HoldConflict, HoldNotFound
+from billing.models import ChainBlock, ChainTransaction, EscrowContract, EscrowHold, EscrowLease
+from marketplace.foundation import clock
+from marketplace.foundation.states import advance, record_birth
+from provider_agent.protocol import (
+    ReceiptDomain,
+    SignedDelegation,
+    SignedHoldAuthorization,
+    SignedReceipt,
+    id_bytes32,
+    is_signed_by_customer,
+    is_signed_by_provider,
+)
+
+DEADLINE_MIN: Final = timedelta(minutes=10)  # to open, run and settle before the money can be taken back
+DEADLINE_MAX: Final = timedelta(days=366)  # the contract's own
+SWEPT_PER_RUN_MAX: Final = 200
+
+
+def domain_of(contract: EscrowContract) -> ReceiptDomain:
+    """What wallets and receipt keys sign for."""
+    return ReceiptDomain(chain_id=contract.chain_id, verifying_contract=contract.address)
+
+
+def open_hold(asset_id: int, signed: SignedHoldAuthorization) -> EscrowHold:
+    """Plan to hold what the wallet authorized; a repeat returns the first.
+
+    Raises AuthorizationRefused, HoldConflict when the job has another hold, ContractUnknown. Wallets that are contracts
+    (ERC-1271) open their holds themselves.
+    """
+    contract, authorization = contract_of(asset_id), signed.authorization
+    _check(contract, signed)
+    terms: dict[str, Any] = {
+        "contract_id": contract.pk,
+        "customer": authorization.customer,
+        "amount": authorization.max_amount,
+        "rate_ceiling_per_hour": authorization.rate_ceiling_per_hour,
+        "providers_root": authorization.providers_root,
+        "deadline": authorization.deadline,
+    }
+    with transaction.atomic():
+        hold, is_new = EscrowHold.objects.select_for_update().get_or_create(pk=authorization.job_id, defaults=terms)
+        if not is_new:
+            if any(getattr(hold, name) != value for name, value in terms.items()):
+                raise HoldConflict(job_id=str(authorization.job_id), held=str(hold.amount))
+            return hold
+        hold.transaction = _plan(
+            contract, "openHold", [_struct(authorization), signed.signature], f"hold:{authorization.job_id}"
+        )
+        hold.save(update_fields=["transaction"])
+        record_birth(hold, data={"customer": hold.customer, "amount": str(hold.amount)})
+        return hold
+
+
+def is_open(job_id: UUID) -> bool:
+    """Whether the job's hold is open on the chain, finally, on the terms that were authorized."""
+    return EscrowHold.objects.filter(pk=job_id, state=EscrowHoldState.OPEN).exists()
+
+
+def register_receipt_key(asset_id: int, signed: SignedDelegation) -> ChainTransaction:
+    """Plan to tell the contract that this receipt key speaks for the provider's wallet."""
+    contract = contract_of(asset_id)
+    if not is_signed_by_provider(signed, domain_of(contract)):
+        raise AuthorizationRefused(why="the delegation is not signed by the provider's wallet for this contract")
+    one = signed.delegation
+    struct = (one.provider, one.receipt_key, one.not_after, one.nonce)
+    key = f"receipt_key:{contract.pk}:{one.provider}:{one.receipt_key}:{one.nonce}"
+    with transaction.atomic():
+        return _plan(contract, "registerReceiptKey", [struct, signed.signature], key)
+
+
+def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None) -> ChainTransaction:
+    """Plan to settle a lease for its newest receipt; a later receipt settles the increment. Raises HoldNotFound."""
+    receipt = signed.receipt
+    hold = EscrowHold.objects.select_related("contract").filter(pk=receipt.job_id).first()
+    if hold is None:
+        raise HoldNotFound(job_id=str(receipt.job_id))
+    struct = (
+        id_bytes32(receipt.job_id),
+        id_bytes32(receipt.lease_id),
+        receipt.provider,
+        receipt.customer,
+        receipt.asset,
+        receipt.seq,
+        receipt.billable_ms,
+        receipt.cumulative_amount,
+        receipt.meter_hash,
+        receipt.prev_digest,
+    )
+    with transaction.atomic():
+        key = f"settle:{receipt.lease_id}:{receipt.seq}"
+        return _plan(hold.contract, "settleLease", [struct, signed.signature, providers_proof or []], key)
+
+
+def close_hold(job_id: UUID) -> ChainTransaction:
+    """Plan to give the rest back; planned after the job's settlements, it is also sent after them."""
+    hold = EscrowHold.objects.select_related("contract").filter(pk=job_id).first()
+    if hold is None:
+        raise HoldNotFound(job_id=str(job_id))
+    with transaction.atomic():
+        return _plan(hold.contract, "closeHold", [id_bytes32(job_id)], f"close:{job_id}")
+
+
+def sweep(chain_id: int) -> int:
+    """Plan to finalize what waited out its window, and note holds whose transaction failed; how many."""
+    return _finalize_due(chain_id) + _note_failed(chain_id)
+
+
+def _finalize_due(chain_id: int) -> int:
+    newest = ChainBlock.objects.filter(chain_id=chain_id, state=ChainBlock.State.FINAL).aggregate(at=Max("mined_at"))
+    now, planned = clock.now(), 0
+    chain_now = max(now, newest["at"] or now)  # the chain's clock counts, and may be ahead of ours
+    due = EscrowLease.objects.select_related("hold__contract").filter(
+        hold__contract__chain_id=chain_id, pending__gt=0, is_challenged=False, release_at__lte=chain_now
+    )
+    for lease in due.order_by("release_at")[:SWEPT_PER_RUN_MAX]:
+        with transaction.atomic():
+            key = f"finalize:{lease.pk}:{lease.seq}"
+            one = _plan(lease.hold.contract, "finalize", [id_bytes32(lease.pk)], key)
+            planned += one.created_at >= now
+    return planned
+
+
+def _note_failed(chain_id: int) -> int:
+    waiting = EscrowHold.objects.select_related("transaction").filter(
+        contract__chain_id=chain_id, state=EscrowHoldState.REQUESTED, transaction__isnull=False
+    )
+    failed = 0
+    for hold in waiting.order_by("created_at")[:SWEPT_PER_RUN_MAX]:
+        if hold.transaction is not None and transactions.has_failed(hold.transaction):
+            advance(hold, EscrowHoldState.FAILED, reason=hold.transaction.last_error[:200] or "transaction_reverted")
+            failed += 1
+    return failed
+
+
+def _check(contract: EscrowContract, signed: SignedHoldAuthorization) -> None:
+    authorization, now = signed.authorization, clock.now()
+    if authorization.asset.lower() != contract.asset.contract.lower():
+        raise AuthorizationRefused(why=f"it is for the token {authorization.asset}, not {contract.asset.contract}")
+    if authorization.deadline < (now + DEADLINE_MIN).timestamp():
+        raise AuthorizationRefused(why=f"its deadline is less than {DEADLINE_MIN} ahead")
+    if authorization.deadline > (now + DEADLINE_MAX).timestamp():
+        raise AuthorizationRefused(why=f"its deadline is more than {DEADLINE_MAX.days} days ahead")
+    if not is_signed_by_customer(signed, domain_of(contract)):
+        raise AuthorizationRefused(why="it is not signed by the customer's wallet for this contract on this chain")
+
+
+def _struct(one: Any) -> tuple[Any, ...]:
+    return (
+        id_bytes32(one.job_id),
+        one.customer,
+        one.asset,
+        one.max_amount,
+        one.rate_ceiling_per_hour,
+        one.providers_root,
+        one.deadline,
+        one.nonce,
+    )
+
+
+def _plan(contract: EscrowContract, function: str, arguments: list[Any], business_key: str) -> ChainTransaction:
+    return transactions.plan(
+        chain_id=contract.chain_id,
+        role=Role.SETTLER,
+        purpose=function,
+        to=contract.address,
+        data=builds.encode(builds.ESCROW, function, arguments),
+        business_key=business_key,
+    )

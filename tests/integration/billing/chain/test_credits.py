@@ -1,0 +1,119 @@
+"""Tokens in, by credits; tokens out, by roots that providers claim by."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from billing import ledger
+from billing.chain import roots
+from billing.chain.errors import ProofNotReady
+from billing.chart import AccountName, open_accounts
+from billing.kinds import AccountKind, TransferCode, TransferMode
+from billing.models import ChainEvent, Payout, Transfer
+from billing.rails.base import Fate
+from billing.rails.chain_rail import ChainRail
+from billing.states import PayoutState
+from marketplace.foundation.states import advance
+from tests.integration.billing.chain.town import TOKEN, Town
+from tests.integration.billing.scenes import assert_ledger_is_true
+
+
+def credit_of(town: Town, owner: UUID) -> int:
+    return ledger.balance(owner, AccountKind.CUSTOMER_AVAILABLE, asset_id=town.asset_id)
+
+
+def earn(town: Town, alice: UUID, bob: UUID, amount: int) -> None:
+    """Bob earned some of Alice's credits."""
+    customer, provider = open_accounts(
+        [
+            AccountName(AccountKind.CUSTOMER_AVAILABLE, alice, asset_id=town.asset_id),
+            AccountName(AccountKind.PROVIDER_AVAILABLE, bob, asset_id=town.asset_id),
+        ]
+    )
+    ledger.post([ledger.NewTransfer(customer, provider, amount, TransferCode.PROVIDER_PAY)])
+
+
+def reserve(town: Town, bob: UUID, wallet: str, amount: int) -> Payout:
+    """As the payout's own verbs do: a pending transfer stands, the rail was asked."""
+    available, clearing = open_accounts(
+        [
+            AccountName(AccountKind.PROVIDER_AVAILABLE, bob, asset_id=town.asset_id),
+            AccountName(AccountKind.PAYOUT_CLEARING, bob, asset_id=town.asset_id),
+        ]
+    )
+    new = ledger.NewTransfer(available, clearing, amount, TransferCode.PAYOUT, mode=TransferMode.PENDING)
+    [pending] = ledger.post([new])
+    payout = Payout.objects.create(
+        provider_id=bob,
+        rail="chain",
+        asset_id=town.asset_id,
+        amount=amount,
+        destination=wallet,
+        pending_transfer=pending,
+    )
+    advance(payout, PayoutState.RESERVED)
+    return advance(payout, PayoutState.SUBMITTED)
+
+
+def confirm(payout: Payout) -> None:
+    pending = payout.pending_transfer
+    new = ledger.NewTransfer(
+        pending.debit,
+        pending.credit,
+        payout.amount,
+        TransferCode.PAYOUT,
+        mode=TransferMode.POST,
+        pending_id=pending.pk,
+    )
+    ledger.post([new])
+    advance(payout, PayoutState.CONFIRMED)
+
+
+def test_bought_credits_are_credited_once(town: Town) -> None:
+    alice = uuid4()
+    receipt = town.buy_credits("Alice", alice, 25 * TOKEN)
+    town.follow(3)
+    assert credit_of(town, alice) == 25 * TOKEN
+    transfer = Transfer.objects.get(code=TransferCode.DEPOSIT, asset_id=town.asset_id)
+    assert transfer.external_ref == ChainEvent.objects.select_related("block").get(name="CreditsBought").reference
+    assert receipt.tx_hash in transfer.external_ref
+    town.assert_books_match()
+    assert_ledger_is_true()
+
+
+def test_a_provider_is_paid_by_a_root_and_claims_it(town: Town) -> None:
+    alice, bob, wallet = uuid4(), uuid4(), town.key("Bob").address
+    town.buy_credits("Alice", alice, 100 * TOKEN)
+    town.follow()
+    earn(town, alice, bob, 70 * TOKEN)
+    rail = ChainRail()
+    first = reserve(town, bob, wallet, 30 * TOKEN)
+    assert rail.find([first])[str(first.pk)].fate == Fate.ABSENT
+    assert rail.submit([first])[str(first.pk)].fate == Fate.UNDER_WAY
+    with pytest.raises(ProofNotReady):
+        roots.prove(first.pk)
+    town.follow(3)
+    found = rail.find([first])[str(first.pk)]
+    assert found.fate == Fate.CONFIRMED
+    confirm(first)
+    second = reserve(town, bob, wallet, 40 * TOKEN)
+    rail.submit([second])
+    town.follow(3)
+    assert rail.find([second])[str(second.pk)].fate == Fate.CONFIRMED
+    proof = roots.prove(first.pk)
+    assert proof.cumulative == 70 * TOKEN
+
+    town.call("Mallory", "claim", proof.wallet, proof.cumulative, proof.proof)
+
+    assert town.tokens_of(wallet) == 70 * TOKEN
+    town.follow()
+    # The second payout is not confirmed in the books yet: its claim waits for that.
+    assert ChainEvent.objects.get(name="Claimed").processed_at is None
+    confirm(second)
+    town.follow()
+    assert ChainEvent.objects.get(name="Claimed").processed_at is not None
+    assert ledger.balance(bob, AccountKind.PAYOUT_CLEARING, asset_id=town.asset_id) == 0
+    town.assert_books_match()
+    assert_ledger_is_true()

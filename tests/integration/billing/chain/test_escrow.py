@@ -1,0 +1,240 @@
+"""A wallet's own money: held for a job on the chain, settled per lease, released, taken out. The books follow."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from billing.chain import development, escrow, transactions
+from billing.chain.errors import AuthorizationRefused, ContractUnknown
+from billing.chain.keys import Role, key_for
+from billing.chain.states import EscrowHoldState, TransactionState
+from billing.errors import HoldConflict, HoldNotFound
+from billing.kinds import AccountKind
+from billing.models import Account, Alert, ChainTransaction, EscrowHold, EscrowLease
+from marketplace.foundation import clock
+from provider_agent.protocol import (
+    HoldAuthorization,
+    ReceiptKeyDelegation,
+    SignedHoldAuthorization,
+    SignedReceipt,
+    UsageReceipt,
+    charge,
+    id_bytes32,
+    provider_proof,
+    providers_tree,
+    sign_authorization,
+    sign_delegation,
+    sign_receipt,
+)
+from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
+from tests.integration.billing.scenes import assert_ledger_is_true
+
+RATE = 36 * TOKEN  # an hour: 10,000 base units a second
+
+
+def authorize(town: Town, job_id: UUID, amount: int = 10 * TOKEN, *, signer: str = "Alice", **changes: Any):
+    fields: dict[str, Any] = {
+        "job_id": job_id,
+        "customer": town.key("Alice").address,
+        "asset": town.token,
+        "max_amount": amount,
+        "rate_ceiling_per_hour": RATE,
+        "deadline": int(clock.now().timestamp()) + 7200,
+        "nonce": uuid4().int,
+    }
+    one = HoldAuthorization(**(fields | changes))
+    return sign_authorization(town.secret(signer), one, escrow.domain_of(town.contract))
+
+
+def receipt_of(town: Town, job_id: UUID, lease_id: UUID, seq: int, ms: int) -> SignedReceipt:
+    one = UsageReceipt(
+        job_id=job_id,
+        lease_id=lease_id,
+        provider=town.key("Bob").address,
+        customer=town.key("Alice").address,
+        asset=town.token,
+        seq=seq,
+        billable_ms=ms,
+        cumulative_amount=charge(RATE, ms),
+    )
+    return sign_receipt(town.secret("Bob's node"), one, escrow.domain_of(town.contract))
+
+
+def delegate(town: Town) -> None:
+    one = ReceiptKeyDelegation(
+        provider=town.key("Bob").address,
+        receipt_key=town.key("Bob's node").address,
+        not_after=int(clock.now().timestamp()) + 86_400,
+        nonce=uuid4().int,
+    )
+    escrow.register_receipt_key(
+        town.asset_id, sign_delegation(town.secret("Bob"), one, escrow.domain_of(town.contract))
+    )
+    town.follow()
+
+
+def open_job(town: Town, amount: int = 10 * TOKEN, **changes: Any) -> UUID:
+    """Alice's hold of a new job, open and final."""
+    job_id = uuid4()
+    escrow.open_hold(town.asset_id, authorize(town, job_id, amount, **changes))
+    town.follow()
+    assert escrow.is_open(job_id)
+    return job_id
+
+
+def test_a_job_is_held_settled_finalized_and_closed(town: Town) -> None:
+    town.deposit("Alice", 100 * TOKEN)
+    delegate(town)
+    tree = providers_tree([town.key("Bob").address, town.key("Mallory").address])
+    job_id, lease_id = uuid4(), uuid4()
+    signed = authorize(town, job_id, providers_root="0x" + tree.root.hex())
+    hold = escrow.open_hold(town.asset_id, signed)
+    assert hold.state == EscrowHoldState.REQUESTED
+    assert not escrow.is_open(job_id)
+    assert escrow.open_hold(town.asset_id, signed) == hold
+    town.follow()
+    assert escrow.is_open(job_id)
+    town.assert_books_match()
+    proof = provider_proof(tree, town.key("Bob").address)
+    escrow.settle_lease(receipt_of(town, job_id, lease_id, 1, 60_000), proof)
+    escrow.settle_lease(receipt_of(town, job_id, lease_id, 2, 90_000), proof)
+    escrow.close_hold(job_id)
+    town.follow(3)
+    lease = EscrowLease.objects.get(pk=lease_id)
+    assert (lease.paid, lease.fee, lease.pending) == (810_000, 90_000, 0)
+    assert EscrowHold.objects.get(pk=job_id).state == EscrowHoldState.CLOSED
+    assert not escrow.is_open(job_id)
+    assert town.owed(AccountKind.WALLET_AVAILABLE, "Bob") == 810_000 == town.view("available", town.key("Bob").address)
+    assert town.owed(AccountKind.WALLET_AVAILABLE, "Alice") == 99_100_000
+    town.call("Bob", "withdraw", 810_000)
+    town.follow()
+    assert town.tokens_of(town.key("Bob").address) == 810_000
+    assert town.owed(AccountKind.WALLET_AVAILABLE, "Bob") == 0
+    held = Account.objects.filter(kind=AccountKind.WALLET_HELD, job_id=job_id).get()
+    assert held.available == 0
+    assert not ChainTransaction.objects.exclude(state=TransactionState.FINAL).exists()
+    town.assert_books_match()
+    assert_ledger_is_true()
+
+
+def test_stakes_slashes_and_compensation_are_booked(town: Town) -> None:
+    town.mint("Bob", 50 * TOKEN)
+    town.call("Bob", "stake", 50 * TOKEN)
+    town.call("Bob", "requestUnstake", 5 * TOKEN)
+    town.call("Bob", "unstake")
+    offence = b"\x01" * 32
+    town.wallets["settler"] = key_for(Role.SETTLER)
+    town.call("settler", "slash", town.key("Bob").address, 3 * TOKEN, offence, b"\x02" * 32)
+    town.call("settler", "compensate", town.key("Alice").address, 2 * TOKEN, offence)
+    town.follow()
+    assert town.owed(AccountKind.WALLET_STAKE, "Bob") == 42 * TOKEN == town.view("staked", town.key("Bob").address)
+    assert town.owed(AccountKind.WALLET_AVAILABLE, "Alice") == 2 * TOKEN
+    town.assert_books_match()
+    assert_ledger_is_true()
+
+
+def test_a_challenged_lease_is_divided_by_the_arbiter(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = development.terms
+    monkeypatch.setattr(development, "terms", lambda *given: dataclasses.replace(terms(*given), challenge_seconds=3600))
+    with devchain_town(settings) as town:
+        town.deposit("Alice", 20 * TOKEN)
+        delegate(town)
+        job_id, lease_id = open_job(town), uuid4()
+        escrow.settle_lease(receipt_of(town, job_id, lease_id, 1, 100_000))
+        town.follow(2)
+        assert town.owed(AccountKind.WALLET_PENDING, "Bob") == TOKEN
+        town.call("Alice", "challenge", id_bytes32(lease_id), b"\x05" * 32)
+        town.follow()
+        assert EscrowLease.objects.get(pk=lease_id).is_challenged
+        town.wallets["arbiter"] = key_for(Role.SETTLER)
+        town.call("arbiter", "resolve", id_bytes32(lease_id), 400_000, 600_000)
+        town.follow()
+        lease = EscrowLease.objects.get(pk=lease_id)
+        assert (lease.paid, lease.fee, lease.refunded, lease.pending) == (360_000, 40_000, 600_000, 0)
+        assert not lease.is_challenged
+        town.assert_books_match()
+        assert_ledger_is_true()
+
+
+def test_a_hold_that_its_wallet_opened_itself_is_booked(town: Town) -> None:
+    town.deposit("Alice", 20 * TOKEN)
+    job_id = uuid4()
+    signed = authorize(town, job_id)
+    town.call("Alice", "openHold", escrow._struct(signed.authorization), signed.signature)
+    town.follow()
+    assert escrow.is_open(job_id)
+    town.assert_books_match()
+
+
+def test_a_stranger_who_takes_the_jobs_id_first_opens_nothing_for_it(town: Town) -> None:
+    """Mallory sees Alice's authorization and opens a hold of her own under the job's id."""
+    town.deposit("Alice", 20 * TOKEN)
+    town.deposit("Mallory", 20 * TOKEN)
+    job_id = uuid4()
+    hers = HoldAuthorization(
+        job_id=job_id,
+        customer=town.key("Mallory").address,
+        asset=town.token,
+        max_amount=1,
+        rate_ceiling_per_hour=1,
+        deadline=int(clock.now().timestamp()) + 7200,
+        nonce=1,
+    )
+    forged = sign_authorization(town.secret("Mallory"), hers, escrow.domain_of(town.contract))
+    town.call("Mallory", "openHold", escrow._struct(hers), forged.signature)
+    escrow.open_hold(town.asset_id, authorize(town, job_id))
+    town.follow(2)
+    assert not escrow.is_open(job_id)
+    assert EscrowHold.objects.get(pk=job_id).state == EscrowHoldState.FAILED
+    assert town.owed(AccountKind.WALLET_AVAILABLE, "Alice") == 20 * TOKEN
+    town.assert_books_match()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"asset": "0x" + "11" * 20}, "token"),
+        ({"deadline": 1}, "deadline"),
+        ({"deadline": 2**40}, "deadline"),
+        ({"signer": "Mallory"}, "not signed"),
+    ],
+)
+def test_an_authorization_that_cannot_be_used_is_refused(town: Town, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(AuthorizationRefused, match=words):
+        escrow.open_hold(town.asset_id, authorize(town, uuid4(), **changes))
+    assert not EscrowHold.objects.exists()
+
+
+def test_one_job_has_one_hold(town: Town) -> None:
+    job_id = uuid4()
+    signed: SignedHoldAuthorization = authorize(town, job_id)
+    escrow.open_hold(town.asset_id, signed)
+    with pytest.raises(HoldConflict):
+        escrow.open_hold(town.asset_id, authorize(town, job_id, 5 * TOKEN))
+
+
+def test_what_is_not_there_is_said_to_be_missing(town: Town) -> None:
+    with pytest.raises(ContractUnknown, match="no escrow contract"):
+        escrow.open_hold(1, authorize(town, uuid4()))
+    with pytest.raises(HoldNotFound):
+        escrow.close_hold(uuid4())
+
+
+def test_a_hold_without_money_behind_it_fails_and_the_operator_is_told(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "SIMULATION_PAUSE", timedelta(0))
+    job_id = uuid4()
+    escrow.open_hold(town.asset_id, authorize(town, job_id))
+    town.follow(transactions.SIMULATIONS_MAX + 1)
+    hold = EscrowHold.objects.get(pk=job_id)
+    assert hold.state == EscrowHoldState.FAILED
+    assert "InsufficientAvailable" in hold.reason
+    assert hold.transaction.state == TransactionState.REFUSED
+    assert hold.transaction.nonce is None
+    assert Alert.objects.filter(kind="chain_transaction").count() == 1
