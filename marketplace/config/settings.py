@@ -91,6 +91,10 @@ SOUK_S3_REGION = os.environ.get("SOUK_S3_REGION", "")
 SOUK_S3_ACCESS_KEY = os.environ.get("SOUK_S3_ACCESS_KEY", "")
 SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
 
+# Where the web server listens, as far as it is known: only loopback may pretend money (billing/rails/loopback.py).
+SOUK_BIND = os.environ.get("SOUK_BIND", "")
+SOUK_FAKE_MONEY = os.environ.get("SOUK_FAKE_MONEY", "0") == "1"
+
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
 SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
