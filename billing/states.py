@@ -1,8 +1,9 @@
-"""States of a hold and of a payout.
+"""States of a hold, of a payout, and of the breaker that stops payouts.
 
 hold      open -> captured | released | expired
 payout    requested -> reserved -> submitted -> confirmed | failed
           reserved -> failed;   confirmed -> returned
+breaker   open -> closed
 """
 
 from __future__ import annotations
@@ -54,3 +55,15 @@ PAYOUT_MACHINE = machine(
         PayoutState.RETURNED: [],
     },
 )
+
+PAYOUT_STATES_OPEN = frozenset({PayoutState.REQUESTED, PayoutState.RESERVED, PayoutState.SUBMITTED})
+
+
+class BreakerState(models.TextChoices):
+    """open: no payout leaves, until an operator closes it with a note."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+BREAKER_MACHINE = machine("payout_breaker", {BreakerState.OPEN: [BreakerState.CLOSED], BreakerState.CLOSED: []})

@@ -4,7 +4,8 @@ from billing.models.chain import ChainBlock, ChainEvent, ChainTransaction
 from billing.models.fiat import StripeEvent
 from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
 from billing.models.ledger import Account, Asset, DailyRoot, Transfer
-from billing.models.payouts import Payout
+from billing.models.payouts import FakeMovement, Payout, PayoutSettings, ReserveSlice
+from billing.models.reconciliation import Difference, PayoutBreaker, Position, Reconciliation
 from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [
@@ -15,9 +16,16 @@ __all__ = [
     "ChainTransaction",
     "DailyRoot",
     "Deposit",
+    "Difference",
+    "FakeMovement",
     "Hold",
     "Payout",
+    "PayoutBreaker",
+    "PayoutSettings",
+    "Position",
     "ReceiptEvidence",
+    "Reconciliation",
+    "ReserveSlice",
     "Settlement",
     "SettlementShare",
     "StripeEvent",

@@ -95,6 +95,17 @@ SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
 SOUK_BIND = os.environ.get("SOUK_BIND", "")
 SOUK_FAKE_MONEY = os.environ.get("SOUK_FAKE_MONEY", "0") == "1"
 
+# Payouts (billing/payouts, billing/reconciliation). Rails by name, in the order in which they are offered.
+_RAIL_OF_ITS_OWN = "stripe" if os.environ.get("SOUK_STRIPE_KEY") else "fake" if SOUK_FAKE_MONEY else ""
+SOUK_PAYOUT_RAILS = os.environ.get("SOUK_PAYOUT_RAILS", _RAIL_OF_ITS_OWN).split(",")
+SOUK_PAYOUT_HOUR = int(os.environ.get("SOUK_PAYOUT_HOUR", "22"))  # of the day, UTC
+SOUK_PAYOUT_MINIMUM_USD_MICROS = int(os.environ.get("SOUK_PAYOUT_MINIMUM_USD_MICROS", "1000000"))
+SOUK_PAYOUT_CHANGE_SECONDS = int(os.environ.get("SOUK_PAYOUT_CHANGE_SECONDS", "86400"))
+SOUK_PROBATION_DAYS = int(os.environ.get("SOUK_PROBATION_DAYS", "30"))
+SOUK_PROBATION_SETTLEMENTS = int(os.environ.get("SOUK_PROBATION_SETTLEMENTS", "20"))
+SOUK_RESERVE_BPS = int(os.environ.get("SOUK_RESERVE_BPS", "1000"))
+SOUK_RESERVE_DAYS = int(os.environ.get("SOUK_RESERVE_DAYS", "30"))
+
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
 SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
@@ -261,6 +272,9 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),
+        ("billing.tasks.run_payouts", 300.0, False),
+        ("billing.tasks.follow_payouts", 60.0, False),
+        ("billing.tasks.reconcile", crontab(minute="7"), True),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
     )
 }
