@@ -5,6 +5,8 @@ from __future__ import annotations
 from celery import shared_task
 
 from billing import dispatch, seal, settlement
+from billing.payouts import running, submission
+from billing.reconciliation import reconciling
 
 
 @shared_task
@@ -23,3 +25,22 @@ def release_pending() -> None:
 def dispatch_due() -> None:
     """Make the calls to the outside world that were written down."""
     dispatch.dispatch_due()
+
+
+@shared_task
+def run_payouts() -> None:
+    """Pay the providers who are due."""
+    running.run_payouts()
+
+
+@shared_task
+def follow_payouts() -> None:
+    """Ask the rails what became of the payouts that are under way."""
+    submission.follow_payouts()
+
+
+@shared_task
+def reconcile() -> None:
+    """Hold the ledger against the outside, and forget old reports."""
+    reconciling.reconcile(reason="hourly")
+    reconciling.forget_old_reports()
