@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -70,7 +71,7 @@ def forget_old_reports() -> int:
     return Reconciliation.objects.filter(pk__in=list(old)).delete()[0]
 
 
-def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+def _as_json(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "asset" if name == "asset__code" else name: str(value) if isinstance(value, int) else value
         for name, value in row.items()

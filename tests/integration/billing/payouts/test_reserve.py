@@ -11,8 +11,8 @@ import pytest
 from billing import ledger
 from billing.chart import open_account
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Account, Payout, ReserveSlice
-from billing.payouts import paying, reserve
+from billing.models import Account, Payout, PayoutSettings, ReserveSlice
+from billing.payouts import reserve
 from billing.payouts.running import run_payouts
 from marketplace.foundation import clock
 from tests.integration.billing.payouts.scenes import choose, earn, kept, spendable, usd
@@ -32,7 +32,9 @@ def test_a_new_provider_is_paid_all_but_the_reserve_and_the_reserve_in_time(bob:
     run_payouts()
     assert Payout.objects.get().amount == 9 * DOLLAR
     assert (kept(bob), spendable(bob)) == (DOLLAR, 0)
-    at, amount = reserve.next_release(bob, asset_id=1)
+    found = reserve.next_release(bob, asset_id=1)
+    assert found is not None
+    at, amount = found
     assert (amount, at.date()) == (DOLLAR, (clock.now() + timedelta(days=settings.SOUK_RESERVE_DAYS)).date())
     assert reserve.release_ripe() == 0
     assert reserve.release_ripe(clock.now() + timedelta(days=31)) == 1
@@ -108,4 +110,4 @@ def test_one_provider_who_cannot_be_paid_stops_no_other(bob: UUID, alice: UUID) 
     assert run_payouts() == 1
     [paid] = Payout.objects.all()
     assert paid.provider_id == alice
-    assert "frozen" in paying.PayoutSettings.objects.get(provider_id=bob, asset=usd()).last_error
+    assert "frozen" in PayoutSettings.objects.get(provider_id=bob, asset=usd()).last_error
