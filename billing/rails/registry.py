@@ -36,7 +36,7 @@ class RailBook:
 
 BOOKS: Final[Mapping[str, RailBook]] = {
     "stripe": RailBook(
-        "billing.rails.stripe_rail.StripeRail",
+        "billing.rails.stripe_payouts.StripeRail",
         AccountKind.STRIPE_BALANCE,
         AccountKind.STRIPE_FEE_EXPENSE,
         Asset.Kind.FIAT,
