@@ -1,9 +1,10 @@
-"""States of a hold, of a payout and of a dispute.
+"""States of a hold, of a payout, of a dispute, and of the breaker that stops payouts.
 
 hold      open -> captured | released | expired
 payout    requested -> reserved -> submitted -> confirmed | failed
           reserved -> failed;   confirmed -> returned
 dispute   opened -> answered -> decided;   opened -> decided;   opened | answered -> withdrawn
+breaker   open -> closed
 """
 
 from __future__ import annotations
@@ -75,3 +76,14 @@ DISPUTE_MACHINE = machine(
         DisputeState.WITHDRAWN: [],
     },
 )
+PAYOUT_STATES_OPEN = frozenset({PayoutState.REQUESTED, PayoutState.RESERVED, PayoutState.SUBMITTED})
+
+
+class BreakerState(models.TextChoices):
+    """open: no payout leaves, until an operator closes it with a note."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+BREAKER_MACHINE = machine("payout_breaker", {BreakerState.OPEN: [BreakerState.CLOSED], BreakerState.CLOSED: []})

@@ -14,7 +14,9 @@ from billing import (
     seal,
     settlement,
 )
+from billing.payouts import running, submission
 from billing.prices import feeds
+from billing.reconciliation import reconciling
 
 
 @shared_task
@@ -67,3 +69,22 @@ def follow_chains() -> None:
     from billing.chain.following import follow_chains as follow
 
     follow()
+
+
+@shared_task
+def run_payouts() -> None:
+    """Pay the providers who are due."""
+    running.run_payouts()
+
+
+@shared_task
+def follow_payouts() -> None:
+    """Ask the rails what became of the payouts that are under way."""
+    submission.follow_payouts()
+
+
+@shared_task
+def reconcile() -> None:
+    """Hold the ledger against the outside, and forget old reports."""
+    reconciling.reconcile(reason="hourly")
+    reconciling.forget_old_reports()

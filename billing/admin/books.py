@@ -20,7 +20,6 @@ from billing.models import (
     DailyRoot,
     Deposit,
     Hold,
-    Payout,
     ReceiptEvidence,
     Settlement,
     SettlementShare,
@@ -168,12 +167,6 @@ class UsageReceiptAdmin(ReadOnlyAdmin):
 class ReceiptEvidenceAdmin(ReadOnlyAdmin):
     list_display = ["found_at", "lease_id", "seq", "signer"]
     search_fields = ["lease_id", "signer"]
-
-
-@admin.register(Payout)
-class PayoutAdmin(ReadOnlyAdmin):
-    list_display = ["created_at", "provider_id", "rail", "amount", "state"]
-    list_filter = ["state", "rail"]
 
 
 admin.site.register([Asset, DailyRoot, StripeEvent, ChainBlock, ChainEvent, ChainTransaction], ReadOnlyAdmin)

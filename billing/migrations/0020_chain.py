@@ -9,10 +9,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    dependencies = [
-        ("billing", "0010_hold_states"),
-        ("billing", "0050_alerts"),
-    ]
+    dependencies = [("billing", "0010_hold_states")]
 
     operations = [
         migrations.CreateModel(

@@ -7,9 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    dependencies = [
-        ('billing', '0004_kinds_of_the_outside'),
-    ]
+    dependencies = [("billing", "0041_payout_rules")]
 
     operations = [
         migrations.CreateModel(

@@ -9,9 +9,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    dependencies = [
-        ('billing', '0050_alerts'),
-    ]
+    dependencies = [("billing", "0050_alerts")]
 
     operations = [
         migrations.CreateModel(

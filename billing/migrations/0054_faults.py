@@ -11,9 +11,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    dependencies = [
-        ('billing', '0053_join'),
-    ]
+    dependencies = [("billing", "0052_price_rules")]
 
     operations = [
         migrations.CreateModel(

@@ -9,9 +9,10 @@ from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
 from billing.models.invoices import BillingDetails, Invoice, InvoiceCounter
 from billing.models.ledger import Account, Asset, DailyRoot, Transfer
 from billing.models.limits import Commitment, SpendLimit
-from billing.models.payouts import Payout
+from billing.models.payouts import FakeMovement, Payout, PayoutSettings, ReserveSlice
 from billing.models.prices import TokenPrice
 from billing.models.promotions import PromoCode, PromotionDraw, PromotionGrant
+from billing.models.reconciliation import Difference, PayoutBreaker, Position, Reconciliation
 from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [
@@ -25,23 +26,30 @@ __all__ = [
     "Commitment",
     "DailyRoot",
     "Deposit",
+    "Difference",
     "Dispute",
     "EndRecord",
     "EscrowContract",
     "EscrowHold",
     "EscrowLease",
+    "FakeMovement",
     "Hold",
     "Invoice",
     "InvoiceCounter",
     "Offence",
     "OffenceTaking",
     "Payout",
+    "PayoutBreaker",
     "PayoutEntry",
     "PayoutRoot",
+    "PayoutSettings",
+    "Position",
     "PromoCode",
     "PromotionDraw",
     "PromotionGrant",
     "ReceiptEvidence",
+    "Reconciliation",
+    "ReserveSlice",
     "Settlement",
     "SettlementShare",
     "Signer",

@@ -119,6 +119,21 @@ SOUK_CHAINS: list[dict[str, Any]] = json.loads(os.environ.get("SOUK_CHAINS", "[]
 SOUK_CHAIN_KEY = os.environ.get("SOUK_CHAIN_KEY", "")
 SOUK_CHAIN_SETTLER_KEY = os.environ.get("SOUK_CHAIN_SETTLER_KEY", "")
 SOUK_CHAIN_PUBLISHER_KEY = os.environ.get("SOUK_CHAIN_PUBLISHER_KEY", "")
+# Where the web server listens, as far as it is known: only loopback may pretend money (billing/rails/loopback.py).
+SOUK_BIND = os.environ.get("SOUK_BIND", "")
+SOUK_FAKE_MONEY = os.environ.get("SOUK_FAKE_MONEY", "0") == "1"
+
+# Payouts (billing/payouts, billing/reconciliation). Rails by name, in the order in which they are offered.
+_FOR_DOLLARS = "stripe" if os.environ.get("SOUK_STRIPE_KEY") else "fake" if SOUK_FAKE_MONEY else ""
+_RAILS = ",".join(rail for rail in (_FOR_DOLLARS, "chain" if SOUK_CHAINS else "") if rail)
+SOUK_PAYOUT_RAILS = os.environ.get("SOUK_PAYOUT_RAILS", _RAILS).split(",")
+SOUK_PAYOUT_HOUR = int(os.environ.get("SOUK_PAYOUT_HOUR", "22"))  # of the day, UTC
+SOUK_PAYOUT_MINIMUM_USD_MICROS = int(os.environ.get("SOUK_PAYOUT_MINIMUM_USD_MICROS", "1000000"))
+SOUK_PAYOUT_CHANGE_SECONDS = int(os.environ.get("SOUK_PAYOUT_CHANGE_SECONDS", "86400"))
+SOUK_PROBATION_DAYS = int(os.environ.get("SOUK_PROBATION_DAYS", "30"))
+SOUK_PROBATION_SETTLEMENTS = int(os.environ.get("SOUK_PROBATION_SETTLEMENTS", "20"))
+SOUK_RESERVE_BPS = int(os.environ.get("SOUK_RESERVE_BPS", "1000"))
+SOUK_RESERVE_DAYS = int(os.environ.get("SOUK_RESERVE_DAYS", "30"))
 
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
@@ -291,6 +306,9 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.expire_promotions", 300.0, False),
         ("billing.tasks.issue_invoices", crontab(hour="4", minute="10"), True),
         *([("billing.tasks.follow_chains", 5.0, False)] if SOUK_CHAINS else []),
+        ("billing.tasks.run_payouts", 300.0, False),
+        ("billing.tasks.follow_payouts", 60.0, False),
+        ("billing.tasks.reconcile", crontab(minute="7"), True),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
     )
 }

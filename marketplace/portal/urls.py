@@ -5,10 +5,12 @@ from __future__ import annotations
 from django.urls import path
 
 from marketplace.portal import installing
+from marketplace.portal.solvency import solvency_page
 from marketplace.portal.views import landing
 
 urlpatterns = [
     path("", landing, name="landing"),
+    path("solvency", solvency_page, name="solvency-page"),
     path("install.sh", installing.install_script, name="install-script"),
     path("dist/manifest.json", installing.manifest, name="release-manifest"),
     path("dist/manifest.sig", installing.manifest_signature, name="release-signature"),

@@ -82,6 +82,38 @@ def seal_ledger(data: Data = None) -> None:
     typer.echo(f"{seal_transfers()} transfers sealed.")
 
 
+@app.command("reconcile")
+def reconcile_ledger(as_json: Json = False, data: Data = None) -> None:
+    """Hold the ledger against the outside, rail by rail; exit status 1 if something differs or a rail is silent.
+
+    A difference that nothing explains stops payouts, as the hourly reconciliation would.
+
+    Example: souk ledger reconcile
+    """
+    _set_up(data)
+    from billing.reconciliation import breaker
+    from billing.reconciliation.reconciling import reconcile, show
+
+    report = reconcile(reason="by hand")
+    if as_json:
+        stopped = {"payouts_stopped": breaker.is_open()}
+        typer.echo(json.dumps(show(report) | stopped, indent=2))
+        raise typer.Exit(0 if report.is_clean else 1)
+    for position in report.positions.select_related("asset").order_by("rail", "kind", "asset"):
+        here, outside = position.asset.show(position.ledger), position.asset.show(position.outside)
+        typer.echo(f"{position.rail:8} {position.kind:20} {here} here, {outside} outside")
+    for difference in report.differences.order_by("pk"):
+        why = difference.explanation or "NOTHING EXPLAINS IT"
+        line = f"{difference.kind} {difference.rail} {difference.ref}: {difference.ledger} here, "
+        typer.echo(f"{line}{difference.outside} outside; {why}", err=not difference.explanation)
+    for rail, why in report.unanswered.items():
+        typer.echo(f"{rail} did not answer: {why}", err=True)
+    typer.echo("Ledger and outside agree." if report.is_clean else f"{report.unexplained} unexplained differences.")
+    if breaker.is_open():
+        typer.echo("Payouts are stopped until an operator closes the breaker in the admin.", err=True)
+    raise typer.Exit(0 if report.is_clean else 1)
+
+
 def _as_json(report: VerifyReport) -> dict[str, Any]:
     """The report with its verdict, and its amounts as strings: they outgrow what JSON readers count exactly."""
     totals = [

@@ -1,0 +1,94 @@
+"""What a provider has earned up to now, and what of it comes when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Q, Sum
+
+from billing.balances import balance
+from billing.kinds import AccountKind
+from billing.models import Account, Asset, Payout, PayoutSettings, SettlementShare
+from billing.money import split_fee
+from billing.payouts import reserve
+from billing.payouts.statement import COLUMNS
+from billing.rails import registry
+from billing.states import PAYOUT_STATES_OPEN
+
+
+@dataclass(frozen=True)
+class Accrual:
+    """One asset of one provider, in base units."""
+
+    asset: Asset
+    pending: int  # inside the challenge window
+    available: int
+    reserve: int
+    on_its_way: int  # set aside for a payout that has not arrived
+    next_payout_at: datetime | None
+    next_payout: int  # an estimate: what is available, and what will be by then
+    next_release_at: datetime | None  # of the reserve
+    next_release: int
+    is_on_probation: bool
+    last_error: str
+
+
+def accrued(provider_id: UUID) -> list[Accrual]:
+    """One row for every asset that this provider has, or wants to be paid in."""
+    accounts = Account.objects.filter(owner_id=provider_id, kind__in=[str(kind) for kind in COLUMNS])
+    wishes = {row.asset_id: row for row in PayoutSettings.objects.filter(provider_id=provider_id)}
+    assets = Asset.objects.filter(Q(pk__in=accounts.values("asset_id")) | Q(pk__in=wishes)).order_by("pk")
+    is_new = reserve.is_on_probation(provider_id)
+    return [_of_asset(provider_id, asset, wishes.get(asset.pk), is_new=is_new) for asset in assets]
+
+
+def _of_asset(provider_id: UUID, asset: Asset, wish: PayoutSettings | None, *, is_new: bool) -> Accrual:
+    sums = {
+        kind: balance(provider_id, kind, asset_id=asset.pk)
+        for kind in (AccountKind.PROVIDER_PENDING, AccountKind.PROVIDER_AVAILABLE, AccountKind.PROVIDER_RESERVE)
+    }
+    under_way = Payout.objects.filter(provider_id=provider_id, asset=asset, state__in=PAYOUT_STATES_OPEN)
+    release = reserve.next_release(provider_id, asset_id=asset.pk)
+    return Accrual(
+        asset=asset,
+        pending=sums[AccountKind.PROVIDER_PENDING],
+        available=sums[AccountKind.PROVIDER_AVAILABLE],
+        reserve=sums[AccountKind.PROVIDER_RESERVE],
+        on_its_way=int(under_way.aggregate(total=Sum("amount"))["total"] or 0),
+        next_payout_at=wish.due_at if wish else None,
+        next_payout=_estimate(wish, sums[AccountKind.PROVIDER_AVAILABLE], is_new=is_new) if wish else 0,
+        next_release_at=release[0] if release else None,
+        next_release=release[1] if release else 0,
+        is_on_probation=is_new,
+        last_error=wish.last_error if wish else "",
+    )
+
+
+def _estimate(wish: PayoutSettings, available: int, *, is_new: bool) -> int:
+    """What would be paid at the next date, if nothing else were earned until then."""
+    if wish.due_at is None:
+        ripening = 0
+    else:
+        shares = SettlementShare.objects.filter(
+            provider_id=wish.provider_id,
+            settlement__asset_id=wish.asset_id,
+            released_at=None,
+            challenge_until__lte=wish.due_at,
+        )
+        ripening = int(shares.aggregate(total=Sum("paid"))["total"] or 0)
+    if is_new:
+        unseen = SettlementShare.objects.filter(
+            provider_id=wish.provider_id,
+            settlement__asset_id=wish.asset_id,
+            released_at__isnull=False,
+            reserve_slice=None,
+        )
+        released = min(int(unseen.aggregate(total=Sum("paid"))["total"] or 0), available)
+        available -= split_fee(released, settings.SOUK_RESERVE_BPS)[0]
+        ripening -= split_fee(ripening, settings.SOUK_RESERVE_BPS)[0]
+    unit = registry.book_of(wish.rail).unit
+    estimate = max(available + ripening, 0) // unit * unit
+    return estimate if estimate >= max(wish.minimum, 1) else 0

@@ -1,0 +1,38 @@
+"""A marketplace whose payouts could not be what its settings say does not start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+
+from billing.rails.loopback import why_reachable
+from billing.rails.registry import BOOKS
+
+HOURS_OF_A_DAY = 24
+
+
+@register(Tags.security)
+def check_rails(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Rails are named right, and the one that only pretends is for nobody else's eyes."""
+    names = [name for name in settings.SOUK_PAYOUT_RAILS if name]
+    found: list[CheckMessage] = [
+        Error(f"SOUK_PAYOUT_RAILS names {name!r}; there are: {', '.join(BOOKS)}.", id="souk.E040")
+        for name in names
+        if name not in BOOKS
+    ]
+    why = why_reachable() if "fake" in names else None
+    if why is not None:
+        found.append(
+            Error(
+                f"SOUK_PAYOUT_RAILS has the fake rail, which pays nobody, and this site can be reached: {why}.",
+                hint="Take fake out of SOUK_PAYOUT_RAILS.",
+                id="souk.E041",
+            )
+        )
+    if not 0 <= settings.SOUK_PAYOUT_HOUR < HOURS_OF_A_DAY:
+        found.append(Error("SOUK_PAYOUT_HOUR is an hour of the day, 0 to 23.", id="souk.E042"))
+    return found

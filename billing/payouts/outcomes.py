@@ -1,0 +1,175 @@
+"""What a rail said of a payout becomes what the ledger says; any number of times, in any order, once.
+
+fate         payout was                  then
+under_way    submitted                   its external id is kept
+confirmed    submitted                   confirmed: the pending transfer is posted, the mirror follows
+failed       reserved or submitted       failed: the pending transfer is voided, exactly the amount is back
+returned     submitted or confirmed      (confirmed, then) returned: a new credit of the amount
+failed       confirmed                   as returned: the rail took its word back
+absent       anything                    nothing; submission sends it
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from billing import ledger
+from billing.chart import AccountName, open_accounts
+from billing.kinds import OWNED_KINDS, AccountKind, TransferCode, TransferMode
+from billing.models import Account, Payout, PayoutSettings
+from billing.payouts.calendar import next_due
+from billing.rails import registry
+from billing.rails.base import Fate, Outcome
+from billing.states import PayoutState
+from marketplace.foundation import clock
+from marketplace.foundation.states import advance
+
+ERROR_CHARACTERS_MAX: Final = 500
+FAILURE_PAUSE: Final = timedelta(hours=6)  # before the next try, and longer with every failure in a row
+
+
+def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -> Payout:
+    """Move one payout to where its rail says that it is; a webhook, an indexer and our own question may all call this.
+
+    The payout's row is locked, so that of two who heard the same thing one books it and the other finds it booked.
+    """
+    with transaction.atomic():
+        payout = Payout.objects.select_for_update(of=("self",)).select_related("pending_transfer").get(pk=payout_id)
+        payout.checked_at = clock.now()
+        if outcome.external_id and outcome.fate in {Fate.UNDER_WAY, Fate.CONFIRMED}:
+            payout.external_id = outcome.external_id
+        payout.save(update_fields=["checked_at", "external_id"])
+        state, fate = payout.state, outcome.fate
+        if fate in {Fate.CONFIRMED, Fate.RETURNED} and state == PayoutState.RESERVED:
+            # A rail that paid what we do not remember to have sent: we died between sending and writing it down.
+            advance(payout, PayoutState.SUBMITTED, reason="found_outside", actor=actor)
+        if fate in {Fate.CONFIRMED, Fate.RETURNED} and payout.state == PayoutState.SUBMITTED:
+            _confirm(payout, outcome, actor=actor)
+        if fate == Fate.FAILED and payout.state in {PayoutState.RESERVED, PayoutState.SUBMITTED}:
+            _fail(payout, outcome, actor=actor)
+        elif fate in {Fate.RETURNED, Fate.FAILED} and payout.state == PayoutState.CONFIRMED:
+            _return(payout, outcome, actor=actor)
+        return payout
+
+
+def _confirm(payout: Payout, outcome: Outcome, *, actor: str) -> None:
+    book = registry.book_of(payout.rail)
+    ref = _ref(payout)
+    available, clearing, mirror, cost = _accounts(
+        payout, AccountKind.PROVIDER_AVAILABLE, AccountKind.PAYOUT_CLEARING, book.mirror, book.cost
+    )
+    group = [
+        ledger.NewTransfer(
+            available,
+            clearing,
+            payout.amount,
+            TransferCode.PAYOUT,
+            mode=TransferMode.POST,
+            pending_id=payout.pending_transfer_id,
+            external_ref=ref,
+        )
+    ]
+    if book.books_mirror:
+        group.append(ledger.NewTransfer(clearing, mirror, payout.amount, TransferCode.PAYOUT, external_ref=ref))
+        if outcome.cost:
+            group.append(ledger.NewTransfer(cost, mirror, outcome.cost, TransferCode.PAYOUT_COST, external_ref=ref))
+    ledger.post(group, group_id=payout.pk)
+    advance(
+        payout,
+        PayoutState.CONFIRMED,
+        reason="confirmed",
+        actor=actor,
+        data={"external_id": payout.external_id},
+        cost=outcome.cost if book.books_mirror else 0,
+        closed_at=clock.now(),
+        last_error="",
+    )
+    _settings(payout).update(failures=0, last_error="")
+
+
+def _fail(payout: Payout, outcome: Outcome, *, actor: str) -> None:
+    available, clearing = _accounts(payout, AccountKind.PROVIDER_AVAILABLE, AccountKind.PAYOUT_CLEARING)
+    ledger.post(
+        [
+            ledger.NewTransfer(
+                available,
+                clearing,
+                payout.amount,
+                TransferCode.PAYOUT,
+                mode=TransferMode.VOID,
+                pending_id=payout.pending_transfer_id,
+            )
+        ],
+        group_id=payout.pk,
+    )
+    cause = _cause(outcome)
+    advance(
+        payout,
+        PayoutState.FAILED,
+        reason="failed",
+        actor=actor,
+        data={"cause": cause},
+        last_error=cause,
+        closed_at=clock.now(),
+    )
+    _count_failure(payout, cause)
+
+
+def _return(payout: Payout, outcome: Outcome, *, actor: str) -> None:
+    book = registry.book_of(payout.rail)
+    ref = outcome.external_id if outcome.external_id not in {"", payout.external_id} else f"{_ref(payout)}:returned"
+    source_kind = book.mirror if book.books_mirror else AccountKind.PAYOUT_CLEARING
+    source, available = _accounts(payout, source_kind, AccountKind.PROVIDER_AVAILABLE)
+    ledger.post(
+        [ledger.NewTransfer(source, available, payout.amount, TransferCode.PAYOUT_RETURNED, external_ref=ref)],
+        group_id=payout.pk,
+    )
+    cause = _cause(outcome)
+    advance(
+        payout,
+        PayoutState.RETURNED,
+        reason="returned",
+        actor=actor,
+        data={"cause": cause},
+        last_error=cause,
+        closed_at=clock.now(),
+    )
+    _count_failure(payout, cause)
+
+
+def _count_failure(payout: Payout, cause: str) -> None:
+    """Put off the next try, longer each time; after FAILURES_MAX in a row (paying.py) none comes by itself."""
+    row = _settings(payout).select_for_update().first()
+    if row is None:
+        return
+    row.failures += 1
+    row.last_error = cause
+    if row.schedule != PayoutSettings.Schedule.MANUAL:
+        row.due_at = next_due(row.schedule, clock.now() + FAILURE_PAUSE * (2 ** (min(row.failures, 5) - 1)))
+    row.save(update_fields=["failures", "last_error", "due_at"])
+
+
+def _settings(payout: Payout) -> QuerySet[PayoutSettings]:
+    return PayoutSettings.objects.filter(provider_id=payout.provider_id, asset_id=payout.asset_id)
+
+
+def _accounts(payout: Payout, *kinds: AccountKind) -> list[Account]:
+    return open_accounts([_name(payout, kind) for kind in kinds])
+
+
+def _name(payout: Payout, kind: AccountKind) -> AccountName:
+    owner = payout.provider_id if kind in OWNED_KINDS else None
+    return AccountName(kind, owner, asset_id=payout.asset_id)
+
+
+def _ref(payout: Payout) -> str:
+    return payout.external_id or f"payout:{payout.pk}"
+
+
+def _cause(outcome: Outcome) -> str:
+    return (outcome.message or "The rail gave no cause.")[:ERROR_CHARACTERS_MAX]

@@ -1,0 +1,159 @@
+"""Where a provider wants its money: chosen once, changed with a delay, so that a stolen session steals nothing.
+
+choose (first time)     used from the next payout on
+choose (another place)  used SOUK_PAYOUT_CHANGE_SECONDS later; the owners see the event, and can choose again
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from eth_account import Account as EthereumAccount
+from eth_account.messages import encode_defunct
+
+from billing.errors import AmountInvalid
+from billing.models import Asset, PayoutSettings
+from billing.payouts.calendar import next_due
+from billing.payouts.errors import DestinationRefused, PayoutSettingsMissing, RailOff, WalletNotSigned
+from billing.rails import registry
+from marketplace.foundation import clock
+from marketplace.foundation.errors import StateConflict
+from marketplace.foundation.models import Event
+
+EVENT_KIND: Final = "payout_settings"
+SIGNATURE_CHARACTERS_MAX: Final = 200
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a provider asks for; `signature` is the new wallet's, for a rail that pays wallets."""
+
+    rail: str
+    destination: str
+    schedule: str = PayoutSettings.Schedule.DAILY
+    minimum: int = 0
+    signature: str = ""
+
+
+def choose(provider_id: UUID, asset: Asset, wish: Wish, *, actor: str) -> PayoutSettings:
+    """Keep where this provider's money of one asset goes from now on; a changed destination waits first.
+
+    Raises RailOff, DestinationRefused, WalletNotSigned, AmountInvalid.
+    """
+    if wish.minimum < 0:
+        raise AmountInvalid(value=str(wish.minimum))
+    destination = check_destination(asset, wish)  # may ask the rail: before the transaction
+    now = clock.now()
+    with transaction.atomic():
+        row = PayoutSettings.objects.select_for_update().filter(provider_id=provider_id, asset=asset).first()
+        is_same = row is not None and (row.rail, row.destination) == (wish.rail, destination)
+        if not is_same and registry.book_of(wish.rail).is_wallet:
+            _check_signature(provider_id, asset, destination, wish.signature, version=row.version if row else 0)
+        if row is None:
+            row = _first(provider_id, asset, wish, destination)
+        else:
+            _change(row, wish, destination, is_same=is_same)
+        Event.objects.create(
+            subject_kind=EVENT_KIND,
+            subject_id=row.pk,
+            from_state="",
+            to_state=row.schedule,
+            reason="changed" if row.version > 1 else "chosen",
+            actor=actor,
+            data={
+                "provider_id": str(provider_id),
+                "asset": asset.code,
+                "rail": wish.rail,
+                "destination": destination,
+                "used_from": (row.next_from or now).isoformat(),
+            },
+        )
+        return row
+
+
+def settings_of(provider_id: UUID, asset: Asset) -> PayoutSettings:
+    """What was chosen; raises PayoutSettingsMissing."""
+    row = PayoutSettings.objects.select_related("asset").filter(provider_id=provider_id, asset=asset).first()
+    if row is None:
+        raise PayoutSettingsMissing(asset=asset.code)
+    return row
+
+
+def adopt_ripe_destination(row: PayoutSettings) -> PayoutSettings:
+    """Begin to use a changed destination once its waiting time is over; the caller holds the row's lock."""
+    if row.next_from is not None and row.next_from <= clock.now():
+        row.rail, row.destination = row.next_rail, row.next_destination
+        row.next_rail, row.next_destination, row.next_from = "", "", None
+        row.save(update_fields=["rail", "destination", "next_rail", "next_destination", "next_from"])
+    return row
+
+
+def wallet_text(provider_id: UUID, asset: Asset, destination: str, version: int) -> str:
+    """What a new payout wallet signs: it names the change's number, so that an old signature changes nothing again."""
+    return (
+        f"Souk: pay the {asset.code} of organisation {provider_id} to {destination}.\n"
+        f"This is change {version + 1} of its payout settings."
+    )
+
+
+def check_destination(asset: Asset, wish: Wish) -> str:
+    """The destination as its rail writes it; raises RailOff, DestinationRefused."""
+    on = registry.names_on()
+    if wish.rail not in on or registry.book_of(wish.rail).asset_kind != asset.kind:
+        raise RailOff(asset=asset.code, rail=wish.rail, on=", ".join(on) or "nothing yet")
+    try:
+        return registry.open_rail(wish.rail).check_destination(wish.destination)
+    except ValueError as error:
+        raise DestinationRefused(why=str(error)) from error
+
+
+def _check_signature(provider_id: UUID, asset: Asset, destination: str, signature: str, *, version: int) -> None:
+    text = wallet_text(provider_id, asset, destination, version)
+    if not signature:
+        raise WalletNotSigned(text=text, why="no signature came with the request")
+    try:
+        signer = EthereumAccount.recover_message(
+            encode_defunct(text=text), signature=signature[:SIGNATURE_CHARACTERS_MAX]
+        )
+    except Exception as error:  # the library raises whatever its decoders do; each means that it is no signature
+        raise WalletNotSigned(text=text, why="what came is not a signature") from error
+    if signer.lower() != destination.lower():
+        raise WalletNotSigned(text=text, why="another wallet signed")
+
+
+def _first(provider_id: UUID, asset: Asset, wish: Wish, destination: str) -> PayoutSettings:
+    try:
+        with transaction.atomic():
+            return PayoutSettings.objects.create(
+                provider_id=provider_id,
+                asset=asset,
+                rail=wish.rail,
+                destination=destination,
+                schedule=wish.schedule,
+                minimum=wish.minimum,
+                due_at=next_due(wish.schedule, clock.now()),
+            )
+    except IntegrityError as error:  # of two who choose first at once, one did
+        raise StateConflict(kind="payout settings", id=str(provider_id), to="chosen", state="chosen") from error
+
+
+def _change(row: PayoutSettings, wish: Wish, destination: str, *, is_same: bool) -> None:
+    now = clock.now()
+    if is_same:
+        row.next_rail, row.next_destination, row.next_from = "", "", None
+    elif (row.next_rail, row.next_destination) != (wish.rail, destination):
+        row.next_rail, row.next_destination = wish.rail, destination
+        row.next_from = now + timedelta(seconds=settings.SOUK_PAYOUT_CHANGE_SECONDS)
+    row.minimum = wish.minimum
+    if row.schedule != wish.schedule or (row.failures and row.schedule != PayoutSettings.Schedule.MANUAL):
+        row.due_at = next_due(wish.schedule, now)
+    row.schedule = wish.schedule
+    row.failures, row.last_error = 0, ""  # the provider has acted
+    row.version += 1
+    row.updated_at = now
+    row.save()

@@ -1,0 +1,121 @@
+"""Reserved payouts are handed to their rail, outside of any transaction; each leaves once, whoever dies when.
+
+    1. claim     those of the batch that are reserved become submitted, and are committed: from here on they may be out
+    2. look up   those that were submitted before: the outcome is unknown, so the rail is asked before it is told
+    3. submit    the fresh ones, and those that the rail never received; the payout's id is the idempotency key
+    4. apply     what the rail said of each, one transaction a payout
+
+Dying after 1 or 3 leaves submitted payouts; the call is made again and begins with 2. Dying in 4 leaves the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Final
+
+from django.db import transaction
+from django.db.models import Q
+
+from billing.dispatch import handles
+from billing.models import Payout
+from billing.payouts.outcomes import apply_outcome
+from billing.payouts.paying import PAYOUTS_PER_CALL_MAX, SUBMIT, enqueue
+from billing.rails import registry
+from billing.rails.base import Fate, Outcome, Rail, RailError
+from billing.reconciliation.breaker import require_closed
+from billing.states import PayoutState
+from marketplace.foundation import clock
+from marketplace.foundation.errors import StateConflict
+from marketplace.foundation.models import OutboxMessage
+from marketplace.foundation.states import advance
+
+FOLLOW_EVERY: Final = timedelta(minutes=2)  # how often a rail is asked about one payout that is under way
+RETURNS_WATCHED: Final = timedelta(days=14)  # how long after its arrival a payout may come back unasked
+RETURNS_EVERY: Final = timedelta(hours=12)
+FOLLOWED_PER_RAIL_MAX: Final = 200
+LOST_AFTER: Final = timedelta(minutes=10)  # a reserved payout whose call ended without it is called for again
+
+log = logging.getLogger(__name__)
+
+
+@handles(SUBMIT)
+def submit_batch(message: OutboxMessage) -> str:
+    """Steps 1 to 4 for one batch; raises RailError, RailUnknown or PayoutsStopped to be called again."""
+    require_closed()  # before anything is claimed: a stopped payout stays reserved, and is sent when all is well
+    rail = registry.open_rail(message.payload["rail"])
+    batch = Payout.objects.filter(batch_id=message.payload["batch_id"], rail=rail.name).order_by("created_at", "pk")
+    unknown = list(batch.filter(state=PayoutState.SUBMITTED)[:PAYOUTS_PER_CALL_MAX])
+    fresh = [payout for payout in batch.filter(state=PayoutState.RESERVED)[:PAYOUTS_PER_CALL_MAX] if _claim(payout)]
+    outcomes = rail.find(unknown) if unknown else {}
+    absent = [payout for payout in unknown if _fate(outcomes, payout) == Fate.ABSENT]
+    if fresh or absent:
+        outcomes = {**outcomes, **rail.submit(fresh + absent)}
+    _apply(fresh + unknown, outcomes)
+    return str(len(fresh + unknown))
+
+
+def follow_payouts() -> int:
+    """Ask each rail what became of the payouts that are under way, and of those that arrived lately; how many moved."""
+    heal_lost()
+    return sum(_follow_rail(name) for name in registry.names_on())
+
+
+def heal_lost() -> int:
+    """Write down a new call for payouts whose own has failed for good; the new one begins with a look-up, too."""
+    waiting = OutboxMessage.objects.filter(kind=SUBMIT, state=OutboxMessage.State.WAITING)
+    with transaction.atomic():
+        old = Payout.objects.filter(
+            Q(state=PayoutState.RESERVED) | Q(state=PayoutState.SUBMITTED, checked_at=None),
+            created_at__lt=clock.now() - LOST_AFTER,
+        )
+        lost = [
+            payout
+            for payout in old.select_for_update(skip_locked=True).order_by("created_at")[:PAYOUTS_PER_CALL_MAX]
+            if not waiting.filter(business_key=f"{SUBMIT}:{payout.batch_id}").exists()
+        ]
+        enqueue(lost)
+    return len(lost)
+
+
+def _claim(payout: Payout) -> bool:
+    try:
+        advance(payout, PayoutState.SUBMITTED, reason="submitted", only_from=[PayoutState.RESERVED])
+    except StateConflict:  # another worker has it
+        return False
+    return True
+
+
+def _fate(outcomes: dict[str, Outcome], payout: Payout) -> Fate | None:
+    outcome = outcomes.get(str(payout.pk))
+    return outcome.fate if outcome else None
+
+
+def _apply(payouts: list[Payout], outcomes: dict[str, Outcome]) -> int:
+    moved = 0
+    for payout in payouts:
+        outcome = outcomes.get(str(payout.pk))
+        if outcome is not None and outcome.fate != Fate.ABSENT:  # what the rail does not know, its call sends again
+            moved += apply_outcome(payout.pk, outcome).state != payout.state
+    return moved
+
+
+def _follow_rail(name: str) -> int:
+    now = clock.now()
+    under_way = Q(state=PayoutState.SUBMITTED) & (Q(checked_at=None) | Q(checked_at__lt=now - FOLLOW_EVERY))
+    arrived = Q(state=PayoutState.CONFIRMED, closed_at__gt=now - RETURNS_WATCHED, checked_at__lt=now - RETURNS_EVERY)
+    moved = 0
+    for which in (under_way, arrived):
+        payouts = list(Payout.objects.filter(which, rail=name).order_by("checked_at")[:FOLLOWED_PER_RAIL_MAX])
+        if payouts:
+            moved += _ask(registry.open_rail(name), payouts)
+    return moved
+
+
+def _ask(rail: Rail, payouts: list[Payout]) -> int:
+    try:
+        outcomes = rail.find(payouts)
+    except RailError as error:
+        log.warning("A rail could not be asked about payouts. rail=%s error=%s", rail.name, error)
+        return 0
+    return _apply(payouts, outcomes)

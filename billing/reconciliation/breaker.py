@@ -1,0 +1,65 @@
+"""The switch that stops payouts. Reconciliation opens it; an operator closes it, with a note."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import IntegrityError, transaction
+
+from billing.models import PayoutBreaker, Reconciliation
+from billing.payouts.errors import PayoutsStopped
+from billing.states import BreakerState
+from marketplace.foundation import clock
+from marketplace.foundation.errors import BadRequest
+from marketplace.foundation.states import advance, record_birth
+
+CAUSE_CHARACTERS_MAX = 200
+
+log = logging.getLogger(__name__)
+
+
+def open_breaker(cause: str, *, reconciliation: Reconciliation | None = None, actor: str = "system") -> PayoutBreaker:
+    """Stop payouts, from this commit on; while they are stopped, the breaker that did it."""
+    found = current()
+    if found is not None:
+        return found
+    try:
+        with transaction.atomic():
+            row = PayoutBreaker.objects.create(cause=cause[:CAUSE_CHARACTERS_MAX], reconciliation=reconciliation)
+            record_birth(row, actor=actor, data={"cause": row.cause})
+    except IntegrityError:  # somebody opened one at the same moment
+        return PayoutBreaker.objects.get(state=BreakerState.OPEN)
+    log.critical("Payouts are stopped. breaker=%s cause=%s", row.pk, row.cause)
+    return row
+
+
+def close_breaker(breaker: PayoutBreaker, *, actor: str, note: str) -> PayoutBreaker:
+    """Let payouts go on; the note says what the difference was. The next reconciliation looks again."""
+    if not note.strip():
+        raise BadRequest("Say in the note what the difference was, and why payouts may go on.")
+    return advance(
+        breaker,
+        BreakerState.CLOSED,
+        reason="closed",
+        actor=actor,
+        closed_at=clock.now(),
+        closed_by=actor,
+        note=note.strip(),
+    )
+
+
+def current() -> PayoutBreaker | None:
+    """The open breaker, or None."""
+    return PayoutBreaker.objects.filter(state=BreakerState.OPEN).first()
+
+
+def is_open() -> bool:
+    """Whether payouts are stopped."""
+    return current() is not None
+
+
+def require_closed() -> None:
+    """Return only while payouts may leave; raises PayoutsStopped."""
+    found = current()
+    if found is not None:
+        raise PayoutsStopped(since=found.opened_at.isoformat(timespec="minutes"))

@@ -1,0 +1,101 @@
+"""Hold the ledger against every rail that is on; what nothing explains stops payouts, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from django.db import transaction
+
+from billing.models import Difference, Position, Reconciliation
+from billing.rails import registry
+from billing.rails.base import RailError
+from billing.reconciliation.breaker import open_breaker
+from billing.reconciliation.comparing import Comparison, TooManyMovements, compare
+from marketplace.foundation import clock
+
+ERROR_CHARACTERS_MAX: Final = 300
+KEPT_FOR: Final = timedelta(days=400)
+FORGOTTEN_PER_CALL_MAX: Final = 1_000
+
+log = logging.getLogger(__name__)
+
+
+def reconcile(*, reason: str) -> Reconciliation:
+    """Compare, write the report down, and open the breaker for what is not explained; deposits and jobs go on.
+
+    A rail that does not answer is named in the report: nothing is known of it, so the caller pays nothing through it.
+    """
+    started_at = clock.now()
+    found: list[Comparison] = []
+    unanswered: dict[str, str] = {}
+    for name in registry.names_on():  # outside of any transaction: these are calls
+        try:
+            found.append(compare(registry.open_rail(name)))
+        except (RailError, TooManyMovements) as error:
+            unanswered[name] = str(error)[:ERROR_CHARACTERS_MAX]
+            log.warning("A rail could not be reconciled. rail=%s error=%s", name, error)
+    return _keep(Reconciliation(started_at=started_at, reason=reason, unanswered=unanswered), found)
+
+
+def newest() -> Reconciliation | None:
+    """The report that was written last."""
+    return Reconciliation.objects.order_by("-started_at").first()
+
+
+def show(report: Reconciliation) -> dict[str, Any]:
+    """A report as JSON; amounts are strings, in base units."""
+    positions = report.positions.order_by("pk").values("rail", "kind", "asset__code", "ledger", "outside")
+    differences = report.differences.order_by("pk").values(
+        "rail", "kind", "account_kind", "asset__code", "ref", "ledger", "outside", "explanation"
+    )
+    return {
+        "id": str(report.pk),
+        "started_at": report.started_at.isoformat(),
+        "reason": report.reason,
+        "is_clean": report.is_clean,
+        "unexplained": report.unexplained,
+        "unanswered": report.unanswered,
+        "positions": [_as_json(row) for row in positions],
+        "differences": [_as_json(row) for row in differences],
+    }
+
+
+def forget_old_reports() -> int:
+    """Delete clean reports that are older than KEPT_FOR; those with a difference stay."""
+    old = Reconciliation.objects.filter(
+        started_at__lt=clock.now() - KEPT_FOR, unexplained=0, breakers=None
+    ).values_list("pk", flat=True)[:FORGOTTEN_PER_CALL_MAX]
+    return Reconciliation.objects.filter(pk__in=list(old)).delete()[0]
+
+
+def _as_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "asset" if name == "asset__code" else name: str(value) if isinstance(value, int) else value
+        for name, value in row.items()
+    }
+
+
+def _keep(report: Reconciliation, found: list[Comparison]) -> Reconciliation:
+    differences = [difference for comparison in found for difference in comparison.differences]
+    unexplained = [difference for difference in differences if not difference.explanation]
+    report.unexplained = len(unexplained)
+    report.ended_at = clock.now()
+    with transaction.atomic():
+        report.save(force_insert=True)
+        positions = [position for comparison in found for position in comparison.positions]
+        for position in positions:
+            position.reconciliation = report
+        for difference in differences:
+            difference.reconciliation = report
+        Position.objects.bulk_create(positions)
+        Difference.objects.bulk_create(differences)
+        if unexplained:
+            first = unexplained[0]
+            open_breaker(
+                f"{len(unexplained)} differences, the first: {first.kind} {first.rail} {first.ref}".strip(),
+                reconciliation=report,
+            )
+    return report
