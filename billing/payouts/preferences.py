@@ -24,6 +24,7 @@ from billing.rails import registry
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.models import Event
+from provider_agent.protocol import payout_wallet_text
 
 EVENT_KIND: Final = "payout_settings"
 SIGNATURE_CHARACTERS_MAX: Final = 200
@@ -94,11 +95,8 @@ def adopt_ripe_destination(row: PayoutSettings) -> PayoutSettings:
 
 
 def wallet_text(provider_id: UUID, asset: Asset, destination: str, version: int) -> str:
-    """What a new payout wallet signs: it names the change's number, so that an old signature changes nothing again."""
-    return (
-        f"Souk: pay the {asset.code} of organisation {provider_id} to {destination}.\n"
-        f"This is change {version + 1} of its payout settings."
-    )
+    """What a new payout wallet signs for the change after `version`."""
+    return payout_wallet_text(provider_id, asset.code, destination, change=version + 1)
 
 
 def check_destination(asset: Asset, wish: Wish) -> str:

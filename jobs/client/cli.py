@@ -17,6 +17,7 @@ from jobs.client import (
     commands_jobs,
     commands_market,
     commands_money,
+    commands_payouts,
     commands_wallet,
 )
 from jobs.client.errors import SoukClientError, UsageMistake
@@ -45,6 +46,7 @@ for _module in (commands_jobs, commands_artifacts, commands_account, commands_mo
     _module.register(app)
 commands_bill.register(app, commands_market.provider)
 commands_wallet.register(app, commands_market.provider)
+commands_payouts.register(commands_market.provider)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

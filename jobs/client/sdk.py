@@ -27,6 +27,9 @@ from jobs.wire import (
     MeView,
     NodeView,
     OfferView,
+    PayoutSettingsView,
+    PayoutView,
+    ProofView,
     ProviderView,
     QuoteView,
     SignIn,
@@ -98,6 +101,30 @@ class Souk:
     def deposits(self, *, limit: int = DEPOSITS_MAX) -> list[DepositView]:
         """What was paid in, newest first."""
         return list(islice(self._all("/deposits", DepositView), limit))
+
+    def payout_settings(self) -> list[PayoutSettingsView]:
+        """Where what was earned goes, a row an asset."""
+        found = self.transport.get("/payout-settings")["settings"]
+        return [PayoutSettingsView.model_validate(row) for row in found]
+
+    def choose_payout(
+        self, *, asset: str, rail: str, destination: str, schedule: str = "daily", signature: str = ""
+    ) -> PayoutSettingsView:
+        """Say where one asset goes from now on; a wallet has signed `payout_wallet_text`."""
+        body = {"asset": asset, "rail": rail, "destination": destination, "schedule": schedule, "signature": signature}
+        return PayoutSettingsView.model_validate(self.transport.put("/payout-settings", body))
+
+    def payouts(self, *, limit: int | None = None) -> list[PayoutView]:
+        """What was paid out, newest first."""
+        return list(islice(self._all("/payouts", PayoutView), limit))
+
+    def request_payout(self, asset: str) -> PayoutView:
+        """Pay out now what is there."""
+        return PayoutView.model_validate(self.transport.post("/payouts", {"asset": asset}))
+
+    def payout_proof(self, payout_id: UUID) -> ProofView:
+        """What claims a payout in tokens; refused until its root is open."""
+        return ProofView.model_validate(self.transport.get(f"/payouts/{payout_id}/proof"))
 
     # --- a job
 

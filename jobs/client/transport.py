@@ -51,6 +51,10 @@ class Transport:
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         return self._request("POST", path, json=body if body is not None else {}, headers=headers)
 
+    def put(self, path: str, body: Any) -> Any:
+        """The JSON answer of a PUT, which may be repeated."""
+        return self._request("PUT", path, json=body)
+
     def _request(
         self, method: str, path: str, *, read_seconds: float = READ_SECONDS, headers: Any = None, **options: Any
     ) -> Any:

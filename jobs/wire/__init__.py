@@ -31,6 +31,14 @@ from jobs.wire.job import (
     StreamPage,
     SubmitRequest,
 )
-from jobs.wire.money import AssetBalanceView, BalanceView, DepositView, TransferView
+from jobs.wire.money import (
+    AssetBalanceView,
+    BalanceView,
+    DepositView,
+    PayoutSettingsView,
+    PayoutView,
+    ProofView,
+    TransferView,
+)
 from jobs.wire.quotes import Candidate, Exclusion, Fix, Plan, QuoteRequest, QuoteView
 from jobs.wire.supply import DeviceView, EnrolmentTokenView, LinkView, NodeView, OfferView, ProviderView, TermsView

@@ -48,6 +48,51 @@ class DepositView(Wire):
     reference: str  # of a chain: its id, the transaction's hash, the log's index
 
 
+class PayoutSettingsView(Wire):
+    """Where one asset of GET /api/v1/payout-settings goes; a changed place waits until `next_from`"""
+
+    asset: str
+    rail: str
+    destination: str
+    next_rail: str = ""
+    next_destination: str = ""
+    next_from: datetime | None = None
+    schedule: str
+    minimum: Units
+    due_at: datetime | None
+    failures: int
+    last_error: str
+    version: int
+
+
+class PayoutView(Wire):
+    """One payout of GET /api/v1/payouts"""
+
+    id: UUID
+    created_at: datetime
+    asset: str
+    amount: Units
+    rail: str
+    destination: str
+    state: str
+    external_id: str
+    last_error: str
+    closed_at: datetime | None
+
+
+class ProofView(Wire):
+    """GET /api/v1/payouts/{id}/proof: what claims a payout from the contract, by anybody, for the wallet"""
+
+    chain_id: int
+    contract: str
+    token: str
+    wallet: str
+    cumulative: Units
+    merkle_root: str
+    proof: list[str]
+    call_data: str
+
+
 class TransferView(Wire):
     """One movement of GET /api/v1/transfers"""
 

@@ -185,6 +185,7 @@ from provider_agent.protocol.signing import (
     verify_bytes,
     verify_request,
 )
+from provider_agent.protocol.wallets import payout_wallet_text, sign_payout_wallet
 from provider_agent.protocol.work import (
     Assignment,
     CheckpointPolicy,
