@@ -1,5 +1,5 @@
 """The operator's view of money, a file a subject; Django finds the pages through these imports."""
 
-from billing.admin import alerts, books
+from billing.admin import alerts, books, chain
 
-__all__ = ["alerts", "books"]
+__all__ = ["alerts", "books", "chain"]

@@ -14,9 +14,6 @@ from billing import deposits
 from billing.models import (
     Account,
     Asset,
-    ChainBlock,
-    ChainEvent,
-    ChainTransaction,
     DailyRoot,
     Deposit,
     Hold,
@@ -176,4 +173,4 @@ class PayoutAdmin(ReadOnlyAdmin):
     list_filter = ["state", "rail"]
 
 
-admin.site.register([Asset, DailyRoot, StripeEvent, ChainBlock, ChainEvent, ChainTransaction], ReadOnlyAdmin)
+admin.site.register([Asset, DailyRoot, StripeEvent], ReadOnlyAdmin)
