@@ -3,6 +3,7 @@
 from django.urls import path
 
 from billing.api.balance import BalanceView, TransferList
+from billing.api.chain import EscrowList, PayoutProof
 from billing.api.deposits import DepositList
 from billing.api.payouts import AccrualView, PayoutList, PayoutRetry, PayoutSettingsView, StatementView
 from billing.api.solvency import SolvencyView
@@ -17,4 +18,6 @@ urlpatterns = [
     path("accrual", AccrualView.as_view(), name="accrual"),
     path("statements", StatementView.as_view(), name="statements"),
     path("solvency", SolvencyView.as_view(), name="solvency"),
+    path("escrow", EscrowList.as_view(), name="escrow"),
+    path("payouts/<uuid:payout_id>/proof", PayoutProof.as_view(), name="payout-proof"),
 ]

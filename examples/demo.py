@@ -7,7 +7,8 @@
 5  it recovers on another node from its last complete checkpoint
 6  the model is downloaded, loaded and sampled
 7  the bill is verified, the ledger adds up to 0, everybody got what they should
-8  everything is stopped, and nothing is left running
+8  a job paid in tokens on a chain of its own: from the customer's wallet through the escrow to the provider's wallet
+9  everything is stopped, and nothing is left running
 """
 
 from __future__ import annotations
@@ -21,16 +22,15 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
 
-from examples import market
+from examples.demo_tokens import TokenStory
 from examples.market import SOUK, Market, MarketError, NodeOptions, Party, kill_tree, run_json, wait_for
+from examples.narration import Claims, dollars, say, show, show_process, show_seconds, title
 from jobs.client.errors import SoukClientError
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
@@ -40,22 +40,7 @@ DEPOSIT = "5.00"
 # name, dollars per device and hour, cores its two devices share
 NODES = [("swift", "0.70", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
 ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 240
-CHAPTERS: list[tuple[str, float]] = []  # heading, when it began
 SETTLE_SECONDS = 2  # after which a checkpoint's own receipt has arrived
-
-
-@dataclass
-class Claims:
-    """Everything that was checked; the demo's exit status hangs on it alone."""
-
-    checked: list[str] = field(default_factory=list)
-
-    def check(self, claim: str, is_true: object, seen: object = "") -> None:
-        """Note a claim as seen, or end the demo here."""
-        if not is_true:
-            raise MarketError(f"not so: {claim}" + (f" (seen: {seen})" if seen != "" else ""))
-        self.checked.append(claim)
-        say(f"   [ok] {claim}" + (f": {seen}" if seen != "" else ""))
 
 
 class Demo:
@@ -86,6 +71,8 @@ class Demo:
         self.check_model(alice, job)
         title(7, "The money")
         self.check_money(alice, job)
+        title(8, "The same in tokens: paid in, worked for, paid out, claimed")
+        TokenStory(self.market, self.claims, self.providers).tell(alice)
 
     def start_market(self) -> None:
         """`souk up` in a temporary folder, on ports of its own."""
@@ -149,7 +136,7 @@ class Demo:
         process = subprocess.Popen(
             launch, env=alice.env(self.market.server), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        shower = threading.Thread(target=_show, args=(process,), daemon=True)
+        shower = threading.Thread(target=show_process, args=(process,), daemon=True)
         shower.start()
         try:
             with self.souk(alice) as souk:
@@ -302,43 +289,6 @@ def sample(folder: Path) -> str:
     return str(tokenizer.decode(tokens[0], skip_special_tokens=True))
 
 
-def say(text: str = "") -> None:
-    """One line of the story."""
-    print(text, flush=True)
-
-
-def title(number: int, text: str) -> None:
-    """The heading of a chapter; its seconds are added up at the end."""
-    CHAPTERS.append((text, time.monotonic()))
-    say(f"\n== {number}. {text}  [{time.strftime('%H:%M:%S')}]")
-
-
-def show_seconds() -> None:
-    """How long each chapter took."""
-    ends = [began for _, began in CHAPTERS[1:]] + [time.monotonic()]
-    say("\n   seconds")
-    for (text, began), end in zip(CHAPTERS, ends, strict=True):
-        say(f"     {end - began:6.1f}  {text}")
-
-
-def show(command: list[str], env: dict[str, str]) -> None:
-    """Run one of our commands as a user would, for all to see."""
-    say("   $ " + " ".join([Path(command[0]).name, *command[1:]]))
-    for line in market.run(command, env).rstrip().splitlines():
-        say("     " + line)
-
-
-def dollars(usd_micros: int) -> str:
-    """To the micro-dollar."""
-    return f"${Decimal(usd_micros) / 1_000_000:.6f}"
-
-
-def _show(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        say("     " + line.rstrip())
-
-
 def main() -> int:
     """Tell the story, then put everything away; 0 only if every claim held."""
     started = time.monotonic()
@@ -355,7 +305,7 @@ def main() -> int:
     except (MarketError, SoukClientError, httpx.HTTPError, subprocess.SubprocessError) as error:
         say(f"\nThe demo failed: {error}\nIts logs are kept in {folder}")
     finally:
-        title(8, "Everything is put away")
+        title(9, "Everything is put away")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         left = demo.market.processes.stop_all()
     if status == 0 and left:

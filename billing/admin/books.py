@@ -14,9 +14,6 @@ from billing import deposits
 from billing.models import (
     Account,
     Asset,
-    ChainBlock,
-    ChainEvent,
-    ChainTransaction,
     DailyRoot,
     Deposit,
     Hold,
@@ -169,4 +166,4 @@ class ReceiptEvidenceAdmin(ReadOnlyAdmin):
     search_fields = ["lease_id", "signer"]
 
 
-admin.site.register([Asset, DailyRoot, StripeEvent, ChainBlock, ChainEvent, ChainTransaction], ReadOnlyAdmin)
+admin.site.register([Asset, DailyRoot, StripeEvent], ReadOnlyAdmin)

@@ -17,8 +17,16 @@ from billing.chain.config import ENDPOINTS_MIN, ChainConfig, chain_of
 from billing.chain.errors import CallReverted, EndpointsDisagree, EndpointsUnreachable
 
 ERROR_CHARACTERS_MAX: Final = 300
-# What nodes say of a transaction that they have already: told again, it is no failure.
-ALREADY_KNOWN: Final = ("already known", "alreadyknown", "known transaction", "already imported", "nonce too low")
+# What nodes say of a transaction that they have already, or of whose nonce they have a dearer one: told again, it is no
+# failure. Whether ours was mined is asked by its hash.
+ALREADY_KNOWN: Final = (
+    "already known",
+    "alreadyknown",
+    "known transaction",
+    "already imported",
+    "nonce too low",
+    "replacement transaction underpriced",
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -177,11 +177,13 @@ class _Dispatcher:
 
     def _hurry(self) -> None:
         """Tell what was told long ago again; the first in line gets higher fees if it waits for too long."""
-        waiting = list(self._mine.filter(state=State.BROADCAST).order_by("nonce", "-created_at"))
-        mined = set(self._mine.filter(state=State.MINED).values_list("nonce", flat=True))
-        waiting = [one for one in waiting if one.nonce not in mined]
+        mined = self._mine.filter(state=State.MINED).values("nonce")
+        newest = {
+            one.nonce: one  # the dearest: nodes take no cheaper one beside it
+            for one in self._mine.filter(state=State.BROADCAST).exclude(nonce__in=mined).order_by("nonce", "created_at")
+        }
         now = clock.now()
-        for place, one in enumerate(waiting):
+        for place, one in enumerate(newest.values()):
             waited = now - (one.sent_at or now)
             if place == 0 and waited >= timedelta(seconds=self._client.config.stuck_seconds):
                 self._replace(one)

@@ -1,0 +1,74 @@
+"""The operator's view of chains: what was seen, what was sent, what is held there. Nothing is changed by a form."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from billing.models import (
+    ChainBlock,
+    ChainEvent,
+    ChainTransaction,
+    EscrowContract,
+    EscrowHold,
+    EscrowLease,
+    PayoutEntry,
+    PayoutRoot,
+    Signer,
+)
+from marketplace.foundation.admin import ReadOnlyAdmin
+
+
+@admin.register(EscrowContract)
+class EscrowContractAdmin(ReadOnlyAdmin):
+    list_display = ["asset", "chain_id", "address", "scanned_block", "registered_at"]
+
+
+@admin.register(ChainBlock)
+class ChainBlockAdmin(ReadOnlyAdmin):
+    list_display = ["number", "chain_id", "state", "hash", "mined_at"]
+    list_filter = ["chain_id", "state"]
+    search_fields = ["hash"]
+
+
+@admin.register(ChainEvent)
+class ChainEventAdmin(ReadOnlyAdmin):
+    list_display = ["name", "tx_hash", "log_index", "contract", "processed_at", "attempts", "last_error"]
+    list_filter = ["name"]
+    search_fields = ["tx_hash"]
+
+
+@admin.register(ChainTransaction)
+class ChainTransactionAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "purpose", "signer", "nonce", "state", "hash", "gas_cost", "last_error"]
+    list_filter = ["state", "purpose", "chain_id"]
+    search_fields = ["hash", "business_key"]
+
+
+@admin.register(PayoutRoot)
+class PayoutRootAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "contract", "root", "total", "state", "active_at"]
+    list_filter = ["state"]
+
+
+@admin.register(PayoutEntry)
+class PayoutEntryAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "wallet", "amount", "cumulative", "provider_id", "payout_id", "claimed_at"]
+    search_fields = ["wallet", "payout_id", "provider_id"]
+
+
+@admin.register(EscrowHold)
+class EscrowHoldAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "id", "customer", "amount", "settled", "state", "reason"]
+    list_filter = ["state"]
+    search_fields = ["id", "customer"]
+
+
+@admin.register(EscrowLease)
+class EscrowLeaseAdmin(ReadOnlyAdmin):
+    list_display = ["id", "provider", "pending", "paid", "fee", "refunded", "release_at", "is_challenged"]
+    search_fields = ["id", "provider"]
+
+
+@admin.register(Signer)
+class SignerAdmin(ReadOnlyAdmin):
+    list_display = ["address", "chain_id", "next_nonce"]
