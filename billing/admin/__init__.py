@@ -1,5 +1,5 @@
 """The operator's view of money, a file a subject; Django finds the pages through these imports."""
 
-from billing.admin import alerts, books, prices
+from billing.admin import alerts, books, disputes, invoices, limits, prices, promotions
 
-__all__ = ["alerts", "books", "prices"]
+__all__ = ["alerts", "books", "disputes", "invoices", "limits", "prices", "promotions"]
