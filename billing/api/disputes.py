@@ -16,8 +16,9 @@ from billing.errors import DisputeNotFound
 from billing.models import Dispute
 from billing.models.disputes import DisputeQuerySet
 from billing.states import DisputeState
-from marketplace.accounts.asking import organisation_of, user_of
+from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.pagination import NewestFirst
 from marketplace.foundation.serializers import Nothing, StrictSerializer
@@ -110,7 +111,7 @@ class DisputesView(ListAPIView[Dispute]):
         asked = NewDisputeSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         made = disputes.open_dispute(
-            customer_id=organisation_of(request).id, actor=str(user_of(request)), **asked.validated_data
+            customer_id=organisation_of(request).id, actor=actor_of(request), **asked.validated_data
         )
         return _show(request, made, status.HTTP_201_CREATED)
 
@@ -139,7 +140,7 @@ class AnswerView(APIView):
         asked = StatementSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         provider_id = organisation_of(request).id
-        said = disputes.answer(dispute_id, provider_id=provider_id, actor=str(user_of(request)), **asked.validated_data)
+        said = disputes.answer(dispute_id, provider_id=provider_id, actor=actor_of(request), **asked.validated_data)
         return _show(request, said)
 
 
@@ -153,7 +154,7 @@ class WithdrawView(APIView):
     def post(self, request: Request, dispute_id: UUID) -> Response:
         Nothing(data=request.data).is_valid(raise_exception=True)
         customer_id = organisation_of(request).id
-        return _show(request, disputes.withdraw(dispute_id, customer_id=customer_id, actor=str(user_of(request))))
+        return _show(request, disputes.withdraw(dispute_id, customer_id=customer_id, actor=actor_of(request)))
 
 
 def _show(request: Request, dispute: Dispute, code: int = status.HTTP_200_OK) -> Response:

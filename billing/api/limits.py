@@ -15,9 +15,10 @@ from billing.fields import AMOUNT_MAX
 from billing.limits import Standing
 from billing.models import SpendLimit
 from billing.models.limits import Period
-from marketplace.accounts.asking import membership_of, organisation_of, user_of
+from marketplace.accounts.asking import membership_of, organisation_of
 from marketplace.accounts.models import Membership
 from marketplace.accounts.permissions import HasScope
+from marketplace.foundation.actors import actor_of
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.serializers import StrictSerializer
@@ -81,7 +82,7 @@ class LimitsView(APIView):
             member_id=member_id,
             period=data["period"],
             amount=data["amount_usd_micros"],
-            actor=str(user_of(request)),
+            actor=actor_of(request),
         )
         return Response(LimitSerializer(limits.standing_of(made)).data, status=status.HTTP_201_CREATED)
 

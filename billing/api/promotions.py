@@ -11,8 +11,9 @@ from rest_framework.response import Response
 
 from billing import promotions
 from billing.models import PromotionGrant
-from marketplace.accounts.asking import organisation_of, user_of
+from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.serializers import StrictSerializer
 from marketplace.foundation.throttles import ScopedThrottle
@@ -55,7 +56,5 @@ class PromotionsView(ListAPIView[PromotionGrant]):
         """Turn a code into credit."""
         asked = RedeemSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        given = promotions.redeem(
-            organisation_of(request).id, asked.validated_data["code"], actor=str(user_of(request))
-        )
+        given = promotions.redeem(organisation_of(request).id, asked.validated_data["code"], actor=actor_of(request))
         return Response(GrantSerializer(given).data, status=status.HTTP_201_CREATED)
