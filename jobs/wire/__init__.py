@@ -6,7 +6,7 @@ See `provider_agent.protocol` for the agents' side.
 
 from __future__ import annotations
 
-from jobs.wire.account import BalanceView, MeView, OrganisationView, SignIn
+from jobs.wire.account import BalanceView, MeView, OrganisationView, SignIn, TokenBalance
 from jobs.wire.artifacts import ArtifactView, UploadComplete, UploadRequest, UploadView
 from jobs.wire.assets import AssetList, AssetView, DelegationList, DelegationRequest, DelegationView
 from jobs.wire.base import ErrorView, Units, Wire
