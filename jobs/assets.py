@@ -1,7 +1,7 @@
 """Which asset pays for a job, what it costs now, and what a lease's node is told of it: the database behind payment.py.
 
-    choose        payment of a job file -> the asset, at the price that a quote may promise
-    terms_of      a lease that is being made -> what its receipts will name
+choose        payment of a job file -> the asset, at the price that a quote may promise
+terms_of      a lease that is being made -> what its receipts will name
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from billing import prices
+from billing.chart import open_usd
 from billing.models import Asset, EscrowContract
 from billing.models.ledger import USD_ASSET_ID
 from jobs import delegations
 from jobs import spec as specs
 from jobs.errors import NoEscrowContract, NotYet, UnknownAsset
-from jobs.payment import Payment
+from jobs.payment import USD, Payment
 from jobs.spec import SpecError
 from marketplace.nodes.models import Node
 from provider_agent.protocol import ZERO_ADDRESS, PaymentTerms
@@ -33,6 +34,8 @@ def choose(wanted: specs.Payment) -> tuple[Asset, Payment]:
 
     Raises UnknownAsset, NoEscrowContract, NotYet; of billing's prices PriceUnavailable.
     """
+    if wanted.asset == USD:
+        return _dollars(), Payment()
     asset = _paying().filter(code=wanted.asset).first()
     if asset is None:
         raise _unknown(wanted.asset)
@@ -40,15 +43,13 @@ def choose(wanted: specs.Payment) -> tuple[Asset, Payment]:
         if contract_of(asset) == ZERO_ADDRESS:
             raise NoEscrowContract(asset=asset.code)
         raise NotYet(what=f"payment.mode: escrow (the contract for {asset.code} is there; mode: credits is offered)")
-    if asset.pk == USD_ASSET_ID:
-        return asset, Payment()
     price = prices.current(asset.pk)
     return asset, Payment(asset.code, asset.scale, price.usd_micros_per_token, str(price.source), price.observed_at)
 
 
 def paying_assets() -> list[Asset]:
     """What a job may be paid in, dollars first."""
-    return list(_paying().order_by("pk")[:ASSETS_MAX])
+    return [_dollars(), *_paying().exclude(pk=USD_ASSET_ID).order_by("pk")[:ASSETS_MAX]]
 
 
 def terms_of(asset: Asset, node: Node, *, rate_per_hour: int, cap: int) -> PaymentTerms | None:
@@ -72,8 +73,17 @@ def contract_of(asset: Asset) -> str:
     return found or ZERO_ADDRESS
 
 
-def _paying() -> Asset.objects.__class__:
+def _paying() -> QuerySet[Asset]:
     return Asset.objects.filter(Q(pk=USD_ASSET_ID) | Q(kind=Asset.Kind.ERC20))
+
+
+def _dollars() -> Asset:
+    """The ledger makes them with its first account; a marketplace without any money quotes in them too."""
+    found = Asset.objects.filter(pk=USD_ASSET_ID).first()
+    if found is None:
+        open_usd()
+        found = Asset.objects.get(pk=USD_ASSET_ID)
+    return found
 
 
 def _unknown(code: str) -> UnknownAsset:
@@ -81,7 +91,6 @@ def _unknown(code: str) -> UnknownAsset:
     known = {each.lower(): each for each in codes}
     near = difflib.get_close_matches(code.lower(), known, n=1, cutoff=NEAR_ENOUGH)
     nearest = known[near[0]] if near else None
-    error = SpecError(
-        None, None, "payment.asset", f"{code!r} is no asset that this marketplace takes", f"one of {', '.join(codes)}", nearest
-    )
+    message, expected = f"{code!r} is no asset that this marketplace takes", f"one of {', '.join(codes)}"
+    error = SpecError(None, None, "payment.asset", message, expected, nearest)
     return UnknownAsset(str(error), errors=[asdict(error)], count=1, assets=codes)

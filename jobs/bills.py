@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 from uuid import UUID
 
 from billing.models import Hold, Settlement, UsageReceipt
 from jobs.costs import NO_CLAIM, Claim, Cost, cost_of
 from jobs.models import Job, Lease
+from jobs.payment import Payment
 from jobs.states import JOB_ENDS, LeaseState
-from jobs.wire import BillLine, BillView
+from jobs.wire import BillLine, BillView, PriceView
 from provider_agent.protocol import REASONS, Billable, Fault, Outcome, SignedReceipt, charge
 
 MS_PER_SECOND = 1000
@@ -28,24 +30,35 @@ def make_bill(job: Job) -> BillView:
         .select_related("attempt", "node")
         .order_by("attempt__number", "node_rank")
     )
-    receipts = _receipts_of([lease.id for lease in leases])
-    lines = [_line(lease, receipts[lease.id]) for lease in leases]
+    receipts = receipts_of([lease.id for lease in leases])
     settlement = Settlement.objects.filter(job_id=job.id).first()
     hold = Hold.objects.filter(job_id=job.id).order_by("-created_at").first()
+    lines = [BillLine(**line_of(lease, receipts[lease.id])) for lease in leases]
+    payment = job.quote.payment
+    total, held = sum(line.charge_units for line in lines), int(hold.amount) if hold else 0
     return BillView(
         job_id=job.id,
         state=job.state,
         is_final=job.state in JOB_ENDS and (hold is None or settlement is not None),
         lines=lines,
         total_usd_micros=sum(line.charge_usd_micros for line in lines),
-        fee_usd_micros=int(settlement.fee) if settlement else 0,
-        hold_usd_micros=int(hold.amount) if hold else 0,
-        released_usd_micros=int(settlement.refunded) if settlement else 0,
-        settlement=_show_settlement(settlement) if settlement else None,
+        fee_usd_micros=payment.usd_micros(int(settlement.fee)) if settlement else 0,
+        hold_usd_micros=payment.usd_micros(held),
+        released_usd_micros=payment.usd_micros(int(settlement.refunded)) if settlement else 0,
+        settlement=_show_settlement(settlement, payment) if settlement else None,
+        asset=payment.asset,
+        asset_scale=payment.scale,
+        price=show_price(payment),
+        cap_usd_micros=job.cap_usd_micros,
+        total_units=total,
+        fee_units=int(settlement.fee) if settlement else 0,
+        hold_units=held,
+        released_units=int(settlement.refunded) if settlement else 0,
+        fee_bps=settlement.fee_bps if settlement else None,
     )
 
 
-def _receipts_of(lease_ids: list[UUID]) -> defaultdict[UUID, list[SignedReceipt]]:
+def receipts_of(lease_ids: list[UUID]) -> defaultdict[UUID, list[SignedReceipt]]:
     """Every accepted receipt of each lease, in the order of its chain."""
     found: defaultdict[UUID, list[SignedReceipt]] = defaultdict(list)
     for row in UsageReceipt.objects.filter(lease_id__in=lease_ids).order_by("lease_id", "seq"):
@@ -53,37 +66,48 @@ def _receipts_of(lease_ids: list[UUID]) -> defaultdict[UUID, list[SignedReceipt]
     return found
 
 
-def _line(lease: Lease, receipts: list[SignedReceipt]) -> BillLine:
+def line_of(lease: Lease, receipts: list[SignedReceipt]) -> dict[str, Any]:
+    """The fields of one lease's line."""
     newest = receipts[-1].receipt if receipts else None
     claim = Claim(newest.billable_ms, newest.cumulative_amount) if newest else NO_CLAIM
     cost = cost_of(lease, claim)
-    return BillLine(
-        attempt=lease.attempt.number,
-        lease_id=lease.id,
-        node_name=lease.node.name,
-        receipt_address=lease.node.receipt_address,
-        devices=lease.device_count,
-        rate_usd_micros_per_hour=lease.rate_usd_micros_per_hour,
-        receipts=receipts,
-        claimed_ms=claim.billable_ms,
-        observed_ms=lease.observed_ms,
-        billable_ms=cost.billable_ms,
-        claimed_usd_micros=claim.usd_micros,
-        charge_usd_micros=cost.charge_usd_micros,
-        refunded_usd_micros=claim.usd_micros - cost.charge_usd_micros,
-        reason=lease.attempt.reason,
-        fault=lease.attempt.fault,
-        explanation=explain(lease, claim, cost),
-    )
+    claimed_usd_micros = min(charge(lease.rate_usd_micros_per_hour, claim.billable_ms), lease.cap_usd_micros)
+    return {
+        "attempt": lease.attempt.number,
+        "lease_id": lease.id,
+        "node_name": lease.node.name,
+        "receipt_address": lease.node.receipt_address,
+        "devices": lease.device_count,
+        "rate_usd_micros_per_hour": lease.rate_usd_micros_per_hour,
+        "receipts": receipts,
+        "claimed_ms": claim.billable_ms,
+        "observed_ms": lease.observed_ms,
+        "billable_ms": cost.billable_ms,
+        "claimed_usd_micros": claimed_usd_micros,
+        "charge_usd_micros": cost.charge_usd_micros,
+        "refunded_usd_micros": claimed_usd_micros - cost.charge_usd_micros,
+        "payment": lease.payment_terms,
+        "rate_units_per_hour": lease.rate_units_per_hour,
+        "cap_units": lease.cap_units,
+        "claimed_units": claim.units,
+        "charge_units": cost.charge_units,
+        "refunded_units": claim.units - cost.charge_units,
+        "is_ended": lease.state == LeaseState.ENDED,
+        "charged_seq": lease.charged_seq,
+        "checkpoint_ms": lease.checkpoint_ms,
+        "reason": lease.attempt.reason,
+        "fault": lease.attempt.fault,
+        "explanation": explain(lease, claim, cost),
+    }
 
 
 def explain(lease: Lease, claim: Claim, cost: Cost) -> str:
     """Why a line charges what it does, in a sentence; never empty where less is charged than the node claimed."""
     if lease.state != LeaseState.ENDED:
         return "Not ended yet: charged so far is what the node signed and the marketplace saw."
-    if cost.charge_usd_micros >= claim.usd_micros:
-        return "" if claim.usd_micros else "Nothing was used."
-    if cost.charge_usd_micros < charge(lease.rate_usd_micros_per_hour, cost.billable_ms):
+    if cost.charge_units >= claim.units:
+        return "" if claim.units else "Nothing was used."
+    if cost.charge_units < charge(lease.rate_units_per_hour, cost.billable_ms):
         return "The job's cap was reached; what the node did beyond it is not charged."
     return _explain_ending(lease, claim, cost)
 
@@ -108,15 +132,22 @@ def _explain_ending(lease: Lease, claim: Claim, cost: Cost) -> str:
     )
 
 
-def _show_settlement(settlement: Settlement) -> dict[str, str | int]:
+def show_price(payment: Payment) -> PriceView | None:
+    """What a token cost when its quote was made; dollars have no price."""
+    if payment.is_usd:
+        return None
+    return PriceView(
+        usd_micros_per_token=payment.usd_micros_per_token, source=payment.source, observed_at=payment.observed_at
+    )
+
+
+def _show_settlement(settlement: Settlement, payment: Payment) -> dict[str, str | int]:
+    amounts = {name: int(getattr(settlement, name)) for name in ("held", "charged", "fee", "paid", "refunded")}
     return {
         "settlement_id": str(settlement.id),
-        "held_usd_micros": int(settlement.held),
-        "charged_usd_micros": int(settlement.charged),
+        **{f"{name}_usd_micros": payment.usd_micros(units) for name, units in amounts.items()},
+        **{f"{name}_units": str(units) for name, units in amounts.items()},
         "fee_bps": settlement.fee_bps,
-        "fee_usd_micros": int(settlement.fee),
-        "paid_usd_micros": int(settlement.paid),
-        "refunded_usd_micros": int(settlement.refunded),
         "settled_at": settlement.created_at.isoformat(),
         "challenge_until": settlement.challenge_until.isoformat(),
     }

@@ -33,7 +33,9 @@ def delegate(
     """
     said = signed.delegation
     if said.receipt_key.lower() != node.receipt_address.lower():
-        raise DelegationRefused(why=f"it is for {said.receipt_key}, and the node's receipt key is {node.receipt_address}")
+        raise DelegationRefused(
+            why=f"it is for {said.receipt_key}, and the node's receipt key is {node.receipt_address}"
+        )
     if not is_signed_by_provider(signed, domain):
         raise DelegationRefused(why=f"it is not signed by {said.provider} for this contract on this chain")
     now = clock.now()
@@ -65,10 +67,11 @@ def delegate(
             raise DelegationRefused(why=f"the wallet used the nonce {said.nonce} before") from error
 
 
-def revoke(delegation_id: UUID, *, provider_id: UUID) -> ReceiptDelegation:
+def revoke(delegation_id: UUID, *, organisation_id: UUID) -> ReceiptDelegation:
     """End a delegation for leases to come; those that run keep the wallet that they were made with."""
     with transaction.atomic():
-        found = ReceiptDelegation.objects.select_for_update().filter(pk=delegation_id, node__provider=provider_id).first()
+        rows = ReceiptDelegation.objects.select_for_update(of=("self",)).select_related("node", "asset")
+        found = rows.filter(pk=delegation_id, node__provider__organisation=organisation_id).first()
         if found is None:
             raise NotFound()
         if found.revoked_at is None:

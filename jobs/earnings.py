@@ -1,24 +1,39 @@
-"""What a node has earned: the provider's part of what its leases cost, by the same figures that the bills show."""
+"""What nodes have earned: the provider's part of what their leases cost, by the same figures that the bills show.
+
+earned_by        one node's, in dollars at the prices of its jobs' quotes: what its agent shows
+list_earnings    a provider's leases one by one, with receipts and shares: what it can verify
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
 
 from django.conf import settings
 from django.db.models import BigIntegerField, Count, F, Sum, Value
 from django.db.models.functions import Cast
 
+from billing.models import SettlementShare, UsageReceipt
 from billing.money import BPS_WHOLE, split_fee
+from jobs.bills import line_of, receipts_of, show_price
 from jobs.costs import NO_CLAIM, cost_of, newest_claims
+from jobs.errors import ExportTooLarge
 from jobs.models import Lease
 from jobs.querysets import LeaseQuerySet
 from jobs.states import LeaseState
+from jobs.wire import EarningsLine, EarningsView
 from marketplace.foundation import clock
-from marketplace.nodes.models import Node
-from provider_agent.protocol import Earnings
+from marketplace.foundation.errors import BadRequest
+from marketplace.nodes.errors import NoProvider
+from marketplace.nodes.models import Node, Provider
+from provider_agent.protocol import Earnings, SignedReceipt
 
 DAYS = 7
+SPAN_DAYS: Final = 30
+EXPORT_LEASES_MAX: Final = 2000
+EXPORT_RECEIPTS_MAX: Final = 100_000  # in one file; verifying them takes about half a minute
 
 
 def earned_by(node: Node) -> Earnings:
@@ -36,6 +51,52 @@ def earned_by(node: Node) -> Earnings:
         week_leases=week_leases,
         open_leases=len(live),
         fee_bps=settings.SOUK_FEE_BPS,
+    )
+
+
+def list_earnings(organisation_id: UUID, *, since: datetime | None, until: datetime) -> EarningsView:
+    """A provider's own leases that ended from `since` (SPAN_DAYS before, if None) until before `until`.
+
+    Raises NoProvider, BadRequest, ExportTooLarge.
+    """
+    provider = Provider.objects.filter(organisation=organisation_id).first()
+    if provider is None:
+        raise NoProvider()
+    since = since or until - timedelta(days=SPAN_DAYS)
+    if since >= until:
+        raise BadRequest("?since= has to lie before ?until=.")
+    leases = list(
+        Lease.objects.filter(node__provider=provider, ended_at__gte=since, ended_at__lt=until)
+        .select_related("attempt__job__quote__asset", "node", "asset")
+        .order_by("ended_at", "pk")[: EXPORT_LEASES_MAX + 1]
+    )
+    ids = [lease.id for lease in leases]
+    count = UsageReceipt.objects.filter(lease_id__in=ids).count()
+    if len(leases) > EXPORT_LEASES_MAX or count > EXPORT_RECEIPTS_MAX:
+        raise ExportTooLarge(receipts_max=EXPORT_RECEIPTS_MAX, leases_max=EXPORT_LEASES_MAX)
+    receipts = receipts_of(ids)
+    shares = {
+        share.lease_id: share for share in SettlementShare.objects.filter(lease_id__in=ids).select_related("settlement")
+    }
+    lines = [_earned(lease, receipts[lease.id], shares.get(lease.id)) for lease in leases]
+    paid: dict[str, int] = {}
+    for line in lines:
+        paid[line.asset] = paid.get(line.asset, 0) + line.paid_units
+    return EarningsView(provider_id=provider.id, since=since, until=until, lines=lines, paid_units=paid)
+
+
+def _earned(lease: Lease, receipts: list[SignedReceipt], share: SettlementShare | None) -> EarningsLine:
+    return EarningsLine(
+        **line_of(lease, receipts),
+        job_id=lease.attempt.job_id,
+        asset=lease.asset.code,
+        asset_scale=lease.asset.scale,
+        price=show_price(lease.attempt.job.quote.payment),
+        ended_at=lease.ended_at,
+        fee_bps=share.settlement.fee_bps if share else None,
+        fee_units=int(share.fee) if share else 0,
+        paid_units=int(share.paid) if share else 0,
+        available_from=share.challenge_until if share else None,
     )
 
 

@@ -142,7 +142,7 @@ class QuoteUsed(JobsError):
 
 
 class NotEnoughMoney(JobsError):
-    """The balance in {asset} does not cover the job's cap: {missing} is missing. Deposit it, or lower budget.max_total."""
+    """The balance does not cover the job's cap: {missing} is missing. Deposit it, or lower budget.max_total."""
 
     code = "not_enough_money"
     status = 402

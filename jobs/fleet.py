@@ -66,6 +66,7 @@ class _NodeFacts(NamedTuple):
     egress: str | None
     gang: str | None
     lent: str | None  # as JSON
+    signs_tokens: str | None
     hours: str  # the same
 
 
@@ -162,6 +163,7 @@ def _read_supply() -> FleetSnapshot:
             egress=KeyTextTransform("egress", "facts"),
             gang=KeyTextTransform("gang", "facts"),
             lent=KeyTextTransform("lent", "facts"),
+            signs_tokens=KeyTextTransform("has_token_receipts", "facts"),
         )
         .order_by("id")
         .values_list(*_NodeFacts._fields)
@@ -220,6 +222,7 @@ def _node_row(
         isolation=node.isolation or "none",
         has_egress=node.egress == "true",
         lent=frozenset(_decoded(node.lent) or () if node.lent else ()),
+        has_token_receipts=node.signs_tokens == "true",
         open_seconds=open_seconds,
     )
 

@@ -59,6 +59,7 @@ def _show_job(job: Job, *, cost_usd_micros: int) -> JobView:
         progress=job.progress,
         cost_so_far_usd_micros=cost_usd_micros,
         cap_usd_micros=job.cap_usd_micros,
+        asset=(job.spec.get("payment") or {}).get("asset", "USD"),
         created_at=job.created_at,
         running_at=job.running_at,
         ended_at=job.ended_at,
@@ -96,6 +97,9 @@ def _show_lease(lease: Lease, claim: Claim) -> LeaseView:
         rate_usd_micros_per_hour=lease.rate_usd_micros_per_hour,
         billable_ms=cost.billable_ms,
         charge_usd_micros=cost.charge_usd_micros,
+        asset=lease.payment.get("asset", "USD"),
+        rate_units_per_hour=lease.rate_units_per_hour,
+        charge_units=cost.charge_units,
     )
 
 

@@ -32,6 +32,11 @@ from marketplace.foundation.ids import new_id
 from marketplace.nodes.models import Device, Node, Offer
 from provider_agent.protocol import AttemptState, PaymentTerms
 
+# Named one by one: a comparison with NULL is neither true nor false, and so would let half a charge pass.
+_BOTH_CHARGES_EQUAL = Q(charge_units__isnull=False, charge_usd_micros__isnull=False) & Q(
+    charge_units=F("charge_usd_micros")
+)
+
 
 class Quote(models.Model):
     """A price promise: this spec, never more than this cap, if submitted before it expires. Signed, never changed."""
@@ -45,9 +50,7 @@ class Quote(models.Model):
     expected_seconds = models.FloatField(null=True)  # None: the job declares no work
     cap_usd_micros = models.PositiveBigIntegerField()
     # The price that is promised with it; of dollars there is none.
-    asset = models.ForeignKey(
-        Asset, on_delete=models.PROTECT, related_name="+", default=USD_ASSET_ID, db_index=False
-    )
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
     usd_micros_per_token = AmountField(default=1_000_000)  # of one whole token
     price_source = models.CharField(max_length=40, blank=True)
     price_observed_at = models.DateTimeField(null=True, blank=True)
@@ -181,9 +184,7 @@ class Lease(models.Model):
     rate_usd_micros_per_hour = models.PositiveBigIntegerField()  # price x devices
     cap_usd_micros = models.PositiveBigIntegerField()
     # The same in base units of what pays: money and receipts count in these. Of dollars they are equal.
-    asset = models.ForeignKey(
-        Asset, on_delete=models.PROTECT, related_name="+", default=USD_ASSET_ID, db_index=False
-    )
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
     rate_units_per_hour = AmountField()
     cap_units = AmountField()
     payment: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)  # PaymentTerms; empty: dollars
@@ -206,7 +207,7 @@ class Lease(models.Model):
     # Decided when it ends, never changed after.
     billable_ms = models.PositiveBigIntegerField(null=True, blank=True)
     charge_usd_micros = models.PositiveBigIntegerField(null=True, blank=True)
-    charge_units = AmountField(null=True, blank=True)
+    charge_units = AmountField(null=True, blank=True)  # type: ignore[misc] # its own type knows no NULL
     charged_seq = models.PositiveBigIntegerField(null=True, blank=True)  # the receipt that counted; 0: none had come
     checkpoint_ms = models.PositiveBigIntegerField(null=True, blank=True)  # where the rule billed up to a checkpoint
     reserved_at = models.DateTimeField(auto_now_add=True)
@@ -235,7 +236,7 @@ class Lease(models.Model):
                 condition=~Q(asset=USD_ASSET_ID)
                 | (
                     Q(rate_units_per_hour=F("rate_usd_micros_per_hour"), cap_units=F("cap_usd_micros"))
-                    & (Q(charge_units=None, charge_usd_micros=None) | Q(charge_units=F("charge_usd_micros")))
+                    & (Q(charge_units=None, charge_usd_micros=None) | _BOTH_CHARGES_EQUAL)
                 ),
                 name="lease_in_dollars_counts_in_dollars",
             ),

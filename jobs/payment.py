@@ -40,15 +40,20 @@ class Payment:
 
     def units_down(self, usd_micros: int) -> int:
         """Base units worth at most these dollars: what may be charged for them."""
-        return usd_micros * 10**self.scale // self.usd_micros_per_token
+        return usd_micros * self._whole // self.usd_micros_per_token
 
     def units_up(self, usd_micros: int) -> int:
         """Base units worth at least these dollars: what has to be held to cover them."""
-        return -(-usd_micros * 10**self.scale // self.usd_micros_per_token)
+        return -(-usd_micros * self._whole // self.usd_micros_per_token)
 
     def usd_micros(self, units: int) -> int:
         """What base units are worth at the locked price, rounded down."""
-        return units * self.usd_micros_per_token // 10**self.scale
+        return units * self.usd_micros_per_token // self._whole
+
+    @property
+    def _whole(self) -> int:
+        whole: int = 10**self.scale
+        return whole
 
     def show(self, units: int) -> str:
         """An amount as people write it, exactly: "$2.50", "1.5 TUSD"."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from jobs.api import artifacts, bill, jobs, metrics, quotes, streams
+from jobs.api import artifacts, assets, bill, jobs, metrics, quotes, streams
 
 urlpatterns = [
     path("quotes", quotes.QuotesView.as_view(), name="quotes"),
@@ -20,5 +20,11 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/metrics", metrics.JobMetricsView.as_view(), name="job-metrics"),
     path("jobs/<uuid:job_id>/artifacts", artifacts.JobArtifactsView.as_view(), name="job-artifacts"),
     path("jobs/<uuid:job_id>/bill", bill.JobBillView.as_view(), name="job-bill"),
+    path("jobs/<uuid:job_id>/bill/export", bill.JobBillExportView.as_view(), name="job-bill-export"),
+    path("provider/earnings/export", bill.EarningsExportView.as_view(), name="earnings-export"),
+    path("provider/delegations", assets.DelegationsView.as_view(), name="delegations"),
+    path("provider/delegations/<uuid:delegation_id>", assets.DelegationDetailView.as_view(), name="delegation"),
+    path("assets", assets.AssetsView.as_view(), name="assets"),
+    path("signing-key", bill.SigningKeyApi.as_view(), name="signing-key"),
     path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetailView.as_view(), name="artifact"),
 ]

@@ -180,15 +180,17 @@ def see_running(lease: Lease, *, seconds: float) -> None:
 def receipt(lease: Lease, *, ms: int, seq: int | None = None, key: str | None = None) -> SignedReceipt:
     """The next receipt of a lease, signed by its node's key."""
     newest = metering.newest(lease.id)
+    terms = lease.payment_terms
     body = UsageReceipt(
         job_id=lease.attempt.job_id,
         lease_id=lease.id,
+        **(terms.parties.model_dump() if terms else {}),
         seq=seq or (newest.seq if newest else 0) + 1,
         billable_ms=ms,
-        cumulative_amount=charge(lease.rate_usd_micros_per_hour, ms),
+        cumulative_amount=charge(lease.rate_units_per_hour, ms),
         prev_digest=newest.digest if newest else ZERO_HASH,
     )
-    return sign_receipt(key or receipt_key(lease.node.name), body, ReceiptDomain())
+    return sign_receipt(key or receipt_key(lease.node.name), body, terms.domain if terms else ReceiptDomain())
 
 
 def bill(lease: Lease, *, ms: int) -> None:

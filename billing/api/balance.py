@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema, extend_schema_field, extend_schema_view
@@ -13,7 +14,8 @@ from rest_framework.views import APIView
 
 from billing.balances import balance
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Account, Transfer
+from billing.models import Account, Asset, Transfer
+from billing.models.ledger import USD_ASSET_ID
 from billing.querysets import TransferQuerySet
 from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
@@ -22,13 +24,28 @@ from marketplace.foundation.pagination import NewestFirst
 SCOPE = "billing:read"
 
 
-class BalanceSerializer(serializers.Serializer[dict[str, int]]):
+ASSETS_MAX = 200
+
+
+class AssetBalanceSerializer(serializers.Serializer[dict[str, str]]):
+    """The same in a token: amounts are texts of its base units, `scale` their decimals."""
+
+    asset = serializers.CharField()
+    scale = serializers.IntegerField()
+    available_units = serializers.CharField()
+    held_units = serializers.CharField()
+    provider_pending_units = serializers.CharField()
+    provider_available_units = serializers.CharField()
+
+
+class BalanceSerializer(serializers.Serializer[dict[str, Any]]):
     """What an organisation has, as a customer and as a provider. All in micro-USD."""
 
     available_usd_micros = serializers.IntegerField(help_text="Prepaid, free to use.")
     held_usd_micros = serializers.IntegerField(help_text="Set aside for jobs that have not ended.")
     provider_pending_usd_micros = serializers.IntegerField(help_text="Earned, inside the challenge window.")
     provider_available_usd_micros = serializers.IntegerField(help_text="Earned, can be paid out.")
+    tokens = AssetBalanceSerializer(many=True, help_text="Each token that was ever received or earned.")
 
 
 class TransferSerializer(serializers.ModelSerializer[Transfer]):
@@ -87,6 +104,7 @@ class BalanceView(APIView):
                     "held_usd_micros": balance(owner_id, AccountKind.JOB_HOLD),
                     "provider_pending_usd_micros": balance(owner_id, AccountKind.PROVIDER_PENDING),
                     "provider_available_usd_micros": balance(owner_id, AccountKind.PROVIDER_AVAILABLE),
+                    "tokens": _tokens_of(owner_id),
                 }
             ).data
         )
@@ -103,6 +121,22 @@ class TransferList(ListAPIView[Transfer]):
 
     def get_queryset(self) -> TransferQuerySet:
         return Transfer.objects.of(organisation_of(self.request).id).select_related("debit", "credit")
+
+
+def _tokens_of(owner_id: UUID) -> list[dict[str, Any]]:
+    kinds = {
+        "available": AccountKind.CUSTOMER_AVAILABLE,
+        "held": AccountKind.JOB_HOLD,
+        "provider_pending": AccountKind.PROVIDER_PENDING,
+        "provider_available": AccountKind.PROVIDER_AVAILABLE,
+    }
+    theirs = Account.objects.filter(owner_id=owner_id, kind__in=kinds.values()).exclude(asset=USD_ASSET_ID)
+    tokens = Asset.objects.filter(pk__in=theirs.values("asset")).order_by("pk")[:ASSETS_MAX]
+    return [
+        {"asset": token.code, "scale": token.scale}
+        | {f"{name}_units": str(balance(owner_id, kind, asset_id=token.pk)) for name, kind in kinds.items()}
+        for token in tokens
+    ]
 
 
 def _is_of(account: Account, owner_id: UUID) -> bool:

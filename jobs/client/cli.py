@@ -10,7 +10,14 @@ from typing import Any
 
 import typer
 
-from jobs.client import commands_account, commands_artifacts, commands_jobs, commands_market
+from jobs.client import (
+    commands_account,
+    commands_artifacts,
+    commands_bill,
+    commands_jobs,
+    commands_market,
+    commands_wallet,
+)
 from jobs.client.errors import SoukClientError, UsageMistake
 from jobs.client.exit_codes import ExitCode
 
@@ -35,6 +42,8 @@ app = typer.Typer(
 )
 for _module in (commands_jobs, commands_artifacts, commands_account, commands_market):
     _module.register(app)
+commands_bill.register(app, commands_market.provider)
+commands_wallet.register(app, commands_market.provider)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

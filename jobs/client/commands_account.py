@@ -98,11 +98,12 @@ def logout(server: Server = None, as_json: Json = False) -> None:
 
 
 def balance(server: Server = None, as_json: Json = False) -> None:
-    """Show what is available, what is held for jobs, and what was earned.
+    """Show what is available, what is held for jobs, and what was earned, in dollars and in each token.
 
     Example: souk balance --json
     """
     from jobs.client.output import console, money, print_json
+    from jobs.payment import show_units
 
     with open_souk(server) as souk:
         found = souk.balance()
@@ -116,6 +117,18 @@ def balance(server: Server = None, as_json: Json = False) -> None:
     if found.provider_pending_usd_micros or found.provider_available_usd_micros:
         lines.append(f"earned, pending    {money(found.provider_pending_usd_micros)}")
         lines.append(f"earned, available  {money(found.provider_available_usd_micros)}")
+    for token in found.tokens:
+        shown = {
+            "available": token.available_units,
+            "held for jobs": token.held_units,
+            "earned, pending": token.provider_pending_units,
+            "earned, available": token.provider_available_units,
+        }
+        lines += [
+            f"{name:<19}{show_units(units, asset=token.asset, scale=token.scale)}"
+            for name, units in shown.items()
+            if units or name == "available"
+        ]
     console().print("\n".join(lines), markup=False)
 
 

@@ -1,15 +1,14 @@
-"""artifacts, download, bill."""
+"""artifacts, download."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
-from jobs.client.errors import BillDoesNotVerify, TransferFailed, UsageMistake
+from jobs.client.errors import TransferFailed, UsageMistake
 from jobs.client.options import JobName, Json, Server, find_job, open_souk
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ PANEL = "Results"
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (artifacts, download, bill):
+    for command in (artifacts, download):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -100,37 +99,3 @@ def _choose(souk: Souk, job_id: UUID, kind: str, artifact: str | None) -> Artifa
     if not found:
         raise TransferFailed(f"The job has no complete {'artifact of that id' if artifact else kind} yet.")
     return max(found, key=lambda row: (row.step if row.step is not None else -1, row.created_at))
-
-
-def bill(
-    job: JobName,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check every receipt on this computer.")] = True,
-    export: Annotated[
-        Path | None, typer.Option("--export", help="Write the bill with all receipts to this file, as JSON.")
-    ] = None,
-    server: Server = None,
-    as_json: Json = False,
-) -> None:
-    """Show what a job cost, and verify on this computer that the nodes' signed receipts add up to it.
-
-    Examples: souk bill tiny-llama; souk bill tiny-llama --export bill.json
-    """
-    from jobs.client.bill_verify import verify_bill
-    from jobs.client.bill_view import bill_view
-    from jobs.client.output import console, print_json
-
-    with open_souk(server) as souk:
-        job_id = find_job(souk, job)
-        found = souk.bill(job_id)
-    if found.job_id != job_id:
-        raise BillDoesNotVerify(f"The server sent the bill of another job, {found.job_id}.")
-    verification = verify_bill(found) if verify else None
-    if export is not None:
-        export.write_text(json.dumps(found.model_dump(mode="json"), indent=2) + "\n")
-    problem = verification.problem if verification else None
-    if as_json and problem is None:
-        print_json({"bill": found, "verified": verification is not None})
-    elif not as_json:
-        console().print(bill_view(found, verification))
-    if problem is not None:
-        raise BillDoesNotVerify(f"The bill does not verify: {problem}", {"bill": found.model_dump(mode="json")})

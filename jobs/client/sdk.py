@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -13,8 +14,13 @@ from jobs.client.transport import READ_SECONDS, Transport
 from jobs.spec import Spec, canonical
 from jobs.wire import (
     ArtifactView,
+    AssetList,
+    AssetView,
     BalanceView,
     BillView,
+    DelegationList,
+    DelegationRequest,
+    DelegationView,
     EnrolmentTokenView,
     JobView,
     MeView,
@@ -30,6 +36,7 @@ from jobs.wire import (
     UploadView,
     Wire,
 )
+from provider_agent.protocol import SignedDelegation
 
 PAGES_MAX = 1000
 
@@ -161,6 +168,15 @@ class Souk:
         """What the job cost, with every receipt."""
         return BillView.model_validate(self.transport.get(f"/jobs/{job_id}/bill"))
 
+    def export_bill(self, job_id: UUID) -> dict[str, Any]:
+        """The bill with the marketplace's signature, as it came: what is signed must not be changed."""
+        export: dict[str, Any] = self.transport.get(f"/jobs/{job_id}/bill/export")
+        return export
+
+    def assets(self) -> list[AssetView]:
+        """What a job may be paid in."""
+        return AssetList.model_validate(self.transport.get("/assets")).results
+
     # --- the market
 
     def offers(self) -> list[OfferView]:
@@ -178,6 +194,24 @@ class Souk:
     def nodes(self) -> list[NodeView]:
         """The provider's nodes."""
         return list(self._all("/provider/nodes", NodeView))
+
+    def export_earnings(self, *, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
+        """The provider's own leases with the marketplace's signature, as it came."""
+        export: dict[str, Any] = self.transport.get(
+            "/provider/earnings/export",
+            since=since.isoformat() if since else None,
+            until=until.isoformat() if until else None,
+        )
+        return export
+
+    def delegate(self, node_id: UUID, asset: str, signed: SignedDelegation) -> DelegationView:
+        """Give the marketplace what the payout wallet signed for a node's receipt key."""
+        body = DelegationRequest(node_id=node_id, asset=asset, signed=signed).model_dump(mode="json")
+        return DelegationView.model_validate(self.transport.post("/provider/delegations", body))
+
+    def delegations(self) -> list[DelegationView]:
+        """Which wallets the provider's nodes are paid to on chain."""
+        return DelegationList.model_validate(self.transport.get("/provider/delegations")).results
 
     def _all(self, path: str, view: type[View]) -> Iterator[View]:
         """Every row of a list that comes in pages."""

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from jobs.matching.request import ISOLATIONS, Demand
 from jobs.matching.work import training_steps, work_flops
+from jobs.payment import USD
 from jobs.spec.model import Spec
 
 DONE_SHARE_MAX = 0.99  # of a job that goes on: a little work is always left
@@ -41,6 +42,7 @@ def demand_of(
         isolations=ISOLATIONS[resources.isolation],
         needs_egress=spec.network == "public",
         lent=frozenset(spec.lent),
+        needs_token_receipts=spec.payment.asset != USD,
         dtype=spec.train.dtype if spec.train else "auto",
         work_flops=None if flops is None else flops * (1 - min(max(done_share, 0.0), DONE_SHARE_MAX)),
         checkpoint_seconds=spec.checkpoint.every_seconds,

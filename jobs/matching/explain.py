@@ -30,6 +30,7 @@ MESSAGES: dict[Why, str] = {
     Why.ISOLATION: "{n} do not isolate by {isolations}",
     Why.EGRESS: "{n} give programs no network",
     Why.LENT: "{n} do not lend {lent}",
+    Why.OLD_AGENT: "{n} whose agent is too old to be paid in tokens",
     Why.REGION: "{n} outside {regions}",
     Why.PRICE: "{n} above your price of ${ceiling} per device and hour",
     Why.TOO_SHORT: "{n} rent for longer than ${cap} can pay",

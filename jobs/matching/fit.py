@@ -81,7 +81,7 @@ def _group_reason(demand: Demand, group: DeviceGroup, flops: float) -> Why | Non
 def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why | None]:
     """What is asked of a node whose devices fit."""
     regions, executors = frozenset(demand.regions), frozenset(demand.executors)
-    asks_more = bool(demand.isolations or demand.needs_egress or demand.lent)
+    asks_more = bool(demand.isolations or demand.needs_egress or demand.lent or demand.needs_token_receipts)
     ceiling = math.inf if demand.price_ceiling_usd_micros is None else demand.price_ceiling_usd_micros
     devices, cap = demand.devices * demand.nodes, demand.cap_usd_micros
     # A budget that cannot pay even the shortest time that the provider rents for is refused. The budget counts here,
@@ -104,12 +104,14 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
 
 
 def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
-    """What few jobs ask of the node around their devices: its isolation, the internet, folders that it lends."""
+    """What few jobs ask of the node around their devices: isolation, the internet, lent folders, receipts in tokens."""
     if demand.isolations and snapshot.isolations[row] not in demand.isolations:
         return Why.ISOLATION
     if demand.needs_egress and not snapshot.egresses[row]:
         return Why.EGRESS
-    return None if demand.lent <= snapshot.lent[row] else Why.LENT
+    if not demand.lent <= snapshot.lent[row]:
+        return Why.LENT
+    return Why.OLD_AGENT if demand.needs_token_receipts and not snapshot.token_receipts[row] else None
 
 
 def _class_reason(demand: Demand, device_class: DeviceClass) -> Why | None:

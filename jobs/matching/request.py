@@ -25,6 +25,7 @@ class Demand:
     isolations: tuple[str, ...] = ()  # any of them; empty: every one
     needs_egress: bool = False  # the program reaches for the internet
     lent: frozenset[str] = frozenset()  # labels of folders, all of which the node must lend
+    needs_token_receipts: bool = False  # paid in a token: the agent signs for its chain and contract
     dtype: str = "auto"
     work_flops: float | None = None  # None: the job declares no work
     checkpoint_seconds: float = 0  # 0: not by time

@@ -55,6 +55,7 @@ class NodeRow(NamedTuple):
     isolation: str = "none"
     has_egress: bool = False
     lent: frozenset[str] = frozenset()  # labels of the folders that it lends
+    has_token_receipts: bool = False  # its agent may be paid in tokens
     open_seconds: float = math.inf  # until it closes, by its declared hours and windows
     label: str = ""  # the fabric that its provider declared, whoever it reaches
     has_failed_link: bool = False  # to a node of that label
@@ -83,6 +84,7 @@ class FleetSnapshot:
     isolations: tuple[str, ...]
     egresses: tuple[bool, ...]
     lent: tuple[frozenset[str], ...]
+    token_receipts: tuple[bool, ...]
     open_seconds: tuple[float, ...]
     labels: tuple[str, ...]
     have_failed_links: tuple[bool, ...]
@@ -137,6 +139,7 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         isolations=columns["isolation"],
         egresses=columns["has_egress"],
         lent=columns["lent"],
+        token_receipts=columns["has_token_receipts"],
         open_seconds=columns["open_seconds"],
         labels=columns["label"],
         have_failed_links=columns["has_failed_link"],

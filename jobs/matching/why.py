@@ -28,6 +28,7 @@ class Why(StrEnum):
     ISOLATION = "isolation"
     EGRESS = "egress"
     LENT = "lent"
+    OLD_AGENT = "old_agent"
     REGION = "region"
     PRICE = "price"
     TOO_SHORT = "too_short"

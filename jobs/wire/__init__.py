@@ -1,14 +1,26 @@
 """Types of the public API, shared by the server that answers and the client that asks. No Django.
 
-Money is an integer in micro-USD, times are aware UTC. See `provider_agent.protocol` for the agents' side.
+Money is an integer in micro-USD, or a text of an asset's base units (fields that end in _units); times are aware UTC.
+See `provider_agent.protocol` for the agents' side.
 """
 
 from __future__ import annotations
 
-from jobs.wire.account import BalanceView, MeView, OrganisationView, SignIn
+from jobs.wire.account import BalanceView, MeView, OrganisationView, SignIn, TokenBalance
 from jobs.wire.artifacts import ArtifactView, UploadComplete, UploadRequest, UploadView
-from jobs.wire.base import ErrorView, Wire
-from jobs.wire.bill import BillLine, BillView
+from jobs.wire.assets import AssetList, AssetView, DelegationList, DelegationRequest, DelegationView
+from jobs.wire.base import ErrorView, Units, Wire
+from jobs.wire.bill import (
+    BILL_FORMAT,
+    EARNINGS_FORMAT,
+    BillLine,
+    BillView,
+    EarningsLine,
+    EarningsView,
+    PriceView,
+    SignedExport,
+    SigningKeyView,
+)
 from jobs.wire.job import (
     AttemptView,
     JobMetrics,

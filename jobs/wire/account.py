@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from jobs.wire.base import Wire
+from jobs.wire.base import Units, Wire
 
 
 class OrganisationView(Wire):
@@ -30,6 +30,17 @@ class SignIn(Wire):
     scopes: list[str]
 
 
+class TokenBalance(Wire):
+    """The same in one token."""
+
+    asset: str
+    scale: int
+    available_units: Units
+    held_units: Units
+    provider_pending_units: Units
+    provider_available_units: Units
+
+
 class BalanceView(Wire):
     """GET /api/v1/balance"""
 
@@ -37,3 +48,4 @@ class BalanceView(Wire):
     held_usd_micros: int
     provider_pending_usd_micros: int
     provider_available_usd_micros: int
+    tokens: list[TokenBalance] = []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+# Base units of an asset: a text in JSON, since a token's amounts have up to 78 digits.
+Units = Annotated[int, PlainSerializer(str, return_type=str, when_used="json")]
 
 
 class Wire(BaseModel):

@@ -1,12 +1,30 @@
-"""What a job costs, line by line, with the receipts that prove it."""
+"""What a job costs, line by line, with the receipts that prove it; and what leases earned their provider.
+
+Every line is in base units of the asset that paid, beside dollars at the price that the job's quote locked. For jobs
+paid in dollars the two are equal.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, Final, Literal
 from uuid import UUID
 
-from jobs.wire.base import Wire
-from provider_agent.protocol import SignedReceipt
+from pydantic import Field, model_validator
+
+from jobs.wire.base import Units, Wire
+from provider_agent.protocol import PaymentTerms, SignedReceipt
+
+BILL_FORMAT: Final = "souk-bill-1"
+EARNINGS_FORMAT: Final = "souk-earnings-1"
+
+
+class PriceView(Wire):
+    """What one whole token cost when the quote was made."""
+
+    usd_micros_per_token: Units
+    source: str
+    observed_at: datetime | None
 
 
 class BillLine(Wire):
@@ -28,10 +46,24 @@ class BillLine(Wire):
     reason: str
     fault: str
     explanation: str
+    payment: PaymentTerms | None = None  # chain, contract and parties that the receipts name; None: dollars
+    rate_units_per_hour: Units
+    cap_units: Units | None = None
+    claimed_units: Units
+    charge_units: Units
+    refunded_units: Units
+    is_ended: bool = False  # then the charge is final
+    charged_seq: int | None = None  # the receipt that counted when it ended; 0: none had come; None: not kept
+    checkpoint_ms: int | None = None  # the meter at the last complete checkpoint, where the rule bills up to there
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dollars_are_their_own_units(cls, body: Any) -> Any:
+        return _with_units(body, {"rate_units_per_hour": "rate_usd_micros_per_hour"} | _named(_LINE_AMOUNTS))
 
 
 class BillView(Wire):
-    """GET /api/v1/jobs/{id}/bill: adds up to the charged amount, to the micro-dollar."""
+    """GET /api/v1/jobs/{id}/bill: adds up to the charged amount, to the unit."""
 
     job_id: UUID
     state: str
@@ -42,3 +74,75 @@ class BillView(Wire):
     hold_usd_micros: int
     released_usd_micros: int
     settlement: dict[str, Any] | None = None
+    asset: str = "USD"
+    asset_scale: int = 6
+    price: PriceView | None = None  # None: dollars
+    cap_usd_micros: int | None = None
+    total_units: Units
+    fee_units: Units
+    hold_units: Units
+    released_units: Units
+    fee_bps: int | None = None  # None: not settled
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dollars_are_their_own_units(cls, body: Any) -> Any:
+        return _with_units(body, _named(_BILL_AMOUNTS))
+
+
+class EarningsLine(BillLine):
+    """One lease of the provider's, with its share of the settlement."""
+
+    job_id: UUID
+    asset: str
+    asset_scale: int
+    price: PriceView | None  # None: dollars
+    ended_at: datetime
+    fee_bps: int | None  # None: not settled yet, and then nothing is paid
+    fee_units: Units
+    paid_units: Units
+    available_from: datetime | None  # when the challenge window closes
+
+
+class EarningsView(Wire):
+    """What a provider's leases earned from `since` until before `until`, by the time at which they ended."""
+
+    provider_id: UUID
+    since: datetime
+    until: datetime
+    lines: list[EarningsLine]
+    paid_units: dict[str, Units]  # asset -> all lines together
+
+
+class SignedExport(Wire):
+    """A bill or earnings with the marketplace's signature: a file that proves itself, without a server.
+
+    `signature` is Ed25519 over the format's name, a newline, and `body` as JSON with sorted keys, no spaces, in ASCII.
+    """
+
+    format: Literal["souk-bill-1", "souk-earnings-1"]
+    server_public_key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    signature: str = Field(pattern=r"^[A-Za-z0-9+/]{85}[AQgw]==$")  # base64 of 64 bytes, in its one form
+    body: dict[str, Any]
+
+
+class SigningKeyView(Wire):
+    """GET /api/v1/signing-key: Ed25519."""
+
+    public_key: str  # 64 hex characters
+    sha256: str
+
+
+_LINE_AMOUNTS = ("claimed", "charge", "refunded")
+_BILL_AMOUNTS = ("total", "fee", "hold", "released")
+
+
+def _named(amounts: tuple[str, ...]) -> dict[str, str]:
+    return {f"{name}_units": f"{name}_usd_micros" for name in amounts}
+
+
+def _with_units(body: Any, names: dict[str, str]) -> Any:
+    """A bill from before tokens says dollars only."""
+    if not isinstance(body, dict):
+        return body
+    return {units: body[dollars] for units, dollars in names.items() if dollars in body} | body

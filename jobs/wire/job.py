@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.wire.base import Wire
+from jobs.wire.base import Units, Wire
 
 
 class SubmitRequest(BaseModel):
@@ -41,6 +41,9 @@ class LeaseView(Wire):
     rate_usd_micros_per_hour: int
     billable_ms: int | None
     charge_usd_micros: int | None
+    asset: str = "USD"
+    rate_units_per_hour: Units | None = None
+    charge_units: Units | None = None
 
 
 class AttemptView(Wire):
@@ -74,6 +77,7 @@ class JobView(Wire):
     progress: dict[str, Any]  # the newest step event: step, steps_total, loss, tokens_per_second, ...
     cost_so_far_usd_micros: int
     cap_usd_micros: int
+    asset: str = "USD"  # that pays; the amounts above are dollars at the price of the job's quote
     created_at: datetime
     running_at: datetime | None
     ended_at: datetime | None

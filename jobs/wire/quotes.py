@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
-from jobs.wire.base import Wire
+from jobs.wire.base import Units, Wire
 
 
 class Candidate(Wire):
@@ -66,7 +66,11 @@ class QuoteRequest(BaseModel):
 
 
 class QuoteView(Wire):
-    """A price promise; `quote_id` is None when nothing fits, and then the plan says why and what would help."""
+    """A price promise; `quote_id` is None when nothing fits, and then the plan says why and what would help.
+
+    Where a token pays, the promise includes its price: `cap_units` are held, whatever the token costs later. Of dollars
+    the units are micro-dollars.
+    """
 
     quote_id: UUID | None
     spec_hash: str
@@ -77,4 +81,11 @@ class QuoteView(Wire):
     cap_usd_micros: int | None
     expires_at: datetime | None
     signature: str | None
-    balance_usd_micros: int
+    balance_usd_micros: int  # of the asset that pays, at the quote's price
+    asset: str = "USD"
+    asset_scale: int = 6  # decimals of its base unit
+    usd_micros_per_token: Units = 1_000_000  # of one whole token
+    price_source: str = ""
+    price_observed_at: datetime | None = None
+    cap_units: Units | None = None
+    balance_units: Units | None = None

@@ -63,6 +63,7 @@ class NodeView(Wire):
     name: str
     state: str
     executor: str
+    receipt_address: str = ""  # of the key that signs its receipts
     last_seen_at: datetime | None
     devices: list[DeviceView]
     offer: TermsView | None

@@ -176,6 +176,7 @@ from provider_agent.protocol.releases import (
 )
 from provider_agent.protocol.signing import (
     enrol_proof_bytes,
+    export_bytes,
     sign_assignment,
     sign_bytes,
     sign_request,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
@@ -55,6 +58,12 @@ def verify_assignment(server_public_key_hex: str, signed: SignedAssignment) -> A
     if not verify_bytes(server_public_key_hex, signed.signature, signed.payload.encode()):
         raise ValueError("the assignment is not signed by this marketplace's key")
     return Assignment.model_validate_json(signed.payload)
+
+
+def export_bytes(kind: str, body: Mapping[str, Any]) -> bytes:
+    """What the marketplace signs of an exported bill: the kind, and its JSON with sorted keys, no spaces, in ASCII."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return f"{kind}\n{text}".encode("ascii")
 
 
 def sign_bytes(key: Ed25519PrivateKey, message: bytes) -> str:

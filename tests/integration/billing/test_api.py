@@ -42,6 +42,7 @@ def test_balance_shows_both_sides_of_an_organisation() -> None:
     assert as_alice.get("/api/v1/balance").json() == NOTHING | {
         "available_usd_micros": 7000000,
         "held_usd_micros": 2000000,
+        "tokens": [],
     }
     assert as_bob.get("/api/v1/balance").json() == NOTHING | {"provider_pending_usd_micros": 900000}
 

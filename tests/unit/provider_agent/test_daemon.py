@@ -120,6 +120,33 @@ def test_receipts_are_gapless_chained_signed_and_capped(running: Bob, server: Fa
     assert lease.receipts[-1].receipt.cumulative_amount == 1_500_000
 
 
+def test_receipts_of_a_lease_in_a_token_name_its_chain_contract_and_parties(running: Bob, server: FakeServer) -> None:
+    wei = 10**18  # of them a millisecond: far beyond what 64 bits hold
+    terms = protocol.PaymentTerms(
+        asset="WETH",
+        token="0x" + "a1" * 20,
+        chain_id=31337,
+        contract="0x" + "c1" * 20,
+        provider="0x" + "b1" * 20,
+        customer="0x" + "d1" * 20,
+        rate_per_hour=3_600_000 * wei,
+        cap=1500 * wei,
+    )
+    lease = server.give(running.assignment(*python(SLEEP), payment=terms))
+    eventually(lambda: lease.report and lease.report.billable_ms == 1500, "the cap, in the token")
+    server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
+    until_ended(lease)
+    address, previous = server.nodes[running.node_id()].receipt_address, ZERO_HASH
+    for signed in lease.receipts:
+        receipt = signed.receipt
+        assert (receipt.provider, receipt.customer, receipt.asset) == (terms.provider, terms.customer, terms.token)
+        assert protocol.recover_receipt_signer(signed, terms.domain) == address
+        assert protocol.recover_receipt_signer(signed) != address  # without its domain it is worth nothing
+        assert (receipt.cumulative_amount, receipt.prev_digest) == (receipt.billable_ms * wei, previous)
+        previous = protocol.receipt_digest(receipt, terms.domain)
+    assert lease.receipts[-1].receipt.cumulative_amount == terms.cap
+
+
 def test_stop_waits_for_the_grace_then_kills(running: Bob, server: FakeServer) -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True);"
     lease = server.give(running.assignment(*python(stubborn + "time.sleep(600)"), stop_grace_seconds=2))

@@ -6,6 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from provider_agent.protocol import export_bytes, sign_bytes
+
+SERVER_KEY = Ed25519PrivateKey.from_private_bytes(b"the marketplace signs with this.")
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
@@ -133,3 +138,10 @@ def misfitting_plan() -> dict[str, Any]:
     }
     exclusions = [{"code": "price", "nodes": 90, "message": "90 are above your price"}]
     return {"nodes_seen": 412, "candidates": [], "exclusions": exclusions, "fixes": [fix], "work_flops": None}
+
+
+def signed_export(kind: str, body: dict[str, Any], key: Ed25519PrivateKey = SERVER_KEY) -> dict[str, Any]:
+    """A bill or earnings as the marketplace signs them."""
+    public = key.public_key().public_bytes_raw().hex()
+    signature = sign_bytes(key, export_bytes(kind, body))
+    return {"format": kind, "server_public_key": public, "signature": signature, "body": body}

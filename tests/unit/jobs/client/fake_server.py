@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from jobs.spec import SpecErrors, from_wire, spec_hash
 
-from .fake_answers import NOW, a_job, a_node, an_offer, fitting_plan, misfitting_plan
+from .fake_answers import NOW, a_job, a_node, an_offer, fitting_plan, misfitting_plan, signed_export
 from .fake_door import Asked, Fault, Refusal, handler
 
 KEY = "souk_test_alice"
@@ -174,6 +174,8 @@ class FakeMarketplace:
             return self._artifact() | {"files": files}
         if path.endswith("/bill"):
             return self.bill
+        if path.endswith("/bill/export"):
+            return signed_export("souk-bill-1", self.bill)
         if path == "/balance":
             names = ("available", "held", "provider_pending", "provider_available")
             return {f"{name}_usd_micros": 5 for name in names}

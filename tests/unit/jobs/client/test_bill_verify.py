@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.client.bill_verify import verify_bill
+from jobs.client.export_verify import verify_export
 from jobs.wire import BillView
 from provider_agent.protocol import ZERO_HASH, UsageReceipt, charge, receipt_digest, sign_receipt
 from tests.unit.jobs.client.conftest import Run
@@ -205,8 +206,8 @@ def test_bill_says_verified(run: Run, market: FakeMarketplace, tmp_path: Path) -
     ended = run("bill", JOB, "--export", tmp_path / "bill.json")
     assert ended.status == 0
     assert "verified: 5 signed receipts" in ended.out
-    exported = BillView.model_validate_json((tmp_path / "bill.json").read_text())
-    assert verify_bill(exported).problem is None
+    exported = verify_export(json.loads((tmp_path / "bill.json").read_text()))
+    assert exported.verification.problem is None
     assert run("bill", JOB, "--json").json["verified"] is True
 
 
