@@ -37,7 +37,9 @@ class StatementSerializer(StrictSerializer):
     """What one side says."""
 
     text = serializers.CharField(max_length=disputes.TEXT_CHARACTERS_MAX)
-    attachments = AttachmentSerializer(many=True, required=False, max_length=disputes.ATTACHMENTS_MAX)
+    attachments = serializers.ListField(
+        child=AttachmentSerializer(), required=False, max_length=disputes.ATTACHMENTS_MAX
+    )
 
 
 class NewDisputeSerializer(StatementSerializer):

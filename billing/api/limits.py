@@ -65,7 +65,7 @@ class LimitsView(APIView):
         if membership.role == "member":
             rows = rows.filter(member_id=None) | rows.filter(member_id=membership.user_id)
         found = [limits.standing_of(row) for row in rows[:LIMITS_MAX]]
-        return Response(LimitSerializer(found, many=True).data)
+        return Response([LimitSerializer(each).data for each in found])
 
     @extend_schema(operation_id="set_spend_limit", request=NewLimitSerializer, responses={201: LimitSerializer})
     @idempotent

@@ -19,6 +19,10 @@ pytestmark = pytest.mark.django_db
 CAROL, DAVE = uuid4(), uuid4()
 
 
+def first(year, month):
+    return datetime(year, month, 1, tzinfo=UTC)
+
+
 def limit(owner, amount=10 * DOLLAR, *, member_id=None, period=Period.MONTH):
     return limits.set_limit(owner, member_id=member_id, period=period, amount=amount, actor="alice@example.org")
 
@@ -152,7 +156,7 @@ def test_setting_a_limit_again_changes_it_and_removing_it_lifts_it(alice):
     ],
 )
 def test_months_are_of_the_calendar(moment, start, end):
-    assert limits.month_of(moment) == (datetime(*start, 1, tzinfo=UTC), datetime(*end, 1, tzinfo=UTC))
+    assert limits.month_of(moment) == (first(*start), first(*end))
 
 
 @pytest.mark.django_db(transaction=True)

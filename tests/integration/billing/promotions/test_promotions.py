@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
@@ -187,8 +188,8 @@ def test_jobs_that_are_placed_and_settled_at_once_never_spend_a_gift_twice_nor_d
     carol = fund(uuid4(), 10 * DOLLAR)
     give(carol)
     running = [hold(carol, DOLLAR) for _ in range(4)]
-    verbs = [lambda job=job: settle(job, DOLLAR // 2) for job in running]
-    verbs += [lambda: hold(carol, DOLLAR) for _ in range(4)]
+    verbs = [partial(settle, job, DOLLAR // 2) for job in running]
+    verbs += [partial(hold, carol, DOLLAR)] * 4
     assert not [each for each in race(verbs) if isinstance(each, Exception)]
     assert credit_of(carol) == sum(grant.left for grant in PromotionGrant.objects.all())
     assert credit_of(carol) + available(carol) == 13 * DOLLAR - 4 * DOLLAR - 4 * DOLLAR // 2
