@@ -2,12 +2,12 @@
 
     grant, redeem     promo_expense      -> customer_promotion
     draw              customer_promotion -> customer_available    right before a hold, in its transaction
-    take_back         customer_available -> customer_promotion    of what a job gives back, the given part first
+    take_back         customer_available -> customer_promotion    what a job drew and did not use
     expire_due        customer_promotion -> promo_expense
 
-What a job did not use, or a dispute gave back, is given credit first, up to what the job drew: money comes back as
-money only beyond that. So nobody turns a promotion into cash by placing and cancelling jobs. The grant that expires
-first is drawn first, and the last that was drawn is given back first.
+A job uses what it drew first and money after that; of what is refunded, money comes first, and what it
+had drawn beyond its cost is given credit again. So a gift is spent before money, and nobody turns it into cash
+by placing and cancelling jobs. The grant that expires first is drawn first, and the last drawn is given back first.
 """
 
 from __future__ import annotations
@@ -125,22 +125,24 @@ def lock_job(job_id: UUID) -> None:
         _lock_owner(owner_id)
 
 
-def take_back(job_id: UUID, *, refunded: int) -> int:
-    """Of what the job just gave back to its owner's balance, make given credit again what it had drawn; how much.
+def take_back(job_id: UUID, *, spent: int) -> int:
+    """Make given credit again what the job drew beyond `spent`, all that it costs its owner now; how much that was.
 
-    In the transaction of the refund, after `lock_job`. What returns to a grant that expired is taken by the next sweep.
+    In the transaction of the refund, after it and after `lock_job`. What returns to a grant that expired meanwhile is
+    taken by the next sweep.
     """
     with transaction.atomic():
         draws = PromotionDraw.objects.filter(job_id=job_id, returned__lt=F("amount")).select_related("grant")
+        rows = list(draws.order_by("-pk").select_for_update(of=("self",)))
+        left = max(0, sum(row.amount - row.returned for row in rows) - spent)
         back = 0
-        for drawn in draws.order_by("-pk").select_for_update(of=("self",)):
-            part = min(drawn.amount - drawn.returned, refunded - back)
+        for row in rows:
+            part = min(row.amount - row.returned, left - back)
             if part <= 0:
                 break
-            given = drawn.grant
-            PromotionDraw.objects.filter(pk=drawn.pk).update(returned=F("returned") + part)
-            PromotionGrant.objects.filter(pk=given.pk).update(left=F("left") + part)
-            _move(given.owner_id, given.asset_id, part, job_id=job_id, back=True)
+            PromotionDraw.objects.filter(pk=row.pk).update(returned=F("returned") + part)
+            PromotionGrant.objects.filter(pk=row.grant_id).update(left=F("left") + part)
+            _move(row.grant.owner_id, row.grant.asset_id, part, job_id=job_id, back=True)
             back += part
         return back
 

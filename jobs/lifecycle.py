@@ -228,7 +228,7 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             settled = settlement.settle_job(
                 job_id=job.id, charges=[c for c in charges if c.amount], fee_bps=settings.SOUK_FEE_BPS
             )
-            promotions.take_back(job.id, refunded=settled.refunded)
+            promotions.take_back(job.id, spent=settled.charged)
         limits.conclude(job.id)
     return job
 

@@ -50,8 +50,7 @@ class Quote(models.Model):
     expected_seconds = models.FloatField(null=True)  # None: the job declares no work
     cap_usd_micros = models.PositiveBigIntegerField()
     # The price that is promised with it; of dollars there is none.
-    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", default=USD_ASSET_ID, db_index=False)
-    asset_id: int
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
     usd_micros_per_token = AmountField(default=1_000_000)  # of one whole token
     price_source = models.CharField(max_length=40, blank=True)
     price_observed_at = models.DateTimeField(null=True, blank=True)
@@ -185,8 +184,7 @@ class Lease(models.Model):
     rate_usd_micros_per_hour = models.PositiveBigIntegerField()  # price x devices
     cap_usd_micros = models.PositiveBigIntegerField()
     # The same in base units of what pays: money and receipts count in these. Of dollars they are equal.
-    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", default=USD_ASSET_ID, db_index=False)
-    asset_id: int
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
     rate_units_per_hour = AmountField()
     cap_units = AmountField()
     payment: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)  # PaymentTerms; empty: dollars

@@ -25,6 +25,7 @@ from billing.money import BPS_WHOLE
 from marketplace.foundation import clock
 
 REFUND_CODES: Final = (TransferCode.DISPUTE_TO_CUSTOMER, TransferCode.FAULT_REFUND, TransferCode.COMPENSATION)
+MONTHS_BACK_MAX: Final = 12
 OWNERS_PER_RUN_MAX: Final = 10_000
 ISSUE_LOCK: Final = 5_270_063  # of the database; one run at a time
 
@@ -44,9 +45,19 @@ class Line:
 
 
 def issue_due(now: datetime | None = None) -> int:
-    """Issue last month for whoever had something in it; how many documents. A repeat issues nothing twice."""
-    this_month, _ = month_of(now or clock.now())
-    start, end = month_of(this_month - timedelta(days=1))
+    """Issue every month that is over for whoever had something in it, oldest first; how many documents.
+
+    A repeat issues nothing twice, and a server that was away for months catches up.
+    """
+    months = []
+    start, _ = month_of(now or clock.now())
+    for _ in range(MONTHS_BACK_MAX):
+        start, end = month_of(start - timedelta(days=1))
+        months.append((start, end))
+    return sum(_issue_all(start, end) for start, end in reversed(months))
+
+
+def _issue_all(start: datetime, end: datetime) -> int:
     settled = Settlement.objects.filter(created_at__gte=start, created_at__lt=end).values_list("owner_id", flat=True)
     refunded = _refunds(start, end).values_list("credit__owner_id", flat=True)
     owners = sorted({owner for owner in [*settled.distinct(), *refunded.distinct()] if owner is not None})

@@ -86,7 +86,9 @@ def submit(
 def explain_refusal(error: SoukApiError) -> str:
     """What to do about a refused submit, where there is something."""
     if error.status == 402:
-        return "Deposit the missing amount, or lower budget.max_total."
+        asset = error.details.get("asset", "USD")
+        what = "missing amount" if asset == "USD" else f"missing {asset}"
+        return f"Deposit the {what}, or lower budget.max_total."
     if error.code.startswith("quote_"):
         return "The quote has expired or prices have changed: run the command again for a new one."
     if error.status == 429:

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from jobs.client.output import duration, money, table
+from jobs.payment import show_units
 from jobs.wire import Candidate, Plan, QuoteView
 
 CANDIDATES_SHOWN = 10
@@ -85,11 +86,20 @@ def _promise(quote: QuoteView) -> str:
     expected = f"Expected [bold]{money(quote.expected_usd_micros)}[/] in {duration(quote.expected_seconds)}"
     if quote.expected_seconds is None:
         expected = "How long it takes is not known"
-    lines = [
-        f"{expected}; never more than [bold]{money(quote.cap_usd_micros)}[/]{expires}.",
-        f"Your balance is {money(quote.balance_usd_micros)}.",
-    ]
-    missing = (quote.cap_usd_micros or 0) - quote.balance_usd_micros
+    lines = [f"{expected}; never more than [bold]{money(quote.cap_usd_micros)}[/]{expires}."]
+    if quote.price_observed_at is not None:
+        price = f"{money(quote.usd_micros_per_token)} ({escape(quote.price_source)}, {quote.price_observed_at:%H:%M:%S} UTC)"
+        lines.append(
+            f"Paid in {escape(quote.asset)} at {price}: at most [bold]{_shown(quote, quote.cap_units or 0)}[/], "
+            "whatever the token costs later."
+        )
+    has = quote.balance_usd_micros if quote.balance_units is None else quote.balance_units
+    missing = ((quote.cap_usd_micros if quote.cap_units is None else quote.cap_units) or 0) - has
+    lines.append(f"Your balance is {_shown(quote, has)}.")
     if missing > 0:
-        lines.append(f"[red]{money(missing)} are missing to hold the maximum.[/]")
+        lines.append(f"[red]{_shown(quote, missing)} are missing to hold the maximum.[/]")
     return "\n".join(lines)
+
+
+def _shown(quote: QuoteView, units: int) -> str:
+    return escape(show_units(units, asset=quote.asset, scale=quote.asset_scale))

@@ -25,11 +25,11 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.AddField("quote", "asset", asset(default=USD)),
+        migrations.AddField("quote", "asset", asset(default=USD), preserve_default=False),
         migrations.AddField("quote", "usd_micros_per_token", billing.fields.AmountField(default=1_000_000)),
         migrations.AddField("quote", "price_source", models.CharField(blank=True, max_length=40, default="")),
         migrations.AddField("quote", "price_observed_at", models.DateTimeField(blank=True, null=True)),
-        migrations.AddField("lease", "asset", asset(default=USD)),
+        migrations.AddField("lease", "asset", asset(default=USD), preserve_default=False),
         migrations.AddField("lease", "rate_units_per_hour", billing.fields.AmountField(null=True)),
         migrations.AddField("lease", "cap_units", billing.fields.AmountField(null=True)),
         migrations.AddField("lease", "payment", models.JSONField(blank=True, default=dict)),

@@ -11,7 +11,8 @@ from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from marketplace.accounts import api_keys, organisations
+from marketplace.accounts import api_keys, erasure, organisations
+from marketplace.accounts.errors import LastOwner
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, SitePolicy, User
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
 
@@ -55,6 +56,20 @@ class UserAdmin(UsersBase):
     ]
     add_fieldsets = [(None, {"classes": ["wide"], "fields": ["email", "usable_password", "password1", "password2"]})]
     inlines = [Memberships]
+    actions = ["erase"]
+
+    def has_erase_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("accounts.delete_user"))
+
+    @admin.action(description="Erase: for ever, money stays", permissions=["erase"])
+    def erase(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        for user in queryset:
+            try:
+                erasure.erase(user.pk)
+            except LastOwner as error:
+                self.message_user(request, f"{user}: {error.message}", messages.ERROR)
+            else:
+                self.message_user(request, "Erased.")
 
 
 @admin.register(Organisation)

@@ -11,13 +11,14 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 
 from billing import holds, metering, settlement
-from billing.models import Account, Deposit
+from billing.models import Account, Deposit, PromoCode, PromotionGrant, SpendLimit, TokenPrice
 from billing.seal import seal_transfers
 from billing.settlement import LeaseCharge
 from marketplace.accounts.models import Organisation, User
 from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, available, fund
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
+ADDABLE = {Deposit, PromoCode, PromotionGrant, SpendLimit, TokenPrice}
 MODELS = list(apps.get_app_config("billing").get_models())
 
 
@@ -58,7 +59,7 @@ def test_every_model_is_shown_and_can_be_neither_changed_nor_deleted(
         assert operator.get(url(name, f"{row.pk}/change/")).status_code == 200
         assert operator.post(url(name, f"{row.pk}/change/"), {}).status_code == 403
         assert operator.post(url(name, f"{row.pk}/delete/"), {"post": "yes"}).status_code == 403
-    assert operator.get(url(name, "add/")).status_code == (200 if model is Deposit else 403)
+    assert operator.get(url(name, "add/")).status_code == (200 if model in ADDABLE else 403)
     assert_ledger_is_true()
 
 

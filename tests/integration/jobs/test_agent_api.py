@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from billing import metering
+from billing.models import ReceiptEvidence
 from jobs.artifacts import inputs
 from jobs.models import Artifact, Job, Lease, StreamChunk
 from jobs.states import LeaseState
@@ -251,3 +252,19 @@ def test_an_ended_lease_uploads_nothing_more(live_server, local_store, lease, tm
         with pytest.raises(Refused):
             call(live_server, lease.node, verb)
     assert Artifact.objects.get().state != "complete"
+
+
+def test_two_receipts_with_one_sequence_are_evidence_through_the_door_too(live_server, bob, lease):
+    """The node is told by name, keeps its accepted receipt, and both are kept against it."""
+    stage.see_running(lease, seconds=100)
+    first, other = (stage.receipt(lease, ms=ms) for ms in (1000, 2000))
+    assert call(live_server, bob, lambda client: client.send_receipts(lease.pk, [first], fence=lease.fence)) == 1
+    for _ in range(2):
+        with pytest.raises(Refused) as refused:
+            call(live_server, bob, lambda client: client.send_receipts(lease.pk, [other], fence=lease.fence))
+        assert refused.value.details["seq"] == 1
+        assert "two different receipts" in str(refused.value)
+    [evidence] = ReceiptEvidence.objects.filter(lease_id=lease.pk)
+    assert {evidence.accepted["signature"], evidence.other["signature"]} == {first.signature, other.signature}
+    newest = metering.newest(lease.pk)
+    assert newest is not None and newest.billable_ms == 1000

@@ -1,0 +1,59 @@
+"""Erase a person: everything that says who they were goes, everything that money stands on stays.
+
+The user's row stays under a random name that leads nowhere, so that jobs and events keep an owner; no row of money is
+touched: ledger, settlements and invoices belong to organisations, and name people by id only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+
+from marketplace.accounts.errors import LastOwner
+from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
+from marketplace.foundation import clock
+from marketplace.foundation.ids import new_id
+from marketplace.foundation.models import Event
+
+DOMAIN: Final = "erased.invalid"  # RFC 2606: no mail can ever reach it
+
+
+def erase(user_id: UUID) -> User:
+    """Pseudonymise the user for ever; a repeat changes nothing.
+
+    Raises LastOwner where an organisation with other members would be left without one: hand it over first. An
+    organisation of theirs alone loses its name, and keeps its money and its duties.
+    """
+    with transaction.atomic():
+        user = User.objects.select_for_update().get(pk=user_id)
+        if user.email.endswith(f"@{DOMAIN}"):
+            return user
+        # 1. Their organisations, each under its lock.
+        for membership in Membership.objects.filter(user=user).order_by("organisation_id"):
+            _leave(membership)
+        # 2. Keys and invitations; a session dies with the password that it was made with.
+        ApiKey.objects.filter(user=user).update(name="", revoked_at=clock.now())
+        Invitation.objects.filter(email=user.email).delete()
+        # 3. What says who they were.
+        before, pseudonym = user.email, f"{new_id().hex}@{DOMAIN}"
+        Event.objects.filter(actor=before).update(actor=pseudonym)
+        user.email, user.name = pseudonym, ""
+        user.is_active = user.is_staff = user.is_superuser = False
+        user.set_unusable_password()
+        user.save()
+        user.groups.clear()
+        user.user_permissions.clear()
+        return user
+
+
+def _leave(membership: Membership) -> None:
+    organisation = Organisation.objects.select_for_update().get(pk=membership.organisation_id)
+    others = organisation.memberships.exclude(pk=membership.pk)
+    if not others.exists():
+        organisation.name = "erased"
+        organisation.save(update_fields=["name"])
+    elif membership.role == Role.OWNER and not others.filter(role=Role.OWNER).exists():
+        raise LastOwner
+    membership.delete()

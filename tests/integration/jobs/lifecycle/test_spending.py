@@ -1,0 +1,88 @@
+"""What a job's way does to limits, given credit and the record of its end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from billing import ledger, limits, promotions
+from billing.balances import balance
+from billing.errors import SpendLimitReached
+from billing.kinds import AccountKind
+from billing.models import Commitment, EndRecord
+from jobs import lifecycle, quotes, reports
+from jobs.models import Job
+from marketplace.foundation import clock
+from provider_agent.protocol import Reason
+from tests import stage
+from tests.stage import DOLLAR
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def limit(alice, amount, period="month"):
+    limits.set_limit(alice.id, member_id=None, period=period, amount=amount, actor="op@example.org")
+
+
+def give(alice, amount):
+    expires_at = clock.now() + timedelta(days=9)
+    promotions.grant(alice.id, amount, expires_at=expires_at, reference="welcome", actor="op@example.org")
+
+
+def test_a_job_beyond_the_limit_is_not_submitted(alice, bob):
+    limit(alice, 3 * DOLLAR)
+    stage.submit(alice)  # two dollars
+    with pytest.raises(SpendLimitReached):
+        stage.submit(alice)
+    assert Job.objects.count() == Commitment.objects.count() == 1
+
+
+def test_a_raised_cap_beyond_the_limit_is_refused_and_nothing_is_held(alice, bob):
+    limit(alice, 3 * DOLLAR)
+    job, (lease,) = stage.running_job(alice)
+    reports.lose(lease.id, Reason.NODE_SILENT, "gone")
+    with pytest.raises(SpendLimitReached):
+        lifecycle.resume(job.id, cap_usd_micros=4 * DOLLAR, actor="alice")
+    job.refresh_from_db()
+    assert job.cap_usd_micros == 2 * DOLLAR == balance(alice.id, AccountKind.JOB_HOLD)
+
+
+def test_an_ended_job_counts_with_what_it_cost_and_a_cancelled_one_with_nothing(alice, bob):
+    job, (lease,) = stage.running_job(alice)
+    stage.see_running(lease, seconds=600)
+    stage.bill(lease, ms=600_000)
+    stage.finish(lease)
+    cost = Commitment.objects.get(job_id=job.id).charged
+    assert 0 < cost == lease.rate_usd_micros_per_hour // 6
+    other = stage.submit(alice)
+    lifecycle.cancel(other.id, actor="alice")
+    assert Commitment.objects.get(job_id=other.id).charged == 0
+
+
+def test_given_credit_pays_a_job_of_who_has_no_money_and_returns_when_it_is_cancelled(bob):
+    erin = stage.organisation("erin")
+    give(erin, 3 * DOLLAR)
+    assert quotes.make_quote(stage.spec_of(), erin).balance_units == 3 * DOLLAR
+    job = stage.submit(erin)
+    stage.place(job)
+    assert (promotions.spendable(erin.id), balance(erin.id, AccountKind.JOB_HOLD)) == (DOLLAR, 2 * DOLLAR)
+    job.refresh_from_db()
+    lifecycle.end_job(job, "cancelled", Reason.CANCELLED_BY_CUSTOMER)
+    assert (promotions.spendable(erin.id), balance(erin.id, AccountKind.CUSTOMER_AVAILABLE)) == (3 * DOLLAR, 0)
+    assert ledger.verify().problems == []
+
+
+def test_every_end_leaves_its_facts(alice, bob):
+    job, (lease,) = stage.running_job(alice)
+    stage.see_running(lease, seconds=600)
+    stage.bill(lease, ms=400_000)
+    stage.checkpoint(job, lease, step=80, ms=300_000)
+    reports.lose(lease.id, Reason.NODE_SILENT, "gone")
+    end = EndRecord.objects.get(lease_id=lease.id)
+    lease.refresh_from_db()
+    assert (end.reason, end.fault, end.message) == ("node_silent", "provider", "gone")
+    assert (end.claimed_ms, end.checkpointed_ms, end.billable_ms) == (400_000, 300_000, 300_000)
+    assert (end.observed_ms, end.charged, end.receipt_seq) == (lease.observed_ms, lease.charge_units, 1)
+    assert (end.customer_id, end.provider_id) == (alice.id, lease.node.provider.organisation_id)
+    assert end.receipt_digest.startswith("0x")
