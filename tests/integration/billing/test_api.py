@@ -16,11 +16,12 @@ from tests.integration.billing.scenes import DOLLAR, fund
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
 
-NOTHING = {
+NOTHING: dict[str, object] = {
     "available_usd_micros": 0,
     "held_usd_micros": 0,
     "provider_pending_usd_micros": 0,
     "provider_available_usd_micros": 0,
+    "tokens": [],
 }
 
 
@@ -42,7 +43,6 @@ def test_balance_shows_both_sides_of_an_organisation() -> None:
     assert as_alice.get("/api/v1/balance").json() == NOTHING | {
         "available_usd_micros": 7000000,
         "held_usd_micros": 2000000,
-        "tokens": [],
     }
     assert as_bob.get("/api/v1/balance").json() == NOTHING | {"provider_pending_usd_micros": 900000}
 
