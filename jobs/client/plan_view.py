@@ -88,7 +88,8 @@ def _promise(quote: QuoteView) -> str:
         expected = "How long it takes is not known"
     lines = [f"{expected}; never more than [bold]{money(quote.cap_usd_micros)}[/]{expires}."]
     if quote.price_observed_at is not None:
-        price = f"{money(quote.usd_micros_per_token)} ({escape(quote.price_source)}, {quote.price_observed_at:%H:%M:%S} UTC)"
+        seen = f"{escape(quote.price_source)}, {quote.price_observed_at:%H:%M:%S} UTC"
+        price = f"{money(quote.usd_micros_per_token)} ({seen})"
         lines.append(
             f"Paid in {escape(quote.asset)} at {price}: at most [bold]{_shown(quote, quote.cap_units or 0)}[/], "
             "whatever the token costs later."

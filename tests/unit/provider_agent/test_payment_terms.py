@@ -46,7 +46,7 @@ def assignment(**changes: Any) -> Assignment:
 def test_an_older_agent_reads_work_for_dollars_as_before() -> None:
     signed = sign_assignment(KEY, assignment())
     assert "payment" not in signed.payload
-    old = OldAssignment.model_validate_json(signed.payload)
+    old: Any = OldAssignment.model_validate_json(signed.payload)
     assert old.rate_usd_micros_per_hour == 720_000
     told = verify_assignment(PUBLIC, signed)
     assert (told.rate_per_hour, told.cap, told.receipt_domain) == (720_000, 2_000_000, NO_CONTRACT)

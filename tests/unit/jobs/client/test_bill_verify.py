@@ -18,6 +18,7 @@ from jobs.client.export_verify import verify_export
 from jobs.wire import BillView
 from provider_agent.protocol import ZERO_HASH, UsageReceipt, charge, receipt_digest, sign_receipt
 from tests.unit.jobs.client.conftest import Run
+from tests.unit.jobs.client.fake_answers import signed_export
 from tests.unit.jobs.client.fake_server import FakeMarketplace
 
 BOB = Account.create()
@@ -224,3 +225,53 @@ def test_bill_that_does_not_verify_has_its_own_exit_status(run: Run, market: Fak
 def test_bill_of_another_job_is_refused(run: Run, market: FakeMarketplace) -> None:
     market.bill = json.loads(json.dumps(true_bill()))
     assert run("bill", market.job_id).status == 10
+
+
+def test_an_exported_bill_is_verified_without_a_server_or_a_key(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOUK_SERVER", "http://127.0.0.1:9")  # nobody is there
+    monkeypatch.delenv("SOUK_API_KEY")
+    file = tmp_path / "bill.json"
+    document = signed_export("souk-bill-1", true_bill())
+    file.write_text(json.dumps(document, indent=1))
+    ended = run("bill", "--verify", file)
+    assert (ended.status, "verified: 5 signed receipts" in ended.out) == (0, True)
+    key = document["server_public_key"]
+    told = run("bill", "--verify", file, "--server-key", key, "--json").json
+    assert (told["verified"], told["is_pinned"], told["receipts"], told["lines"]) == (True, True, 5, 3)
+    assert run("provider", "earnings", "--verify", file, "--server-key", told["server_key_sha256"]).status == 0
+    other = run("bill", "--verify", file, "--server-key", "0" * 64)
+    assert (other.status, "not by the one that you gave" in other.err) == (10, True)
+
+
+def test_a_changed_file_has_the_exit_status_of_a_bill_that_does_not_verify(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "bill.json"
+    text = json.dumps(signed_export("souk-bill-1", true_bill()))
+    file.write_text(text.replace('"hold_usd_micros": 2000000', '"hold_usd_micros": 2000001'))
+    ended = run("bill", "--verify", file)
+    assert (ended.status, "signature does not fit" in ended.err) == (10, True)
+    machine = run("bill", "--verify", file, "--json")
+    assert (machine.status, machine.json["error"]["code"]) == (10, "bill_does_not_verify")
+
+
+def test_what_does_not_go_together_is_a_mistake_of_usage(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "bill.json"
+    assert run("bill").status == 2
+    assert run("bill", "--verify", file).status == 2  # there is no such file
+    file.write_text("not json")
+    assert run("bill", "--verify", file).status == 2
+    assert run("bill", "tiny", "--verify", file).status == 2
+    assert run("bill", "tiny", "--server-key", "00").status == 2
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=3).map(sorted), st.integers(1, 10**12))
+def test_a_heartbeat_is_all_that_is_believed_beyond_what_was_seen(milliseconds: list[int], more: int) -> None:
+    row = line(milliseconds) | {"is_ended": True, "charged_seq": len(milliseconds)}
+    bill = true_bill() | {"lines": [row], "total_usd_micros": row["charge_usd_micros"], "fee_usd_micros": 0}
+    bill |= {"is_final": False}
+    row["observed_ms"] = max(0, milliseconds[-1] - 5000)
+    assert verify_bill(BillView.model_validate(bill)).problem is None
+    row["observed_ms"] = milliseconds[-1] - 5000 - more
+    assert "marketplace saw" in str(verify_bill(BillView.model_validate(bill)).problem)
