@@ -58,7 +58,7 @@ def run_payouts(now: datetime | None = None) -> int:
 
 def _is_anything_due(now: datetime) -> bool:
     ripe = ReserveSlice.objects.filter(released_at=None, release_at__lte=now)
-    return _due(now).exists() or ripe.exists()
+    return _due(now).filter(rail__in=registry.names_on()).exists() or ripe.exists()
 
 
 def _due(now: datetime) -> QuerySet[PayoutSettings]:

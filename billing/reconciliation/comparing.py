@@ -22,7 +22,8 @@ from django.db.models import Q
 
 from billing.balances import balance
 from billing.kinds import AccountKind
-from billing.models import ChainEvent, Difference, Payout, Position, StripeEvent
+from billing.models import Account, ChainEvent, Difference, Payout, Position, StripeEvent
+from billing.rails import registry
 from billing.rails.base import Movement, Rail
 from billing.states import PAYOUT_STATES_OPEN
 from marketplace.foundation import clock
@@ -84,7 +85,7 @@ def _compare_once(rail: Rail) -> Comparison:
     # 1. The outside, outside of any transaction: its sums first, then what moved until after that.
     now = clock.now()
     since = now - WINDOW
-    positions = rail.positions()
+    positions = {**_unheard_of(rail), **rail.positions()}
     outside = _movements_outside(rail, since - OVERLAP)
     # 2. The ledger, all of one moment.
     with _one_moment():
@@ -113,6 +114,13 @@ def _compare_once(rail: Rail) -> Comparison:
                 )
             )
     return found
+
+
+def _unheard_of(rail: Rail) -> dict[Key, int]:
+    """The rail's mirrors in the ledger, at nothing: what it does not speak of, it does not have."""
+    mirror = registry.book_of(rail.name).mirror
+    accounts = Account.objects.filter(kind=mirror, owner_id=None)
+    return {(mirror, asset_id): 0 for asset_id in accounts.values_list("asset_id", flat=True)}
 
 
 @contextmanager

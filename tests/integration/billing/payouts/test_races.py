@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
+from threading import Event
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from billing import dispatch, settlement
+from billing import dispatch, ledger, settlement
+from billing.chart import AccountName, open_account, open_accounts
+from billing.kinds import AccountKind, TransferCode
 from billing.models import FakeMovement, Payout, PayoutBreaker, ReserveSlice
 from billing.payouts import paying, reserve, running
 from billing.payouts.outcomes import apply_outcome
@@ -122,3 +126,32 @@ def test_many_who_stop_payouts_at_once_open_one_breaker() -> None:
     outcomes = race([partial(open_breaker, "test")] * 6)
     assert {type(outcome) for outcome in outcomes} == {PayoutBreaker}, outcomes
     assert PayoutBreaker.objects.count() == 1
+
+
+def test_a_payout_and_a_return_of_one_provider_never_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """The order forced: the payout has kept its reserve and not reserved yet when an earlier one comes back."""
+    settings.SOUK_RESERVE_BPS = 1000
+    kinds = (AccountKind.PAYOUT_CLEARING, AccountKind.PROVIDER_AVAILABLE)
+    # Of a provider whose clearing account is locked first by whoever wants both.
+    bob = next(one for one in iter(uuid4, None) if AccountName(kinds[0], one).id < AccountName(kinds[1], one).id)
+    earn(bob)
+    choose(bob, schedule="manual")
+    clearing, available = open_accounts([AccountName(kind, bob) for kind in kinds])
+    ledger.post([ledger.NewTransfer(open_account(AccountKind.ROUNDING), clearing, 5, TransferCode.CORRECTION)])
+    keep, has_kept = reserve.keep, Event()
+
+    def keep_and_dawdle(*args: Any, **kwargs: Any) -> int:
+        amount = keep(*args, **kwargs)
+        has_kept.set()
+        time.sleep(0.5)
+        return amount
+
+    def come_back() -> object:
+        assert has_kept.wait(timeout=20)
+        return ledger.post([ledger.NewTransfer(clearing, available, 5, TransferCode.PAYOUT_RETURNED)])
+
+    monkeypatch.setattr(reserve, "keep", keep_and_dawdle)
+    outcomes = race([partial(paying.pay_now, bob, usd(), actor="bob"), come_back])
+    assert not [outcome for outcome in outcomes if isinstance(outcome, Exception)], outcomes

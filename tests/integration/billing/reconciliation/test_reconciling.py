@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from billing import deposits, dispatch, holds, ledger
 from billing.chart import open_account
 from billing.kinds import AccountKind, TransferCode
-from billing.models import FakeMovement, Payout, PayoutBreaker, Reconciliation, StripeEvent
+from billing.models import Asset, FakeMovement, Payout, PayoutBreaker, Reconciliation, StripeEvent
 from billing.payouts import paying
 from billing.payouts.errors import PayoutsStopped
 from billing.payouts.running import run_payouts
@@ -93,6 +93,25 @@ def test_a_sum_that_is_wrong_without_any_movement_is_found(paid: Payout) -> None
         ref="before the window", payout_id=uuid4(), asset_id=1, amount=-7, at=clock.now() - timedelta(days=30)
     )
     assert differences(reconcile(reason="by hand")) == [("position", 0, -7, False)]
+
+
+def test_money_that_the_rail_does_not_speak_of_is_missing_outside(bob: UUID) -> None:
+    """The ledger claims points in the operator's hands, and the rail names no position in them."""
+    Asset.objects.create(id=9, code="POINTS", scale=0, kind="fiat")
+    cash = open_account(AccountKind.OPERATOR_CASH, asset_id=9)
+    balance = open_account(AccountKind.CUSTOMER_AVAILABLE, bob, asset_id=9)
+    ledger.post([ledger.NewTransfer(cash, balance, 7, TransferCode.DEPOSIT, external_ref="invented")])
+    report = reconcile(reason="by hand")
+    assert differences(report) == [("missing_outside", 7, 0, True)]  # explained while it is young
+    assert (report.positions.get().ledger, report.positions.get().outside) == (7, 0)
+
+
+def test_a_provider_of_a_rail_that_is_off_makes_no_run_look(bob: UUID, settings: Any) -> None:
+    earn(bob)
+    choose(bob)
+    settings.SOUK_PAYOUT_RAILS = []
+    assert run_payouts() == 0
+    assert not Reconciliation.objects.exists()
 
 
 def test_a_payout_under_way_and_a_young_movement_are_explained(bob: UUID) -> None:
