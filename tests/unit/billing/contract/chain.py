@@ -25,7 +25,8 @@ GENESIS_AT = 2_000_000_000  # ahead of the computer's clock, so that every block
 GAS_LIMIT = 8_000_000
 GAS_PRICE = 10**10
 ENOUGH_WEI = 10**24
-NAMES = tuple("alice anna bob ben mallory settler publisher arbiter slasher pauser admin fee".split())
+ROLES = ("settler", "publisher", "arbiter", "slasher", "pauser")
+NAMES = ("alice", "anna", "bob", "ben", "mallory", *ROLES, "admin", "fee")
 
 
 class Event(NamedTuple):
@@ -72,16 +73,19 @@ class Chain:
         self.chain_id = self.w3.eth.chain_id
         self.gas_used = 0
         self._events: dict[str, dict[bytes, Any]] = {}  # by address, then by topic
+        self._errors: dict[bytes, str] = {}
 
     def deploy(self, name: str, *args: Any, by: str = "admin") -> Contract:
         """Deploy a committed build; raises Refused when its constructor reverts."""
         made = build(name)
         factory = self.w3.eth.contract(abi=made["abi"], bytecode=made["bytecode"])
         data = factory.constructor(*args).data_in_transaction
-        self._try_call({"from": address(by), "data": data, "gas": GAS_LIMIT}, made["abi"])
+        self._errors |= {_selector(entry): entry["name"] for entry in made["abi"] if entry["type"] == "error"}
+        self._try_call({"from": address(by), "data": data, "gas": GAS_LIMIT})
         receipt = self._send(by, None, data)
         contract = self.w3.eth.contract(address=receipt["contractAddress"], abi=made["abi"])
-        made_events = [event() for event in contract.events]
+        has_events = any(entry["type"] == "event" for entry in made["abi"])
+        made_events = [event() for event in contract.events] if has_events else []
         self._events[contract.address] = {bytes.fromhex(event.topic[2:]): event for event in made_events}
         return contract
 
@@ -89,14 +93,14 @@ class Chain:
         """What a function answers in the next block; raises Refused with its error's name."""
         data = contract.encode_abi(function, args)
         tx = {"from": address(who), "to": contract.address, "data": data, "gas": GAS_LIMIT}
-        return self._try_call(tx, contract.abi)
+        return self._try_call(tx)
 
     def view(self, contract: Contract, function: str, *args: Any) -> Any:
         """What a view answers in the next block, decoded."""
         return contract.functions[function](*args).call({"from": address("admin")}, "pending")
 
     def do(self, contract: Contract, who: str, function: str, *args: Any) -> list[Event]:
-        """Send a transaction and return the contract's events; raises Refused, with nothing changed, when it would revert."""
+        """Send a transaction; the contract's events. Raises Refused, with nothing changed, when it would revert."""
         data = contract.encode_abi(function, args)
         receipt = self._send(who, contract.address, data)
         if receipt["status"] != 1:
@@ -138,11 +142,11 @@ class Chain:
         signed = wallet(who).sign_transaction(tx)
         return self.w3.eth.get_transaction_receipt(self.w3.eth.send_raw_transaction(signed.raw_transaction))
 
-    def _try_call(self, tx: dict[str, Any], abi: Any) -> bytes:
+    def _try_call(self, tx: dict[str, Any]) -> bytes:
         try:
             return bytes(self.w3.eth.call(tx, "pending"))
         except (TransactionFailed, ContractLogicError) as failure:
-            raise Refused(_error_name(failure, abi)) from failure
+            raise Refused(self._error_name(str(failure.args[0]))) from failure
 
     def _decode(self, logs: Iterable[Any]) -> Iterable[Event]:
         for log in logs:
@@ -150,15 +154,13 @@ class Chain:
             if found:
                 yield Event(found.event_name, dict(found.process_log(log)["args"]))
 
+    def _error_name(self, text: str) -> str:
+        """The custom error's name, or what a plain text says."""
+        quoted = re.search(r"b(['\"]).*\1", text, re.DOTALL)
+        if quoted:
+            return self._errors.get(ast.literal_eval(quoted.group())[:4], text)
+        return text.removeprefix("execution reverted: ").split(":")[0]
 
-def _error_name(failure: Exception, abi: Any) -> str:
-    """The custom error's name by its selector; the text of the failure where it is none."""
-    text = str(failure)
-    quoted = re.search(r"b(['\"]).*\1", text, re.DOTALL)
-    selector = ast.literal_eval(quoted.group())[:4] if quoted else b""
-    for entry in abi:
-        if entry["type"] == "error":
-            signature = f"{entry['name']}({','.join(each['type'] for each in entry['inputs'])})"
-            if bytes(Web3.keccak(text=signature)[:4]) == selector:
-                return str(entry["name"])
-    return text
+
+def _selector(entry: dict[str, Any]) -> bytes:
+    return bytes(Web3.keccak(text=f"{entry['name']}({','.join(each['type'] for each in entry['inputs'])})")[:4])

@@ -35,3 +35,32 @@ def scene(chain: Chain) -> Scene:
 def hostile(chain: Chain) -> Scene:
     """An escrow of Mallory's token."""
     return Scene.make(chain, "HostileToken")
+
+
+@cache
+def _hostile_world() -> Scene:
+    return Scene.make(Chain(), "HostileToken")
+
+
+@pytest.fixture
+def shared_hostile() -> Iterator[Scene]:
+    """The same on a chain of its own, for tests by the dozen."""
+    scene = _hostile_world()
+    before = scene.chain.snapshot()
+    yield scene
+    scene.chain.revert(before)
+
+
+@pytest.fixture
+def promised(scene: Scene) -> tuple[Scene, list[bytes]]:
+    """An open root for three, and its leaves."""
+    scene.buy_credits(5_000)
+    return scene, scene.publish({"bob": 100, "ben": 200, "mallory": 300})
+
+
+@pytest.fixture
+def running(scene: Scene) -> Scene:
+    """A hold of 10,000 at no more than 1,000 an hour, and Bob's key registered."""
+    scene.open_hold()
+    scene.register()
+    return scene

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eth_abi import encode
+from eth_abi.abi import encode
 from web3 import Web3
 
 

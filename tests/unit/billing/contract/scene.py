@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -10,19 +9,22 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import pytest
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
+from hypothesis import HealthCheck, settings
 from web3 import Web3
 from web3.contract import Contract
 
 from provider_agent.protocol.receipts import ReceiptDomain, UsageReceipt, id_bytes32, sign_receipt
 from tests.unit.billing.contract import merkle
-from tests.unit.billing.contract.chain import Chain, Event, Refused, address, wallet
+from tests.unit.billing.contract.chain import ROLES, Chain, Event, Refused, address, wallet
 
 ZERO = "0x" + "00" * 20
 HOUR_MS = 3_600_000
 HOUR, DAY = 3_600, 86_400
 UNLIMITED = 2**256 - 1
 FUNDS = 1_000_000_000
-ROLES = ("settler", "publisher", "arbiter", "slasher", "pauser")
+QUICK = settings(
+    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 EVIDENCE = b"\xee" * 32
 
 HOLD_TYPES = {
@@ -290,3 +292,9 @@ def only(events: list[Event], name: str) -> dict[str, Any]:
     [event] = events
     assert event.name == name
     return event.args
+
+
+def books(scene: Scene) -> list[int]:
+    """Everything that the escrow owes, and what it has."""
+    names = ("totalAvailable", "totalHeld", "totalPending", "totalStaked", "slashPool", "creditPool")
+    return [*(scene.view(name) for name in names), scene.balance(scene.escrow.address)]
