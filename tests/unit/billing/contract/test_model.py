@@ -96,7 +96,7 @@ class EscrowMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_book_agrees(self) -> None:
-        """All balances and totals are the model's, and what is owed is there; a refusal is a call and changes nothing."""
+        """All balances and totals are the model's, and what is owed is there. A refusal changed nothing."""
         taken["steps"] += 1
         if self.is_checked:
             return
