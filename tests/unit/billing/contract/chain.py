@@ -83,6 +83,7 @@ class Chain:
         self._errors |= {_selector(entry): entry["name"] for entry in made["abi"] if entry["type"] == "error"}
         self._try_call({"from": address(by), "data": data, "gas": GAS_LIMIT})
         receipt = self._send(by, None, data)
+        self.gas_used = receipt["gasUsed"]
         contract = self.w3.eth.contract(address=receipt["contractAddress"], abi=made["abi"])
         has_events = any(entry["type"] == "event" for entry in made["abi"])
         made_events = [event() for event in contract.events] if has_events else []

@@ -48,9 +48,14 @@ def root(leaves: list[bytes]) -> bytes:
 
 def proof(leaves: list[bytes], leaf: bytes) -> list[bytes]:
     """The siblings from a leaf up to the root."""
+    return path(levels(leaves), leaf)
+
+
+def path(tree: list[list[bytes]], leaf: bytes) -> list[bytes]:
+    """The same in a tree that is there already."""
     found = []
-    at = sorted(leaves).index(leaf)
-    for level in levels(leaves)[:-1]:
+    at = tree[0].index(leaf)
+    for level in tree[:-1]:
         beside = at ^ 1
         if beside < len(level):
             found.append(level[beside])
