@@ -18,10 +18,11 @@ UP ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation
+TOKENS := tests/unit/billing/contract/tokens
+BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo up test check bench lock openapi format clean
+.PHONY: help demo up test check bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -44,11 +45,17 @@ check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapsh
 	$(BIN)/python -m tests.manage makemigrations --check --dry-run
 	mkdir -p .cache
 	$(BIN)/python -m tests.manage spectacular --validate --fail-on-warn --file .cache/openapi.yaml
+	$(BIN)/python -m billing.chain.compiling --check
+	$(BIN)/python -m billing.chain.compiling --check $(TOKENS) $(TOKENS)/built
 	@diff -u docs/openapi.yaml .cache/openapi.yaml \
 	  || { echo 'The API changed: look at the difference, then `make openapi` and commit docs/openapi.yaml.' >&2; exit 1; }
 
 openapi: $(INSTALLED) ## write docs/openapi.yaml anew
 	$(BIN)/python -m tests.manage spectacular --validate --fail-on-warn --file docs/openapi.yaml
+
+contracts: $(INSTALLED) ## compile the contracts anew; then commit their build
+	$(BIN)/python -m billing.chain.compiling
+	$(BIN)/python -m billing.chain.compiling $(TOKENS) $(TOKENS)/built
 
 format: $(INSTALLED) ## let ruff rewrite what it can
 	$(BIN)/ruff format .

@@ -30,6 +30,7 @@ PINS: Final = ("package.json", "package-lock.json", ".npmrc")
 
 EVM_VERSION: Final = "cancun"
 OPTIMIZER_RUNS: Final = 200
+DEPLOYED: Final = ("evm.deployedBytecode.object", "evm.deployedBytecode.immutableReferences")
 INSTALL_SECONDS: Final = 300
 COMPILE_SECONDS: Final = 120
 IMPORT: Final = re.compile(r'^import\s[^"]*"\./([^"]+)";', re.MULTILINE)
@@ -108,14 +109,7 @@ def compile_contracts(sources: Path) -> list[Product]:
     """Compile every contract of a folder; raises InstallError where the compiler cannot be had, else CompileError."""
     names = contract_names(sources)
     output = _solc({path.name: path.read_text() for path in sorted(sources.glob("*.sol"))})
-    version = subprocess.run(
-        [_node("node"), "solc.js", "--version"],
-        cwd=CACHE / "node_modules" / "solc",
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=COMPILE_SECONDS,
-    ).stdout.strip()
+    version = _run("node", ["node_modules/solc/solc.js", "--version"], COMPILE_SECONDS).stdout.strip()
     library = json.loads((CACHE / "node_modules/@openzeppelin/contracts/package.json").read_text())["version"]
     products = []
     for name in names:
@@ -155,27 +149,12 @@ def _solc(files: dict[str, str]) -> Any:
             "optimizer": {"enabled": True, "runs": OPTIMIZER_RUNS},
             # Without the metadata's hash at the end the bytes depend on the code alone.
             "metadata": {"bytecodeHash": "none", "appendCBOR": False},
-            "outputSelection": {
-                "*": {
-                    "*": ["abi", "evm.bytecode.object", "evm.deployedBytecode.object"]
-                    + ["evm.deployedBytecode.immutableReferences"]
-                }
-            },
+            "outputSelection": {"*": {"*": ["abi", "evm.bytecode.object", *DEPLOYED]}},
         },
     }
-    command = [_node("node"), "node_modules/solc/solc.js", "--standard-json", "--base-path", "."]
-    command += ["--include-path", "node_modules"]
-    with tempfile.TemporaryFile("w+") as out:  # a pipe would be cut at 64 KiB: the compiler exits before it has drained
-        done = subprocess.run(
-            command,
-            cwd=CACHE,
-            input=json.dumps(question),
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=COMPILE_SECONDS,
-        )
+    solc = ["node_modules/solc/solc.js", "--standard-json", "--base-path", ".", "--include-path", "node_modules"]
+    with tempfile.TemporaryFile("w+") as out:  # a pipe is cut at 64 KiB: the compiler exits before it has drained
+        done = _run("node", solc, COMPILE_SECONDS, stdout=out, input=json.dumps(question))
         out.seek(0)
         text = out.read()
     if done.returncode or "{" not in text:
@@ -198,19 +177,26 @@ def install() -> None:
     for name in PINS:
         shutil.copyfile(SOURCES / name, CACHE / name)
     try:
-        done = subprocess.run(
-            [_node("npm"), "ci", "--no-audit", "--no-fund"],
-            cwd=CACHE,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=INSTALL_SECONDS,
-        )
+        done = _run("npm", ["ci", "--no-audit", "--no-fund"], INSTALL_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise InstallError(f"npm ci gave up after {INSTALL_SECONDS} s.") from error
     if done.returncode:
         raise InstallError(f"npm ci failed in {CACHE}: {done.stderr.strip()}")
     mark.write_text(wanted)
+
+
+def _run(program: str, arguments: list[str], seconds: int, stdout: Any = subprocess.PIPE, **more: Any) -> Any:
+    """Run Node's program in the cache, however it ends."""
+    return subprocess.run(  # noqa: S603
+        [_node(program), *arguments],
+        cwd=CACHE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=seconds,
+        **more,
+    )
 
 
 def _node(program: str) -> str:

@@ -1,0 +1,129 @@
+"""Attacks on metering: C5, C6, C7; and on the chain below it: C18."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provider_agent.protocol.receipts import charge
+from tests.unit.billing.contract import merkle
+from tests.unit.billing.contract.chain import address
+from tests.unit.billing.contract.scene import (
+    EVIDENCE,
+    HOUR_MS,
+    QUICK,
+    UNLIMITED,
+    ZERO,
+    Scene,
+    Signed,
+    id32,
+    only,
+    receipt_key,
+)
+
+# ------------------------------------------------------------------ C5
+
+
+@QUICK
+@given(
+    amount=st.integers(1, 20_000) | st.integers(1, UNLIMITED),
+    ms=st.integers(0, 40 * HOUR_MS) | st.integers(0, 2**64 - 1),
+)
+def test_C05_a_receipt_takes_no_more_than_rate_and_hold_allow(running: Scene, amount: int, ms: int) -> None:
+    signed = running.receipt(cumulative_amount=amount, billable_ms=ms)
+    if amount > charge(1_000, ms):
+        running.refuses("ExceedsRate", "settler", "settleLease", *signed, [])
+    elif amount > 10_000:
+        running.refuses("ExceedsHold", "settler", "settleLease", *signed, [])
+    else:
+        running.chain.call(running.escrow, "settler", "settleLease", *signed, [])
+
+
+def test_C05_the_last_unit_and_the_last_millisecond(running: Scene) -> None:
+    exact = -(-777 * HOUR_MS // 1_000)  # the first millisecond at which 777 is due
+    running.refuses(
+        "ExceedsRate", "settler", "settleLease", *running.receipt(cumulative_amount=777, billable_ms=exact - 1), []
+    )
+    running.settle(cumulative_amount=777, billable_ms=exact)
+    running.refuses(
+        "ExceedsHold",
+        "settler",
+        "settleLease",
+        *running.receipt(lease="second", cumulative_amount=9_224, billable_ms=10 * HOUR_MS),
+        [],
+    )
+    running.settle(lease="second", cumulative_amount=9_223, billable_ms=10 * HOUR_MS)
+    assert running.view("totalHeld") == 0
+
+
+def test_C05_a_ceiling_beyond_every_supply_overflows_nothing(scene: Scene) -> None:
+    scene.open_hold(rateCeilingPerHour=UNLIMITED)
+    scene.register()
+    scene.settle(cumulative_amount=10_000, billable_ms=2**64 - 1)
+    assert scene.view("totalPending") == 10_000
+
+
+# ------------------------------------------------------------------ C6
+
+
+def test_C06_the_settler_cannot_pay_itself(scene: Scene) -> None:
+    leaves = [merkle.provider_leaf(address(name)) for name in ("bob", "ben")]
+    scene.open_hold(providersRoot=merkle.root(leaves))
+    scene.register()
+    proof = merkle.proof(leaves, leaves[0])
+    own = scene.receipt(provider="settler")
+    scene.refuses("BadProof", "settler", "settleLease", *own, [])
+    scene.refuses("BadProof", "settler", "settleLease", *own, proof)
+    scene.register("settler", nonce=1)
+    scene.refuses("BadProof", "settler", "settleLease", *own, proof)
+    forged = scene.receipt(signer=receipt_key("settler"))  # in Bob's name, by the settler's own key
+    scene.refuses("BadSignature", "settler", "settleLease", *forged, proof)
+    scene.settle(*proof)
+    assert scene.view("leases", id32("lease"))[1] == address("bob")
+
+
+def test_C06_where_the_customer_allowed_anybody_a_false_provider_is_stopped_within_the_window(scene: Scene) -> None:
+    scene.open_hold()
+    scene.register("settler")
+    scene.settle(provider="settler")
+    scene.do("alice", "challenge", id32("lease"), EVIDENCE)
+    scene.do("arbiter", "resolve", id32("lease"), 0, 1_000)
+    assert (scene.available("alice"), scene.available("settler")) == (1_000, 0)
+
+
+# ------------------------------------------------------------------ C7
+
+
+def test_C07_an_older_receipt_changes_nothing(running: Scene) -> None:
+    older = running.receipt(seq=4, cumulative_amount=400)
+    running.settle(seq=5, cumulative_amount=500, billable_ms=HOUR_MS // 2)
+    for stale in (
+        older,
+        running.receipt(seq=5, cumulative_amount=500, billable_ms=HOUR_MS // 2),
+        running.receipt(seq=5, cumulative_amount=600),
+        running.receipt(seq=6, cumulative_amount=499),
+        running.receipt(seq=6, cumulative_amount=501, billable_ms=HOUR_MS // 2 - 1),
+    ):
+        running.refuses("StaleReceipt", "settler", "settleLease", *stale, [])
+    running.refuses("ZeroAmount", "settler", "settleLease", *running.receipt(seq=6, cumulative_amount=500), [])
+    args = only(running.settle(seq=9, cumulative_amount=800), "LeaseSettled")
+    assert (args["amount"], running.view("totalPending")) == (300, 800)
+
+
+# ------------------------------------------------------------------ C18
+
+
+def test_C18_a_hold_that_a_reorganisation_dropped_can_be_opened_again_and_pays_nobody_before(scene: Scene) -> None:
+    scene.do("alice", "deposit", 10_000)
+    scene.register()
+    signed: Signed = scene.authorize()
+    fork = scene.chain.snapshot()
+    scene.do("settler", "openHold", *signed)
+    scene.settle()
+    scene.chain.revert(fork)
+    assert scene.view("holds", id32("job"))[0] == ZERO
+    assert not scene.view("nonceUsed", address("alice"), signed.message[-1])
+    scene.refuses("UnknownHold", "settler", "settleLease", *scene.receipt(), [])
+    scene.do("settler", "openHold", *signed)
+    scene.settle()
+    assert scene.view("totalPending") == 1_000
