@@ -10,8 +10,10 @@ Another chain is another entry; another token is a contract that `souk chain reg
 from __future__ import annotations
 
 import functools
+import ipaddress
 from collections.abc import Mapping
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -47,6 +49,10 @@ class ChainConfig(BaseModel):
             raise ValueError("finality by depth needs confirmations of 1 or more")
         if len(set(self.rpc_urls)) != len(self.rpc_urls):
             raise ValueError("an endpoint is there twice: it would agree with itself")
+        if not self.is_development and len(self.rpc_urls) < ENDPOINTS_MIN:
+            raise ValueError("two endpoints are needed: what one says alone is not believed")
+        if self.is_development and not all(map(_is_loopback, self.rpc_urls)):
+            raise ValueError("a development chain is on this computer: its keys are known to everybody")
         return self
 
     @property
@@ -67,6 +73,14 @@ def chain_of(chain_id: int) -> ChainConfig:
         return chains()[chain_id]
     except KeyError:
         raise ChainUnknown(chain_id=chain_id) from None
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @functools.lru_cache(maxsize=4)

@@ -26,7 +26,7 @@ from billing import alerts, ledger
 from billing.chain import fees as fee_market
 from billing.chain import keys, registry
 from billing.chain.client import ChainClient, Receipt, client_of
-from billing.chain.errors import CallReverted, ChainError, EndpointsDisagree
+from billing.chain.errors import CallReverted, EndpointsDisagree
 from billing.chain.fees import Fees
 from billing.chain.keys import Role, SigningKey
 from billing.chain.states import TransactionState as State
@@ -340,6 +340,3 @@ def _tell_failed(one: ChainTransaction, what: str) -> None:
         subject=one.pk,
         message=f"{one.purpose} {what}. Transaction {one.hash or one.pk} of {one.signer}.",
     )
-
-
-__all__ = ["ChainError", "book_coins", "dispatch", "has_failed", "lock", "outcome_of", "plan"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from datetime import timedelta
 from typing import Any
@@ -12,10 +13,10 @@ import pytest
 from billing.chain import builds, fees, transactions
 from billing.chain.client import ChainClient
 from billing.chain.fees import Fees
-from billing.chain.keys import Role
+from billing.chain.keys import Role, key_for
 from billing.chain.states import TransactionState as State
 from billing.models import Alert, ChainTransaction, Signer, Transfer
-from marketplace.foundation import clock
+from marketplace.foundation import clock, states
 from tests.chain.conftest import CONFIRMATIONS, Anvil
 from tests.integration.billing.scenes import assert_ledger_is_true
 
@@ -136,8 +137,8 @@ def test_P22_nonces_have_no_gap_and_each_is_final_once(anvil: Anvil, monkeypatch
     """Killed before and after every broadcast and every commit at random, mined or not, reorganised, hurried."""
     chance = random.Random(seed)
     anvil.rpc("evm_setAutomine", False)
-    first = anvil.client.nonce(transactions.keys.key_for(Role.SETTLER).address)
-    broadcast, advance = ChainClient.broadcast, transactions.advance
+    first = anvil.client.nonce(key_for(Role.SETTLER).address)
+    broadcast, advance = ChainClient.broadcast, states.advance
 
     def shaky(verb: Any) -> Any:
         def call(*given: Any, **named: Any) -> Any:
@@ -157,10 +158,8 @@ def test_P22_nonces_have_no_gap_and_each_is_final_once(anvil: Anvil, monkeypatch
         patch.setattr(ChainClient, "broadcast", shaky(broadcast))
         patch.setattr(transactions, "advance", shaky(advance))
         for _ in range(40):
-            try:
+            with contextlib.suppress(Killed):
                 dispatch(anvil)
-            except Killed:
-                pass
             if chance.random() < 0.3:
                 anvil.mine(chance.randint(1, 2))
             if chance.random() < 0.1:
@@ -179,7 +178,7 @@ def test_P22_nonces_have_no_gap_and_each_is_final_once(anvil: Anvil, monkeypatch
 def test_a_key_that_is_used_elsewhere_signs_nothing_more(anvil: Anvil):
     plan(anvil, 1)
     dispatch(anvil)
-    key = transactions.keys.key_for(Role.SETTLER)
+    key = key_for(Role.SETTLER)
     anvil.wallets["thief"] = key
     anvil.call("thief", "cancelNonce", 1)
     anvil.call("thief", "cancelNonce", 2)

@@ -130,9 +130,11 @@ def test_an_endpoint_that_is_behind_only_delays(town: Town, proxy: Proxy) -> Non
         ({"finality": "depth", "is_development": False}, "confirmations"),
         ({"max_fee_gwei": "-1"}, "max_fee_gwei"),
         ({"surprise": 1}, "surprise"),
+        ({"rpc_urls": ["http://127.0.0.1:1"]}, "two endpoints"),
+        ({"rpc_urls": ["http://10.0.0.1:1"], "is_development": True}, "known to everybody"),
     ],
 )
 def test_a_chain_that_cannot_be_used_is_refused_by_name(settings: Any, changes: dict[str, Any], words: str) -> None:
-    settings.SOUK_CHAINS = [{"chain_id": 5, "name": "five", "rpc_urls": ["http://127.0.0.1:1"]} | changes]
+    settings.SOUK_CHAINS = [{"chain_id": 5, "name": "five", "rpc_urls": ["http://127.0.0.1:1", "http://a"]} | changes]
     with pytest.raises(ChainMisconfigured, match=words):
         client_of(5)
