@@ -120,7 +120,9 @@ def _seal_batch(until: int) -> int:
         if not _is_only_sealer():
             return 0
         newest = Transfer.objects.filter(hash__isnull=False).order_by("-seq").first()
-        rows = list(Transfer.objects.unsealed().filter(seq__lte=until).order_by("seq")[:TRANSFERS_PER_SEAL_MAX])
+        # Sealed up to there: an index over the unsealed would make every seal a write to it.
+        since = Transfer.objects.unsealed().filter(seq__gt=newest.seq if newest else 0, seq__lte=until)
+        rows = list(since.order_by("seq")[:TRANSFERS_PER_SEAL_MAX])
         if rows:
             _write_chain(rows, newest.hash if newest and newest.hash else GENESIS)
             with connection.cursor() as cursor:
