@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION billing_place_hold(
     _hold_id uuid, _owner_id uuid, _job_id uuid, _asset_id int, _amount numeric, _balance_id uuid, _set_aside_id uuid,
     _now timestamptz, OUT outcome text, OUT available numeric
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     is_frozen boolean;
 BEGIN

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION billing_post_transfers(
     _assets int[], _amounts numeric[], _modes text[], _pendings uuid[], _codes text[], _jobs uuid[], _refs text[],
     _effective timestamptz[],
     OUT refused text, OUT account_id uuid, OUT available numeric, OUT needed numeric, OUT seqs bigint[]
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     -- The largest amount of a token; nobody ever has more. (A mirror of the outside may: it adds up many.)
     amount_max CONSTANT numeric := 2::numeric ^ 256 - 1;

@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION billing_settle_job(
     _share_ids uuid[], _lease_ids uuid[], _provider_ids uuid[], _shares_charged numeric[], _shares_fee numeric[],
     _shares_paid numeric[], _challenge_until timestamptz, _now timestamptz,
     OUT outcome text, OUT _hold_id uuid, OUT _owner_id uuid, OUT _asset_id int, OUT held numeric
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     is_frozen boolean;
     set_aside_id uuid;
