@@ -9,12 +9,11 @@ DECLARE
     is_frozen boolean;
 BEGIN
     -- 1. Is there anything to do?
-    IF EXISTS (SELECT 1 FROM billing_settlement s WHERE s.job_id = _job_id) THEN
-        outcome := 'settled';
-        RETURN;
-    END IF;
-    IF EXISTS (SELECT 1 FROM billing_hold h WHERE h.job_id = _job_id AND h.state = 'open') THEN
-        outcome := 'present';
+    outcome := CASE
+        WHEN EXISTS (SELECT 1 FROM billing_settlement s WHERE s.job_id = _job_id) THEN 'settled'
+        WHEN EXISTS (SELECT 1 FROM billing_hold h WHERE h.job_id = _job_id AND h.state = 'open') THEN 'present'
+    END;
+    IF outcome IS NOT NULL THEN
         RETURN;
     END IF;
 
@@ -36,22 +35,20 @@ BEGIN
         PERFORM 1 FROM billing_account a WHERE a.id IN (_balance_id, _set_aside_id) ORDER BY a.id FOR NO KEY UPDATE;
     END LOOP;
 
-    -- 3. The database lets one hold be open per job: who comes second waits here, and then that is the one.
-    INSERT INTO billing_hold (id, owner_id, job_id, asset_id, amount, state, created_at)
-    VALUES (_hold_id, _owner_id, _job_id, _asset_id, _amount, 'open', _now)
-    ON CONFLICT (job_id) WHERE state = 'open' DO NOTHING;
-    IF NOT FOUND THEN
-        outcome := 'present';
-        RETURN;
-    END IF;
-
-    -- 4. The money follows.
-    INSERT INTO billing_transfer (id, group_id, asset_id, debit_id, credit_id, amount, mode, code, job_id, external_ref,
-                                  effective_at, created_at)
-    VALUES (gen_random_uuid(), _hold_id, _asset_id, _balance_id, _set_aside_id, _amount, 'single', 'hold', _job_id, '',
-            _now, _now);
+    -- 3. The hold, its money and its event. The database lets one hold be open per job: who comes second waits here, and
+    --    then that is the one.
+    WITH placed AS (
+        INSERT INTO billing_hold (id, owner_id, job_id, asset_id, amount, state, created_at)
+        VALUES (_hold_id, _owner_id, _job_id, _asset_id, _amount, 'open', _now)
+        ON CONFLICT (job_id) WHERE state = 'open' DO NOTHING RETURNING id
+    ), moved AS (
+        INSERT INTO billing_transfer (id, group_id, asset_id, debit_id, credit_id, amount, mode, code, job_id,
+                                      external_ref, effective_at, created_at)
+        SELECT gen_random_uuid(), id, _asset_id, _balance_id, _set_aside_id, _amount, 'single', 'hold', _job_id, '', _now,
+               _now FROM placed
+    )
     INSERT INTO foundation_event (subject_kind, subject_id, from_state, to_state, reason, actor, data, created_at)
-    VALUES ('hold', _hold_id, '', 'open', '', 'system',
-            jsonb_build_object('job_id', _job_id, 'asset', _asset_id, 'amount', _amount::text), _now);
-    outcome := 'placed';
+    SELECT 'hold', id, '', 'open', '', 'system',
+           jsonb_build_object('job_id', _job_id, 'asset', _asset_id, 'amount', _amount::text), _now FROM placed;
+    outcome := CASE WHEN FOUND THEN 'placed' ELSE 'present' END;
 END $$;

@@ -59,23 +59,27 @@ BEGIN
     PERFORM 1 FROM billing_account a WHERE a.id = ANY (targets || set_aside_id) AND a.is_summed
     ORDER BY a.id FOR NO KEY UPDATE;
 
-    -- 3. Written down.
-    INSERT INTO billing_settlement (id, job_id, hold_id, owner_id, asset_id, fee_bps, held, charged, fee, paid, refunded,
-                                    challenge_until, created_at)
-    VALUES (_settlement_id, _job_id, _hold_id, _owner_id, _asset_id, _fee_bps, held, _charged, _fee, _paid,
-            held - _charged, _challenge_until, _now);
-    INSERT INTO billing_settlementshare (id, settlement_id, lease_id, provider_id, charged, fee, paid, challenge_until)
-    SELECT share.id, _settlement_id, lease_id, provider_id, charged, fee, paid, _challenge_until
-    FROM unnest(_share_ids, _lease_ids, _provider_ids, _shares_charged, _shares_fee, _shares_paid)
-        AS share (id, lease_id, provider_id, charged, fee, paid);
-
-    -- 4. The money follows, and the hold is closed.
-    INSERT INTO billing_transfer (id, group_id, asset_id, debit_id, credit_id, amount, mode, code, job_id, external_ref,
-                                  effective_at, created_at)
-    SELECT gen_random_uuid(), _settlement_id, _asset_id, set_aside_id, part.id, part.amount, 'single',
-           part.code, _job_id, '', _now, _now
-    FROM unnest(codes, targets, amounts) AS part (code, id, amount);
-    UPDATE billing_hold h SET state = 'captured', closed_at = _now WHERE h.id = _hold_id;
+    -- 3. Written down; the money follows, and the hold is closed.
+    WITH settled AS (
+        INSERT INTO billing_settlement (id, job_id, hold_id, owner_id, asset_id, fee_bps, held, charged, fee, paid,
+                                        refunded, challenge_until, created_at)
+        VALUES (_settlement_id, _job_id, _hold_id, _owner_id, _asset_id, _fee_bps, held, _charged, _fee, _paid,
+                held - _charged, _challenge_until, _now)
+    ), shares AS (
+        INSERT INTO billing_settlementshare (id, settlement_id, lease_id, provider_id, charged, fee, paid,
+                                             challenge_until)
+        SELECT share.id, _settlement_id, lease_id, provider_id, charged, fee, paid, _challenge_until
+        FROM unnest(_share_ids, _lease_ids, _provider_ids, _shares_charged, _shares_fee, _shares_paid)
+            AS share (id, lease_id, provider_id, charged, fee, paid)
+    ), moved AS (
+        INSERT INTO billing_transfer (id, group_id, asset_id, debit_id, credit_id, amount, mode, code, job_id,
+                                      external_ref, effective_at, created_at)
+        SELECT gen_random_uuid(), _settlement_id, _asset_id, set_aside_id, part.id, part.amount, 'single', part.code,
+               _job_id, '', _now, _now
+        FROM unnest(codes, targets, amounts) AS part (code, id, amount)
+    ), closed AS (
+        UPDATE billing_hold h SET state = 'captured', closed_at = _now WHERE h.id = _hold_id
+    )
     INSERT INTO foundation_event (subject_kind, subject_id, from_state, to_state, reason, actor, data, created_at)
     VALUES ('hold', _hold_id, 'open', 'captured', 'settled', 'system',
             jsonb_build_object('settlement_id', _settlement_id, 'charged', _charged::text), _now);
