@@ -199,7 +199,7 @@ def bare(providers: Sequence[UUID]) -> dict[str, Callable[[], object]]:
 
 
 def receipts(seconds: float) -> float:
-    """Receipts a second that one process verifies and stores, signatures and all, as many at once as an append holds."""
+    """Receipts a second that one process verifies and stores, in appends as long as they may be."""
     from billing import metering
     from tests.integration.billing.scenes import Meter
 

@@ -34,8 +34,8 @@ INSERT_EVENT = """
     VALUES ('hold', %s, %s, %s, '', 'system', '{}', %s)"""
 LOCK_HOLD = "SELECT id, amount FROM billing_hold WHERE job_id = %s AND state = 'open' FOR NO KEY UPDATE"
 INSERT_SETTLEMENT = """
-    INSERT INTO billing_settlement (id, job_id, hold_id, owner_id, asset_id, fee_bps, held, charged, fee, paid, refunded,
-        challenge_until, created_at)
+    INSERT INTO billing_settlement (id, job_id, hold_id, owner_id, asset_id, fee_bps, held, charged, fee, paid,
+        refunded, challenge_until, created_at)
     VALUES (%s, %s, %s, %s, 1, %s, %s, %s, %s, %s, %s, %s, %s)"""
 INSERT_SHARE = """
     INSERT INTO billing_settlementshare (id, settlement_id, lease_id, provider_id, charged, fee, paid, challenge_until)

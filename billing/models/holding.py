@@ -25,6 +25,7 @@ class Deposit(models.Model):
     actor = models.CharField(max_length=120)
     transfer = models.OneToOneField(Transfer, on_delete=models.PROTECT, related_name="deposit")
     created_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     class Meta:
         constraints = [
@@ -50,6 +51,7 @@ class Hold(models.Model):
     state = models.CharField(max_length=16, choices=HoldState.choices, default=HoldState.OPEN)
     created_at = models.DateTimeField(default=clock.now)
     closed_at = models.DateTimeField(null=True, blank=True)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     objects = HoldQuerySet.as_manager()
 
@@ -84,6 +86,7 @@ class Settlement(models.Model):
     refunded = AmountField()
     challenge_until = models.DateTimeField()
     created_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     class Meta:
         constraints = [
@@ -118,6 +121,7 @@ class SettlementShare(models.Model):
     paid = AmountField()
     challenge_until = models.DateTimeField()
     released_at = models.DateTimeField(null=True, blank=True)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     objects = SettlementShareQuerySet.as_manager()
 

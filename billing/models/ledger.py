@@ -192,6 +192,7 @@ class DailyRoot(models.Model):
     transfers = models.PositiveBigIntegerField()
     root = models.CharField(max_length=64)
     sealed_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     class Meta:
         constraints = [

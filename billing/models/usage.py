@@ -32,6 +32,7 @@ class UsageReceipt(models.Model):
     signature = models.CharField(max_length=132)
     signer = models.CharField(max_length=42)
     received_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     objects = UsageReceiptQuerySet.as_manager()
 
@@ -76,6 +77,7 @@ class ReceiptEvidence(models.Model):
     accepted: models.JSONField[Any, Any] = models.JSONField()  # both SignedReceipts in full
     other: models.JSONField[Any, Any] = models.JSONField()
     found_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     class Meta:
         verbose_name_plural = "receipt evidence"

@@ -21,8 +21,9 @@ def insert_hold(state: str) -> UUID:
     hold_id = uuid4()
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO billing_hold (id, owner_id, job_id, asset_id, amount, state, created_at, closed_at)"
-            " VALUES (%s, %s, %s, 1, 1, %s, now(), CASE WHEN %s = 'open' THEN NULL ELSE now() END)",
+            "INSERT INTO billing_hold"
+            " (id, owner_id, job_id, asset_id, amount, state, created_at, row_digest, closed_at)"
+            " VALUES (%s, %s, %s, 1, 1, %s, now(), '', CASE WHEN %s = 'open' THEN NULL ELSE now() END)",
             [hold_id, uuid4(), uuid4(), state, state],
         )
     return hold_id
