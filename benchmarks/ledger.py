@@ -115,10 +115,10 @@ def compare(pool: Any, name: str, size: int, seconds: float, turns: int, provide
     rates: dict[str, list[float]] = {"ours": [], "bare": []}
     latencies: dict[str, list[float]] = {"ours": [], "bare": []}
     for turn in range(turns + 1):
-        for side in rates:
+        for side, rate in rates.items():
             done = pool.map(take_turn, [Turn(f"{name}_{side}", seconds, providers)] * CLIENTS, chunksize=1)
             if turn:  # the first one warms up: connections, plans, pages
-                rates[side].append(sum(len(one) * size / seconds for one in done))
+                rate.append(sum(len(one) * size / seconds for one in done))
                 latencies[side] += [latency for one in done for latency in one]
     figures: dict[str, object] = {
         f"{name}_ratio": round(statistics.median(a / b for a, b in zip(rates["ours"], rates["bare"], strict=True)), 2)

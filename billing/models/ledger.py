@@ -158,6 +158,12 @@ class Transfer(models.Model):
             models.UniqueConstraint(
                 fields=["pending"], condition=Q(pending__isnull=False), name="pending_resolved_once"
             ),
+            # Of an exchange, the leg into the liquidity of what is sold is there once, whoever sells.
+            models.UniqueConstraint(
+                fields=["external_ref", "asset", "credit"],
+                condition=Q(code=TransferCode.EXCHANGE),
+                name="quote_used_once",
+            ),
             models.CheckConstraint(condition=Q(amount__gt=0), name="transfer_amount_positive"),
             models.CheckConstraint(condition=Q(amount__lte=AMOUNT_MAX), name="transfer_amount_fits"),
             models.CheckConstraint(condition=~Q(debit=F("credit")), name="transfer_between_two_accounts"),

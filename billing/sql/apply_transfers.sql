@@ -18,6 +18,11 @@ BEGIN
               AND p.debit_id = t.debit_id AND p.credit_id = t.credit_id AND p.asset_id = t.asset_id
               AND (t.amount = p.amount OR (t.mode = 'post' AND t.amount < p.amount))
         ) THEN 'transfer_fits_its_pending'
+        WHEN t.code = 'exchange' AND (
+            t.external_ref = '' OR t.mode <> 'single' OR 'liquidity' NOT IN (d.kind, c.kind)
+            OR 2 <> (SELECT count(DISTINCT i.asset_id) FROM inserted i WHERE i.group_id = t.group_id AND i.code = 'exchange')
+            OR 1 <> (SELECT count(DISTINCT i.external_ref) FROM inserted i WHERE i.group_id = t.group_id)
+        ) THEN 'exchange_is_of_two_assets'
     END) INTO wrong
     FROM inserted t
     LEFT JOIN billing_account d ON d.id = t.debit_id AND d.asset_id = t.asset_id
@@ -27,6 +32,7 @@ BEGIN
             WHEN 'account_not_frozen' THEN 'a frozen account gives nothing out'
             WHEN 'account_without_sum_single_only' THEN 'an account without a live sum takes single transfers only'
             WHEN 'transfer_fits_its_pending' THEN 'a post or void must fit its pending transfer'
+            WHEN 'exchange_is_of_two_assets' THEN 'an exchange is of two assets, through liquidity, at one quote'
             ELSE 'there is no such account of the transfer''s asset' END
             USING ERRCODE = 'check_violation', CONSTRAINT = wrong;
     END IF;
