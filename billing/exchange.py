@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from billing import ledger
 from billing.chart import AccountName, open_accounts
 from billing.errors import AmountInvalid, QuoteConflict
-from billing.fields import AMOUNT_MAX
+from billing.fields import is_amount
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Transfer
 
@@ -71,10 +71,10 @@ def exchange(*, owner_id: UUID, sold: int, quote: Quote) -> list[Transfer]:
 
 def _value(sold: int, quote: Quote) -> int:
     numbers = (sold, quote.numerator, quote.denominator, quote.step)
-    if not all(isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in numbers):
+    if not all(map(is_amount, numbers)):
         raise AmountInvalid(value=str(sold)[:QUOTE_CHARACTERS_MAX])
     value = quote.value_of(sold)
-    if not quote.step <= value <= AMOUNT_MAX or quote.sold_asset_id == quote.bought_asset_id:
+    if not is_amount(value, least=quote.step) or quote.sold_asset_id == quote.bought_asset_id:
         raise AmountInvalid(value=str(sold)[:QUOTE_CHARACTERS_MAX])
     if not quote.id.strip() or len(quote.id) > QUOTE_CHARACTERS_MAX:
         raise QuoteConflict("An exchange needs the id of its quote.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -16,6 +16,11 @@ else:
 AMOUNT_DIGITS_MAX: Final = 78  # 2**256 - 1, the largest amount of a token, has 78 digits
 AMOUNT_MAX: Final = 2**256 - 1
 SUM_DIGITS_MAX: Final = 96  # what went through an account ever: 10**18 of the largest amounts
+
+
+def is_amount(value: object, *, least: int = 1) -> TypeGuard[int]:
+    """Whether this is a whole number of base units that money may be moved by: no bool, no float, no more than a token's."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= AMOUNT_MAX
 
 
 class AmountField(_Exact):

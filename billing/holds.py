@@ -19,7 +19,7 @@ from billing.errors import (
     InsufficientFunds,
     TransferRefused,
 )
-from billing.fields import AMOUNT_MAX
+from billing.fields import is_amount
 from billing.functions import stored
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Asset, Hold
@@ -106,7 +106,7 @@ def lock_open_hold(job_id: UUID) -> Hold | None:
 
 
 def _check_amount(amount: int) -> None:
-    if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount <= AMOUNT_MAX:
+    if not is_amount(amount):
         raise AmountInvalid(value=str(amount)[:AMOUNT_CHARACTERS_MAX])
 
 

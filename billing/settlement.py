@@ -14,6 +14,7 @@ from django.db import transaction
 from billing import functions, ledger
 from billing.chart import AccountName, open_accounts
 from billing.errors import AccountFrozen, ChargeAboveHold, ChargesInvalid, HoldNotFound
+from billing.fields import is_amount
 from billing.functions import array, stored
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Settlement, SettlementShare
@@ -100,12 +101,12 @@ def release_pending(now: datetime | None = None) -> int:
 
 
 def _check_charges(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> None:
-    if not 0 <= fee_bps <= BPS_WHOLE:
+    if not is_amount(fee_bps, least=0) or fee_bps > BPS_WHOLE:
         raise ChargesInvalid(job_id=str(job_id), why=f"a fee of {fee_bps} basis points")
     if len({charge.lease_id for charge in charges}) != len(charges):
         raise ChargesInvalid(job_id=str(job_id), why="a lease is charged twice")
-    if any(charge.amount < 0 for charge in charges):
-        raise ChargesInvalid(job_id=str(job_id), why="a charge is below zero")
+    if not all(is_amount(charge.amount, least=0) for charge in charges):
+        raise ChargesInvalid(job_id=str(job_id), why="a charge is below zero, or no whole number of base units")
 
 
 def _split(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[Settlement, list[SettlementShare]]:
