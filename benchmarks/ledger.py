@@ -201,6 +201,7 @@ def bare(providers: Sequence[UUID]) -> dict[str, Callable[[], object]]:
 def receipts(seconds: float) -> float:
     """Receipts a second that one process verifies and stores, in appends as long as they may be."""
     from billing import metering
+    from provider_agent.protocol import RECEIPTS_PER_APPEND_MAX
     from tests.integration.billing.scenes import Meter
 
     appended, spent = 0, 0.0
@@ -208,8 +209,8 @@ def receipts(seconds: float) -> float:
         meter = Meter()
         made = [meter.read(1_000 * number) for number in range(1, RECEIPTS // 20)]
         started = time.perf_counter()
-        for first in range(0, len(made), metering.RECEIPTS_PER_APPEND_MAX):
-            chunk = made[first : first + metering.RECEIPTS_PER_APPEND_MAX]
+        for first in range(0, len(made), RECEIPTS_PER_APPEND_MAX):
+            chunk = made[first : first + RECEIPTS_PER_APPEND_MAX]
             metering.accept_receipts(meter.terms, chunk, observed_ms=10**9)
         spent += time.perf_counter() - started
         appended += len(made)

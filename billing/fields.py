@@ -19,7 +19,7 @@ SUM_DIGITS_MAX: Final = 96  # what went through an account ever: 10**18 of the l
 
 
 def is_amount(value: object, *, least: int = 1) -> TypeGuard[int]:
-    """Whether this is a whole number of base units that money may be moved by: no bool, no float, no more than a token's."""
+    """Whether money may be moved by this: a whole number of base units, no bool, no float, not beyond 256 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= AMOUNT_MAX
 
 

@@ -17,7 +17,7 @@ from django.db import connection, migrations, models
 FOLDER: Final = Path(__file__).parent / "sql"
 
 
-def call(function: str, *arguments: object) -> tuple[Any, ...]:
+def call(function: str, *arguments: Any) -> tuple[Any, ...]:
     """The one row that the function returns."""
     marks = ",".join(["%s"] * len(arguments))
     with connection.cursor() as cursor:

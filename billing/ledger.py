@@ -90,7 +90,10 @@ def post(transfers: Sequence[NewTransfer], *, group_id: UUID | None = None, save
         )
     if refused is not None:
         raise _refusal(refused, accounts[account_id], int(available), int(needed))
-    return [_posted(new, *row, group_id, now) for new, *row in zip(transfers, ids, seqs, strict=True)]
+    return [
+        _posted(new, transfer_id, seq, group_id, now)
+        for new, transfer_id, seq in zip(transfers, ids, seqs, strict=True)
+    ]
 
 
 def _check_shape(new: NewTransfer) -> None:

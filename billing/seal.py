@@ -16,6 +16,7 @@ from typing import Final
 from django.db import connection, transaction
 from django.db.models import Max
 
+from billing import functions
 from billing.models import DailyRoot, Transfer
 from marketplace.foundation import clock
 
@@ -28,15 +29,6 @@ SEAL_LOCK: Final = 0x50_55_4B_53  # advisory: one sealer at a time
 _WRITE_HASHES = """
     UPDATE billing_transfer t SET prev_hash = s.prev_hash, hash = s.hash
     FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS s (seq, prev_hash, hash) WHERE t.seq = s.seq
-"""
-_ROLL_UP = """
-    UPDATE billing_account a SET
-        credits_posted = a.credits_posted + (SELECT coalesce(sum(t.amount), 0) FROM billing_transfer t
-            WHERE t.credit_id = a.id AND t.seq > a.rolled_seq AND t.seq <= %(until)s),
-        debits_posted = a.debits_posted + (SELECT coalesce(sum(t.amount), 0) FROM billing_transfer t
-            WHERE t.debit_id = a.id AND t.seq > a.rolled_seq AND t.seq <= %(until)s),
-        rolled_seq = %(until)s
-    WHERE NOT a.is_summed AND a.rolled_seq < %(until)s
 """
 
 
@@ -149,8 +141,7 @@ def _seal_batch(until: int) -> int:
         rows = list(since.order_by("seq")[:TRANSFERS_PER_SEAL_MAX])
         if rows:
             _write_chain(rows, newest.hash if newest and newest.hash else GENESIS)
-            with connection.cursor() as cursor:
-                cursor.execute(_ROLL_UP, {"until": rows[-1].seq})
+            functions.call("billing_roll_up", rows[-1].seq)
         return len(rows)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from billing.balances import AssetTotals, asset_totals
-from billing.chart import AccountName
+from billing.chart import account_id_of
 from billing.models import Account, DailyRoot, Transfer, UsageReceipt
 from billing.seal import GENESIS, MerkleTree, transfer_hash
 from provider_agent.protocol import receipt_digest, recover_receipt_signer
@@ -176,7 +176,7 @@ def _walk_accounts(report: VerifyReport, told: Progress) -> list[Problem]:
     problems: list[Problem] = []
     rows = Account.objects.values_list("id", "kind", "owner_id", "job_id", "asset_id").order_by("pk")
     for number, (account_id, kind, owner_id, job_id, asset_id) in enumerate(rows.iterator(chunk_size=ROWS_PER_FETCH)):
-        if AccountName(kind, owner_id, job_id, asset_id).id != account_id and len(problems) < PROBLEMS_MAX:
+        if account_id_of(kind, owner_id, job_id, asset_id) != account_id and len(problems) < PROBLEMS_MAX:
             problems.append(Problem("name", "account", str(account_id), f"is not {kind} {owner_id} {job_id}"))
         if not number % ROWS_PER_FETCH:
             told("accounts", number, report.accounts)

@@ -1,7 +1,10 @@
 -- Once a statement, however many transfers it inserts: refuse what no door may let pass, then move the four sums of
 -- every account by what the rows say. The CHECKs of billing_account refuse an overdraft. An account without a live sum
 -- (is_summed = false) is left alone, so that no two settlements wait for its row.
-CREATE OR REPLACE FUNCTION billing_apply_transfers() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+--
+-- It runs as the owner of the tables: the application's role may insert a transfer and write no sum (billing/grants.py).
+CREATE OR REPLACE FUNCTION billing_apply_transfers() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     wrong text;
 BEGIN

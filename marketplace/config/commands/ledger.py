@@ -87,6 +87,21 @@ def seal_ledger(data: Data = None) -> None:
     typer.echo(f"{seal_transfers()} transfers sealed.")
 
 
+@app.command("grants")
+def show_grants(role: Annotated[str, typer.Argument(help="The role that the servers connect as.")]) -> None:
+    """SQL that lets a role run the marketplace and rewrite nothing that was posted; run it as the tables' owner.
+
+    Example: souk ledger grants souk_app | psql "$OWNERS_DATABASE_URL"
+    """
+    _set_up(None)
+    from billing.grants import grants_for
+
+    try:
+        typer.echo(grants_for(role), nl=False)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 @contextmanager
 def _progress(*, is_shown: bool) -> Iterator[Callable[[str, int, int], None] | None]:
     """A bar a kind of rows, on a terminal only."""

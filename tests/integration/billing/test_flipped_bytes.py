@@ -97,7 +97,7 @@ def no_constraints(history: None) -> Iterator[None]:
 
 def flip(model: type[models.Model], column: str) -> set[str]:
     """Change one column of one row behind everything's back; the row's id before and after."""
-    table, key = model._meta.db_table, model._meta.pk.column  # type: ignore[union-attr]
+    table, key = model._meta.db_table, model._meta.pk.column
     with past_the_triggers(table) as cursor:
         cursor.execute(
             "SELECT data_type FROM information_schema.columns WHERE table_name = %s AND column_name = %s",

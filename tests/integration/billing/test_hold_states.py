@@ -31,7 +31,6 @@ def insert_hold(state: str) -> UUID:
 
 def move(hold_id: UUID, state: str) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         cursor.execute(
             "UPDATE billing_hold SET state = %s, closed_at = CASE WHEN %s = 'open' THEN NULL ELSE now() END"
             " WHERE id = %s",
