@@ -24,7 +24,12 @@ class AccountName(NamedTuple):
     @property
     def id(self) -> UUID:
         """The account's id follows from its name, so that whoever opens it first gives it the same one."""
-        return uuid5(ACCOUNT_NAMESPACE, f"{self.asset_id}/{self.kind}/{self.owner_id or ''}/{self.job_id or ''}")
+        return account_id_of(self.kind, self.owner_id, self.job_id, self.asset_id)
+
+
+def account_id_of(kind: str, owner_id: UUID | None, job_id: UUID | None, asset_id: int) -> UUID:
+    """The id of the one account of this name."""
+    return uuid5(ACCOUNT_NAMESPACE, f"{asset_id}/{kind}/{owner_id or ''}/{job_id or ''}")
 
 
 def open_accounts(names: Sequence[AccountName]) -> list[Account]:

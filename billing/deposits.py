@@ -11,9 +11,11 @@ from django.db import IntegrityError, transaction
 from billing import ledger
 from billing.chart import AccountName, open_accounts
 from billing.errors import AmountInvalid, DepositConflict
+from billing.fields import is_amount
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Deposit, Transfer
 from billing.models.ledger import USD_ASSET_ID
+from billing.money import AMOUNT_CHARACTERS_MAX
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ def credit(
 
     Raises AmountInvalid, and DepositConflict when the reference was used for another owner, asset or amount.
     """
-    if amount <= 0:
-        raise AmountInvalid(value=str(amount))
+    if not is_amount(amount):
+        raise AmountInvalid(value=str(amount)[:AMOUNT_CHARACTERS_MAX])
     if not reference.strip():
         raise DepositConflict("A deposit needs a reference: the bank's, or a note that is used once.")
     deposit = Deposit(

@@ -5,6 +5,7 @@ BillingError
 |-- InsufficientFunds         402  says how much is missing
 |-- AccountFrozen             409  an operator froze the account
 |-- TransferRefused           409  the ledger's own rules forbid it
+|-- QuoteConflict             409  the quote was used for another exchange
 |-- DepositConflict           409  the reference was used for another deposit
 |-- HoldNotFound              404  nothing was set aside for the job
 |-- HoldConflict              409  another hold is open for the job
@@ -96,6 +97,12 @@ class DepositConflict(BillingError):
     """The reference {reference} was used for another deposit. A deposit needs a reference of its own."""
 
     code = "deposit_conflict"
+
+
+class QuoteConflict(BillingError):
+    """The quote {quote} was used for another exchange. A quote is used once."""
+
+    code = "quote_conflict"
 
 
 class HoldNotFound(BillingError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -15,13 +15,21 @@ else:
 
 AMOUNT_DIGITS_MAX: Final = 78  # 2**256 - 1, the largest amount of a token, has 78 digits
 AMOUNT_MAX: Final = 2**256 - 1
+SUM_DIGITS_MAX: Final = 96  # what went through an account ever: 10**18 of the largest amounts
+
+
+def is_amount(value: object, *, least: int = 1) -> TypeGuard[int]:
+    """Whether money may be moved by this: a whole number of base units, no bool, no float, not beyond 256 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= AMOUNT_MAX
 
 
 class AmountField(_Exact):
     """Whole base units of an asset (micro-USD for money); always an int in Python, never a float or a Decimal."""
 
+    digits_max = AMOUNT_DIGITS_MAX
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs["max_digits"] = AMOUNT_DIGITS_MAX
+        kwargs["max_digits"] = self.digits_max
         kwargs["decimal_places"] = 0
         super().__init__(*args, **kwargs)
 
@@ -61,3 +69,9 @@ class AmountField(_Exact):
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         return value if prepared else self.get_prep_value(value)
+
+
+class SumField(AmountField):
+    """What all amounts that ever went through an account add up to: wider, so that no history fills it."""
+
+    digits_max = SUM_DIGITS_MAX

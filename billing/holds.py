@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Final, cast
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
-from billing import ledger
-from billing.chart import AccountName, open_accounts
-from billing.errors import AlreadySettled, AmountInvalid, HoldConflict, HoldNotFound
+from billing import functions, ledger
+from billing.chart import AccountName, open_accounts, open_usd
+from billing.errors import (
+    AccountFrozen,
+    AlreadySettled,
+    AmountInvalid,
+    BillingError,
+    HoldConflict,
+    HoldNotFound,
+    InsufficientFunds,
+    TransferRefused,
+)
+from billing.fields import is_amount
+from billing.functions import stored
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Account, Hold, Settlement
+from billing.models import Account, Asset, Hold
 from billing.models.ledger import USD_ASSET_ID
+from billing.money import AMOUNT_CHARACTERS_MAX
 from billing.states import HoldState
 from marketplace.foundation import clock
-from marketplace.foundation.states import advance, record_birth
+from marketplace.foundation.states import advance
+
+PLACE_TRIES_MAX: Final = 3  # against a hold of the same job that others open and close meanwhile
 
 
 def place_hold(*, owner_id: UUID, job_id: UUID, amount: int, asset_id: int = USD_ASSET_ID) -> Hold:
@@ -23,22 +38,36 @@ def place_hold(*, owner_id: UUID, job_id: UUID, amount: int, asset_id: int = USD
     Raises InsufficientFunds (with `missing`), HoldConflict when a different hold is open, AlreadySettled.
     """
     _check_amount(amount)
-    try:
-        with transaction.atomic():
-            if Settlement.objects.filter(job_id=job_id).exists():
+    hold = Hold(owner_id=owner_id, job_id=job_id, asset_id=asset_id, amount=amount)
+    balance, set_aside = _names(hold)
+    for _ in range(PLACE_TRIES_MAX):
+        outcome, available = functions.call(
+            "billing_place_hold",
+            hold.pk,
+            owner_id,
+            job_id,
+            asset_id,
+            amount,
+            balance.id,
+            set_aside.id,
+            hold.created_at,
+        )
+        match outcome:
+            case "placed":
+                return cast(Hold, stored(hold))
+            case "settled":
                 raise AlreadySettled(job_id=str(job_id))
-            hold = Hold.objects.create(owner_id=owner_id, job_id=job_id, asset_id=asset_id, amount=amount)
-            _move_in(hold, amount, TransferCode.HOLD)
-            record_birth(hold, data={"job_id": str(job_id), "asset": asset_id, "amount": str(amount)})
-            return hold
-    except IntegrityError:
-        # The database lets one hold be open per job: then that is the one.
+            case "frozen":
+                raise AccountFrozen(account=f"{balance.kind} {owner_id}")
+            case "short":
+                raise _insufficient(hold, int(available or 0))
+        # The database lets one hold be open per job: then that is the one, unless it was closed since.
         present = Hold.objects.open().filter(job_id=job_id).first()
-        if present is None:
-            raise
-        if (present.owner_id, present.asset_id, present.amount) != (owner_id, asset_id, amount):
-            raise HoldConflict(job_id=str(job_id), held=str(present.amount)) from None
-        return present
+        if present is not None:
+            if (present.owner_id, present.asset_id, present.amount) != (owner_id, asset_id, amount):
+                raise HoldConflict(job_id=str(job_id), held=str(present.amount))
+            return present
+    raise HoldConflict(job_id=str(job_id), held="an unknown number")
 
 
 def extend_hold(job_id: UUID, *, amount: int) -> Hold:
@@ -77,8 +106,8 @@ def lock_open_hold(job_id: UUID) -> Hold | None:
 
 
 def _check_amount(amount: int) -> None:
-    if amount <= 0:
-        raise AmountInvalid(value=str(amount))
+    if not is_amount(amount):
+        raise AmountInvalid(value=str(amount)[:AMOUNT_CHARACTERS_MAX])
 
 
 def _move_in(hold: Hold, amount: int, code: TransferCode) -> None:
@@ -88,12 +117,29 @@ def _move_in(hold: Hold, amount: int, code: TransferCode) -> None:
 
 
 def _accounts(hold: Hold) -> list[Account]:
+    return open_accounts(_names(hold))
+
+
+def _names(hold: Hold) -> list[AccountName]:
     """The owner's balance, and what is set aside for the job."""
-    return open_accounts(
-        [
-            AccountName(AccountKind.CUSTOMER_AVAILABLE, hold.owner_id, asset_id=hold.asset_id),
-            AccountName(AccountKind.JOB_HOLD, hold.owner_id, hold.job_id, hold.asset_id),
-        ]
+    return [
+        AccountName(AccountKind.CUSTOMER_AVAILABLE, hold.owner_id, asset_id=hold.asset_id),
+        AccountName(AccountKind.JOB_HOLD, hold.owner_id, hold.job_id, hold.asset_id),
+    ]
+
+
+def _insufficient(hold: Hold, available: int) -> BillingError:
+    if hold.asset_id == USD_ASSET_ID:
+        open_usd()
+    asset = Asset.objects.filter(pk=hold.asset_id).first()
+    if asset is None:
+        return TransferRefused(why=f"there is no asset {hold.asset_id}")
+    return InsufficientFunds(
+        account=AccountKind.CUSTOMER_AVAILABLE,
+        available=available,
+        needed=hold.amount,
+        code=asset.code,
+        scale=asset.scale,
     )
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 
+from billing import functions
 from billing.balances import AssetTotals, asset_totals, balance, balances_by_kind, trial_balance
-from billing.errors import AccountFrozen, InsufficientFunds, TransferRefused
+from billing.errors import AccountFrozen, BillingError, InsufficientFunds, TransferRefused
+from billing.fields import AMOUNT_MAX
+from billing.functions import array, stored
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Transfer
 from billing.verify import VerifyReport, verify
@@ -58,69 +61,84 @@ def post(transfers: Sequence[NewTransfer], *, group_id: UUID | None = None, save
     """
     if not transfers:
         return []
-    _check_shape(transfers)
-    group_id = group_id or new_id()
-    with transaction.atomic(savepoint=savepoint):
-        locked = _lock_accounts(transfers)
-        _check_funds(transfers, locked)
-        now = clock.now()
-        rows = [
-            Transfer(
-                group_id=group_id,
-                asset_id=new.debit.asset_id,
-                debit=new.debit,
-                credit=new.credit,
-                amount=new.amount,
-                mode=new.mode,
-                pending_id=new.pending_id,
-                code=new.code,
-                job_id=new.job_id,
-                external_ref=new.external_ref,
-                effective_at=new.effective_at or now,
-                created_at=now,
-            )
-            for new in transfers
-        ]
-        return Transfer.objects.bulk_create(rows)  # one statement: the trigger sees, and checks, the group as a whole
-
-
-def _check_shape(transfers: Sequence[NewTransfer]) -> None:
+    for new in transfers:
+        _check_shape(new)
     if len(transfers) > TRANSFERS_PER_POST_MAX:
         raise TransferRefused(why=f"at most {TRANSFERS_PER_POST_MAX} transfers go into one group")
-    for new in transfers:
-        if new.amount <= 0:
-            raise TransferRefused(why=f"an amount must be above zero, not {new.amount}")
-        if new.debit.pk == new.credit.pk:
-            raise TransferRefused(why="both legs are the same account")
-        if new.debit.asset_id != new.credit.asset_id:
-            raise TransferRefused(why="its two legs are of different assets")
+    group_id, now = group_id or new_id(), clock.now()
+    accounts = {account.pk: account for new in transfers for account in (new.debit, new.credit)}
+    place = {account_id: number for number, account_id in enumerate(accounts, start=1)}
+    ids = [new_id() for _ in transfers]
+    # One statement is all or nothing by itself; inside of a transaction it is one only behind a savepoint.
+    with transaction.atomic() if savepoint and connection.in_atomic_block else nullcontext():
+        refused, account_id, available, needed, seqs = functions.call(
+            "billing_post_transfers",
+            group_id,
+            now,
+            array(accounts),
+            array(ids),
+            array(place[new.debit.pk] for new in transfers),
+            array(place[new.credit.pk] for new in transfers),
+            array(new.debit.asset_id for new in transfers),
+            array(new.amount for new in transfers),
+            array(new.mode.value for new in transfers),
+            array(new.pending_id for new in transfers),
+            array(new.code.value for new in transfers),
+            array(new.job_id for new in transfers),
+            [new.external_ref for new in transfers],
+            [new.effective_at for new in transfers],
+        )
+    if refused is not None:
+        raise _refusal(refused, accounts[account_id], int(available), int(needed))
+    return [
+        _posted(new, transfer_id, seq, group_id, now)
+        for new, transfer_id, seq in zip(transfers, ids, seqs, strict=True)
+    ]
 
 
-def _lock_accounts(transfers: Sequence[NewTransfer]) -> dict[UUID, Account]:
-    """Lock every account with a live sum, in one order for all; NO KEY, so that foreign-key checks do not wait."""
-    ids = {account.pk for new in transfers for account in (new.debit, new.credit) if account.is_summed}
-    rows = Account.objects.filter(pk__in=ids).order_by("pk").select_for_update(no_key=True)
-    return {account.pk: account for account in rows}
+def _check_shape(new: NewTransfer) -> None:
+    """Refuse what is wrong by itself, whatever the accounts hold."""
+    if not isinstance(new.amount, int) or isinstance(new.amount, bool):
+        raise TransferRefused(why=f"an amount is a whole number of base units, not {new.amount!r}")
+    if new.amount <= 0:
+        raise TransferRefused(why=f"an amount must be above zero, not {new.amount}")
+    if new.amount > AMOUNT_MAX:
+        raise TransferRefused(why="an amount is at most 2**256 - 1 base units")
+    if new.debit.pk == new.credit.pk:
+        raise TransferRefused(why="both legs are the same account")
+    if new.debit.asset_id != new.credit.asset_id:
+        raise TransferRefused(why="its two legs are of different assets")
 
 
-def _check_funds(transfers: Sequence[NewTransfer], locked: dict[UUID, Account]) -> None:
-    """Say what is missing, by name; the CHECK constraints say no to whatever this does not see."""
-    change: dict[UUID, int] = defaultdict(int)
-    for new in transfers:
-        if new.mode in {TransferMode.SINGLE, TransferMode.PENDING}:
-            change[new.debit.pk] -= new.amount
-            debited = locked.get(new.debit.pk)
-            if debited is not None and debited.is_frozen:
-                raise AccountFrozen(account=str(debited))
-        if new.mode in {TransferMode.SINGLE, TransferMode.POST}:
-            change[new.credit.pk] += new.amount
-    for account_id, account in locked.items():
-        if account.is_nonnegative and account.available + change[account_id] < 0:
-            asset = account.asset
-            raise InsufficientFunds(
-                account=account.kind,
-                available=account.available,
-                needed=-change[account_id],
-                code=asset.code,
-                scale=asset.scale,
-            )
+def _refusal(refused: str, account: Account, available: int, needed: int) -> BillingError:
+    if refused == "frozen":
+        return AccountFrozen(account=str(account))
+    if refused == "full":
+        return TransferRefused(why=f"the account {account} would hold more than 2**256 - 1 base units")
+    asset = account.asset
+    return InsufficientFunds(
+        account=account.kind, available=available, needed=needed, code=asset.code, scale=asset.scale
+    )
+
+
+def _posted(new: NewTransfer, transfer_id: UUID, seq: int, group_id: UUID, now: datetime) -> Transfer:
+    """The row as the database has it now."""
+    row: Transfer = stored(
+        Transfer(
+            id=transfer_id,
+            group_id=group_id,
+            asset_id=new.debit.asset_id,
+            debit=new.debit,
+            credit=new.credit,
+            amount=new.amount,
+            mode=new.mode,
+            pending_id=new.pending_id,
+            code=new.code,
+            job_id=new.job_id,
+            external_ref=new.external_ref,
+            effective_at=new.effective_at or now,
+            created_at=now,
+            seq=seq,
+        )
+    )
+    return row

@@ -9,13 +9,14 @@ lower number may appear after a higher one; step 1 below is what makes the order
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, timedelta
 from typing import Final
 
 from django.db import connection, transaction
 from django.db.models import Max
 
+from billing import functions
 from billing.models import DailyRoot, Transfer
 from marketplace.foundation import clock
 
@@ -28,15 +29,6 @@ SEAL_LOCK: Final = 0x50_55_4B_53  # advisory: one sealer at a time
 _WRITE_HASHES = """
     UPDATE billing_transfer t SET prev_hash = s.prev_hash, hash = s.hash
     FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS s (seq, prev_hash, hash) WHERE t.seq = s.seq
-"""
-_ROLL_UP = """
-    UPDATE billing_account a SET
-        credits_posted = a.credits_posted + (SELECT coalesce(sum(t.amount), 0) FROM billing_transfer t
-            WHERE t.credit_id = a.id AND t.seq > a.rolled_seq AND t.seq <= %(until)s),
-        debits_posted = a.debits_posted + (SELECT coalesce(sum(t.amount), 0) FROM billing_transfer t
-            WHERE t.debit_id = a.id AND t.seq > a.rolled_seq AND t.seq <= %(until)s),
-        rolled_seq = %(until)s
-    WHERE NOT a.is_summed AND a.rolled_seq < %(until)s
 """
 
 
@@ -71,16 +63,14 @@ def seal_day() -> DailyRoot | None:
             return None
         since = Transfer.objects.filter(hash__isnull=False, seq__gt=last.last_seq if last else 0)
         until = since.filter(created_at__lt=midnight).aggregate(newest=Max("seq"))["newest"] or 0
-        found = list(since.filter(seq__lte=until).order_by("seq").values_list("seq", "hash"))
-        if not found:
+        tree, first = MerkleTree(), 0
+        found = since.filter(seq__lte=until).order_by("seq").values_list("seq", "hash")
+        for seq, value in found.iterator(chunk_size=TRANSFERS_PER_SEAL_MAX):
+            first = first or seq
+            tree.add(str(value))
+        if not tree.leaves:
             return None
-        return DailyRoot.objects.create(
-            day=day,
-            first_seq=found[0][0],
-            last_seq=found[-1][0],
-            transfers=len(found),
-            root=merkle_root([str(value) for _, value in found]),
-        )
+        return DailyRoot.objects.create(day=day, first_seq=first, last_seq=until, transfers=tree.leaves, root=tree.root)
 
 
 def transfer_hash(transfer: Transfer, prev_hash: str) -> str:
@@ -106,13 +96,39 @@ def transfer_hash(transfer: Transfer, prev_hash: str) -> str:
     return hashlib.sha256("\n".join(map(str, fields)).encode()).hexdigest()
 
 
-def merkle_root(hashes: Sequence[str]) -> str:
-    """Root of the binary tree over these, leaves and nodes told apart by a prefix (RFC 6962, section 2.1)."""
-    level = [hashlib.sha256(b"\0" + bytes.fromhex(value)).digest() for value in hashes]
-    while len(level) > 1:
-        pairs = [hashlib.sha256(b"\1" + level[i] + level[i + 1]).digest() for i in range(0, len(level) - 1, 2)]
-        level = pairs + level[len(pairs) * 2 :]
-    return level[0].hex()
+class MerkleTree:
+    """The binary tree over hashes that come one by one (RFC 6962, section 2.1): it keeps one node a level."""
+
+    def __init__(self) -> None:
+        self.leaves = 0
+        self._whole: list[tuple[int, bytes]] = []  # (leaves under it, node), ever smaller
+
+    def add(self, value: str) -> None:
+        """One more leaf; leaves and nodes are told apart by a prefix."""
+        size, node = 1, hashlib.sha256(b"\0" + bytes.fromhex(value)).digest()
+        while self._whole and self._whole[-1][0] == size:
+            node = hashlib.sha256(b"\1" + self._whole.pop()[1] + node).digest()
+            size *= 2
+        self._whole.append((size, node))
+        self.leaves += 1
+
+    @property
+    def root(self) -> str:
+        """Of the leaves so far."""
+        if not self._whole:
+            raise ValueError("a tree without leaves has no root")
+        *rest, (_, node) = self._whole
+        for _, left in reversed(rest):
+            node = hashlib.sha256(b"\1" + left + node).digest()
+        return node.hex()
+
+
+def merkle_root(hashes: Iterable[str]) -> str:
+    """Root of the tree over these."""
+    tree = MerkleTree()
+    for value in hashes:
+        tree.add(value)
+    return tree.root
 
 
 def _seal_batch(until: int) -> int:
@@ -120,11 +136,12 @@ def _seal_batch(until: int) -> int:
         if not _is_only_sealer():
             return 0
         newest = Transfer.objects.filter(hash__isnull=False).order_by("-seq").first()
-        rows = list(Transfer.objects.unsealed().filter(seq__lte=until).order_by("seq")[:TRANSFERS_PER_SEAL_MAX])
+        # Sealed up to there: an index over the unsealed would make every seal a write to it.
+        since = Transfer.objects.unsealed().filter(seq__gt=newest.seq if newest else 0, seq__lte=until)
+        rows = list(since.order_by("seq")[:TRANSFERS_PER_SEAL_MAX])
         if rows:
             _write_chain(rows, newest.hash if newest and newest.hash else GENESIS)
-            with connection.cursor() as cursor:
-                cursor.execute(_ROLL_UP, {"until": rows[-1].seq})
+            functions.call("billing_roll_up", rows[-1].seq)
         return len(rows)
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
 
-from billing import ledger
+from billing import functions, ledger
 from billing.chart import AccountName, open_accounts
-from billing.errors import ChargeAboveHold, ChargesInvalid, HoldNotFound
-from billing.holds import lock_open_hold
+from billing.errors import AccountFrozen, ChargeAboveHold, ChargesInvalid, HoldNotFound
+from billing.fields import is_amount
+from billing.functions import array, stored
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Hold, Settlement, SettlementShare
+from billing.models import Settlement, SettlementShare
 from billing.money import BPS_WHOLE, split_fee
-from billing.states import HoldState
 from marketplace.foundation import clock
-from marketplace.foundation.states import advance
 
+SETTLE_TRIES_MAX: Final = 2  # once more when an account has to be opened first
 SHARES_PER_RELEASE_MAX: Final = 1000  # released in one transaction; the next tick takes the next
 
 
@@ -44,28 +44,39 @@ def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) ->
     """
     charges = sorted(charges, key=lambda charge: (charge.provider_id, charge.lease_id))
     _check_charges(job_id, charges, fee_bps)
-    with transaction.atomic():
-        # 1. Of two who settle, the second waits here and then finds no open hold.
-        hold = lock_open_hold(job_id)
-        if hold is None:
-            settlement = Settlement.objects.filter(job_id=job_id).first()
-            if settlement is None:
-                raise HoldNotFound(job_id=str(job_id))
-            return settlement
-        # 2. Who gets what.
-        settlement, shares = _split(hold, charges, fee_bps)
-        settlement.save(force_insert=True)
-        SettlementShare.objects.bulk_create(shares)
-        # 3. The money follows, and the hold is closed.
-        ledger.post(_transfers(settlement, shares), group_id=settlement.pk, savepoint=False)
-        advance(
-            hold,
-            HoldState.CAPTURED,
-            reason="settled",
-            data={"settlement_id": str(settlement.pk), "charged": str(settlement.charged)},
-            closed_at=settlement.created_at,
+    settlement, shares = _split(job_id, charges, fee_bps)
+    for _ in range(SETTLE_TRIES_MAX):
+        outcome, settlement.hold_id, settlement.owner_id, settlement.asset_id, held = functions.call(
+            "billing_settle_job",
+            settlement.pk,
+            job_id,
+            fee_bps,
+            settlement.charged,
+            settlement.fee,
+            settlement.paid,
+            array(share.pk for share in shares),
+            array(share.lease_id for share in shares),
+            array(share.provider_id for share in shares),
+            array(share.charged for share in shares),
+            array(share.fee for share in shares),
+            array(share.paid for share in shares),
+            settlement.challenge_until,
+            settlement.created_at,
         )
-        return settlement
+        match outcome:
+            case "settled":
+                settlement.held, settlement.refunded = int(held), int(held) - settlement.charged
+                return cast(Settlement, stored(settlement))
+            case "done":
+                return Settlement.objects.get(job_id=job_id)
+            case "none":
+                raise HoldNotFound(job_id=str(job_id))
+            case "above":
+                raise ChargeAboveHold(job_id=str(job_id), charged=str(settlement.charged), held=str(held))
+            case "frozen":
+                raise AccountFrozen(account=f"{AccountKind.JOB_HOLD} {settlement.owner_id} {job_id}")
+        open_accounts(_targets(settlement, shares))  # a provider's first pay in this asset; then again
+    raise AssertionError("the accounts of a settlement were opened and are not there")
 
 
 def release_pending(now: datetime | None = None) -> int:
@@ -90,37 +101,25 @@ def release_pending(now: datetime | None = None) -> int:
 
 
 def _check_charges(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> None:
-    if not 0 <= fee_bps <= BPS_WHOLE:
+    if not is_amount(fee_bps, least=0) or fee_bps > BPS_WHOLE:
         raise ChargesInvalid(job_id=str(job_id), why=f"a fee of {fee_bps} basis points")
     if len({charge.lease_id for charge in charges}) != len(charges):
         raise ChargesInvalid(job_id=str(job_id), why="a lease is charged twice")
-    if any(charge.amount < 0 for charge in charges):
-        raise ChargesInvalid(job_id=str(job_id), why="a charge is below zero")
+    if not all(is_amount(charge.amount, least=0) for charge in charges):
+        raise ChargesInvalid(job_id=str(job_id), why="a charge is below zero, or no whole number of base units")
 
 
-def _split(hold: Hold, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[Settlement, list[SettlementShare]]:
-    charged = sum(charge.amount for charge in charges)
-    if charged > hold.amount:
-        raise ChargeAboveHold(job_id=str(hold.job_id), charged=str(charged), held=str(hold.amount))
+def _split(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[Settlement, list[SettlementShare]]:
+    """Who gets what, all but the rest, which only the hold knows."""
     now = clock.now()
     challenge_until = now + timedelta(seconds=settings.SOUK_CHALLENGE_SECONDS)
     settlement = Settlement(
-        job_id=hold.job_id,
-        hold=hold,
-        owner_id=hold.owner_id,
-        asset_id=hold.asset_id,
-        fee_bps=fee_bps,
-        held=hold.amount,
-        charged=charged,
-        fee=0,
-        paid=0,
-        refunded=hold.amount - charged,
-        challenge_until=challenge_until,
-        created_at=now,
+        job_id=job_id, fee_bps=fee_bps, charged=0, fee=0, paid=0, challenge_until=challenge_until, created_at=now
     )
     shares = []
     for charge in charges:
         fee, paid = split_fee(charge.amount, fee_bps)
+        settlement.charged += charge.amount
         settlement.fee += fee
         settlement.paid += paid
         shares.append(
@@ -137,20 +136,12 @@ def _split(hold: Hold, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[Se
     return settlement, shares
 
 
-def _transfers(settlement: Settlement, shares: Sequence[SettlementShare]) -> list[ledger.NewTransfer]:
-    """hold -> each provider, hold -> fee, hold -> customer; what is zero is left out."""
-    job_id, owner_id, kind = settlement.job_id, settlement.owner_id, AccountKind
-    pays = [(_of_provider(kind.PROVIDER_PENDING, share), share.paid, TransferCode.PROVIDER_PAY) for share in shares]
-    asset_id = settlement.asset_id
-    fee = (AccountName(kind.FEE_REVENUE, asset_id=asset_id), settlement.fee, TransferCode.PLATFORM_FEE)
-    balance = AccountName(kind.CUSTOMER_AVAILABLE, owner_id, asset_id=asset_id)
-    rest = (balance, settlement.refunded, TransferCode.HOLD_REST)
-    parts = [part for part in [*pays, fee, rest] if part[1]]
-    source = AccountName(kind.JOB_HOLD, owner_id, job_id, asset_id)
-    job_hold, *credits = open_accounts([source, *(part[0] for part in parts)])
+def _targets(settlement: Settlement, shares: Sequence[SettlementShare]) -> list[AccountName]:
+    """Every account that the settlement may pay into."""
     return [
-        ledger.NewTransfer(job_hold, credit, amount, code, job_id=job_id)
-        for credit, (_, amount, code) in zip(credits, parts, strict=True)
+        AccountName(AccountKind.FEE_REVENUE, asset_id=settlement.asset_id),
+        AccountName(AccountKind.CUSTOMER_AVAILABLE, settlement.owner_id, asset_id=settlement.asset_id),
+        *(_of_provider(AccountKind.PROVIDER_PENDING, share) for share in shares),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,8 +10,10 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from billing.balances import AssetTotals, asset_totals
-from billing.models import DailyRoot, Transfer
-from billing.seal import GENESIS, merkle_root, transfer_hash
+from billing.chart import account_id_of
+from billing.models import Account, DailyRoot, Transfer, UsageReceipt
+from billing.seal import GENESIS, MerkleTree, transfer_hash
+from provider_agent.protocol import receipt_digest, recover_receipt_signer
 
 ROWS_PER_FETCH: Final = 2_000
 PROBLEMS_MAX: Final = 1_000  # per check; the first ones tell what happened
@@ -80,13 +82,38 @@ _SETTLEMENTS = """
        OR s.held <> s.paid + s.fee + s.refunded
 """
 
+_DEPOSITS = """
+    SELECT d.id, format('its transfer %%s does not say what it says', d.transfer_id)
+    FROM billing_deposit d
+    LEFT JOIN billing_transfer t ON t.id = d.transfer_id AND t.code = 'deposit'
+        AND (t.asset_id, t.amount, t.external_ref) = (d.asset_id, d.amount, d.reference)
+    LEFT JOIN billing_account c ON c.id = t.credit_id AND c.owner_id = d.owner_id
+    WHERE c.id IS NULL
+"""
+_DIGESTED: Final = {
+    "deposit": "billing_deposit",
+    "hold": "billing_hold",
+    "settlement": "billing_settlement",
+    "share": "billing_settlementshare",
+    "receipt": "billing_usagereceipt",
+    "evidence": "billing_receiptevidence",
+}
+_DIGEST = (
+    "SELECT {key}, 'does not say what it said when it was written' FROM {table} r WHERE row_digest <> billing_digest(r)"
+)
+
 _CHECKS: Final = (
     ("sums", "account", _SUMS),
     ("overdraft", "account", _OVERDRAWN),
     ("asset", "transfer", _MIXED),
     ("hold", "hold", _HOLDS),
     ("settlement", "settlement", _SETTLEMENTS),
+    ("deposit", "deposit", _DEPOSITS),
+    *(("digest", subject, _DIGEST.format(key="id", table=table)) for subject, table in _DIGESTED.items()),
+    ("digest", "day", _DIGEST.format(key="day", table="billing_dailyroot")),
 )
+
+Progress = Callable[[str, int, int], None]  # what is looked at, rows done, of how many
 
 
 @dataclass(frozen=True)
@@ -106,6 +133,7 @@ class VerifyReport:
     accounts: int = 0
     transfers: int = 0
     sealed: int = 0
+    receipts: int = 0
     head: str = GENESIS  # hash of the newest sealed transfer: publish it, and nobody can rewrite what it covers
     totals: list[AssetTotals] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -116,13 +144,19 @@ class VerifyReport:
         return not self.problems
 
 
-def verify() -> VerifyReport:
-    """Recompute sums, trial balance, hash chain, daily roots, holds and settlements, all of one moment."""
+def verify(on_progress: Progress | None = None) -> VerifyReport:
+    """Recompute sums, trial balance, hash chain, daily roots, digests, receipts, holds, deposits and settlements.
+
+    All of one moment, in memory that does not grow with the ledger; `on_progress` hears of every few thousand rows.
+    """
+    told = on_progress or (lambda what, done, of: None)
     report = VerifyReport()
     with _one_moment():
         report.accounts = _count("billing_account")
         report.transfers = _count("billing_transfer")
-        for check, subject, sql in _CHECKS:
+        report.receipts = _count("billing_usagereceipt")
+        for number, (check, subject, sql) in enumerate(_CHECKS):
+            told("tables", number, len(_CHECKS))
             report.problems += [Problem(check, subject, str(row[0]), row[1]) for row in _select(sql)]
         report.totals = asset_totals()
         report.problems += [
@@ -130,16 +164,32 @@ def verify() -> VerifyReport:
             for totals in report.totals
             if not totals.is_balanced
         ]
-        report.problems += _walk_chain(report)
+        report.problems += _walk_accounts(report, told)
+        report.problems += _walk_chain(report, told)
         report.problems += _check_roots()
+        report.problems += _walk_receipts(report, told)
     return report
 
 
-def _walk_chain(report: VerifyReport) -> list[Problem]:
+def _walk_accounts(report: VerifyReport, told: Progress) -> list[Problem]:
+    """An account's id follows from its name: who changes whose it is changes its name only."""
+    problems: list[Problem] = []
+    rows = Account.objects.values_list("id", "kind", "owner_id", "job_id", "asset_id").order_by("pk")
+    for number, (account_id, kind, owner_id, job_id, asset_id) in enumerate(rows.iterator(chunk_size=ROWS_PER_FETCH)):
+        if account_id_of(kind, owner_id, job_id, asset_id) != account_id and len(problems) < PROBLEMS_MAX:
+            problems.append(Problem("name", "account", str(account_id), f"is not {kind} {owner_id} {job_id}"))
+        if not number % ROWS_PER_FETCH:
+            told("accounts", number, report.accounts)
+    return problems
+
+
+def _walk_chain(report: VerifyReport, told: Progress) -> list[Problem]:
     """Every sealed transfer in order: does it say what it said when it was sealed, and does nothing miss before it?"""
     problems: list[Problem] = []
     before, first_unsealed = GENESIS, None
-    for row in Transfer.objects.order_by("seq").iterator(chunk_size=ROWS_PER_FETCH):
+    for number, row in enumerate(Transfer.objects.order_by("seq").iterator(chunk_size=ROWS_PER_FETCH)):
+        if not number % ROWS_PER_FETCH:
+            told("transfers", number, report.transfers)
         if row.hash is None or row.prev_hash is None:
             first_unsealed = first_unsealed or row.seq
             continue
@@ -159,16 +209,47 @@ def _walk_chain(report: VerifyReport) -> list[Problem]:
 
 
 def _check_roots() -> list[Problem]:
+    """Every day's root against the hashes that are there, one after the other."""
     problems = []
     expected_after = 0
-    for root in DailyRoot.objects.order_by("first_seq"):
-        rows = Transfer.objects.filter(seq__gt=expected_after, seq__lte=root.last_seq).order_by("seq")
-        hashes = [str(value) for value in rows.values_list("hash", flat=True) if value]
-        if len(hashes) != root.transfers or merkle_root(hashes) != root.root:
-            message = f"{root.transfers} transfers were sealed under this root; {len(hashes)} are there"
+    for root in DailyRoot.objects.order_by("last_seq"):
+        rows = Transfer.objects.filter(seq__gt=expected_after, seq__lte=root.last_seq, hash__isnull=False).order_by(
+            "seq"
+        )
+        tree, first = MerkleTree(), 0
+        for seq, value in rows.values_list("seq", "hash").iterator(chunk_size=ROWS_PER_FETCH):
+            first = first or seq
+            tree.add(str(value))
+        there = (tree.leaves, first, tree.root if tree.leaves else "")
+        if there != (root.transfers, root.first_seq, root.root):
+            message = f"{root.transfers} transfers were sealed under this root; {tree.leaves} are there"
             problems.append(Problem("daily_root", "day", str(root.day), message))
         expected_after = root.last_seq
     return problems
+
+
+def _walk_receipts(report: VerifyReport, told: Progress) -> list[Problem]:
+    """Every stored receipt: is its digest that of its columns, and its signature its signer's?"""
+    problems: list[Problem] = []
+    for number, row in enumerate(UsageReceipt.objects.order_by("pk").iterator(chunk_size=ROWS_PER_FETCH)):
+        if not number % ROWS_PER_FETCH:
+            told("receipts", number, report.receipts)
+        wrong = _receipt_problem(row)
+        if wrong and len(problems) < PROBLEMS_MAX:
+            problems.append(Problem("receipt", "receipt", str(row.pk), f"#{row.seq} of lease {row.lease_id}: {wrong}"))
+    return problems
+
+
+def _receipt_problem(row: UsageReceipt) -> str:
+    try:
+        signed = row.as_signed()
+        if receipt_digest(signed.receipt) != row.digest:
+            return "its digest is not that of what it says"
+        if recover_receipt_signer(signed).lower() != row.signer.lower():
+            return "its signature is not its signer's"
+    except ValueError as error:
+        return f"cannot be read: {str(error).splitlines()[0]}"
+    return ""
 
 
 @contextmanager
@@ -188,5 +269,5 @@ def _count(table: str) -> int:
 
 def _select(sql: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, [])  # with parameters, so that %% is one %
-        return list(cursor.fetchmany(PROBLEMS_MAX))
+        cursor.execute(f"{sql} LIMIT {PROBLEMS_MAX}", [])  # with parameters, so that %% is one %
+        return list(cursor.fetchall())

@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    dependencies = [("billing", "0010_hold_states")]
+    dependencies = [("billing", "0018_roll_up")]
 
     operations = [
         migrations.CreateModel(

@@ -25,6 +25,7 @@ class Deposit(models.Model):
     actor = models.CharField(max_length=120)
     transfer = models.OneToOneField(Transfer, on_delete=models.PROTECT, related_name="deposit")
     created_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     class Meta:
         constraints = [
@@ -45,11 +46,12 @@ class Hold(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner_id = models.UUIDField()
     job_id = models.UUIDField(db_index=True)
-    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
     amount = AmountField()
     state = models.CharField(max_length=16, choices=HoldState.choices, default=HoldState.OPEN)
     created_at = models.DateTimeField(default=clock.now)
     closed_at = models.DateTimeField(null=True, blank=True)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     objects = HoldQuerySet.as_manager()
 
@@ -75,7 +77,7 @@ class Settlement(models.Model):
     job_id = models.UUIDField(unique=True)
     hold = models.OneToOneField(Hold, on_delete=models.PROTECT, related_name="settlement")
     owner_id = models.UUIDField()
-    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
+    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
     fee_bps = models.PositiveIntegerField()
     held = AmountField()
     charged = AmountField()
@@ -84,6 +86,7 @@ class Settlement(models.Model):
     refunded = AmountField()
     challenge_until = models.DateTimeField()
     created_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     class Meta:
         constraints = [
@@ -119,6 +122,7 @@ class SettlementShare(models.Model):
     challenge_until = models.DateTimeField()
     released_at = models.DateTimeField(null=True, blank=True)
     is_disputed = models.BooleanField(default=False)  # a dispute or an offence decides what becomes of it
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     objects = SettlementShareQuerySet.as_manager()
 

@@ -1,7 +1,7 @@
 """The ledger: assets, accounts, immutable transfers, and the root that seals each day.
 
-The database keeps it true (migration 0002): a trigger writes the four sums of the accounts, another refuses every
-change of a transfer, composite foreign keys hold both legs to one asset, and the CHECKs below forbid overdrafts.
+The database keeps it true (migrations 0002 and 0013, `billing/sql/`): a trigger holds both legs to one asset and writes
+the four sums of the accounts, another refuses every change of a transfer, and the CHECKs below forbid overdrafts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Func, Q, Value
 
-from billing.fields import AmountField
+from billing.fields import AMOUNT_MAX, AmountField, SumField
 from billing.kinds import JOB_KINDS, NONNEGATIVE_KINDS, OWNED_KINDS, AccountKind, TransferCode, TransferMode
 from billing.money import USD_SCALE, format_amount
 from billing.querysets import AccountQuerySet, TransferQuerySet
@@ -63,14 +63,17 @@ class Account(models.Model):
     """One owner's money of one kind in one asset. Its sums are the transfers' work: nobody else writes them."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="accounts")
+    # No foreign key in the database, here and below: it would lock the one row of the dollar for everybody (0013).
+    asset = models.ForeignKey(
+        Asset, on_delete=models.PROTECT, related_name="accounts", db_constraint=False, db_index=False
+    )
     kind = models.CharField(max_length=24, choices=AccountKind.choices)
     owner_id = models.UUIDField(null=True, blank=True)
     job_id = models.UUIDField(null=True, blank=True)
-    debits_pending = AmountField(default=0, editable=False)
-    debits_posted = AmountField(default=0, editable=False)
-    credits_pending = AmountField(default=0, editable=False)
-    credits_posted = AmountField(default=0, editable=False)
+    debits_pending = SumField(default=0, editable=False)
+    debits_posted = SumField(default=0, editable=False)
+    credits_pending = SumField(default=0, editable=False)
+    credits_posted = SumField(default=0, editable=False)
     is_nonnegative = models.BooleanField()
     is_frozen = models.BooleanField(default=False)  # a frozen account takes money in and gives none out
     is_summed = models.BooleanField(default=True)  # False: entries only, rolled up to `rolled_seq`
@@ -82,9 +85,8 @@ class Account(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["kind", "owner_id", "job_id", "asset"], name="account_once", nulls_distinct=False
+                fields=["owner_id", "kind", "job_id", "asset"], name="account_once", nulls_distinct=False
             ),
-            models.UniqueConstraint(fields=["id", "asset"], name="account_asset"),  # target of the legs' foreign keys
             models.CheckConstraint(condition=Q(kind__in=AccountKind.values), name="account_kind_known"),
             models.CheckConstraint(
                 condition=Q(debits_pending__gte=0, debits_posted__gte=0, credits_pending__gte=0, credits_posted__gte=0),
@@ -93,6 +95,10 @@ class Account(models.Model):
             models.CheckConstraint(
                 condition=Q(is_nonnegative=False) | Q(credits_posted__gte=F("debits_posted") + F("debits_pending")),
                 name="account_not_overdrawn",
+            ),
+            models.CheckConstraint(
+                condition=Q(is_nonnegative=False) | Q(credits_posted__lte=F("debits_posted") + AMOUNT_MAX),
+                name="account_balance_fits",
             ),
             models.CheckConstraint(
                 condition=Q(owner_id__isnull=False) | ~Q(kind__in=sorted(OWNED_KINDS)), name="account_has_its_owner"
@@ -110,7 +116,6 @@ class Account(models.Model):
                 condition=Q(is_summed=True) | Q(is_nonnegative=False), name="account_without_sum_has_no_floor"
             ),
         ]
-        indexes = [models.Index(fields=["owner_id", "kind"], name="account_of_owner")]
 
     def __str__(self) -> str:
         return " ".join(str(part) for part in (self.kind, self.owner_id, self.job_id) if part)
@@ -126,7 +131,7 @@ class Transfer(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     group_id = models.UUIDField()  # transfers that were posted together
-    # No constraint of its own on any of the three: migration 0002 adds (leg, asset) -> account (id, asset).
+    # The trigger that moves the sums sees that both legs are accounts of this asset.
     asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
     debit = models.ForeignKey(
         Account, on_delete=models.PROTECT, related_name="debits", db_constraint=False, db_index=False
@@ -158,7 +163,14 @@ class Transfer(models.Model):
             models.UniqueConstraint(
                 fields=["pending"], condition=Q(pending__isnull=False), name="pending_resolved_once"
             ),
+            # Of an exchange, the leg into the liquidity of what is sold is there once, whoever sells.
+            models.UniqueConstraint(
+                fields=["external_ref", "asset", "credit"],
+                condition=Q(code=TransferCode.EXCHANGE),
+                name="quote_used_once",
+            ),
             models.CheckConstraint(condition=Q(amount__gt=0), name="transfer_amount_positive"),
+            models.CheckConstraint(condition=Q(amount__lte=AMOUNT_MAX), name="transfer_amount_fits"),
             models.CheckConstraint(condition=~Q(debit=F("credit")), name="transfer_between_two_accounts"),
             models.CheckConstraint(condition=Q(mode__in=TransferMode.values), name="transfer_mode_known"),
             models.CheckConstraint(condition=Q(code__in=TransferCode.values), name="transfer_code_known"),
@@ -176,7 +188,6 @@ class Transfer(models.Model):
             models.Index(fields=["debit", "seq"], name="transfer_debits"),
             models.Index(fields=["credit", "seq"], name="transfer_credits"),
             models.Index(fields=["job_id"], condition=Q(job_id__isnull=False), name="transfer_of_job"),
-            models.Index(fields=["seq"], condition=Q(hash=None), name="transfer_unsealed"),
         ]
 
     def __str__(self) -> str:
@@ -192,6 +203,7 @@ class DailyRoot(models.Model):
     transfers = models.PositiveBigIntegerField()
     root = models.CharField(max_length=64)
     sealed_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     class Meta:
         constraints = [

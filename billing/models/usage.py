@@ -32,6 +32,7 @@ class UsageReceipt(models.Model):
     signature = models.CharField(max_length=132)
     signer = models.CharField(max_length=42)
     received_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     objects = UsageReceiptQuerySet.as_manager()
 
@@ -78,6 +79,7 @@ class ReceiptEvidence(models.Model):
     chain_id = models.PositiveBigIntegerField(default=0)  # the domain that both are signed for; 0: no contract
     contract = models.CharField(max_length=42, default=protocol.ZERO_ADDRESS)
     found_at = models.DateTimeField(default=clock.now)
+    row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     class Meta:
         verbose_name_plural = "receipt evidence"

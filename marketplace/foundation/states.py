@@ -1,4 +1,8 @@
-"""The only writer of a state: a compare-and-set in the database, with its event in the same transaction."""
+"""The only writer of a state: a compare-and-set in the database, with its event in the same transaction.
+
+A hold is opened and captured by SQL functions (`billing/sql/`), which write the same event; the triggers of
+`state_triggers` hold them, and everybody, to the same table.
+"""
 
 from __future__ import annotations
 

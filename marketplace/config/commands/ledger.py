@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,18 +29,20 @@ Data = Annotated[
 
 @app.command("verify")
 def verify_ledger(as_json: Json = False, data: Data = None) -> None:
-    """Recompute every sum, hash, hold and settlement from the transfers; exit status 1 if anything is wrong.
+    """Recompute every sum, hash, digest, hold, deposit, settlement and receipt; exit status 1 if anything is wrong.
 
     Example: souk ledger verify --data ~/.souk
     """
     _set_up(data)
     from billing.verify import verify
 
-    report = verify()
+    with _progress(is_shown=not as_json and sys.stderr.isatty()) as on_progress:
+        report = verify(on_progress)
     if as_json:
         typer.echo(json.dumps(_as_json(report), indent=2))
     else:
         typer.echo(f"{report.accounts} accounts, {report.transfers} transfers, {report.sealed} of them sealed.")
+        typer.echo(f"{report.receipts} receipts, every signature checked.")
         typer.echo(f"Head of the hash chain: {report.head}")
         for totals in report.totals:
             off = totals.credits_posted - totals.debits_posted
@@ -112,6 +117,41 @@ def reconcile_ledger(as_json: Json = False, data: Data = None) -> None:
     if breaker.is_open():
         typer.echo("Payouts are stopped until an operator closes the breaker in the admin.", err=True)
     raise typer.Exit(0 if report.is_clean else 1)
+
+
+@app.command("grants")
+def show_grants(role: Annotated[str, typer.Argument(help="The role that the servers connect as.")]) -> None:
+    """SQL that lets a role run the marketplace and rewrite nothing that was posted; run it as the tables' owner.
+
+    Example: souk ledger grants souk_app | psql "$OWNERS_DATABASE_URL"
+    """
+    _set_up(None)
+    from billing.grants import grants_for
+
+    try:
+        typer.echo(grants_for(role), nl=False)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@contextmanager
+def _progress(*, is_shown: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """A bar a kind of rows, on a terminal only."""
+    if not is_shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(what: str, done: int, of: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=of)
+            bars.update(tasks[what], completed=done)
+
+        yield show
 
 
 def _as_json(report: VerifyReport) -> dict[str, Any]:

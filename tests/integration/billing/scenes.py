@@ -76,6 +76,7 @@ def past_the_triggers(table: str) -> Iterator[Any]:
         yield cursor
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 @dataclass

@@ -24,17 +24,17 @@ from tests.integration.billing.scenes import Meter, assert_ledger_is_true
     ],
     ids=",".join,
 )
-def test_no_column_of_a_transfer_can_be_updated(alice: UUID, change: dict[str, object]) -> None:
+def test_P05_no_column_of_a_transfer_can_be_updated(alice: UUID, change: dict[str, object]) -> None:
     with pytest.raises(IntegrityError, match="immutable"), transaction.atomic():
         Transfer.objects.filter(deposit__owner_id=alice).update(**change)
 
 
-def test_no_transfer_can_be_deleted(alice: UUID) -> None:
+def test_P05_no_transfer_can_be_deleted(alice: UUID) -> None:
     with pytest.raises(IntegrityError, match="immutable"), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("DELETE FROM billing_transfer")
 
 
-def test_the_transfers_cannot_be_truncated(alice: UUID) -> None:
+def test_P05_the_transfers_cannot_be_truncated(alice: UUID) -> None:
     with pytest.raises(IntegrityError, match="immutable"), transaction.atomic(), connection.cursor() as cursor:
         # The test database has this one trigger off, so that it can be emptied between tests.
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -42,7 +42,7 @@ def test_the_transfers_cannot_be_truncated(alice: UUID) -> None:
         cursor.execute("TRUNCATE billing_transfer CASCADE")
 
 
-def test_a_seal_is_written_once(alice: UUID) -> None:
+def test_P05_a_seal_is_written_once(alice: UUID) -> None:
     seal_transfers()
     with pytest.raises(IntegrityError, match="immutable"), transaction.atomic():
         Transfer.objects.filter(deposit__owner_id=alice).update(hash="f" * 64)
@@ -53,17 +53,17 @@ def test_a_seal_is_written_once(alice: UUID) -> None:
 @pytest.mark.parametrize(
     "change", [{"credits_posted": 10**12}, {"debits_pending": 1}, {"kind": "rounding"}, {"is_summed": False}], ids=str
 )
-def test_the_sums_and_the_kind_of_an_account_cannot_be_written(alice: UUID, change: dict[str, object]) -> None:
+def test_P05_the_sums_and_the_kind_of_an_account_cannot_be_written(alice: UUID, change: dict[str, object]) -> None:
     with pytest.raises(IntegrityError, match="written by its transfers only"), transaction.atomic():
         Account.objects.filter(owner_id=alice).update(**change)
 
 
-def test_no_account_can_be_deleted(alice: UUID) -> None:
+def test_P05_no_account_can_be_deleted(alice: UUID) -> None:
     with pytest.raises(IntegrityError, match="immutable"), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("DELETE FROM billing_account WHERE owner_id = %s", [alice])
 
 
-def test_deposits_and_receipts_stay_as_they_are(alice: UUID) -> None:
+def test_P05_deposits_and_receipts_stay_as_they_are(alice: UUID) -> None:
     meter = Meter()
     metering.accept_receipts(meter.terms, [meter.read(1000)], observed_ms=1000)
     for table in ("billing_deposit", "billing_usagereceipt"):

@@ -78,7 +78,7 @@ def test_money_does_not_go_in_a_circle_of_one(alice: UUID) -> None:
         insert(wallet(alice), wallet(alice), 1)
 
 
-def test_no_transfer_mixes_assets(alice: UUID, bob: UUID) -> None:
+def test_P13_no_transfer_mixes_assets(alice: UUID, bob: UUID) -> None:
     Asset.objects.create(id=7, code="TOK", scale=18, kind="erc20", chain_id=1, contract="0x" + "1" * 40)
     tokens = open_account(K.CUSTOMER_AVAILABLE, bob, asset_id=7)
     with pytest.raises(TransferRefused, match="different assets"):
@@ -92,7 +92,7 @@ def test_no_transfer_mixes_assets(alice: UUID, bob: UUID) -> None:
     assert ledger.trial_balance() == {"TOK": 0, "USD": 0}
 
 
-def test_an_overdraft_is_impossible_even_around_the_door(alice: UUID, bob: UUID) -> None:
+def test_P03_an_overdraft_is_impossible_even_around_the_door(alice: UUID, bob: UUID) -> None:
     with pytest.raises(IntegrityError, match="account_not_overdrawn"), transaction.atomic():
         insert(wallet(alice), wallet(bob), 10 * DOLLAR + 1)
     assert available(alice) == 10 * DOLLAR
@@ -108,7 +108,7 @@ def test_a_frozen_account_takes_money_and_gives_none(alice: UUID, bob: UUID) -> 
     assert available(alice) == 11 * DOLLAR
 
 
-def test_a_pending_transfer_reserves_and_is_resolved_once(alice: UUID, bob: UUID) -> None:
+def test_P04_a_pending_transfer_reserves_and_is_resolved_once(alice: UUID, bob: UUID) -> None:
     [pending] = ledger.post([move(wallet(alice), wallet(bob), 4 * DOLLAR, mode=M.PENDING)])
     assert (available(alice), available(bob)) == (6 * DOLLAR, 0)
     with pytest.raises(InsufficientFunds):
@@ -135,7 +135,7 @@ def test_a_voided_transfer_gives_everything_back(alice: UUID, bob: UUID) -> None
     [(M.POST, 5, False), (M.VOID, 3, False), (M.POST, 4, True)],
     ids=["posts more", "voids a part", "other way round"],
 )
-def test_a_resolution_fits_what_it_resolves(
+def test_P04_a_resolution_fits_what_it_resolves(
     alice: UUID, bob: UUID, mode: TransferMode, amount: int, is_reversed: bool
 ) -> None:
     debit, credit = wallet(alice), wallet(bob)
@@ -198,7 +198,7 @@ steps = st.lists(
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps)
-def test_whatever_is_tried_the_ledger_stays_true(db: None, steps: Steps) -> None:
+def test_P01_P02_P03_P04_whatever_is_tried_the_ledger_stays_true(db: None, steps: Steps) -> None:
     owners = [fund(uuid4(), 1000) for _ in range(4)]
     pendings: list[Transfer] = []
     for debit, credit, amount, mode, is_around in steps:

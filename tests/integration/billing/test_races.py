@@ -36,7 +36,7 @@ def true_at_the_end(transactional_db: None) -> Iterator[None]:
     assert_ledger_is_true()
 
 
-def test_of_a_hundred_holds_on_a_balance_of_ten_exactly_ten_are_placed(alice: UUID) -> None:
+def test_P03_of_a_hundred_holds_on_a_balance_of_ten_exactly_ten_are_placed(alice: UUID) -> None:
     place = partial(holds.place_hold, owner_id=alice, amount=DOLLAR)
     outcomes = race([partial(place, job_id=uuid4()) for _ in range(100)])
     assert sum(isinstance(outcome, Hold) for outcome in outcomes) == 10

@@ -117,7 +117,7 @@ def test_pay_becomes_spendable_when_the_challenge_window_is_over(
     cuts=st.lists(st.integers(min_value=0, max_value=10**15), max_size=4),
     fee_bps=st.integers(min_value=0, max_value=10_000),
 )
-def test_parts_of_any_settlement_add_up_to_its_hold(db: None, hold: int, cuts: list[int], fee_bps: int) -> None:
+def test_P08_parts_of_any_settlement_add_up_to_its_hold(db: None, hold: int, cuts: list[int], fee_bps: int) -> None:
     customer, job_id, providers = fund(uuid4(), hold), uuid4(), [uuid4() for _ in cuts]
     bounds = sorted(cut % (hold + 1) for cut in cuts)
     amounts = [after - before for before, after in zip([0, *bounds], bounds, strict=False)]

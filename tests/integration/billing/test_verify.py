@@ -129,13 +129,15 @@ def test_a_sum_that_was_written_by_hand_names_its_account(history: list[Transfer
 
 def test_a_hold_that_does_not_fit_its_account_is_found(alice: UUID, job_id: UUID) -> None:
     hold = holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
-    type(hold).objects.filter(pk=hold.pk).update(amount=2 * DOLLAR)
+    with past_the_triggers("billing_hold"):
+        type(hold).objects.filter(pk=hold.pk).update(amount=2 * DOLLAR)
     assert problems("hold") == [str(hold.pk)]
 
 
 def test_money_left_in_the_hold_of_an_ended_job_is_found(alice: UUID, job_id: UUID) -> None:
     hold = holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
-    type(hold).objects.filter(pk=hold.pk).update(state="expired", closed_at=clock.now())
+    with past_the_triggers("billing_hold"):
+        type(hold).objects.filter(pk=hold.pk).update(state="expired", closed_at=clock.now())
     assert len(problems("hold")) == 1
 
 

@@ -52,7 +52,7 @@ def test_what_is_shown_can_be_read_back(usd_micros: int) -> None:
 
 
 @given(amounts, st.integers(min_value=0, max_value=10_000))
-def test_fee_and_rest_are_the_whole(charged: int, fee_bps: int) -> None:
+def test_P12_fee_and_rest_are_the_whole(charged: int, fee_bps: int) -> None:
     fee, rest = split_fee(charged, fee_bps)
     assert fee + rest == charged
     assert 0 <= fee <= charged
@@ -60,7 +60,7 @@ def test_fee_and_rest_are_the_whole(charged: int, fee_bps: int) -> None:
 
 
 @pytest.mark.parametrize(("charged", "fee_bps"), [(-1, 0), (1, -1), (1, 10_001)])
-def test_no_fee_outside_of_zero_to_one(charged: int, fee_bps: int) -> None:
+def test_P12_no_fee_outside_of_zero_to_one(charged: int, fee_bps: int) -> None:
     with pytest.raises(ValueError, match="basis points"):
         split_fee(charged, fee_bps)
 

@@ -1,0 +1,75 @@
+"""The servers' role runs the marketplace and can rewrite nothing, not even with the triggers in its way removed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import ProgrammingError, connection, transaction
+
+from billing import holds, metering, settlement
+from billing.grants import IMMUTABLE, UPDATABLE, grants_for
+from billing.models import DailyRoot
+from billing.seal import seal_transfers
+from billing.settlement import LeaseCharge
+from marketplace.foundation import clock
+from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, available, fund
+
+ROLE = "souk_app"
+
+
+@pytest.fixture
+def as_the_servers(alice: UUID) -> UUID:
+    """From here on the connection is the servers' role; the role is gone with the test's transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute(f"CREATE ROLE {ROLE}")
+        cursor.execute(grants_for(ROLE))
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+        cursor.execute(f"SET LOCAL ROLE {ROLE}")
+    return alice
+
+
+def refused(statement: str) -> bool:
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
+    except ProgrammingError as error:
+        return "permission denied" in str(error) or "must be owner" in str(error)
+    return False
+
+
+def test_P05_the_servers_role_moves_money_and_seals_it(
+    as_the_servers: UUID, bob: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, meter = as_the_servers, Meter()
+    fund(alice)
+    holds.place_hold(owner_id=alice, job_id=meter.job_id, amount=DOLLAR)
+    holds.extend_hold(meter.job_id, amount=DOLLAR)
+    metering.accept_receipts(meter.terms, [meter.read(1000)], observed_ms=1000)
+    settlement.settle_job(job_id=meter.job_id, charges=[LeaseCharge(meter.lease_id, bob, DOLLAR)], fee_bps=1000)
+    job_id = uuid4()
+    holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
+    holds.release_hold(job_id)
+    settlement.release_pending(clock.now() + timedelta(days=365))
+    tomorrow = clock.now() + timedelta(days=1)
+    monkeypatch.setattr(clock, "now", lambda: tomorrow)
+    assert seal_transfers() > 0
+    assert DailyRoot.objects.exists()
+    assert available(alice) == 19 * DOLLAR
+    assert_ledger_is_true()
+
+
+@pytest.mark.parametrize("table", [*IMMUTABLE, *UPDATABLE])
+def test_P05_the_servers_role_rewrites_nothing(as_the_servers: UUID, table: str) -> None:
+    assert refused(f"DELETE FROM {table}")
+    assert refused(f"TRUNCATE {table}")
+    assert refused(f"UPDATE {table} SET id = id" if table != "billing_dailyroot" else f"UPDATE {table} SET root = ''")
+    assert refused(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+    assert refused("UPDATE billing_account SET credits_posted = 10, rolled_seq = 10")
+
+
+def test_a_role_is_a_plain_name() -> None:
+    with pytest.raises(ValueError, match="not a role's name"):
+        grants_for("souk; DROP TABLE billing_transfer")
