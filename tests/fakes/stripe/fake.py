@@ -13,7 +13,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.fakes.stripe import books, events, forms, payments, refunds, routes, sessions, webhooks
+from tests.fakes.stripe import (
+    accounts,
+    books,
+    disputes,
+    events,
+    forms,
+    payments,
+    payouts,
+    refunds,
+    routes,
+    sessions,
+    webhooks,
+)
+from tests.fakes.stripe import transfers as transfers  # for its routes
 from tests.fakes.stripe.clock import FakeClock
 from tests.fakes.stripe.errors import WireError, broken, invalid, missing, unauthorized, unrouted
 from tests.fakes.stripe.faults import Fault, Faults
@@ -66,6 +79,8 @@ class FakeStripe:
         self.silence_seconds = 5.0  # how long a caller who does not give up waits for nothing
         self.slow_seconds = 0.5
         self.tax_basis_points = 0
+        self.dispute_fee_cents = disputes.FEE_CENTS
+        self.is_dispute_fee_returned = False  # when a dispute is won; it has been so at times and places
         self.signing_time: Callable[[], int] = lambda: int(time.time())  # receivers compare with their own clock
         # What is remembered beside the objects.
         self.deleted: set[str] = set()
@@ -233,6 +248,44 @@ class FakeStripe:
             account, found = self.store.find(intent_id)
             return self.store.rendered(account, payments.authenticate(self, account, found, succeeds=succeeds))
 
+    def open_dispute(
+        self, charge_id: str, *, cents: int | None = None, reason: str = "fraudulent", is_inquiry: bool = False
+    ) -> Object:
+        """The customer of this charge went to the bank; returns the dispute."""
+        with self._lock:
+            made = disputes.open_for(self, charge_id, cents=cents, reason=reason, is_inquiry=is_inquiry)
+            return self.store.rendered(PLATFORM, made)
+
+    def close_dispute(self, dispute_id: str, *, won: bool) -> Object:
+        """The bank has decided."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, disputes.close(self, dispute_id, won=won))
+
+    def onboard(self, account_id: str) -> Object:
+        """The owner of a connected account has filled everything in; returns the account."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, accounts.onboard(self, account_id))
+
+    def restrict(self, account_id: str, due: Collection[str] = ("individual.verification.document",)) -> Object:
+        """Stripe wants to know more of a connected account, and stops it until it does."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, accounts.restrict(self, account_id, tuple(due)))
+
+    def pay_payout(self, payout_id: str) -> Object:
+        """The bank has taken it."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, payouts.pay(self, payout_id))
+
+    def fail_payout(self, payout_id: str, code: str = "account_closed") -> Object:
+        """The bank has refused it, or sent it back after all; codes as in payouts.FAILURES."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, payouts.fail(self, payout_id, code))
+
+    def fund(self, cents: int, currency: str = "usd") -> Object:
+        """Money that the operator put into the platform's balance from its own bank; available at once."""
+        with self._lock:
+            return self.books.book(PLATFORM, "topup", cents, currency, source=self.store.new_id("tu"))
+
     def fail_refund(self, refund_id: str, reason: str = "lost_or_stolen_card") -> Object:
         with self._lock:
             return self.store.rendered(PLATFORM, refunds.fail_refund(self, refund_id, reason))
@@ -289,6 +342,8 @@ class FakeStripe:
             for action in actions:
                 action()
             sessions.expire_due(self)
+            payouts.move_on(self)
+            disputes.lose_unanswered(self)
             refunds.settle_refunds(self)
 
 

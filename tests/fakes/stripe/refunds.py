@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def create_refund(stripe: FakeStripe, call: Call) -> Object:
     found = _charge_of(stripe, call)
     left = found["amount"] - found["amount_refunded"]
-    if found["disputed"]:
+    if any(row["charge"] == found["id"] and not row["is_charge_refundable"] for row in stripe.store.all("dispute")):
         message = f"Charge {found['id']} has been charged back; cannot issue a refund."
         raise invalid(message, code="charge_disputed", charge=found["id"])
     if left == 0:

@@ -214,3 +214,120 @@ def webhook_endpoint() -> Object:
         "status": "enabled",
         **nulls("api_version", "application", "description"),
     }
+
+
+def account() -> Object:
+    schedule = {"delay_days": 2, "interval": "daily"}
+    return {
+        "object": "account",
+        "business_profile": {
+            **nulls("annual_revenue", "estimated_worker_count", "mcc", "minority_owned_business_designation", "name"),
+            **nulls("product_description", "support_address", "support_email", "support_phone", "support_url", "url"),
+        },
+        "capabilities": {},
+        "charges_enabled": False,
+        "default_currency": "usd",
+        "details_submitted": False,
+        "future_requirements": requirements(),
+        "metadata": {},
+        "payouts_enabled": False,
+        "requirements": requirements(),
+        "settings": {
+            "bacs_debit_payments": nulls("display_name", "service_user_number"),
+            "branding": nulls("icon", "logo", "primary_color", "secondary_color"),
+            "card_issuing": {"tos_acceptance": nulls("date", "ip")},
+            "card_payments": {
+                "decline_on": {"avs_failure": False, "cvc_failure": False},
+                **nulls("statement_descriptor_prefix", "statement_descriptor_prefix_kana"),
+                **nulls("statement_descriptor_prefix_kanji"),
+            },
+            "dashboard": {"display_name": None, "timezone": "Etc/UTC"},
+            "invoices": nulls("default_account_tax_ids", "hosted_payment_method_save"),
+            "payments": {
+                **nulls("statement_descriptor", "statement_descriptor_kana", "statement_descriptor_kanji"),
+                **nulls("statement_descriptor_prefix_kana", "statement_descriptor_prefix_kanji"),
+            },
+            "payouts": {"debit_negative_balances": False, "schedule": schedule, "statement_descriptor": None},
+            "sepa_debit_payments": {},
+        },
+        "tos_acceptance": nulls("date", "ip", "user_agent"),
+        "type": "express",
+        **nulls("business_type", "email"),
+    }
+
+
+def requirements() -> Object:
+    lists: Object = {name: [] for name in ("currently_due", "errors", "eventually_due", "past_due")}
+    return lists | {"alternatives": [], "pending_verification": [], **nulls("current_deadline", "disabled_reason")}
+
+
+def bank_account() -> Object:
+    return {
+        "object": "bank_account",
+        "account_holder_type": "individual",
+        "bank_name": "STRIPE TEST BANK",
+        "country": "US",
+        "currency": "usd",
+        "default_for_currency": True,
+        "fingerprint": "fakebank",
+        "last4": "6789",
+        "metadata": {},
+        "routing_number": "110000000",
+        "status": "new",
+        **nulls("account_holder_name", "account_type", "customer"),
+    }
+
+
+def transfer() -> Object:
+    return {
+        "object": "transfer",
+        "amount_reversed": 0,
+        "metadata": {},
+        "reversed": False,
+        "source_type": "card",
+        **nulls("balance_transaction", "description", "destination_payment", "source_transaction", "transfer_group"),
+    }
+
+
+def transfer_reversal() -> Object:
+    return {
+        "object": "transfer_reversal",
+        "metadata": {},
+        **nulls("balance_transaction", "destination_payment_refund", "source_refund"),
+    }
+
+
+def payout() -> Object:
+    return {
+        "object": "payout",
+        "automatic": False,
+        "metadata": {},
+        "method": "standard",
+        "reconciliation_status": "not_applicable",
+        "source_type": "card",
+        "status": "pending",
+        "type": "bank_account",
+        **nulls("application_fee", "application_fee_amount", "balance_transaction", "description"),
+        **nulls("failure_balance_transaction", "failure_code", "failure_message", "original_payout", "payout_method"),
+        **nulls("reversed_by", "statement_descriptor", "trace_id"),
+    }
+
+
+def dispute() -> Object:
+    return {
+        "object": "dispute",
+        "balance_transactions": [],
+        "enhanced_eligibility_types": [],
+        "evidence": {
+            **nulls("access_activity_log", "billing_address", "cancellation_policy", "cancellation_policy_disclosure"),
+            **nulls("cancellation_rebuttal", "customer_communication", "customer_email_address", "customer_name"),
+            **nulls("customer_purchase_ip", "customer_signature", "duplicate_charge_documentation"),
+            **nulls("duplicate_charge_explanation", "duplicate_charge_id", "product_description", "receipt"),
+            **nulls("refund_policy", "refund_policy_disclosure", "refund_refusal_explanation", "service_date"),
+            **nulls("service_documentation", "shipping_address", "shipping_carrier", "shipping_date"),
+            **nulls("shipping_documentation", "shipping_tracking_number", "uncategorized_file", "uncategorized_text"),
+            "enhanced_evidence": {},
+        },
+        "metadata": {},
+        "payment_intent": None,
+    }
