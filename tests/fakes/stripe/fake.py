@@ -1,0 +1,371 @@
+"""A Stripe of one's own: real HTTP, real state, and controls for what tests cannot ask of the real one.
+
+A call goes this way: authentication, fault before the effect, route, idempotency key, parameters, endpoint, store under
+the key, fault after the effect. One lock around all of it: calls happen one after another, as at Stripe on one object.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.fakes.stripe import (
+    accounts,
+    books,
+    disputes,
+    events,
+    forms,
+    payments,
+    payouts,
+    refunds,
+    routes,
+    sessions,
+    webhooks,
+)
+from tests.fakes.stripe import transfers as transfers  # for its routes
+from tests.fakes.stripe.clock import FakeClock
+from tests.fakes.stripe.errors import WireError, broken, invalid, missing, unauthorized, unrouted
+from tests.fakes.stripe.faults import Fault, Faults
+from tests.fakes.stripe.idempotency import Answer, Idempotency
+from tests.fakes.stripe.routes import Call
+from tests.fakes.stripe.server import Server, failure
+from tests.fakes.stripe.shapes import API_VERSION, Object, event
+from tests.fakes.stripe.store import PLATFORM, Store, search
+
+SEARCH_LAG_SECONDS: Final = 60
+_EARLY: Final = {
+    Fault.UNAVAILABLE: (503, "api_error", "Stripe is temporarily unavailable.", ""),
+    Fault.RATE_LIMITED: (429, "invalid_request_error", "Request rate limit exceeded.", "rate_limit"),
+    Fault.KEY_IN_USE: (
+        409,
+        "idempotency_error",
+        "There is currently another in-progress request using this Idempotent Key.",
+        "idempotency_key_in_use",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One thing that a call brought about outside, and all that it was marked with: metadata values, its key."""
+
+    noun: str
+    object_id: str
+    marks: frozenset[str]
+
+
+class FakeStripe:
+    """One platform account with whatever is connected to it."""
+
+    def __init__(self, seed: int = 0, *, clock: FakeClock | None = None) -> None:
+        self.seed = seed
+        self.secret_key = f"sk_test_fake{seed:08d}"
+        self.webhook_secret = f"whsec_fake{seed:08d}"
+        self.clock = clock or FakeClock()
+        self.store = Store(seed, self.clock.now)
+        self.books = books.Books(self.store, self.clock.now)
+        self.faults = Faults(seed)
+        self.events: list[Object] = []
+        self.effect_log: list[Effect] = []
+        self.requests: list[tuple[str, str, Object]] = []  # method, path, parameters; in order of arrival
+        self.crashes: list[BaseException | None] = []
+        # What tests may set.
+        self.availability_seconds = books.AVAILABLE_AFTER_SECONDS
+        self.search_lag_seconds = SEARCH_LAG_SECONDS
+        self.silence_seconds = 5.0  # how long a caller who does not give up waits for nothing
+        self.slow_seconds = 0.5
+        self.tax_basis_points = 0
+        self.dispute_fee_cents = disputes.FEE_CENTS
+        self.is_dispute_fee_returned = False  # when a dispute is won; it has been so at times and places
+        self.signing_time: Callable[[], int] = lambda: int(time.time())  # receivers compare with their own clock
+        # What is remembered beside the objects.
+        self.deleted: set[str] = set()
+        self.gone_methods: set[str] = set()
+        self.session_params: dict[str, Object] = {}
+        self.endpoint_secrets: dict[str, str] = {}
+        self._deliverers: dict[str, webhooks.Deliverer] = {}
+        self._later: list[Callable[[], object]] = []
+        self._idempotency = Idempotency()
+        self._lock = threading.RLock()
+        self._server = Server(self)
+        self.clock.watch(self._fall_due)
+        self.store.includable[("charge", "refunds")] = lambda account, row: payments.refunds_of(self, account, row)
+        self.store.includable[("checkout.session", "line_items")] = lambda account, row: sessions.line_items_of(
+            self, account, row
+        )
+
+    # Reaching it
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def start(self) -> None:
+        self._server.start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def handle(
+        self,
+        method: str,
+        path: str,
+        raw: str,
+        *,
+        key: str,
+        account: str = "",
+        idempotency_key: str = "",
+        version: str = "",
+        fault: Fault | None = None,
+    ) -> Answer:
+        """Answer one call; every error becomes an answer."""
+        with self._lock:
+            call = Call(method, path, {}, account or PLATFORM, idempotency_key, self.store.new_id("req", 20))
+            try:
+                self._check(call, key, version)
+                if fault in _EARLY:
+                    status, kind, message, code = _EARLY[fault]
+                    raise WireError(status, kind, message, code=code, is_stored=False)
+                return self._execute(call, raw, fault)
+            except WireError as error:
+                return failure(error, call.request_id)
+
+    def _check(self, call: Call, key: str, version: str) -> None:
+        if key != self.secret_key:
+            raise unauthorized(key)
+        if version and version != API_VERSION:
+            raise invalid(f"Invalid Stripe API version: {version}; this fake is of {API_VERSION}.", is_stored=False)
+        if not self.store.has_account(call.account):
+            message = (
+                f"The provided key does not have access to account '{call.account}' (or that account does not exist)."
+            )
+            raise WireError(403, "invalid_request_error", message, code="account_invalid", is_stored=False)
+
+    def _execute(self, call: Call, raw: str, fault: Fault | None) -> Answer:
+        found = routes.find_route(call.method, call.path)
+        if found is None:
+            raise unrouted(call.method, call.path)
+        if call.method != "POST":
+            call.idempotency_key = ""  # Stripe ignores it: reading twice is no harm
+        if fault in {Fault.TIMEOUT_BEFORE, Fault.RESET_BEFORE}:
+            return Answer(0, {}, call.request_id)
+        if call.idempotency_key:
+            stored = self._idempotency.find(call, raw, self.clock.now())
+            if stored is not None:
+                return stored
+        result = failure(broken(), call.request_id)
+        if fault is not Fault.ERROR_BEFORE:
+            result = self._answer(call, raw, *found)
+            if fault is Fault.ERROR_AFTER:
+                result = failure(broken(), call.request_id)
+        self._idempotency.keep(call, raw, self.clock.now(), result)
+        return result
+
+    def _answer(self, call: Call, raw: str, found: routes.Route, names: dict[str, str]) -> Answer:
+        call.params = forms.decode(raw)
+        self.requests.append((call.method, call.path, dict(call.params)))
+        marks = frozenset({*_metadata_values(call.params), call.idempotency_key} - {""})
+        try:
+            body = routes.answer(self, found, names, call)
+        except WireError as error:
+            if not error.is_stored:
+                raise
+            return failure(error, call.request_id)
+        if found.noun:
+            self.effect_log.append(Effect(found.noun, body.get("id", ""), marks))
+        return Answer(200, body, call.request_id)
+
+    # For endpoints
+
+    def emit(self, kind: str, found: Object, call: Call | None = None, *, account: str = "") -> Object:
+        """Write an event down, with the object as it is now."""
+        account = account or self.store.find(found["id"])[0] if found.get("id") else account
+        request = {"id": call.request_id or None, "idempotency_key": call.idempotency_key or None} if call else None
+        made = event() | {
+            "id": self.store.new_id("evt"),
+            "created": self.clock.now(),
+            "data": {"object": self.store.rendered(account, found)},
+            "livemode": False,
+            "request": request or {"id": None, "idempotency_key": None},
+            "type": kind,
+        }
+        if account not in {PLATFORM, ""}:
+            made["account"] = account
+        self.events.append(made)
+        return made
+
+    def search(self, call: Call, noun: str) -> Object:
+        """Stripe's search: newest first, and blind to what is younger than its index."""
+        if "query" not in call.params:
+            raise missing("query")
+        newest = self.clock.now() - self.search_lag_seconds
+        rows = [row for row in self.store.all(noun, call.account) if row["created"] <= newest]
+        found = search(rows, call.params["query"])
+        limit = forms.as_int(call.params, "limit", 10, minimum=1)
+        start = int(call.params.get("page") or 0)
+        has_more = len(found) > start + limit
+        shown = {
+            "object": "search_result",
+            "url": call.path,
+            "has_more": has_more,
+            "data": found[start : start + limit],
+        }
+        return shown | {"next_page": str(start + limit) if has_more else None}
+
+    def later(self, action: Callable[[], object]) -> None:
+        """Do this when the clock next moves."""
+        self._later.append(action)
+
+    # For tests
+
+    @property
+    def balance(self) -> dict[str, tuple[int, int]]:
+        """What the platform has, by currency: (available, pending), in cents."""
+        return self.books.sums(PLATFORM)
+
+    def effects(self, outbox_id: object, *, kind: str | None = None) -> int:
+        """How many things were brought about outside by calls that carried this id in metadata or as their key."""
+        mark = str(outbox_id)
+        return sum(mark in effect.marks and kind in {None, effect.noun} for effect in self.effect_log)
+
+    def get(self, object_id: str) -> Object:
+        """A copy of an object, whoever has it."""
+        with self._lock:
+            return self.store.rendered(*self.store.find(object_id))
+
+    def pay_session(self, session_id: str, payment_method: str = "pm_card_visa") -> Object:
+        """The customer pays (or saves a card) on the page of this session; returns the session."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, sessions.pay(self, session_id, payment_method))
+
+    def authenticate(self, intent_id: str, *, succeeds: bool = True) -> Object:
+        """The customer answers the bank's question of a payment that is in requires_action."""
+        with self._lock:
+            account, found = self.store.find(intent_id)
+            return self.store.rendered(account, payments.authenticate(self, account, found, succeeds=succeeds))
+
+    def open_dispute(
+        self, charge_id: str, *, cents: int | None = None, reason: str = "fraudulent", is_inquiry: bool = False
+    ) -> Object:
+        """The customer of this charge went to the bank; returns the dispute."""
+        with self._lock:
+            made = disputes.open_for(self, charge_id, cents=cents, reason=reason, is_inquiry=is_inquiry)
+            return self.store.rendered(PLATFORM, made)
+
+    def close_dispute(self, dispute_id: str, *, won: bool) -> Object:
+        """The bank has decided."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, disputes.close(self, dispute_id, won=won))
+
+    def onboard(self, account_id: str) -> Object:
+        """The owner of a connected account has filled everything in; returns the account."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, accounts.onboard(self, account_id))
+
+    def restrict(self, account_id: str, due: Collection[str] = ("individual.verification.document",)) -> Object:
+        """Stripe wants to know more of a connected account, and stops it until it does."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, accounts.restrict(self, account_id, tuple(due)))
+
+    def pay_payout(self, payout_id: str) -> Object:
+        """The bank has taken it."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, payouts.pay(self, payout_id))
+
+    def fail_payout(self, payout_id: str, code: str = "account_closed") -> Object:
+        """The bank has refused it, or sent it back after all; codes as in payouts.FAILURES."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, payouts.fail(self, payout_id, code))
+
+    def fund(self, cents: int, currency: str = "usd") -> Object:
+        """Money that the operator put into the platform's balance from its own bank; available at once."""
+        with self._lock:
+            return self.books.book(PLATFORM, "topup", cents, currency, source=self.store.new_id("tu"))
+
+    def fail_refund(self, refund_id: str, reason: str = "lost_or_stolen_card") -> Object:
+        with self._lock:
+            return self.store.rendered(PLATFORM, refunds.fail_refund(self, refund_id, reason))
+
+    def script(self, fault: Fault | str, path: str, times: int = 1, *, method: str = "POST") -> None:
+        """The next calls to this path go wrong so; see faults.Fault. A * in the path stands for anything."""
+        self.faults.script(fault, path, times=times, method=method)
+
+    def deliver(
+        self,
+        target: str | webhooks.Receiver,
+        *,
+        faults: webhooks.WebhookFaults | None = None,
+        secret: str = "",
+        types: Collection[str] = ("*",),
+    ) -> list[webhooks.Delivery]:
+        """Send what this receiver (a URL, or a function of body and signature) has not been told of yet."""
+        name = target if isinstance(target, str) else f"function {id(target)}"
+        deliverer = self._deliverers.setdefault(name, webhooks.Deliverer(self))
+        receive = webhooks.post_to(target) if isinstance(target, str) else target
+        wanted = faults or webhooks.WebhookFaults(seed=self.seed)
+        return deliverer.deliver(receive, secret or self.webhook_secret, wanted, tuple(types))
+
+    def deliver_to_endpoints(self, faults: webhooks.WebhookFaults | None = None) -> list[webhooks.Delivery]:
+        """The same for every webhook endpoint that was registered through the API."""
+        made: list[webhooks.Delivery] = []
+        for one in self.store.all("webhook_endpoint"):
+            if one["status"] == "enabled":
+                secret = self.endpoint_secrets[one["id"]]
+                made += self.deliver(one["url"], faults=faults, secret=secret, types=one["enabled_events"])
+        return made
+
+    def signed(self, body: bytes | Object, *, at: int | None = None, secret: str = "") -> tuple[bytes, str]:
+        """A body and its signature header, for tests that bring events themselves."""
+        raw = body if isinstance(body, bytes) else webhooks.body_of(body)
+        return raw, events.sign(raw, secret or self.webhook_secret, self.signing_time() if at is None else at)
+
+    def check(self) -> None:
+        """The fake's own invariant; raises AssertionError where its balances do not add up."""
+        with self._lock:
+            if self.crashes:
+                raise AssertionError(f"the fake itself failed: {self.crashes!r}")
+            for account in self.store.accounts():
+                rows = self.store.all("balance_transaction", account)
+                for currency, (available, pending) in self.books.sums(account).items():
+                    total = sum(row["amount"] - row["fee"] for row in rows if row["currency"] == currency)
+                    if total != available + pending:
+                        raise AssertionError(f"{account} {currency}: {total} booked, {available} + {pending} held")
+
+    def _fall_due(self) -> None:
+        with self._lock:
+            self.books.settle()
+            actions, self._later = self._later, []
+            for action in actions:
+                action()
+            sessions.expire_due(self)
+            payouts.move_on(self)
+            disputes.lose_unanswered(self)
+            refunds.settle_refunds(self)
+
+
+def _metadata_values(params: Any) -> Iterator[str]:
+    """Every value of every `metadata` in the parameters, however deep."""
+    if isinstance(params, dict):
+        for name, value in params.items():
+            if name == "metadata" and isinstance(value, dict):
+                yield from (str(one) for one in value.values())
+            else:
+                yield from _metadata_values(value)
+    elif isinstance(params, list):
+        for one in params:
+            yield from _metadata_values(one)
+
+
+@contextmanager
+def start_fake(seed: int = 0) -> Iterator[FakeStripe]:
+    """A fake Stripe on loopback for as long as the block lasts."""
+    fake = FakeStripe(seed)
+    fake.start()
+    try:
+        yield fake
+    finally:
+        fake.close()
