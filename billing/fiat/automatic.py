@@ -1,4 +1,4 @@
-"""Automatic top-ups: whoever's balance is below their own threshold pays in again, one at a time, up to a month's maximum."""
+"""Automatic top-ups: whoever's balance is below their threshold pays in again, one at a time, up to a month's maximum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from billing.fiat.errors import CardNotFound, TopUpLimitReached, TopUpUnderWay
 from billing.fiat.states import TopUpState
 from billing.kinds import AccountKind
 from billing.models import Account, AutoTopUp, TopUp
-from billing.money import MICROS_PER_USD
+from billing.money import MICROS_PER_USD, format_usd
 from billing.rails import stripe_rail
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
@@ -59,6 +59,25 @@ def run_rules() -> int:
 
 
 def _run(rule: AutoTopUp) -> bool:
+    """Whether a top-up was requested; a rule that cannot be kept is paused, with the cause."""
+    if not _is_due(rule):
+        return False
+    try:
+        _check_month(rule)
+        actor = f"rule of {rule.actor}"[:120]
+        topups.request_top_up(rule.owner_id, rule.amount, method=TopUp.Method.AUTOMATIC, actor=actor)
+    except (CardNotFound, TopUpLimitReached) as error:
+        rules.pause(rule.owner_id, str(error))
+        return False
+    except TopUpUnderWay:
+        return False
+    except BillingError as error:
+        log.warning("An automatic top-up was refused. owner_id=%s error=%s", rule.owner_id, error)
+        return False
+    return True
+
+
+def _is_due(rule: AutoTopUp) -> bool:
     if balance(rule.owner_id, AccountKind.CUSTOMER_AVAILABLE) >= rule.threshold or _is_frozen(rule.owner_id):
         return False
     mine = TopUp.objects.filter(owner_id=rule.owner_id, method=TopUp.Method.AUTOMATIC)
@@ -66,26 +85,19 @@ def _run(rule: AutoTopUp) -> bool:
     if mine.filter(state=TopUpState.FAILED, created_at__gt=now - PAUSE_AFTER_FAILURE).exists():
         return False
     # Money that waits because its payer is new is on its way: no more of it is asked for meanwhile.
-    if TopUp.objects.filter(owner_id=rule.owner_id, spendable_at__gt=now).exists():
-        return False
-    counted = mine.filter(created_at__gt=now - MONTH).exclude(state__in=[TopUpState.FAILED, TopUpState.EXPIRED])
-    used = counted.aggregate(used=Sum("amount"))["used"] or 0
+    return not TopUp.objects.filter(owner_id=rule.owner_id, spendable_at__gt=now).exists()
+
+
+def _check_month(rule: AutoTopUp) -> None:
+    """Raises TopUpLimitReached where one more would go above the owner's own maximum."""
+    counted = TopUp.objects.filter(
+        owner_id=rule.owner_id, method=TopUp.Method.AUTOMATIC, created_at__gt=clock.now() - MONTH
+    ).exclude(state__in=[TopUpState.FAILED, TopUpState.EXPIRED])
+    used = int(counted.aggregate(used=Sum("amount"))["used"] or 0)
     if used + rule.amount > rule.monthly_max:
-        rules.pause(rule.owner_id, "the maximum of a month is reached")
-        return False
-    try:
-        topups.request_top_up(
-            rule.owner_id, rule.amount, method=TopUp.Method.AUTOMATIC, actor=f"rule of {rule.actor}"[:120]
+        raise TopUpLimitReached(
+            f"The rule's maximum of {format_usd(int(rule.monthly_max))} in 30 days leaves no room for another top-up."
         )
-    except TopUpUnderWay:
-        return False
-    except (CardNotFound, TopUpLimitReached) as error:
-        rules.pause(rule.owner_id, str(error))
-        return False
-    except BillingError as error:
-        log.warning("An automatic top-up was refused. owner_id=%s error=%s", rule.owner_id, error)
-        return False
-    return True
 
 
 def _is_frozen(owner_id: UUID) -> bool:

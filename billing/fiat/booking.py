@@ -42,7 +42,7 @@ def micros(cents: int) -> int:
 
 
 def ref_of(booking: Booking) -> str:
-    """What the ledger calls it: a transfer, or its reversal, by its own name, which is all that a payout knows of it."""
+    """What the ledger calls it: a transfer, or its reversal, by its own name, which is all that a payout knows."""
     return booking.source if booking.type in TRANSFERS else booking.id
 
 

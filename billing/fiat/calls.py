@@ -5,13 +5,14 @@ What Stripe refuses ends what was wished for; what it does not answer is asked a
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
 
-from billing.dispatch import handles
+from billing.dispatch import Hopeless, handles
 from billing.fiat import accounts, chargebacks, customers, evidence, recovery, refunds, topups
 from billing.fiat.states import TOP_UP_UNDER_WAY, RefundState, ReversalState, TopUpState
 from billing.models import CardDispute, TopUp, TopUpRefund, TransferReversal
@@ -124,7 +125,7 @@ def _page_params(top_up: TopUp, message: OutboxMessage, customer_id: str) -> dic
         "mode": "payment",
         "customer": customer_id,
         "client_reference_id": str(top_up.pk),
-        "payment_method_types": ["card"],
+        "allowed_payment_method_types": ["card"],
         "line_items": [{"price_data": price, "quantity": 1}],
         "payment_intent_data": payment,
         "metadata": metadata,
@@ -142,7 +143,8 @@ def _page_params(top_up: TopUp, message: OutboxMessage, customer_id: str) -> dic
 
 
 def _charge(top_up: TopUp, message: OutboxMessage, customer_id: str) -> str:
-    assert top_up.card is not None
+    if top_up.card is None:
+        raise Hopeless(f"top-up {top_up.pk} names no card")
     door, metadata = stripe_rail.door(), _metadata(top_up, message)
     if message.created_at < clock.now() - timedelta(hours=CHARGE_HOURS_MAX):
         found = door.find_intent(customer_id, metadata)
@@ -170,10 +172,8 @@ def _charge(top_up: TopUp, message: OutboxMessage, customer_id: str) -> str:
 
 def _give_up_intent(intent_id: str) -> None:
     """See that a payment which nobody will finish can never be paid."""
-    try:
+    with suppress(StripeRefused):  # it is over already
         stripe_rail.door().cancel_intent(intent_id)
-    except StripeRefused:
-        pass  # it is over already
 
 
 def _metadata(top_up: TopUp, message: OutboxMessage) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A customer's bank takes a top-up back: the loss is booked at once, then recovered in a fixed order, then undone if won.
+"""A customer's bank takes a top-up back: the loss is booked at once, recovered in a fixed order, and undone if won.
 
 1. loss       chargeback_loss <-> stripe_balance, each of the dispute's bookings once, its fee too
 2. recovery   the customer's balance, then the reserves, then the balances of the providers whom this customer has
@@ -14,7 +14,6 @@ from typing import Final
 from uuid import UUID
 
 from django.db import transaction
-
 
 from billing.chart import AccountName, open_account
 from billing.fiat import booking, evidence, recovery, topups

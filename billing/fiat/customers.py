@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -81,10 +82,8 @@ def set_default_card(owner_id: UUID, card_id: UUID) -> SavedCard:
 def remove_card(owner_id: UUID, card_id: UUID) -> None:
     """Have Stripe forget the card, then strike it off our list; a repeat finds none. Calls Stripe."""
     card = find_card(owner_id, card_id)
-    try:
+    with suppress(StripeRefused):  # Stripe has forgotten it before us
         stripe_rail.door().remove_card(card.stripe_id)
-    except StripeRefused:
-        pass  # Stripe has forgotten it before us
     with transaction.atomic():
         lock_payer(owner_id)
         SavedCard.objects.filter(pk=card.pk).update(removed_at=clock.now(), is_default=False)

@@ -1,4 +1,4 @@
-"""Who pays for a chargeback: the customer, then reserves, then balances of the providers they paid, then the platform."""
+"""Who pays for a chargeback: the customer, then reserves, then balances of those they paid, then the platform."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def apply_refund(said: Refund) -> TopUpRefund:
         refund = _find(said)
         group_id = new_id()
         if said.booking is not None and booking.take(said.booking, group_id):
-            refund = _post(refund, said, group_id)
+            refund = _post(refund, said, said.booking.id, group_id)
         if said.failure_booking is not None and booking.take(said.failure_booking, group_id):
             code, balance = TransferCode.DEPOSIT_REFUND, _balance_of(refund.top_up)
             booking.change_balance(said.failure_booking, against=balance, code=code, group_id=group_id)
@@ -133,13 +133,12 @@ def _find(said: Refund) -> TopUpRefund:
     return refund
 
 
-def _post(refund: TopUpRefund, said: Refund, group_id: UUID) -> TopUpRefund:
-    assert said.booking is not None
+def _post(refund: TopUpRefund, said: Refund, ref: str, group_id: UUID) -> TopUpRefund:
     if refund.pending_transfer is not None and refund.state == RefundState.REQUESTED:
-        post = _resolution(refund.pending_transfer, TransferMode.POST, ref=said.booking.id)
+        post = _resolution(refund.pending_transfer, TransferMode.POST, ref=ref)
         ledger.post([post], group_id=group_id)
     else:
-        _post_unasked(refund, said.booking.id, group_id)
+        _post_unasked(refund, ref, group_id)
     if refund.state == RefundState.REQUESTED:
         return advance(refund, RefundState.SUCCEEDED, actor=ACTOR, stripe_id=said.id, closed_at=clock.now())
     return refund

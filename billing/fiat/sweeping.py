@@ -1,4 +1,4 @@
-"""What no event told us: whatever waits for Stripe too long is asked after, and what Stripe moved by itself is booked."""
+"""What no event told us: whatever waits too long is asked after, and what Stripe moved by itself is booked."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class StripeCustomer(models.Model):
     """An organisation as a payer at Stripe; its row is also the lock under which its limits are checked."""
 
     owner_id = models.UUIDField(primary_key=True)
-    stripe_id = models.CharField(max_length=120, unique=True, null=True, blank=True)  # noqa: DJ001 - NULL: not made yet
+    stripe_id = models.CharField(max_length=120, unique=True, null=True, blank=True)
     created_at = models.DateTimeField(default=clock.now)
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ class ConnectAccount(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner_id = models.UUIDField(unique=True)
-    stripe_id = models.CharField(max_length=120, unique=True, null=True, blank=True)  # noqa: DJ001 - NULL: not made yet
+    stripe_id = models.CharField(max_length=120, unique=True, null=True, blank=True)
     country = models.CharField(max_length=2)
     email = models.EmailField(blank=True)
     is_submitted = models.BooleanField(default=False)  # the provider has filled in what Stripe asks for

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-
 from django.db import models
 from django.db.models import F, Q
 
-from billing.fields import AmountField
 from billing.fiat.states import (
     DISPUTE_MACHINE,
     REFUND_MACHINE,
@@ -18,6 +16,7 @@ from billing.fiat.states import (
     ReversalState,
     TopUpState,
 )
+from billing.fields import AmountField
 from billing.models.fiat import SavedCard
 from billing.models.ledger import Account, Transfer
 from marketplace.foundation import clock
@@ -119,7 +118,7 @@ class TopUpRefund(models.Model):
     top_up = models.ForeignKey(TopUp, on_delete=models.PROTECT, related_name="refunds")
     amount = AmountField()
     state = models.CharField(max_length=16, choices=RefundState.choices, default=RefundState.REQUESTED)
-    stripe_id = models.CharField(max_length=120, unique=True, null=True, blank=True)  # noqa: DJ001 - NULL: not made yet
+    stripe_id = models.CharField(max_length=120, unique=True, null=True, blank=True)
     pending_transfer = models.OneToOneField(
         Transfer, null=True, blank=True, on_delete=models.PROTECT, related_name="top_up_refund"
     )

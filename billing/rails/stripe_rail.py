@@ -120,7 +120,7 @@ class StripeDoor:
         params = {
             "mode": "setup",
             "customer": customer_id,
-            "payment_method_types": ["card"],
+            "allowed_payment_method_types": ["card"],
             "success_url": return_url,
             "cancel_url": return_url,
         }
@@ -154,6 +154,7 @@ class StripeDoor:
             "currency": CURRENCY,
             "customer": customer_id,
             "payment_method": card_id,
+            "allowed_payment_method_types": ["card"],
             "off_session": True,
             "confirm": True,
             "capture_method": "automatic",  # the asynchronous default answers before the fee is known
