@@ -123,7 +123,10 @@ def attach(stripe: FakeStripe, account: str, method_id: str, customer_id: str, c
             "The payment method you provided has already been attached to a customer.", param="payment_method"
         )
     if method["id"] in stripe.gone_methods:
-        message = "This PaymentMethod was previously used without being attached to a Customer or was detached from a Customer, and may not be used again."
+        message = (
+            "This PaymentMethod was previously used without being attached to a Customer or was detached from a "
+            "Customer, and may not be used again."
+        )
         raise invalid(message, code="payment_method_unexpected_state", param="payment_method")
     is_new = method["customer"] is None
     method["customer"] = customer_id

@@ -90,7 +90,10 @@ def list_line_items(stripe: FakeStripe, call: Call, id: str) -> Object:
 def expire_session(stripe: FakeStripe, call: Call, id: str) -> Object:
     found = stripe.store.get(call.account, "checkout.session", id, param="session")
     if found["status"] != "open":
-        message = f'Only Checkout Sessions with a status in ["open"] can be expired. This Checkout Session has a status of {found["status"]}.'
+        message = (
+            'Only Checkout Sessions with a status in ["open"] can be expired. This Checkout Session has a status of '
+            f"{found['status']}."
+        )
         raise invalid(message, param="session")
     _expire(stripe, found, call)
     return found
