@@ -58,7 +58,7 @@ def delete_customer(stripe: FakeStripe, call: Call, id: str) -> Object:
         method["customer"] = None
     stripe.store.remove(call.account, id)
     stripe.deleted.add(id)
-    stripe.emit("customer.deleted", found, call)
+    stripe.emit("customer.deleted", found, call, account=call.account)
     return {"id": id, "object": "customer", "deleted": True}
 
 
@@ -177,7 +177,7 @@ def open_setup_intent(stripe: FakeStripe, account: str, params: Object, call: Ca
         "customer": params.get("customer"),
         "description": params.get("description"),
         "metadata": dict(params.get("metadata") or {}),
-        "payment_method_types": params.get("payment_method_types", ["card"]),
+        "payment_method_types": params.get("allowed_payment_method_types", ["card"]),
         "usage": params.get("usage", "off_session"),
     }
     fields["client_secret"] = f"{fields['id']}_secret_{stripe.store.new_id('s')[2:]}"

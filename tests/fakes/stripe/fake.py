@@ -112,6 +112,9 @@ class FakeStripe(Controls):
                 return self._execute(call, raw, fault)
             except WireError as error:
                 return failure(error, call.request_id)
+            except Exception as error:  # a mistake of the fake's own: `check` tells the test
+                self.crashes.append(error)
+                return failure(broken(), call.request_id)
 
     def _check(self, call: Call, key: str, version: str) -> None:
         if key != self.secret_key:

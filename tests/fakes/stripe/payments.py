@@ -105,8 +105,8 @@ def open_intent(stripe: FakeStripe, account: str, params: Object, call: Call | N
     if "automatic_payment_methods" in params:
         redirects = params["automatic_payment_methods"].get("allow_redirects", "always")
         fields["automatic_payment_methods"] = {"allow_redirects": redirects, "enabled": True}
-    if "payment_method_types" in params:
-        fields["payment_method_types"] = params["payment_method_types"]
+    if "allowed_payment_method_types" in params:
+        fields["payment_method_types"] = params["allowed_payment_method_types"]
     if params.get("payment_method"):
         method = _usable_method(stripe, account, params["payment_method"], params.get("customer"))
         fields |= {"payment_method": method["id"], "status": "requires_confirmation"}

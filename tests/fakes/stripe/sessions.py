@@ -51,7 +51,7 @@ def create_session(stripe: FakeStripe, call: Call) -> Object:
         "id": "cs_test_" + stripe.store.new_id("a", 58)[2:],
         "metadata": dict(params.get("metadata") or {}),
         "mode": mode,
-        "payment_method_types": params.get("payment_method_types", ["card"]),
+        "payment_method_types": params.get("allowed_payment_method_types", ["card"]),
         "ui_mode": params.get("ui_mode", "hosted_page"),
     }
     fields["url"] = f"https://checkout.stripe.com/c/pay/{fields['id']}"
