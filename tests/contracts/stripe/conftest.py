@@ -28,7 +28,7 @@ class RecordingClient(stripe.RequestsClient):
         super().__init__(timeout=seconds)
         self.answers: list[tuple[int, dict[str, Any], Mapping[str, str]]] = []
 
-    def request(self, method: str, url: str, headers: Any, post_data: Any = None) -> Any:
+    def request(self, method: str, url: str, headers: Any, post_data: Any = None, **_: Any) -> Any:
         content, status, received = super().request(method, url, headers, post_data)
         self.answers.append((status, json.loads(content), received))
         return content, status, received

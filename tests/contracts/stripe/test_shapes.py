@@ -76,7 +76,9 @@ MAKERS: dict[str, tuple[str, Any]] = {
     ),
     "setup intent": (
         "setup_intent",
-        lambda w: w.v1.setup_intents.create({"confirm": True, "payment_method": "pm_card_visa", "usage": "off_session"}),
+        lambda w: w.v1.setup_intents.create(
+            {"confirm": True, "payment_method": "pm_card_visa", "usage": "off_session"}
+        ),
     ),
     "payment intent, new": (
         "payment_intent",
@@ -112,7 +114,12 @@ MAKERS: dict[str, tuple[str, Any]] = {
     "account link": (
         "account_link",
         lambda w: w.v1.account_links.create(
-            {"account": w.connected(), "type": "account_onboarding", "return_url": "https://a", "refresh_url": "https://a"}
+            {
+                "account": w.connected(),
+                "type": "account_onboarding",
+                "return_url": "https://a",
+                "refresh_url": "https://a",
+            }
         ),
     ),
     "transfer": ("transfer", paid_transfer),
