@@ -1,4 +1,4 @@
-"""The balance of each Stripe account, as the sum of its balance transactions: pending until `available_on`, then free."""
+"""The balance of a Stripe account is the sum of its balance transactions: pending until `available_on`, then free."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def delete_customer(stripe: FakeStripe, call: Call, id: str) -> Object:
         method["customer"] = None
     stripe.store.remove(call.account, id)
     stripe.deleted.add(id)
-    stripe.emit("customer.deleted", found, call)
+    stripe.emit("customer.deleted", found, call, account=call.account)
     return {"id": id, "object": "customer", "deleted": True}
 
 
@@ -123,7 +123,10 @@ def attach(stripe: FakeStripe, account: str, method_id: str, customer_id: str, c
             "The payment method you provided has already been attached to a customer.", param="payment_method"
         )
     if method["id"] in stripe.gone_methods:
-        message = "This PaymentMethod was previously used without being attached to a Customer or was detached from a Customer, and may not be used again."
+        message = (
+            "This PaymentMethod was previously used without being attached to a Customer or was detached from a "
+            "Customer, and may not be used again."
+        )
         raise invalid(message, code="payment_method_unexpected_state", param="payment_method")
     is_new = method["customer"] is None
     method["customer"] = customer_id
@@ -174,7 +177,7 @@ def open_setup_intent(stripe: FakeStripe, account: str, params: Object, call: Ca
         "customer": params.get("customer"),
         "description": params.get("description"),
         "metadata": dict(params.get("metadata") or {}),
-        "payment_method_types": params.get("payment_method_types", ["card"]),
+        "payment_method_types": params.get("allowed_payment_method_types", ["card"]),
         "usage": params.get("usage", "off_session"),
     }
     fields["client_secret"] = f"{fields['id']}_secret_{stripe.store.new_id('s')[2:]}"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 9 * 24 * 3600
 FEE_CENTS: Final = 1500
 _OPEN: Final = ("needs_response", "under_review", "warning_needs_response", "warning_under_review")
+# What Stripe's test mode takes for the bank's decision when it is sent as uncategorized_text.
+_DECIDING: Final = {"winning_evidence": True, "losing_evidence": False}
 _WAITING: Final = ("needs_response", "warning_needs_response")
 
 
@@ -46,7 +48,11 @@ def update_dispute(stripe: FakeStripe, call: Call, id: str) -> Object:
     merge_metadata(found, call.params)
     if evidence and as_bool(call.params, "submit", True):
         details["submission_count"] += 1
+        details["submission_method"] = "manual"
         found["status"] = found["status"].replace("needs_response", "under_review")
+        if found["evidence"]["uncategorized_text"] in _DECIDING:
+            won = _DECIDING[found["evidence"]["uncategorized_text"]]
+            stripe.later(lambda: close(stripe, id, won=won))
     stripe.emit("charge.dispute.updated", found, call)
     return found
 
@@ -76,6 +82,7 @@ def open_for(stripe: FakeStripe, charge_id: str, *, cents: int | None, reason: s
             "has_evidence": False,
             "past_due": False,
             "submission_count": 0,
+            "submission_method": "not_submitted",
         },
         "is_charge_refundable": is_inquiry,
         "payment_intent": paid["payment_intent"],

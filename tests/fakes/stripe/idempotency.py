@@ -1,4 +1,4 @@
-"""Answers by Idempotency-Key: the first one is kept for 24 hours and replayed, a 500 too; other parameters are refused."""
+"""Answers by Idempotency-Key: the first is kept for 24 hours and replayed, a 500 too; other parameters are refused."""
 
 from __future__ import annotations
 
@@ -49,15 +49,20 @@ class Idempotency:
         found = self._stored.get((call.account, call.idempotency_key))
         if found is None or now - found.at >= KEPT_SECONDS:
             return None
-        key = call.idempotency_key
         if found.path != call.path:
-            message = f"Keys for idempotent requests can only be used for the same endpoint they were first used for ('{found.path}'). Try using a key other than '{key}' if you meant to execute a different request."
-            raise WireError(400, "idempotency_error", message, is_stored=False)
+            raise _misused(call, f"for the same endpoint they were first used for ('{found.path}')")
         if found.raw != raw:
-            message = f"Keys for idempotent requests can only be used with the same parameters they were first used with. Try using a key other than '{key}' if you meant to execute a different request."
-            raise WireError(400, "idempotency_error", message, is_stored=False)
+            raise _misused(call, "with the same parameters they were first used with")
         return Answer(found.answer.status, found.answer.body, call.request_id, found.answer.request_id)
 
     def keep(self, call: Call, raw: str, now: int, answer: Answer) -> None:
         if call.idempotency_key:
             self._stored[call.account, call.idempotency_key] = _Stored(now, call.path, raw, answer)
+
+
+def _misused(call: Call, how: str) -> WireError:
+    message = (
+        f"Keys for idempotent requests can only be used {how}. Try using a key other than '{call.idempotency_key}' if "
+        "you meant to execute a different request."
+    )
+    return WireError(400, "idempotency_error", message, is_stored=False)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fakes.stripe import cards
+from tests.fakes.stripe import cards, charges
 from tests.fakes.stripe.customers import attach, merge_metadata
 from tests.fakes.stripe.errors import WireError, declined, invalid, missing, unusable
 from tests.fakes.stripe.forms import as_bool, as_int
 from tests.fakes.stripe.routes import Call, route
-from tests.fakes.stripe.shapes import Object, charge, charge_card, listing, payment_intent
+from tests.fakes.stripe.shapes import Object, payment_intent
 
 if TYPE_CHECKING:
     from tests.fakes.stripe.fake import FakeStripe
@@ -90,22 +90,6 @@ def cancel_payment_intent(stripe: FakeStripe, call: Call, id: str) -> Object:
     return found
 
 
-@route("GET", "/v1/charges", "ChargeListParams")
-def list_charges(stripe: FakeStripe, call: Call) -> Object:
-    by = ("customer", "payment_intent", "transfer_group")
-    return stripe.store.page(call.account, "charge", call.params, call.path, by=by)
-
-
-@route("GET", "/v1/charges/search", "ChargeSearchParams")
-def search_charges(stripe: FakeStripe, call: Call) -> Object:
-    return stripe.search(call, "charge")
-
-
-@route("GET", "/v1/charges/{id}", "ChargeRetrieveParams")
-def retrieve_charge(stripe: FakeStripe, call: Call, id: str) -> Object:
-    return stripe.store.get(call.account, "charge", id)
-
-
 def open_intent(stripe: FakeStripe, account: str, params: Object, call: Call | None = None) -> Object:
     """A new payment intent that has not been confirmed."""
     if "currency" not in params:
@@ -121,8 +105,8 @@ def open_intent(stripe: FakeStripe, account: str, params: Object, call: Call | N
     if "automatic_payment_methods" in params:
         redirects = params["automatic_payment_methods"].get("allow_redirects", "always")
         fields["automatic_payment_methods"] = {"allow_redirects": redirects, "enabled": True}
-    if "payment_method_types" in params:
-        fields["payment_method_types"] = params["payment_method_types"]
+    if "allowed_payment_method_types" in params:
+        fields["payment_method_types"] = params["allowed_payment_method_types"]
     if params.get("payment_method"):
         method = _usable_method(stripe, account, params["payment_method"], params.get("customer"))
         fields |= {"payment_method": method["id"], "status": "requires_confirmation"}
@@ -139,8 +123,8 @@ def confirm_intent(stripe: FakeStripe, account: str, intent: Object, params: Obj
     if method_id is None:
         message = (
             "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "
-            "PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment "
-            "method or ConfirmationToken."
+            "PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a "
+            "payment method or ConfirmationToken."
         )
         raise invalid(message, code="payment_intent_unexpected_state", payment_intent=dict(intent))
     method = _usable_method(stripe, account, method_id, intent["customer"])
@@ -172,7 +156,7 @@ def succeed(stripe: FakeStripe, account: str, intent: Object, call: Call | None 
     if intent["customer"] and intent["setup_future_usage"]:
         attach(stripe, account, method["id"], intent["customer"], call)
     due = stripe.clock.now() + (0 if behaviour.is_available_at_once else stripe.availability_seconds)
-    made = _charge(stripe, account, intent, method)
+    made = charges.make_charge(stripe, account, intent, method)
     cents = intent["amount"]
     made |= {"amount_captured": cents, "captured": True, "paid": True, "status": "succeeded"}
     made["outcome"] |= {"network_status": "approved_by_network", "type": "authorized"}
@@ -204,36 +188,9 @@ def succeed(stripe: FakeStripe, account: str, intent: Object, call: Call | None 
     return made
 
 
-def _charge(stripe: FakeStripe, account: str, intent: Object, method: Object) -> Object:
-    fields = charge() | {
-        "amount": intent["amount"],
-        "calculated_statement_descriptor": "SOUK",
-        "currency": intent["currency"],
-        "customer": intent["customer"],
-        "description": intent["description"],
-        "metadata": dict(intent["metadata"]),
-        "outcome": {
-            "advice_code": None,
-            "network_advice_code": None,
-            "network_decline_code": None,
-            "network_status": None,
-            "reason": None,
-            "risk_level": "normal",
-            "seller_message": None,
-            "type": "",
-        },
-        "payment_intent": intent["id"],
-        "payment_method": method["id"],
-        "payment_method_details": {"type": "card", "card": charge_card(method, intent["amount"])},
-        "receipt_email": intent["receipt_email"],
-        "transfer_group": intent["transfer_group"],
-    }
-    return stripe.store.add(account, fields, prefix="ch")
-
-
 def _decline(stripe: FakeStripe, account: str, intent: Object, method: Object, call: Call | None) -> None:
     behaviour = cards.behaviour_of(method)
-    made = _charge(stripe, account, intent, method)
+    made = charges.make_charge(stripe, account, intent, method)
     made |= {"failure_code": behaviour.code, "failure_message": behaviour.message, "status": "failed"}
     reason = behaviour.decline_code or behaviour.code
     made["outcome"] |= {"network_status": "declined_by_network", "reason": reason, "type": "issuer_declined"}
@@ -246,7 +203,7 @@ def _decline(stripe: FakeStripe, account: str, intent: Object, method: Object, c
 
 def _fail_authentication(stripe: FakeStripe, account: str, intent: Object, method: Object, call: Call | None) -> None:
     message = "Your card was declined. This transaction requires authentication."
-    made = _charge(stripe, account, intent, method)
+    made = charges.make_charge(stripe, account, intent, method)
     made |= {"failure_code": "authentication_required", "failure_message": message, "status": "failed"}
     made["outcome"] |= {"network_status": "declined_by_network", "type": "issuer_declined"}
     made["outcome"]["reason"] = "authentication_required"
@@ -273,8 +230,9 @@ def _usable_method(stripe: FakeStripe, account: str, method_id: str, customer_id
         raise invalid(message, param="payment_method")
     if method["id"] in stripe.gone_methods:
         message = (
-            "The provided PaymentMethod was previously used with a PaymentIntent without Customer attachment, shared with "
-            "a connected account without Customer attachment, or was detached from a Customer. It may not be used again."
+            "The provided PaymentMethod was previously used with a PaymentIntent without Customer attachment, shared "
+            "with a connected account without Customer attachment, or was detached from a Customer. It may not be used "
+            "again."
         )
         raise invalid(message, param="payment_method")
     return method
@@ -292,11 +250,6 @@ def _amount(params: Object) -> int:
     if cents > CENTS_MAX:
         raise invalid("Amount must be no more than $999,999.99", code="amount_too_large", param="amount")
     return cents
-
-
-def refunds_of(stripe: FakeStripe, account: str, found: Object) -> Object:
-    rows = [row for row in reversed(stripe.store.all("refund", account)) if row["charge"] == found["id"]]
-    return listing(f"/v1/charges/{found['id']}/refunds", rows)
 
 
 def authenticate(stripe: FakeStripe, account: str, intent: Object, *, succeeds: bool) -> Object:

@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = min(int(self.headers.get("Content-Length") or 0), BODY_BYTES_MAX)
         raw = self.rfile.read(length).decode()
         parts = urlsplit(self.path)
-        fault = stripe.faults.choose(self.command, parts.path)
+        fault = stripe.choose_fault(self.command, parts.path)
         answer = stripe.handle(
             self.command,
             parts.path,

@@ -51,7 +51,7 @@ def create_session(stripe: FakeStripe, call: Call) -> Object:
         "id": "cs_test_" + stripe.store.new_id("a", 58)[2:],
         "metadata": dict(params.get("metadata") or {}),
         "mode": mode,
-        "payment_method_types": params.get("payment_method_types", ["card"]),
+        "payment_method_types": params.get("allowed_payment_method_types", ["card"]),
         "ui_mode": params.get("ui_mode", "hosted_page"),
     }
     fields["url"] = f"https://checkout.stripe.com/c/pay/{fields['id']}"
@@ -90,7 +90,10 @@ def list_line_items(stripe: FakeStripe, call: Call, id: str) -> Object:
 def expire_session(stripe: FakeStripe, call: Call, id: str) -> Object:
     found = stripe.store.get(call.account, "checkout.session", id, param="session")
     if found["status"] != "open":
-        message = f'Only Checkout Sessions with a status in ["open"] can be expired. This Checkout Session has a status of {found["status"]}.'
+        message = (
+            'Only Checkout Sessions with a status in ["open"] can be expired. This Checkout Session has a status of '
+            f"{found['status']}."
+        )
         raise invalid(message, param="session")
     _expire(stripe, found, call)
     return found

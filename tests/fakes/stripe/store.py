@@ -146,7 +146,7 @@ class Store:
 
 
 def search(rows: list[Object], query: str) -> list[Object]:
-    """Those that match a query of Stripe's search language: clauses joined by AND, of the forms a:"b", m["k"]:"v", a>1."""
+    """Those that match a query in Stripe's language: clauses a:"b", m["k"]:"v" or a>1, joined by AND."""
     clauses = re.split(r"\s+AND\s+", query.strip())
     tests = [_clause(clause) for clause in clauses]
     return [row for row in reversed(rows) if all(test(row) for test in tests)]

@@ -1,4 +1,4 @@
-"""Brings events to a receiver as badly as the network and Stripe may: twice, late, in any order, not at all, mis-signed.
+"""Brings events to a receiver as badly as Stripe and the network may: twice, late, in any order, mis-signed, never.
 
 Stripe promises at-least-once delivery without order and retries what is not answered with 2xx; what is dropped here
 stands for an event that was never delivered although it is in the log.
