@@ -1,4 +1,4 @@
-"""Automatic top-ups: whoever's balance is below their threshold pays in again, one at a time, up to a month's maximum."""
+"""Automatic top-ups: whose balance is below their threshold pays in again, one at a time, up to a month's maximum."""
 
 from __future__ import annotations
 

@@ -184,29 +184,28 @@ class StripeDoor:
     # Refunds and disputes
 
     def refund_charge(self, *, charge_id: str, amount_cents: int, metadata: Mapping[str, str], key: Key) -> Refund:
-        params = {
-            "charge": charge_id,
-            "amount": amount_cents,
-            "metadata": dict(metadata),
-            "expand": ["balance_transaction", "failure_balance_transaction"],
-        }
+        params = {"charge": charge_id, "amount": amount_cents, "metadata": dict(metadata)}
         return self._make(
-            lambda one: Refund.read(self._post("/v1/refunds", params, key=one)),
+            lambda one: self._read_refund(self._post("/v1/refunds", params, key=one)),
             key,
             find=lambda: self.find_refund(charge_id, metadata),
         )
 
     def find_refund(self, charge_id: str, metadata: Mapping[str, str]) -> Refund | None:
         found = self._first("/v1/refunds", {"charge": charge_id}, "outbox_id", metadata["outbox_id"])
-        return self.fetch_refund(found["id"]) if found else None
+        return self._read_refund(found) if found else None
 
     def fetch_refund(self, refund_id: str) -> Refund:
-        params = {"expand": ["balance_transaction", "failure_balance_transaction"]}
-        return Refund.read(self._get(f"/v1/refunds/{refund_id}", params))
+        return self._read_refund(self._get(f"/v1/refunds/{refund_id}"))
 
     def list_refunds(self, charge_id: str) -> list[Refund]:
-        params = {"charge": charge_id, "expand": ["data.balance_transaction", "data.failure_balance_transaction"]}
-        return [Refund.read(one) for one in self._list("/v1/refunds", params)]
+        return [self._read_refund(one) for one in self._list("/v1/refunds", {"charge": charge_id})]
+
+    def _read_refund(self, json: Json) -> Refund:
+        """With its bookings; the one of a failure is a field that a refund has only once it has failed."""
+        names = ("balance_transaction", "failure_balance_transaction")
+        bookings = {name: self._get(f"/v1/balance_transactions/{json[name]}") for name in names if json.get(name)}
+        return Refund.read({**json, **bookings})
 
     def fetch_dispute(self, dispute_id: str) -> Dispute:
         return Dispute.read(self._get(f"/v1/disputes/{dispute_id}"))
