@@ -54,7 +54,7 @@ def run_rules() -> int:
     for rule in alive[:RULES_MAX]:
         AutoTopUp.objects.filter(pk=rule.pk).update(updated_at=clock.now())
         with alone("An automatic top-up could not be requested.", owner_id=str(rule.pk)):
-            requested += _run(rule)
+            requested += int(_run(rule))
     return requested
 
 

@@ -51,8 +51,8 @@ def work_off(rounds: int = 3) -> None:
 def save_card(stripe: FakeStripe, owner_id: UUID, payment_method: str = "pm_card_visa") -> SavedCard:
     """The owner saves a card on Stripe's page."""
     customers.open_setup_page(owner_id)
-    session = stripe.store.all("checkout.session")[0]
-    stripe.pay_session(session["id"], payment_method)
+    pages = [one for one in stripe.store.all("checkout.session") if (one["mode"], one["status"]) == ("setup", "open")]
+    stripe.pay_session(pages[0]["id"], payment_method)
     hear(stripe)
     return customers.find_card(owner_id)
 

@@ -226,7 +226,7 @@ def stripe_account(provider: UUID) -> str:
 
     accounts.request_account(provider, country="US")
     scenes.call_until_done()
-    return accounts.find(provider).stripe_id
+    return str(accounts.find(provider).stripe_id)
 
 
 @pytest.mark.parametrize("is_won", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from billing.fiat import events
+from billing.fiat import events, topups
 from billing.models import StripeEvent, Transfer
 from marketplace.foundation import clock
 from tests.fakes.stripe import FakeStripe, Fault, WebhookFaults
@@ -193,7 +193,7 @@ def test_two_workers_who_handle_the_same_events_credit_once(stripe: FakeStripe, 
     stripe.deliver(receive)
     StripeEvent.objects.update(next_at=clock.now() - timedelta(minutes=1))
     ids = [event["data"]["object"]["id"] for event in stripe.events if event["type"] == "payment_intent.succeeded"]
-    results = race([lambda: scenes.topups.refresh_intent(ids[0])] * 4 + [events.process_due] * 4)
+    results = race([lambda: topups.refresh_intent(ids[0])] * 4 + [events.process_due] * 4)
     assert [one for one in results if isinstance(one, Exception)] == []
     assert available(alice) == 50 * DOLLAR
     scenes.assert_same_books(stripe)
