@@ -20,6 +20,7 @@ from marketplace.foundation.models import Event, OutboxMessage
 from tests.fakes.stripe import FakeStripe, Fault
 from tests.integration.billing.fiat import scenes
 from tests.integration.billing.fiat.scenes import DOLLAR, available
+from tests.integration.billing.scenes import race
 
 pytestmark = pytest.mark.django_db
 
@@ -150,8 +151,7 @@ def test_a_charge_that_stripe_forgot_the_key_of_is_looked_up_and_not_made_again(
     top_up = scenes.ask(alice, method="saved_card")
     stripe.script(Fault.RESET_AFTER, "/v1/payment_intents")
     scenes.call_due()
-    stripe.clock.advance(25 * 3600)
-    OutboxMessage.objects.update(created_at=clock.now() - timedelta(hours=25))
+    stripe.clock.advance(25 * 3600)  # at Stripe a day has passed, here its second attempt is due
     scenes.call_until_done()
     top_up.refresh_from_db()
     assert top_up.state == "succeeded"
@@ -192,6 +192,13 @@ def test_the_top_ups_of_a_day_have_a_maximum_and_a_lower_one_at_first(stripe: Fa
     scenes.ask(bob, 5000 * DOLLAR)
     with pytest.raises(TopUpLimitReached, match=r"\$10000\.00"):
         scenes.ask(bob, 5 * DOLLAR)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_who_ask_at_once_no_more_is_let_in_than_a_day_may_have(stripe: FakeStripe, alice: UUID) -> None:
+    results = race([lambda: scenes.ask(alice, 400 * DOLLAR)] * 8)
+    assert sum(isinstance(one, TopUp) for one in results) == 2
+    assert sum(isinstance(one, TopUpLimitReached) for one in results) == 6
 
 
 def test_what_failed_does_not_count_for_the_day(stripe: FakeStripe, alice: UUID) -> None:
