@@ -25,6 +25,11 @@ def test_a_payment_books_its_amount_less_the_fee(world: World) -> None:
     assert sum(detail.amount for detail in booked.fee_details) == booked.fee
 
 
+def test_unless_asked_otherwise_the_answer_comes_before_the_booking(world: World) -> None:
+    intent = world.paid(capture_method="automatic_async")
+    assert (intent.status, intent.latest_charge.balance_transaction) == ("succeeded", None)
+
+
 def test_a_saved_card_is_charged_without_its_owner(world: World) -> None:
     customer, card = save_card(world)
     intent = world.paid(2_000, card, customer=customer, off_session=True)
