@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from billing import dispatch, seal, settlement
+from billing.fiat import accounts, automatic, calls, events, sweeping, topups  # calls: registers its handlers
 
 
 @shared_task
@@ -23,3 +24,23 @@ def release_pending() -> None:
 def dispatch_due() -> None:
     """Make the calls to the outside world that were written down."""
     dispatch.dispatch_due()
+
+
+@shared_task
+def tend_fiat() -> None:
+    """Handle what Stripe told, make spendable what waited, and request what customers' rules ask for."""
+    events.process_due()
+    topups.release_waiting()
+    automatic.run_rules()
+
+
+@shared_task
+def poll_stripe() -> None:
+    """Ask Stripe what we were not told."""
+    events.poll()
+    sweeping.sweep()
+    accounts.refresh_oldest()
+    tend_fiat()
+
+
+__all__ = ["calls", "dispatch_due", "poll_stripe", "release_pending", "seal_transfers", "tend_fiat"]

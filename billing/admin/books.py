@@ -24,7 +24,6 @@ from billing.models import (
     ReceiptEvidence,
     Settlement,
     SettlementShare,
-    StripeEvent,
     Transfer,
     UsageReceipt,
 )
@@ -176,4 +175,4 @@ class PayoutAdmin(ReadOnlyAdmin):
     list_filter = ["state", "rail"]
 
 
-admin.site.register([Asset, DailyRoot, StripeEvent, ChainBlock, ChainEvent, ChainTransaction], ReadOnlyAdmin)
+admin.site.register([Asset, DailyRoot, ChainBlock, ChainEvent, ChainTransaction], ReadOnlyAdmin)

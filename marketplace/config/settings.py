@@ -91,6 +91,29 @@ SOUK_S3_REGION = os.environ.get("SOUK_S3_REGION", "")
 SOUK_S3_ACCESS_KEY = os.environ.get("SOUK_S3_ACCESS_KEY", "")
 SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
 
+# Where the web server listens, as far as it is known: only loopback may pretend money (billing/rails/loopback.py).
+SOUK_BIND = os.environ.get("SOUK_BIND", "")
+SOUK_FAKE_MONEY = os.environ.get("SOUK_FAKE_MONEY", "0") == "1"
+
+# Cards and providers' accounts, through Stripe. Without a key there are none. Limits are whole dollars.
+SOUK_STRIPE_KEY = os.environ.get("SOUK_STRIPE_KEY", "")
+SOUK_STRIPE_API_BASE = os.environ.get("SOUK_STRIPE_API_BASE", "")  # empty: Stripe's own
+# More than one while a secret is being changed, separated by commas.
+SOUK_STRIPE_WEBHOOK_SECRETS = [
+    secret.strip() for secret in os.environ.get("SOUK_STRIPE_WEBHOOK_SECRETS", "").split(",") if secret.strip()
+]
+SOUK_STRIPE_TAX = os.environ.get("SOUK_STRIPE_TAX", "0") == "1"  # Stripe computes and collects tax on its page
+SOUK_TOP_UP_USD_MIN = int(os.environ.get("SOUK_TOP_UP_USD_MIN", "5"))
+SOUK_TOP_UP_USD_MAX = int(os.environ.get("SOUK_TOP_UP_USD_MAX", "5000"))
+SOUK_TOP_UP_USD_DAY_MAX = int(os.environ.get("SOUK_TOP_UP_USD_DAY_MAX", "10000"))
+# Who first paid less than so many days ago: a lower daily limit, and larger amounts wait before they can be spent.
+SOUK_TOP_UP_NEW_DAYS = int(os.environ.get("SOUK_TOP_UP_NEW_DAYS", "14"))
+SOUK_TOP_UP_NEW_USD_DAY_MAX = int(os.environ.get("SOUK_TOP_UP_NEW_USD_DAY_MAX", "1000"))
+SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX = int(os.environ.get("SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX", "200"))
+SOUK_TOP_UP_NEW_WAIT_SECONDS = int(os.environ.get("SOUK_TOP_UP_NEW_WAIT_SECONDS", "86400"))
+# How long after a top-up what it paid for may be asked back from providers when the customer's bank takes it back.
+SOUK_CHARGEBACK_PROVIDER_DAYS = int(os.environ.get("SOUK_CHARGEBACK_PROVIDER_DAYS", "120"))  # 0: never
+
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
 SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
@@ -257,6 +280,8 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),
+        ("billing.tasks.tend_fiat", 30.0, False),
+        ("billing.tasks.poll_stripe", 300.0, False),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
     )
 }

@@ -71,17 +71,26 @@ def environment(folder: DataFolder, addresses: Addresses, *, database_url: str, 
         "SOUK_ALLOWED_HOSTS": ",".join(hosts),
         "SOUK_CHALLENGE_SECONDS": "0",
         "SOUK_SHARED_MACHINE": "1",
+        # Without a key for real payments, and where nobody else can reach it, the site pretends them and says so.
+        "SOUK_FAKE_MONEY": "0" if os.environ.get("SOUK_STRIPE_KEY") or not _is_private(addresses, api_url) else "1",
     }
     fixed = {
         "DATABASE_URL": database_url,
         "REDIS_URL": redis_url,
         "SOUK_DATA": str(folder.path),
+        "SOUK_BIND": addresses.bind,
         "SOUK_ADMIN_PASSWORD": folder.secrets.admin_password,
         "DJANGO_SETTINGS_MODULE": "marketplace.config.settings",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")])),
         "PYTHONUNBUFFERED": "1",
     }
     return {**defaults, **os.environ, **fixed}
+
+
+def _is_private(addresses: Addresses, api_url: str) -> bool:
+    """Whether the site listens, and names itself, on loopback only."""
+    hosts = {addresses.bind, urlsplit(api_url).hostname}
+    return hosts <= {"127.0.0.1", "localhost", "::1"} and not os.environ.get("SOUK_ALLOWED_HOSTS")
 
 
 def _raise_file_limit() -> None:
