@@ -124,6 +124,15 @@ def test_a_payment_is_refunded_in_parts_and_never_beyond(world: World) -> None:
     assert {one.id for one in world.v1.refunds.list({"payment_intent": intent.id}).data} == {first.id, second.id}
 
 
+def test_what_an_object_may_have_can_be_expanded_and_nothing_else(world: World) -> None:
+    refund = world.v1.refunds.create(
+        {"payment_intent": world.paid().id, "amount": 100, "expand": ["failure_balance_transaction"]}
+    )
+    assert refund.to_dict().get("failure_balance_transaction") is None
+    with pytest.raises(stripe.InvalidRequestError):
+        world.v1.refunds.retrieve(refund.id, {"expand": ["profit"]})
+
+
 def test_a_checkout_session_is_open_until_it_expires(world: World) -> None:
     line = {"price_data": {"currency": "usd", "unit_amount": 900, "product_data": {"name": "Credit"}}, "quantity": 2}
     made = world.v1.checkout.sessions.create(
