@@ -58,6 +58,6 @@ def _read(body: bytes) -> EventRecord:
         named = json.loads(body)
         record = EventRecord.read(named)
         named["data"]["object"]["id"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WebhookRefused from error
     return record

@@ -1,4 +1,4 @@
-"""Automatic top-ups: whoever's balance is below their threshold pays in again, one at a time, up to a month's maximum."""
+"""Automatic top-ups: whose balance is below their threshold pays in again, one at a time, up to a month's maximum."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_rules() -> int:
     for rule in alive[:RULES_MAX]:
         AutoTopUp.objects.filter(pk=rule.pk).update(updated_at=clock.now())
         with alone("An automatic top-up could not be requested.", owner_id=str(rule.pk)):
-            requested += _run(rule)
+            requested += int(_run(rule))
     return requested
 
 

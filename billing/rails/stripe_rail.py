@@ -5,7 +5,7 @@ that creates something takes a `Key`, which makes its repetition harmless:
 
     1. asked before, or long ago?   look it up; what is found is the answer
     2. create, under the key
-    3. the stored answer is a broken one (a 500 that Stripe replays)?   look it up, else create under the next key
+    3. the stored answer is of no use (a 500, or a balance that was short then)?   look it up, else take the next key
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ API_VERSION: Final = "2026-10-28.endive"
 TIMEOUT_SECONDS: Final = (5.0, 20.0)  # to connect, to read; well below an outbox lease
 SIGNATURE_SECONDS: Final = 300
 KEY_HOURS_MAX: Final = 23  # Stripe forgets keys after 24
-KEYS_MAX: Final = 4  # for one wish, where each one's stored answer is a broken one
+KEYS_MAX: Final = 24  # for one wish, where each one's stored answer is of no use; Stripe forgets them after a day
+PASSING: Final = frozenset({"balance_insufficient"})  # refusals that time may heal, and that Stripe repeats from memory
 PAGES_MAX: Final = 100
 PAGE_SIZE: Final = 100
 
@@ -184,29 +185,28 @@ class StripeDoor:
     # Refunds and disputes
 
     def refund_charge(self, *, charge_id: str, amount_cents: int, metadata: Mapping[str, str], key: Key) -> Refund:
-        params = {
-            "charge": charge_id,
-            "amount": amount_cents,
-            "metadata": dict(metadata),
-            "expand": ["balance_transaction", "failure_balance_transaction"],
-        }
+        params = {"charge": charge_id, "amount": amount_cents, "metadata": dict(metadata)}
         return self._make(
-            lambda one: Refund.read(self._post("/v1/refunds", params, key=one)),
+            lambda one: self._read_refund(self._post("/v1/refunds", params, key=one)),
             key,
             find=lambda: self.find_refund(charge_id, metadata),
         )
 
     def find_refund(self, charge_id: str, metadata: Mapping[str, str]) -> Refund | None:
         found = self._first("/v1/refunds", {"charge": charge_id}, "outbox_id", metadata["outbox_id"])
-        return self.fetch_refund(found["id"]) if found else None
+        return self._read_refund(found) if found else None
 
     def fetch_refund(self, refund_id: str) -> Refund:
-        params = {"expand": ["balance_transaction", "failure_balance_transaction"]}
-        return Refund.read(self._get(f"/v1/refunds/{refund_id}", params))
+        return self._read_refund(self._get(f"/v1/refunds/{refund_id}"))
 
     def list_refunds(self, charge_id: str) -> list[Refund]:
-        params = {"charge": charge_id, "expand": ["data.balance_transaction", "data.failure_balance_transaction"]}
-        return [Refund.read(one) for one in self._list("/v1/refunds", params)]
+        return [self._read_refund(one) for one in self._list("/v1/refunds", {"charge": charge_id})]
+
+    def _read_refund(self, json: Json) -> Refund:
+        """With its bookings; the one of a failure is a field that a refund has only once it has failed."""
+        names = ("balance_transaction", "failure_balance_transaction")
+        bookings = {name: self._get(f"/v1/balance_transactions/{json[name]}") for name in names if json.get(name)}
+        return Refund.read({**json, **bookings})
 
     def fetch_dispute(self, dispute_id: str) -> Dispute:
         return Dispute.read(self._get(f"/v1/disputes/{dispute_id}"))
@@ -321,10 +321,13 @@ class StripeDoor:
             except StripeUnknown as error:
                 if not error.is_replay:
                     raise
+            except StripeRefused as error:
+                if not (error.is_replay and error.code in PASSING):
+                    raise
             found = find() if find else None
         if found is not None:
             return found
-        raise StripeUnknown(f"Stripe broke over each of {KEYS_MAX} tries.")
+        raise StripeUnknown(f"Stripe keeps a useless answer to each of {KEYS_MAX} tries.")
 
     def _first(self, path: str, params: Json, name: str, value: str, *, account: str = "") -> Mapping[str, Any] | None:
         listed = self._list(path, params, account=account)
@@ -361,6 +364,7 @@ class StripeDoor:
 def _raise_ours(error: stripe.StripeError) -> NoReturn:
     """Decide what an error of Stripe's means; never with its body, which may name a key."""
     text, code, status = error.user_message or type(error).__name__, error.code or "", error.http_status or 0
+    is_replay = str((error.headers or {}).get("Idempotent-Replayed", "")).lower() == "true"
     if isinstance(error, stripe.CardError):
         details = error.error
         intent = getattr(details, "payment_intent", None)
@@ -370,10 +374,9 @@ def _raise_ours(error: stripe.StripeError) -> NoReturn:
     if isinstance(error, stripe.AuthenticationError):
         raise StripeBusy("Stripe does not accept SOUK_STRIPE_KEY.") from None
     if isinstance(error, stripe.APIConnectionError) or status >= 500 or status == 0:
-        is_replay = str((error.headers or {}).get("Idempotent-Replayed", "")).lower() == "true"
         raise StripeUnknown(f"No answer from Stripe ({status or 'no connection'}).", is_replay=is_replay) from error
     if status in {409, 429} and not isinstance(error, stripe.IdempotencyError):
         raise StripeBusy(f"Stripe is busy ({status}).") from error
     if status == 404:
         raise StripeMissing(text, code=code) from error
-    raise StripeRefused(text, code=code) from error
+    raise StripeRefused(text, code=code, is_replay=is_replay) from error

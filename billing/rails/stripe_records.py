@@ -34,10 +34,10 @@ class StripeUnknown(RailError):
 
 
 class StripeRefused(RailError):
-    """Stripe said no; nothing happened."""
+    """Stripe said no; nothing happened. `is_replay`: it says so from memory, and has not tried again."""
 
-    def __init__(self, message: str, *, code: str = "") -> None:
-        self.code, self.message = code, message
+    def __init__(self, message: str, *, code: str = "", is_replay: bool = False) -> None:
+        self.code, self.message, self.is_replay = code, message, is_replay
         super().__init__(f"{code}: {message}" if code else message)
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import F
 
 from billing import ledger, tasks
-from billing.fiat import customers, events, topups
+from billing.fiat import customers, events, sweeping, topups
 from billing.kinds import AccountKind
 from billing.models import SavedCard, StripeEvent, TopUp
 from billing.money import MICROS_PER_CENT
@@ -51,8 +51,8 @@ def work_off(rounds: int = 3) -> None:
 def save_card(stripe: FakeStripe, owner_id: UUID, payment_method: str = "pm_card_visa") -> SavedCard:
     """The owner saves a card on Stripe's page."""
     customers.open_setup_page(owner_id)
-    session = stripe.store.all("checkout.session")[0]
-    stripe.pay_session(session["id"], payment_method)
+    pages = [one for one in stripe.store.all("checkout.session") if (one["mode"], one["status"]) == ("setup", "open")]
+    stripe.pay_session(pages[0]["id"], payment_method)
     hear(stripe)
     return customers.find_card(owner_id)
 
@@ -70,6 +70,12 @@ def pay_in(stripe: FakeStripe, owner_id: UUID, usd_micros: int = 50 * DOLLAR, **
 
 def ask(owner_id: UUID, usd_micros: int = 50 * DOLLAR, *, method: str = "checkout", **fields: Any) -> TopUp:
     return topups.request_top_up(owner_id, usd_micros, method=method, actor="alice", **fields)
+
+
+def fund_platform(stripe: FakeStripe, cents: int = 100_000) -> None:
+    """The operator puts money of its own into Stripe's balance, as for fees that refunds do not give back."""
+    stripe.fund(cents)
+    sweeping.book_own_moves()
 
 
 def grow_old(owner_id: UUID) -> None:
