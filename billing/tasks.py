@@ -6,6 +6,7 @@ from celery import shared_task
 
 from billing import dispatch, seal, settlement
 from billing.fiat import accounts, automatic, calls, events, sweeping, topups  # calls: registers its handlers
+from marketplace.foundation.exclusive import alone
 
 
 @shared_task
@@ -37,9 +38,9 @@ def tend_fiat() -> None:
 @shared_task
 def poll_stripe() -> None:
     """Ask Stripe what we were not told."""
-    events.poll()
-    sweeping.sweep()
-    accounts.refresh_oldest()
+    for part in (events.poll, sweeping.sweep, accounts.refresh_oldest):
+        with alone("Stripe could not be asked."):
+            part()
     tend_fiat()
 
 

@@ -10,6 +10,7 @@ that creates something takes a `Key`, which makes its repetition harmless:
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -115,7 +116,8 @@ class StripeDoor:
 
     def create_customer(self, owner_id: str, name: str) -> str:
         params = {"name": name, "metadata": {"organisation_id": owner_id}}
-        return str(self._post("/v1/customers", params, key=f"customer-{owner_id}")["id"])
+        key = Key(f"customer-{owner_id}-{zlib.crc32(name.encode()):x}")  # a key is for one set of parameters
+        return self._make(lambda one: str(self._post("/v1/customers", params, key=one)["id"]), key)
 
     def create_setup_page(self, customer_id: str, *, return_url: str) -> Session:
         params = {
@@ -228,7 +230,9 @@ class StripeDoor:
         }
         if email:
             params["email"] = email
-        return Connected.read(self._post("/v1/accounts", params, key=f"account-{owner_id}"))
+        return self._make(
+            lambda one: Connected.read(self._post("/v1/accounts", params, key=one)), Key(f"account-{owner_id}")
+        )
 
     def fetch_account(self, account_id: str) -> Connected:
         return Connected.read(self._get(f"/v1/accounts/{account_id}"))

@@ -113,8 +113,9 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(
+    ("fault", "times"), [*((fault, 1) for fault in FAULTS), (Fault.ERROR_AFTER, 3), (Fault.ERROR_BEFORE, 3)]
+)
 def test_a_card_is_charged_once_whatever_happens_to_the_answer(
     stripe: FakeStripe, alice: UUID, fault: Fault, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,16 @@ def test_a_card_is_charged_once_whatever_happens_to_the_answer(
     assert available(alice) == 50 * DOLLAR
     scenes.hear(stripe)
     scenes.assert_same_books(stripe)
+
+
+@pytest.mark.parametrize("fault", [Fault.ERROR_BEFORE, Fault.ERROR_AFTER, Fault.RESET_AFTER])
+@pytest.mark.parametrize("path", ["/v1/customers", "/v1/checkout/sessions"])
+def test_a_page_is_made_whatever_happens_to_the_answer(
+    stripe: FakeStripe, alice: UUID, fault: Fault, path: str
+) -> None:
+    stripe.script(fault, path, times=2)
+    scenes.pay_in(stripe, alice)
+    assert available(alice) == 50 * DOLLAR
 
 
 def test_a_charge_that_stripe_forgot_the_key_of_is_looked_up_and_not_made_again(
