@@ -63,6 +63,7 @@ class World:
             {
                 "amount": cents,
                 "currency": "usd",
+                "capture_method": "automatic",
                 "confirm": True,
                 "payment_method": method,
                 "automatic_payment_methods": {"allow_redirects": "never", "enabled": True},

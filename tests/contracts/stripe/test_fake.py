@@ -69,6 +69,15 @@ def test_a_payment_becomes_available_by_the_clock(faked: World) -> None:
     assert faked.fake.balance == {"usd": (net, 0)}
 
 
+def test_a_late_booking_is_told_by_an_event(faked: World) -> None:
+    intent = faked.paid(capture_method="automatic_async")
+    assert faked.fake.balance == {}
+    faked.fake.clock.advance(1)
+    assert faked.fake.events[-1]["type"] == "charge.updated"
+    booked = faked.v1.charges.retrieve(intent.latest_charge.id, {"expand": ["balance_transaction"]}).balance_transaction
+    assert faked.fake.balance == {"usd": (0, booked.net)}
+
+
 def test_a_refund_waits_until_the_balance_covers_it(faked: World) -> None:
     intent = faked.paid(10_000, "pm_card_bypassPending")
     refund = faked.v1.refunds.create({"payment_intent": intent.id})  # more than the net that came in

@@ -25,6 +25,11 @@ def test_a_payment_books_its_amount_less_the_fee(world: World) -> None:
     assert sum(detail.amount for detail in booked.fee_details) == booked.fee
 
 
+def test_unless_asked_otherwise_the_answer_comes_before_the_booking(world: World) -> None:
+    intent = world.paid(capture_method="automatic_async")
+    assert (intent.status, intent.latest_charge.balance_transaction) == ("succeeded", None)
+
+
 def test_a_saved_card_is_charged_without_its_owner(world: World) -> None:
     customer, card = save_card(world)
     intent = world.paid(2_000, card, customer=customer, off_session=True)
@@ -117,6 +122,15 @@ def test_a_payment_is_refunded_in_parts_and_never_beyond(world: World) -> None:
         world.v1.refunds.create({"payment_intent": intent.id})
     assert refusal.value.code == "charge_already_refunded"
     assert {one.id for one in world.v1.refunds.list({"payment_intent": intent.id}).data} == {first.id, second.id}
+
+
+def test_what_an_object_may_have_can_be_expanded_and_nothing_else(world: World) -> None:
+    refund = world.v1.refunds.create(
+        {"payment_intent": world.paid().id, "amount": 100, "expand": ["failure_balance_transaction"]}
+    )
+    assert refund.to_dict().get("failure_balance_transaction") is None
+    with pytest.raises(stripe.InvalidRequestError):
+        world.v1.refunds.retrieve(refund.id, {"expand": ["profit"]})
 
 
 def test_a_checkout_session_is_open_until_it_expires(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.fakes.stripe import cards
 from tests.fakes.stripe.routes import Call, route
 from tests.fakes.stripe.shapes import Object, charge, charge_card, listing
 
@@ -53,6 +54,26 @@ def make_charge(stripe: FakeStripe, account: str, intent: Object, method: Object
         "transfer_group": intent["transfer_group"],
     }
     return stripe.store.add(account, fields, prefix="ch")
+
+
+def book_charge(stripe: FakeStripe, account: str, found: Object, *, is_late: bool = False) -> None:
+    """The money and its fee are in the balance, to become available later."""
+    method = stripe.store.get(account, "payment_method", found["payment_method"])
+    wait = 0 if cards.behaviour_of(method).is_available_at_once else stripe.availability_seconds
+    cents, currency = found["amount"], found["currency"]
+    booked = stripe.books.book(
+        account,
+        "charge",
+        cents,
+        currency,
+        source=found["id"],
+        fee=stripe.books.card_fee(cents),
+        available_on=found["created"] + wait,
+        description=found["description"],
+    )
+    found["balance_transaction"] = booked["id"]
+    if is_late:
+        stripe.emit("charge.updated", found)
 
 
 def refunds_of(stripe: FakeStripe, account: str, found: Object) -> Object:

@@ -94,12 +94,14 @@ def open_intent(stripe: FakeStripe, account: str, params: Object, call: Call | N
     """A new payment intent that has not been confirmed."""
     if "currency" not in params:
         raise missing("currency")
-    if params.get("capture_method", "automatic") == "manual":
+    capture_method = params.get("capture_method", "automatic_async")
+    if capture_method not in {"automatic", "automatic_async"}:
         raise invalid("The fake does not authorise without capturing.", param="capture_method")
     if params.get("customer"):
         stripe.store.get(account, "customer", params["customer"], param="customer")
     fields = payment_intent() | {"amount": _amount(params), "currency": params["currency"].lower()}
     fields |= {name: params.get(name) or None for name in _COPIED}
+    fields |= {"capture_method": capture_method}
     fields |= {"id": stripe.store.new_id("pi"), "metadata": dict(params.get("metadata") or {})}
     fields["client_secret"] = f"{fields['id']}_secret_{stripe.store.new_id('s')[2:]}"
     if "automatic_payment_methods" in params:
@@ -155,25 +157,16 @@ def succeed(stripe: FakeStripe, account: str, intent: Object, call: Call | None 
     behaviour = cards.behaviour_of(method)
     if intent["customer"] and intent["setup_future_usage"]:
         attach(stripe, account, method["id"], intent["customer"], call)
-    due = stripe.clock.now() + (0 if behaviour.is_available_at_once else stripe.availability_seconds)
     made = charges.make_charge(stripe, account, intent, method)
     cents = intent["amount"]
     made |= {"amount_captured": cents, "captured": True, "paid": True, "status": "succeeded"}
     made["outcome"] |= {"network_status": "approved_by_network", "type": "authorized"}
     made["outcome"]["seller_message"] = "Payment complete."
     made["receipt_url"] = f"https://pay.stripe.com/receipts/payment/{made['id']}"
-    fee = stripe.books.card_fee(cents)
-    booked = stripe.books.book(
-        account,
-        "charge",
-        cents,
-        intent["currency"],
-        source=made["id"],
-        fee=fee,
-        available_on=due,
-        description=intent["description"],
-    )
-    made["balance_transaction"] = booked["id"]
+    if intent["capture_method"] == "automatic":
+        charges.book_charge(stripe, account, made)
+    else:  # the default of this version answers before the money is booked, and tells of it later
+        stripe.later(lambda: charges.book_charge(stripe, account, made, is_late=True))
     intent |= {
         "amount_received": cents,
         "last_payment_error": None,

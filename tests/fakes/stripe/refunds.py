@@ -72,6 +72,8 @@ def update_refund(stripe: FakeStripe, call: Call, id: str) -> Object:
 def settle_refund(stripe: FakeStripe, account: str, found: Object) -> bool:
     """Pay a pending refund out of the balance, where that covers it; whether it did."""
     paid = stripe.store.get(account, "charge", found["charge"])
+    if paid["balance_transaction"] is None:
+        return False
     due = stripe.store.get(account, "balance_transaction", paid["balance_transaction"])["available_on"]
     available, pending = stripe.books.sums(account).get(found["currency"], (0, 0))
     # What has not become available yet may be given back too: it is the customer's own payment.

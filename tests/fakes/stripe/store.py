@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import functools
+import importlib
 import itertools
 import random
 import re
 import string
 from collections.abc import Callable, Iterable
 from typing import Any, Final
+
+from stripe._object_classes import OBJECT_CLASSES
 
 from tests.fakes.stripe.errors import absent, invalid, unusable
 from tests.fakes.stripe.forms import as_int
@@ -124,6 +128,8 @@ class Store:
         if maker is not None and name not in value:
             value[name] = copy.deepcopy(maker(account, value))
         if name not in value:
+            if is_known(str(value.get("object")), name):
+                return  # it may be expanded, and this object has none
             message = f"This property cannot be expanded ({path})."
             raise unusable(message, code="parameter_invalid", param="expand")
         found = value[name]
@@ -143,6 +149,15 @@ class Store:
                 message = f"This property cannot be expanded ({path})."
                 raise unusable(message, code="parameter_invalid", param="expand") from None
         return copy.deepcopy(found)
+
+
+@functools.cache
+def is_known(noun: str, key: str) -> bool:
+    """Whether stripe-python declares such a key for such an object."""
+    if noun not in OBJECT_CLASSES:
+        return False
+    module, name = OBJECT_CLASSES[noun]
+    return key in getattr(importlib.import_module(module), name).__annotations__
 
 
 def search(rows: list[Object], query: str) -> list[Object]:

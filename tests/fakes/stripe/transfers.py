@@ -142,6 +142,8 @@ def _source(stripe: FakeStripe, params: Object, cents: int) -> tuple[Object | No
     if not found["paid"] or used + cents > found["amount"] - found["amount_refunded"]:
         message = f"Cannot create transfers totalling more than the source charge's amount of {found['amount']}."
         raise invalid(message, param="amount")
+    if found["balance_transaction"] is None:
+        raise invalid("The source charge is not in the balance yet.", param="source_transaction")
     booked = stripe.store.get(PLATFORM, "balance_transaction", found["balance_transaction"])
     return found, max(booked["available_on"], stripe.clock.now())
 
