@@ -14,9 +14,18 @@ from billing import (
     seal,
     settlement,
 )
+from billing.fiat import (
+    accounts,
+    automatic,
+    calls,  # noqa: F401 - its handlers
+    events,
+    sweeping,
+    topups,
+)
 from billing.payouts import running, submission
 from billing.prices import feeds
 from billing.reconciliation import reconciling
+from marketplace.foundation.exclusive import alone
 
 
 @shared_task
@@ -88,3 +97,20 @@ def reconcile() -> None:
     """Hold the ledger against the outside, and forget old reports."""
     reconciling.reconcile(reason="hourly")
     reconciling.forget_old_reports()
+
+
+@shared_task
+def tend_fiat() -> None:
+    """Handle what Stripe told, make spendable what waited, and request what customers' rules ask for."""
+    events.process_due()
+    topups.release_waiting()
+    automatic.run_rules()
+
+
+@shared_task
+def poll_stripe() -> None:
+    """Ask Stripe what we were not told."""
+    for part in (events.poll, sweeping.sweep, accounts.refresh_oldest):
+        with alone("Stripe could not be asked."):
+            part()
+    tend_fiat()

@@ -27,7 +27,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request would h
 _redis = redis.Redis.from_url(os.environ["REDIS_URL"])
 
 # Where SOUK_NO_SKIPS=1 says that every real part is there, only these may still skip.
-MAY_SKIP = ("gpu", "live_stripe")
+MAY_SKIP = ("gpu", "live_stripe", "stripe_fixtures")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -20,7 +20,6 @@ from billing.models import (
     ReceiptEvidence,
     Settlement,
     SettlementShare,
-    StripeEvent,
     Transfer,
     UsageReceipt,
 )
@@ -166,4 +165,4 @@ class ReceiptEvidenceAdmin(ReadOnlyAdmin):
     search_fields = ["lease_id", "signer"]
 
 
-admin.site.register([Asset, DailyRoot, StripeEvent], ReadOnlyAdmin)
+admin.site.register([Asset, DailyRoot], ReadOnlyAdmin)

@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    dependencies = [("billing", "0021_chain_states")]
+    dependencies = [("billing", "0030_fiat")]
 
     operations = [
         migrations.CreateModel(

@@ -4,7 +4,7 @@ from billing.models.alerts import Alert
 from billing.models.chain import ChainBlock, ChainEvent, ChainTransaction, EscrowContract, Signer
 from billing.models.disputes import Dispute, EndRecord, Offence, OffenceTaking
 from billing.models.escrow import EscrowHold, EscrowLease, PayoutEntry, PayoutRoot
-from billing.models.fiat import StripeEvent
+from billing.models.fiat import ConnectAccount, SavedCard, StripeBooking, StripeCursor, StripeCustomer, StripeEvent
 from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
 from billing.models.invoices import BillingDetails, Invoice, InvoiceCounter
 from billing.models.ledger import Account, Asset, DailyRoot, Transfer
@@ -13,17 +13,22 @@ from billing.models.payouts import FakeMovement, Payout, PayoutSettings, Reserve
 from billing.models.prices import TokenPrice
 from billing.models.promotions import PromoCode, PromotionDraw, PromotionGrant
 from billing.models.reconciliation import Difference, PayoutBreaker, Position, Reconciliation
+from billing.models.topups import AutoTopUp, CardDispute, ChargebackRecovery, TopUp, TopUpRefund, TransferReversal
 from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [
     "Account",
     "Alert",
     "Asset",
+    "AutoTopUp",
     "BillingDetails",
+    "CardDispute",
     "ChainBlock",
     "ChainEvent",
     "ChainTransaction",
+    "ChargebackRecovery",
     "Commitment",
+    "ConnectAccount",
     "DailyRoot",
     "Deposit",
     "Difference",
@@ -50,12 +55,19 @@ __all__ = [
     "ReceiptEvidence",
     "Reconciliation",
     "ReserveSlice",
+    "SavedCard",
     "Settlement",
     "SettlementShare",
     "Signer",
     "SpendLimit",
+    "StripeBooking",
+    "StripeCursor",
+    "StripeCustomer",
     "StripeEvent",
     "TokenPrice",
+    "TopUp",
+    "TopUpRefund",
     "Transfer",
+    "TransferReversal",
     "UsageReceipt",
 ]

@@ -134,6 +134,24 @@ SOUK_PROBATION_DAYS = int(os.environ.get("SOUK_PROBATION_DAYS", "30"))
 SOUK_PROBATION_SETTLEMENTS = int(os.environ.get("SOUK_PROBATION_SETTLEMENTS", "20"))
 SOUK_RESERVE_BPS = int(os.environ.get("SOUK_RESERVE_BPS", "1000"))
 SOUK_RESERVE_DAYS = int(os.environ.get("SOUK_RESERVE_DAYS", "30"))
+# Cards and providers' accounts, through Stripe. Without a key there are none. Limits are whole dollars.
+SOUK_STRIPE_KEY = os.environ.get("SOUK_STRIPE_KEY", "")
+SOUK_STRIPE_API_BASE = os.environ.get("SOUK_STRIPE_API_BASE", "")  # empty: Stripe's own
+# More than one while a secret is being changed, separated by commas.
+SOUK_STRIPE_WEBHOOK_SECRETS = [
+    secret.strip() for secret in os.environ.get("SOUK_STRIPE_WEBHOOK_SECRETS", "").split(",") if secret.strip()
+]
+SOUK_STRIPE_TAX = os.environ.get("SOUK_STRIPE_TAX", "0") == "1"  # Stripe computes and collects tax on its page
+SOUK_TOP_UP_USD_MIN = int(os.environ.get("SOUK_TOP_UP_USD_MIN", "5"))
+SOUK_TOP_UP_USD_MAX = int(os.environ.get("SOUK_TOP_UP_USD_MAX", "5000"))
+SOUK_TOP_UP_USD_DAY_MAX = int(os.environ.get("SOUK_TOP_UP_USD_DAY_MAX", "10000"))
+# Who first paid less than so many days ago: a lower daily limit, and larger amounts wait before they can be spent.
+SOUK_TOP_UP_NEW_DAYS = int(os.environ.get("SOUK_TOP_UP_NEW_DAYS", "14"))
+SOUK_TOP_UP_NEW_USD_DAY_MAX = int(os.environ.get("SOUK_TOP_UP_NEW_USD_DAY_MAX", "1000"))
+SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX = int(os.environ.get("SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX", "200"))
+SOUK_TOP_UP_NEW_WAIT_SECONDS = int(os.environ.get("SOUK_TOP_UP_NEW_WAIT_SECONDS", "86400"))
+# How long after a top-up what it paid for may be asked back from providers when the customer's bank takes it back.
+SOUK_CHARGEBACK_PROVIDER_DAYS = int(os.environ.get("SOUK_CHARGEBACK_PROVIDER_DAYS", "120"))  # 0: never
 
 REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
@@ -309,6 +327,8 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.run_payouts", 300.0, False),
         ("billing.tasks.follow_payouts", 60.0, False),
         ("billing.tasks.reconcile", crontab(minute="7"), True),
+        ("billing.tasks.tend_fiat", 30.0, False),
+        ("billing.tasks.poll_stripe", 300.0, False),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
     )
 }

@@ -8,6 +8,7 @@ makes it again.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -25,6 +26,7 @@ CLAIM_MAX: Final = 50
 ATTEMPTS_MAX: Final = 12
 BACKOFF_SECONDS_FIRST: Final = 2
 BACKOFF_SECONDS_MAX: Final = 3600
+JITTER: Final = 0.25
 ERROR_CHARACTERS_MAX: Final = 2000
 
 _State = OutboxMessage.State
@@ -61,13 +63,16 @@ def done(message: OutboxMessage, *, external_id: str = "") -> OutboxMessage:
 
 
 def fail(message: OutboxMessage, error: str, *, retry: bool = True) -> OutboxMessage:
-    """The call did not go through: again after a pause that doubles, or (no `retry`, too many) never."""
+    """The call did not go through: again after a pause that doubles, or (no `retry`, too many) never.
+
+    The pause varies by a quarter, so that what failed together does not come back together.
+    """
     is_last = not retry or message.attempts >= ATTEMPTS_MAX
     pause = min(BACKOFF_SECONDS_FIRST * 2 ** (message.attempts - 1), BACKOFF_SECONDS_MAX)
     return _finish(
         message,
         state=_State.FAILED if is_last else _State.WAITING,
-        next_at=clock.now() + timedelta(seconds=pause),
+        next_at=clock.now() + timedelta(seconds=pause * random.uniform(1 - JITTER, 1 + JITTER)),
         last_error=error[:ERROR_CHARACTERS_MAX],
     )
 

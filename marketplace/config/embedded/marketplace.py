@@ -50,6 +50,8 @@ def start(
     chain = devchain.start(folder, addresses, supervisor, say)
     database_url, redis_url = _start_servers(folder, supervisor, say)
     env = chain | environment(folder, addresses, database_url=database_url, redis_url=redis_url)
+    if env["SOUK_FAKE_MONEY"] == "1":
+        say("payments are pretended (FAKE): there is no SOUK_STRIPE_KEY, and only this computer can reach the site")
     operator, has_first_password = _prepare(folder, env, admin_email=admin_email, open_signup=open_signup, say=say)
     _start_programs(folder, doors, supervisor, env, say)
     return Running(

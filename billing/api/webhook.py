@@ -1,0 +1,63 @@
+"""/api/v1/stripe/webhook: takes what Stripe signed, stores it once, answers; what it means is worked out later."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from django.db import transaction
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing import tasks
+from billing.fiat import events
+from billing.fiat.errors import WebhookRefused
+from billing.rails import stripe_rail
+from billing.rails.stripe_records import EventRecord
+from marketplace.foundation.serializers import Nothing
+
+BODY_BYTES_MAX: Final = 512 * 1024
+HEADER: Final = "Stripe-Signature"
+
+
+class WebhookView(APIView):
+    """Open to everybody, and cheap: whoever is not Stripe fails at one comparison of a hash."""
+
+    authentication_classes = []
+    permission_classes = [AllowAny]
+    throttle_classes = []
+
+    @extend_schema(
+        operation_id="stripe_webhook",
+        description="For the payment processor only: events with its signature over the raw body.",
+        request={"application/json": dict},
+        responses={200: Nothing},
+        auth=[],
+    )
+    def post(self, request: Request) -> Response:
+        # 1. The raw bytes: what was signed, before anything has parsed it.
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+            raise WebhookRefused
+        body = request._request.body
+        if len(body) > BODY_BYTES_MAX or not stripe_rail.is_signed(body, request.headers.get(HEADER, "")):
+            raise WebhookRefused
+        # 2. Once.
+        events.store([_read(body)])
+        # 3. Later.
+        transaction.on_commit(tasks.tend_fiat.delay, robust=True)
+        return Response({}, status=status.HTTP_200_OK)
+
+
+def _read(body: bytes) -> EventRecord:
+    try:
+        named = json.loads(body)
+        record = EventRecord.read(named)
+        named["data"]["object"]["id"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WebhookRefused from error
+    return record

@@ -1,0 +1,86 @@
+"""Providers' accounts at Stripe: created once, filled in by the provider on Stripe's page, described by Stripe."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from billing.fiat.errors import CardsUnavailable, NotOurs, PayoutAccountMissing
+from billing.models import ConnectAccount
+from billing.rails import stripe_rail
+from billing.rails.stripe_records import Connected
+from marketplace.foundation import clock, outbox
+from marketplace.foundation.exclusive import alone
+
+CALL: Final = "stripe.account"
+REFRESHED_MAX: Final = 200  # in one tick, those whose description is oldest first
+
+
+def request_account(owner_id: UUID, *, country: str, email: str = "") -> ConnectAccount:
+    """Write down that this provider wants to be paid through Stripe; a repeat returns the first. CardsUnavailable."""
+    if not stripe_rail.is_configured():
+        raise CardsUnavailable("This marketplace pays nobody through Stripe: it has no key. Choose another way.")
+    with transaction.atomic():
+        fields = {"country": country.upper(), "email": email}
+        account, is_new = ConnectAccount.objects.get_or_create(owner_id=owner_id, defaults=fields)
+        if is_new:
+            outbox.enqueue(CALL, f"account:{account.pk}", {"owner_id": str(owner_id)})
+        return account
+
+
+def create(owner_id: UUID) -> str:
+    """Make the account at Stripe, once. Calls Stripe."""
+    account = ConnectAccount.objects.get(owner_id=owner_id)
+    if account.stripe_id:
+        return account.stripe_id
+    made = stripe_rail.door().create_account(owner_id=str(owner_id), country=account.country, email=account.email)
+    ConnectAccount.objects.filter(pk=account.pk, stripe_id=None).update(stripe_id=made.id, **_described(made))
+    return made.id
+
+
+def open_onboarding(owner_id: UUID) -> str:
+    """A page at Stripe where the provider fills in what is missing; for minutes, and once. Calls Stripe."""
+    account = find(owner_id)
+    back = f"{settings.SOUK_API_URL}/"
+    return stripe_rail.door().create_account_link(account.stripe_id or "", refresh_url=back, return_url=back)
+
+
+def find(owner_id: UUID) -> ConnectAccount:
+    """The owner's account, made at Stripe already; raises PayoutAccountMissing."""
+    account = ConnectAccount.objects.filter(owner_id=owner_id).exclude(stripe_id=None).first()
+    if account is None:
+        raise PayoutAccountMissing
+    return account
+
+
+def refresh(stripe_id: str) -> ConnectAccount:
+    """Ask Stripe how an account stands, and write that down. Calls Stripe; raises NotOurs."""
+    if not ConnectAccount.objects.filter(stripe_id=stripe_id).exists():
+        raise NotOurs
+    said = stripe_rail.door().fetch_account(stripe_id)
+    ConnectAccount.objects.filter(stripe_id=stripe_id).update(**_described(said))
+    return ConnectAccount.objects.get(stripe_id=stripe_id)
+
+
+def refresh_oldest() -> int:
+    """Ask after the accounts that were not heard of for longest; how many."""
+    oldest = ConnectAccount.objects.exclude(stripe_id=None).order_by("checked_at", "pk")[:REFRESHED_MAX]
+    done = 0
+    for account in oldest:
+        with alone("An account at Stripe could not be asked after.", account=account.stripe_id):
+            refresh(account.stripe_id or "")
+            done += 1
+    return done
+
+
+def _described(said: Connected) -> dict[str, object]:
+    return {
+        "is_submitted": said.is_submitted,
+        "is_payable": said.is_payable,
+        "requirements": list(said.requirements),
+        "disabled_reason": said.disabled_reason[:120],
+        "checked_at": clock.now(),
+    }

@@ -1,0 +1,130 @@
+"""A customer's bank takes a top-up back: the loss is booked at once, recovered in a fixed order, and undone if won.
+
+1. loss       chargeback_loss <-> stripe_balance, each of the dispute's bookings once, its fee too
+2. recovery   the customer's balance, then the reserves, then the balances of the providers whom this customer has
+              paid since, then what was transferred to them already (recovery.py); what is missing stays a loss
+3. freeze     the customer's balance gives nothing out until the operator unfreezes it
+4. won        every account gets back what the dispute took from it
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+
+from billing.chart import AccountName, open_account
+from billing.fiat import booking, evidence, recovery, topups
+from billing.fiat.errors import NotOurs
+from billing.fiat.states import DisputeState
+from billing.kinds import AccountKind, TransferCode
+from billing.models import Account, CardDispute, TopUp
+from billing.rails import stripe_rail
+from billing.rails.stripe_records import Dispute
+from marketplace.foundation import clock, outbox
+from marketplace.foundation.ids import new_id
+from marketplace.foundation.states import advance, record_birth
+
+EVIDENCE_CALL: Final = "stripe.evidence"
+ACTOR: Final = "stripe"
+LOSS: Final = AccountName(AccountKind.CHARGEBACK_LOSS)
+STATE_OF: Final = {
+    "warning_needs_response": DisputeState.INQUIRY,
+    "warning_under_review": DisputeState.INQUIRY,
+    "warning_closed": DisputeState.CLOSED,
+    "needs_response": DisputeState.OPEN,
+    "under_review": DisputeState.OPEN,
+    "won": DisputeState.WON,
+    "lost": DisputeState.LOST,
+}
+
+log = logging.getLogger(__name__)
+
+
+def refresh_dispute(dispute_id: str) -> CardDispute:
+    """Ask Stripe how a dispute stands, and move ours there. Calls Stripe; raises NotOurs."""
+    said = stripe_rail.door().fetch_dispute(dispute_id)
+    if said.intent_id:
+        topups.refresh_intent(said.intent_id)  # the top-up is credited before it is taken back, in any order of events
+    return apply_dispute(said)
+
+
+def apply_dispute(said: Dispute) -> CardDispute:
+    """Book what the dispute moved, recover or give back, all in one transaction."""
+    with transaction.atomic():
+        top_up = TopUp.objects.filter(charge_id=said.charge_id).exclude(charge_id="").first()
+        if top_up is None:
+            raise NotOurs
+        dispute = _open(said, top_up)
+        _book_loss(dispute, said)
+        state = STATE_OF.get(said.status, DisputeState.OPEN)
+        if state in CardDispute.STATE_MACHINE.transitions[dispute.state]:
+            ended = {DisputeState.WON, DisputeState.LOST, DisputeState.CLOSED}
+            closed_at = clock.now() if state in ended else None
+            dispute = advance(dispute, state, reason=said.reason[:64], actor=ACTOR, closed_at=closed_at)
+        if dispute.state == DisputeState.WON:
+            recovery.give_back(dispute)
+        elif dispute.state in {DisputeState.OPEN, DisputeState.LOST}:
+            recovery.recover(dispute)
+        if said.bookings:
+            _freeze_customer(top_up.owner_id, dispute)
+        return dispute
+
+
+def request_evidence(dispute_id: UUID, *, text: str, actor: str) -> CardDispute:
+    """Have our side of the story sent to the bank, once: the bank reads one submission only."""
+    with transaction.atomic():
+        dispute = CardDispute.objects.select_for_update().get(pk=dispute_id)
+        if dispute.evidence_sent_at is None and dispute.state in {DisputeState.OPEN, DisputeState.INQUIRY}:
+            dispute.evidence, dispute.evidence_sent_at = text[: evidence.CHARACTERS_MAX], clock.now()
+            dispute.save(update_fields=["evidence", "evidence_sent_at"])
+            outbox.enqueue(EVIDENCE_CALL, f"evidence:{dispute.pk}", {"dispute_id": str(dispute.pk)})
+            log.info("Evidence goes to the bank. dispute_id=%s actor=%s", dispute.pk, actor)
+        return dispute
+
+
+def _open(said: Dispute, top_up: TopUp) -> CardDispute:
+    """Our row, locked; made with its evidence prepared when the dispute is first heard of."""
+    known = CardDispute.objects.select_for_update().filter(stripe_id=said.id).first()
+    if known is not None:
+        return known
+    defaults = {
+        "top_up": top_up,
+        "amount": booking.micros(said.amount_cents),
+        "reason": said.reason[:64],
+        "evidence_due_at": said.due_at,
+        "evidence": evidence.prepare(top_up),
+    }
+    dispute, is_new = CardDispute.objects.get_or_create(stripe_id=said.id, defaults=defaults)
+    if is_new:
+        record_birth(dispute, actor=ACTOR, data={"top_up_id": str(top_up.pk), "reason": said.reason})
+        log.warning("A card payment is disputed. dispute=%s top_up_id=%s reason=%s", said.id, top_up.pk, said.reason)
+    return CardDispute.objects.select_for_update().get(pk=dispute.pk)
+
+
+def _book_loss(dispute: CardDispute, said: Dispute) -> None:
+    """Each of its bookings once: the amount and the bank's fee leave, and come back where the dispute is won."""
+    for entry in said.bookings:
+        group_id = new_id()
+        if not booking.take(entry, group_id):
+            continue
+        is_loss = entry.amount_cents < 0
+        code = TransferCode.CHARGEBACK if is_loss else TransferCode.CHARGEBACK_WON
+        booking.change_balance(entry, against=LOSS, code=code, fee_from=LOSS, group_id=group_id)
+        dispute.loss += booking.micros(entry.fee_cents - entry.amount_cents)
+    # What came back may be more than what was lost only by Stripe's error; a loss is never below zero.
+    dispute.loss = max(dispute.loss, 0)
+    dispute.save(update_fields=["loss"])
+
+
+def _freeze_customer(owner_id: UUID, dispute: CardDispute) -> None:
+    """Once per dispute: what the operator has unfrozen since stays so."""
+    if dispute.frozen_at is not None:
+        return
+    account = open_account(AccountKind.CUSTOMER_AVAILABLE, owner_id)
+    Account.objects.filter(pk=account.pk).update(is_frozen=True)
+    dispute.frozen_at = clock.now()
+    dispute.save(update_fields=["frozen_at"])
+    log.warning("A customer's balance is frozen until the operator decides. owner_id=%s", owner_id)

@@ -1,0 +1,180 @@
+"""Stripe's events: stored once, processed any number of times in any order.
+
+store      one row per event id, whoever brings it: the webhook or the poller
+process    an event only says what to look at: its handler asks Stripe how that stands now, and moves forward
+poll       Stripe's own list fills the holes of what never arrived
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from billing.fiat import accounts, chargebacks, customers, pages, refunds, topups
+from billing.fiat.errors import NotOurs
+from billing.models import StripeCursor, StripeEvent
+from billing.rails import stripe_rail
+from billing.rails.stripe_records import EventRecord, StripeMissing, id_of
+from marketplace.foundation import clock
+from marketplace.foundation.exclusive import only_one
+
+EVENTS_PER_RUN_MAX: Final = 500
+ATTEMPTS_MAX: Final = 40  # with the pauses below: more than a day
+PAUSE_SECONDS_FIRST: Final = 30  # longer than a handler takes, so that two workers seldom do the same
+PAUSE_SECONDS_MAX: Final = 3600
+ERROR_CHARACTERS_MAX: Final = 2000
+POLL_OVERLAP: Final = timedelta(minutes=15)
+POLL_FIRST: Final = timedelta(days=1)
+CURSOR: Final = "events"
+
+Handler = Callable[[Mapping[str, Any]], object]
+Outcome = StripeEvent.Outcome
+
+log = logging.getLogger(__name__)
+
+
+def store(records: Iterable[EventRecord]) -> int:
+    """Keep the events that are not kept yet; how many there were to keep."""
+    rows = [
+        StripeEvent(event_id=one.id, type=one.type, account=one.account, created=one.at, payload=dict(one.payload))
+        for one in records
+    ]
+    StripeEvent.objects.bulk_create(rows, ignore_conflicts=True)
+    return len(rows)
+
+
+def process_due() -> int:
+    """Handle the events that wait; how many found their end. Any number of workers may do this at once."""
+    done = 0
+    waiting = StripeEvent.objects.filter(processed_at=None, next_at__lte=clock.now()).order_by("received_at", "created")
+    for event in waiting[:EVENTS_PER_RUN_MAX]:
+        if _claim(event):
+            done += _process(event)
+    return done
+
+
+def poll() -> int:
+    """Ask Stripe for everything that it told since we last asked; how many events it named. Calls Stripe."""
+    if not stripe_rail.is_configured():
+        return 0
+    with only_one("billing.fiat.poll") as is_mine:
+        if not is_mine:
+            return 0
+        begun = clock.now()
+        cursor, _ = StripeCursor.objects.get_or_create(name=CURSOR, defaults={"seen_until": begun - POLL_FIRST})
+        records = stripe_rail.door().list_events(cursor.seen_until - POLL_OVERLAP)
+        store(records)
+        newest = max((one.at for one in records), default=cursor.seen_until)
+        # Stripe's own time, not ours: the two clocks need not agree.
+        StripeCursor.objects.filter(pk=CURSOR).update(seen_until=max(newest, cursor.seen_until))
+        return len(records)
+
+
+def try_again(event_ids: Iterable[str]) -> int:
+    """Put events that were given up back into the queue; how many."""
+    given_up = StripeEvent.objects.filter(pk__in=list(event_ids), outcome=Outcome.GIVEN_UP)
+    return given_up.update(outcome=Outcome.WAITING, processed_at=None, attempts=0, next_at=clock.now())
+
+
+def _claim(event: StripeEvent) -> bool:
+    """Count the attempt and put the next one off; of two workers one gets it."""
+    pause = min(PAUSE_SECONDS_FIRST * 2**event.attempts, PAUSE_SECONDS_MAX)
+    same = StripeEvent.objects.filter(pk=event.pk, processed_at=None, attempts=event.attempts)
+    event.attempts += 1
+    return same.update(attempts=event.attempts, next_at=clock.now() + timedelta(seconds=pause)) == 1
+
+
+def _process(event: StripeEvent) -> bool:
+    handler = HANDLERS.get(event.type)
+    # What happens inside a provider's account there is its own business, but for the account itself.
+    if handler is None or (event.account and not event.type.startswith("account.")):
+        return _finish(event, Outcome.IGNORED)
+    try:
+        handler(event.payload["data"]["object"])
+    except (NotOurs, StripeMissing):
+        return _finish(event, Outcome.IGNORED)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
+        log.warning("An event could not be handled. event_id=%s type=%s error=%s", event.pk, event.type, text)
+        if event.attempts >= ATTEMPTS_MAX:
+            return _finish(event, Outcome.GIVEN_UP, text)
+        StripeEvent.objects.filter(pk=event.pk).update(error=text)
+        return False
+    return _finish(event, Outcome.HANDLED)
+
+
+def _finish(event: StripeEvent, outcome: StripeEvent.Outcome, error: str = "") -> bool:
+    waiting = StripeEvent.objects.filter(pk=event.pk, processed_at=None)
+    return waiting.update(processed_at=clock.now(), outcome=outcome, error=error) == 1
+
+
+def _on_intent(named: Mapping[str, Any]) -> object:
+    return topups.refresh_intent(named["id"])
+
+
+def _on_charge(named: Mapping[str, Any]) -> object:
+    intent_id = id_of(named.get("payment_intent"))
+    if not intent_id:
+        raise NotOurs
+    return topups.refresh_intent(intent_id)
+
+
+def _on_refunded(named: Mapping[str, Any]) -> object:
+    _on_charge(named)  # the top-up is credited before any of it goes back
+    return refunds.refresh_refunds_of(named["id"])
+
+
+def _on_refund(named: Mapping[str, Any]) -> object:
+    intent_id = id_of(named.get("payment_intent"))
+    if intent_id:
+        topups.refresh_intent(intent_id)
+    return refunds.refresh_refund(named["id"])
+
+
+def _on_page(named: Mapping[str, Any]) -> object:
+    return pages.refresh_page(named["id"])
+
+
+def _on_dispute(named: Mapping[str, Any]) -> object:
+    return chargebacks.refresh_dispute(named["id"])
+
+
+def _on_account(named: Mapping[str, Any]) -> object:
+    return accounts.refresh(named["id"])
+
+
+def _on_card(named: Mapping[str, Any]) -> object:
+    """A card that was taken away names nobody any more: its owner's list is asked for, if we know the card."""
+    customer_id = id_of(named.get("customer")) or customers.customer_of_card(named["id"])
+    return customers.refresh_cards(customer_id)
+
+
+HANDLERS: Final[Mapping[str, Handler]] = {
+    "payment_intent.succeeded": _on_intent,
+    "payment_intent.payment_failed": _on_intent,
+    "payment_intent.canceled": _on_intent,
+    "payment_intent.requires_action": _on_intent,
+    "charge.succeeded": _on_charge,
+    "charge.updated": _on_charge,
+    "charge.refunded": _on_refunded,
+    "refund.created": _on_refund,
+    "refund.updated": _on_refund,
+    "refund.failed": _on_refund,
+    "charge.refund.updated": _on_refund,
+    "charge.dispute.created": _on_dispute,
+    "charge.dispute.updated": _on_dispute,
+    "charge.dispute.closed": _on_dispute,
+    "charge.dispute.funds_withdrawn": _on_dispute,
+    "charge.dispute.funds_reinstated": _on_dispute,
+    "checkout.session.completed": _on_page,
+    "checkout.session.async_payment_succeeded": _on_page,
+    "checkout.session.async_payment_failed": _on_page,
+    "checkout.session.expired": _on_page,
+    "setup_intent.succeeded": _on_card,
+    "payment_method.attached": _on_card,
+    "payment_method.updated": _on_card,
+    "payment_method.detached": _on_card,
+    "account.updated": _on_account,
+}
