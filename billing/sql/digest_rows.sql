@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION billing_digest(r billing_usagereceipt) RETURNS text L
 $$;
 CREATE OR REPLACE FUNCTION billing_digest(r billing_receiptevidence) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT encode(sha256(convert_to(ROW(r.id, r.job_id, r.lease_id, r.seq, r.signer, r.accepted_digest, r.other_digest,
-        r.accepted, r.other, extract(epoch FROM r.found_at))::text, 'UTF8')), 'hex')
+        r.accepted, r.other, r.chain_id, r.contract, extract(epoch FROM r.found_at))::text, 'UTF8')), 'hex')
 $$;
 CREATE OR REPLACE FUNCTION billing_digest(r billing_dailyroot) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT encode(sha256(convert_to(ROW(r.day - DATE '2000-01-01', r.first_seq, r.last_seq, r.transfers, r.root,

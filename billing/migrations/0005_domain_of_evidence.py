@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0055_fault_rules")]
+    dependencies = [("billing", "0004_kinds_of_the_outside")]
 
     operations = [
         migrations.AddField("receiptevidence", "chain_id", models.PositiveBigIntegerField(default=0)),
