@@ -31,12 +31,14 @@ def request_account(owner_id: UUID, *, country: str, email: str = "") -> Connect
         return account
 
 
-def create(owner_id: UUID) -> str:
-    """Make the account at Stripe, once. Calls Stripe."""
+def create(owner_id: UUID, *, is_repeat: bool = False) -> str:
+    """Make the account at Stripe, once; a repeat looks for it first. Calls Stripe."""
     account = ConnectAccount.objects.get(owner_id=owner_id)
     if account.stripe_id:
         return account.stripe_id
-    made = stripe_rail.door().create_account(owner_id=str(owner_id), country=account.country, email=account.email)
+    made = stripe_rail.door().create_account(
+        owner_id=str(owner_id), country=account.country, email=account.email, is_repeat=is_repeat
+    )
     ConnectAccount.objects.filter(pk=account.pk, stripe_id=None).update(stripe_id=made.id, **_described(made))
     return made.id
 

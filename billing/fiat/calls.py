@@ -99,7 +99,7 @@ def send_evidence(message: OutboxMessage) -> str:
 @handles(accounts.CALL)
 def create_account(message: OutboxMessage) -> str:
     """Make a provider's account at Stripe."""
-    return accounts.create(UUID(message.payload["owner_id"]))
+    return accounts.create(UUID(message.payload["owner_id"]), is_repeat=Key.of(message).is_repeat)
 
 
 def _open_page(top_up: TopUp, message: OutboxMessage, customer_id: str) -> str:

@@ -220,7 +220,7 @@ class StripeDoor:
 
     # Providers' accounts, and the way out
 
-    def create_account(self, *, owner_id: str, country: str, email: str) -> Connected:
+    def create_account(self, *, owner_id: str, country: str, email: str, is_repeat: bool = False) -> Connected:
         params: dict[str, Any] = {
             "type": "express",
             "country": country,
@@ -230,8 +230,15 @@ class StripeDoor:
         }
         if email:
             params["email"] = email
+
+        def find() -> Connected | None:
+            found = self._first("/v1/accounts", {}, "organisation_id", owner_id)
+            return Connected.read(found) if found else None
+
         return self._make(
-            lambda one: Connected.read(self._post("/v1/accounts", params, key=one)), Key(f"account-{owner_id}")
+            lambda one: Connected.read(self._post("/v1/accounts", params, key=one)),
+            Key(f"account-{owner_id}", is_repeat=is_repeat),
+            find=find,
         )
 
     def fetch_account(self, account_id: str) -> Connected:
