@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -56,7 +57,9 @@ def anvil_url(anvil_path: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    node = subprocess.Popen([anvil_path, "--port", str(port), "--chain-id", str(CHAIN_ID), "--silent"])
+    node = subprocess.Popen(
+        [anvil_path, "--port", str(port), "--chain-id", str(CHAIN_ID), "--silent"], start_new_session=True
+    )
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(200):
@@ -67,7 +70,7 @@ def anvil_url(anvil_path: str) -> Iterator[str]:
                 time.sleep(0.05)
         yield url
     finally:
-        node.kill()
+        os.killpg(node.pid, signal.SIGKILL)  # npm's command is a wrapper: the node itself is its child
         node.wait()
 
 
