@@ -129,7 +129,14 @@ def _check(
         raise ReceiptAboveCap(lease_id, seq, cap=str(terms.cap))
     if receipt.billable_ms > observed_ms + HEARTBEAT_MS:
         raise ReceiptAboveObserved(lease_id, seq, observed_ms=observed_ms, billable_ms=receipt.billable_ms)
-    return UsageReceipt(**receipt.model_dump(), digest=digest, signature=signed.signature, signer=terms.receipt_address)
+    return UsageReceipt(
+        **receipt.model_dump(),
+        chain_id=terms.domain.chain_id,
+        contract=terms.domain.verifying_contract,
+        digest=digest,
+        signature=signed.signature,
+        signer=terms.receipt_address,
+    )
 
 
 def _stored(lease_id: UUID, seq: int) -> UsageReceipt:

@@ -7,6 +7,6 @@ from marketplace.foundation.state_triggers import enforce_states
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0005_domain_of_evidence"), ("foundation", "0002_state_edges")]
+    dependencies = [("billing", "0006_disputed_shares"), ("foundation", "0002_state_edges")]
 
     operations = [enforce_states("billing_hold", HOLD_MACHINE)]

@@ -21,11 +21,6 @@ class Migration(migrations.Migration):
                 ('last', models.PositiveIntegerField(default=0)),
             ],
         ),
-        migrations.AddField(
-            model_name='settlementshare',
-            name='is_disputed',
-            field=models.BooleanField(db_default=False, default=False),
-        ),
         migrations.CreateModel(
             name='BillingDetails',
             fields=[

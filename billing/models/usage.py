@@ -26,6 +26,8 @@ class UsageReceipt(models.Model):
     provider = models.CharField(max_length=42)
     customer = models.CharField(max_length=42)
     asset = models.CharField(max_length=42)
+    chain_id = models.PositiveBigIntegerField(default=0)  # the domain that it is signed for; 0: no contract
+    contract = models.CharField(max_length=42, default=protocol.ZERO_ADDRESS)
     meter_hash = models.CharField(max_length=66)
     prev_digest = models.CharField(max_length=66)
     digest = models.CharField(max_length=66, unique=True)
@@ -46,6 +48,11 @@ class UsageReceipt(models.Model):
 
     def __str__(self) -> str:
         return f"#{self.seq} of lease {self.lease_id}: {self.billable_ms} ms, {self.cumulative_amount}"
+
+    @property
+    def domain(self) -> protocol.ReceiptDomain:
+        """The chain and the contract that it is signed for."""
+        return protocol.ReceiptDomain(chain_id=self.chain_id, verifying_contract=self.contract)
 
     def as_signed(self) -> protocol.SignedReceipt:
         """The receipt as the agent sent it."""

@@ -16,11 +16,11 @@ CREATE OR REPLACE FUNCTION billing_digest(r billing_settlement) RETURNS text LAN
 $$;
 CREATE OR REPLACE FUNCTION billing_digest(r billing_settlementshare) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT encode(sha256(convert_to(ROW(r.id, r.settlement_id, r.lease_id, r.provider_id, r.charged, r.fee, r.paid,
-        extract(epoch FROM r.challenge_until), extract(epoch FROM r.released_at))::text, 'UTF8')), 'hex')
+        extract(epoch FROM r.challenge_until), extract(epoch FROM r.released_at), r.is_disputed)::text, 'UTF8')), 'hex')
 $$;
 CREATE OR REPLACE FUNCTION billing_digest(r billing_usagereceipt) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT encode(sha256(convert_to(ROW(r.id, r.job_id, r.lease_id, r.seq, r.billable_ms, r.cumulative_amount, r.provider,
-        r.customer, r.asset, r.meter_hash, r.prev_digest, r.digest, r.signature, r.signer,
+        r.customer, r.asset, r.chain_id, r.contract, r.meter_hash, r.prev_digest, r.digest, r.signature, r.signer,
         extract(epoch FROM r.received_at))::text, 'UTF8')), 'hex')
 $$;
 CREATE OR REPLACE FUNCTION billing_digest(r billing_receiptevidence) RETURNS text LANGUAGE sql STABLE AS $$

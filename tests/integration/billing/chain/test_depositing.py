@@ -14,9 +14,10 @@ from billing import ledger
 from billing.chain.devchain import DEVELOPMENT_KEYS
 from billing.kinds import AccountKind
 from billing.models import Asset, Deposit
-from jobs.client import cli, depositing
+from jobs.client import cli
 from jobs.client.chain_wallet import ChainWallet
 from jobs.client.sdk import Souk
+from jobs.client.settings import settings_path
 from marketplace.accounts import api_keys
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.accounts.scopes import Scope
@@ -99,7 +100,7 @@ def test_an_interrupted_deposit_is_finished_and_never_paid_twice(
     send = ChainWallet.send
 
     def interrupted(wallet: ChainWallet, signed: Any) -> None:
-        if list((depositing.settings_path().parent / "deposits").glob("*.json")):  # it is signed and kept
+        if list((settings_path().parent / "deposits").glob("*.json")):  # it is signed and kept
             if seam == "after it is sent":
                 send(wallet, signed)
             raise KeyboardInterrupt
