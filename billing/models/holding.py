@@ -121,7 +121,9 @@ class SettlementShare(models.Model):
     paid = AmountField()
     challenge_until = models.DateTimeField()
     released_at = models.DateTimeField(null=True, blank=True)
-    is_disputed = models.BooleanField(default=False, db_default=False)  # a dispute or an offence decides what becomes of it
+    is_disputed = models.BooleanField(
+        default=False, db_default=False
+    )  # a dispute or an offence decides what becomes of it
     row_digest = models.CharField(max_length=64, default="", editable=False)  # of all columns: see digest_rows.sql
 
     objects = SettlementShareQuerySet.as_manager()

@@ -69,4 +69,6 @@ def test_it_takes_no_ether(scene: Scene) -> None:
     payable = [each for each in build("GpuEscrow")["abi"] if each.get("stateMutability") == "payable"]
     assert payable == []
     with pytest.raises(Exception, match="execution reverted"):
-        scene.chain.w3.eth.call({"from": address("alice"), "to": scene.escrow.address, "value": Web3.to_wei(1, "wei")}, "pending")
+        scene.chain.w3.eth.call(
+            {"from": address("alice"), "to": scene.escrow.address, "value": Web3.to_wei(1, "wei")}, "pending"
+        )
