@@ -30,7 +30,7 @@ import httpx
 
 from examples.demo_tokens import TokenStory
 from examples.market import SOUK, Market, MarketError, NodeOptions, Party, kill_tree, run_json, wait_for
-from examples.narration import Claims, dollars, say, show, show_process, show_seconds, title
+from examples.narration import Claims, dollars, say, show, show_process, show_seconds, show_trail, title
 from jobs.client.errors import SoukClientError
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
@@ -244,6 +244,9 @@ class Demo:
             with self.souk(bob) as souk:
                 balance = souk.balance()
             earned[name] = balance.provider_pending_usd_micros + balance.provider_available_usd_micros
+        for party in (alice, *(self.providers[name] for name, amount in earned.items() if amount)):
+            with self.souk(party) as souk:
+                show_trail(party.name, souk.transfers())
         say(f"     Alice has {dollars(left.available_usd_micros)} of ${DEPOSIT}")
         for name, amount in earned.items():
             say(f"     {name} earned {dollars(amount)}")

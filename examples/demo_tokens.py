@@ -10,11 +10,11 @@ import httpx
 
 from billing.chain.devchain import DEVELOPMENT_KEYS
 from examples.market import SOUK, Market, Party, run, run_json, wait_for
-from examples.narration import Claims, say, show
+from examples.narration import Claims, say, show, show_trail
 from jobs.client.chain_wallet import encode_call
 from jobs.client.sdk import Souk
 from jobs.payment import show_units
-from jobs.wire import AssetView, TransferView
+from jobs.wire import AssetView
 from provider_agent.protocol import ethereum
 
 JOB_FILE = Path(__file__).parent / "paid-in-tokens.yaml"
@@ -99,8 +99,8 @@ class TokenStory:
         trails = {}
         for party in (alice, worker):
             with Souk(self.market.server, party.key) as souk:
-                trails[party.name] = [each for each in reversed(souk.transfers()) if each.asset == ASSET]
-            self._show_trail(party.name, token, trails[party.name])
+                trails[party.name] = [each for each in souk.transfers() if each.asset == ASSET]
+            show_trail(party.name, trails[party.name])
         lost = -sum(each.change for each in trails[alice.name] if each.code != "deposit")
         fee = -sum(each.change for each in trails[alice.name] if each.code == "platform_fee")
         earned = sum(each.change for each in trails[worker.name] if each.code == "provider_pay")
@@ -118,13 +118,6 @@ class TokenStory:
             [SOUK, "ledger", "reconcile", "--data", self.market.operator["data"]], alice.env(self.market.server)
         )
         self.claims.check("ledger and chain agree", books["is_clean"], f"{len(books['differences'])} differences")
-
-    def _show_trail(self, name: str, token: AssetView, trail: list[TransferView]) -> None:
-        say(f"   {name}'s trail:")
-        for each in trail:
-            mode = "" if each.mode == "single" else f" ({each.mode})"
-            amount = self._show(token, each.amount)
-            say(f"     {amount:>14}  {each.debit_kind} -> {each.credit_kind}: {each.code}{mode}")
 
     def _available(self, souk: Souk) -> int:
         have = souk.balance().of(ASSET)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
 from examples import market
 from examples.market import MarketError
+from jobs.payment import show_units
+from jobs.wire import TransferView
 
 CHAPTERS: list[tuple[str, float]] = []  # heading, when it began
 
@@ -52,6 +55,15 @@ def show(command: list[str], env: dict[str, str]) -> None:
     say("   $ " + " ".join([Path(command[0]).name, *command[1:]]))
     for line in market.run(command, env).rstrip().splitlines():
         say("     " + line)
+
+
+def show_trail(name: str, trail: Sequence[TransferView]) -> None:
+    """Every movement of somebody's money, the oldest first; the API tells the newest first."""
+    say(f"   {name}'s trail:")
+    for each in reversed(trail):
+        mode = "" if each.mode == "single" else f" ({each.mode})"
+        amount = show_units(each.amount, asset=each.asset, scale=each.scale)
+        say(f"     {amount:>14}  {each.debit_kind} -> {each.credit_kind}: {each.code}{mode}")
 
 
 def dollars(usd_micros: int) -> str:

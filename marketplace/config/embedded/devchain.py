@@ -17,6 +17,8 @@ from marketplace.config.embedded.processes import Addresses
 from marketplace.config.embedded.supervisor import Say, Supervisor
 
 LOOPBACK: Final = "127.0.0.1"
+TOKEN_CODE: Final = "TUSD"  # noqa: S105 - a coin; billing.chain.development deploys it
+TOKEN_PRICE: Final = "1.00"  # noqa: S105
 BACKLOG: Final = 64
 
 
@@ -50,7 +52,7 @@ def start(folder: DataFolder, addresses: Addresses, supervisor: Supervisor, say:
     described.parent.mkdir(mode=0o700, exist_ok=True)
     described.write_text(json.dumps([chain]))
     say(f"chain: a development chain on {url} (id {CHAIN_ID}; its tokens are worth nothing)")
-    return {"SOUK_CHAINS": described.read_text(), "SOUK_CHAIN_KEY": DEVELOPMENT_KEYS[0]}
+    return _settings(described)
 
 
 def attach(data: Path) -> dict[str, str]:
@@ -58,7 +60,16 @@ def attach(data: Path) -> dict[str, str]:
     described = described_in(data)
     if os.environ.get("SOUK_CHAINS") or not described.is_file():
         return {}
-    return {"SOUK_CHAINS": described.read_text(), "SOUK_CHAIN_KEY": DEVELOPMENT_KEYS[0]}
+    return _settings(described)
+
+
+def _settings(described: Path) -> dict[str, str]:
+    """A dollar of play money costs a dollar, unless the operator says something else."""
+    return {
+        "SOUK_CHAINS": described.read_text(),
+        "SOUK_CHAIN_KEY": DEVELOPMENT_KEYS[0],
+        "SOUK_TOKEN_PRICES": os.environ.get("SOUK_TOKEN_PRICES", json.dumps({TOKEN_CODE: TOKEN_PRICE})),
+    }
 
 
 def described_in(data: Path) -> Path:
