@@ -22,7 +22,11 @@ TOKENS := tests/unit/billing/contract/tokens
 BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas
 export OMP_NUM_THREADS ?= 1
 
+<<<<<<< HEAD
 .PHONY: help demo up test check bench lock openapi contracts format clean
+=======
+.PHONY: help demo up test acceptance check bench lock openapi format clean
+>>>>>>> main
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -33,9 +37,12 @@ demo: $(INSTALLED) ## the whole product on real input, checked, in five minutes
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
 	$(BIN)/souk up $(UP)
 
-test: $(INSTALLED) ## every test; those that start whole marketplaces come last
+test: $(INSTALLED) ## every test but the long stories, and one of those
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/acceptance
-	if [ -d tests/acceptance ]; then $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance; fi
+	$(BIN)/python -m pytest tests/acceptance/test_whole_path.py
+
+acceptance: $(INSTALLED) ## the long stories: whole marketplaces, strangers' nodes, a network that breaks
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance --ignore tests/acceptance/test_whole_path.py
 
 check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapshot
 	$(BIN)/ruff format --check .
