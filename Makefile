@@ -22,11 +22,7 @@ TOKENS := tests/unit/billing/contract/tokens
 BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas
 export OMP_NUM_THREADS ?= 1
 
-<<<<<<< HEAD
-.PHONY: help demo up test check bench lock openapi contracts format clean
-=======
-.PHONY: help demo up test acceptance check bench lock openapi format clean
->>>>>>> main
+.PHONY: help demo up test acceptance check bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile

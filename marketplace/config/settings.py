@@ -275,6 +275,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "AccountKind": "billing.kinds.AccountKind",
         "CheckState": "marketplace.nodes.states.CheckState",
+        "InvoiceKind": "billing.models.invoices.Invoice.Kind",
         "NodeState": "marketplace.nodes.states.NodeState",
     },
     "SWAGGER_UI_DIST": "SIDECAR",

@@ -51,6 +51,7 @@ def tusd(transactional_db: None) -> Asset:
         chain_id=31337,
         address=CONTRACT,
         deployed_block=1,
+        scanned_block=1,
         code_hash="0x" + "0" * 64,
         fee_recipient=CONTRACT,
     )

@@ -278,8 +278,11 @@ def test_the_database_holds_a_lease_in_dollars_to_its_dollars(alice: Organisatio
 def test_the_balance_shows_every_token_beside_the_dollars(alice: Organisation, bob: Node, lease: Lease) -> None:
     body = client_of(alice).get("/api/v1/balance").json()
     assert body["available_usd_micros"] == 50 * DOLLAR
-    [weth] = body["tokens"]
+    dollars, weth = body["assets"]
+    assert dollars["asset"] == "USD"
     held = -(-2 * DOLLAR * 10**18 // WETH_PRICE)
     assert (weth["asset"], weth["scale"]) == ("WETH", 18)
-    assert (weth["available_units"], weth["held_units"]) == (str(10**18 - held), str(held))
-    assert client_of(bob.provider.organisation).get("/api/v1/balance").json()["tokens"] == []
+    assert (weth["available"], weth["held"]) == (str(10**18 - held), str(held))
+    assert [each["asset"] for each in client_of(bob.provider.organisation).get("/api/v1/balance").json()["assets"]] == [
+        "USD"
+    ]
