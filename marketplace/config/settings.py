@@ -275,6 +275,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "AccountKind": "billing.kinds.AccountKind",
         "CheckState": "marketplace.nodes.states.CheckState",
+        "DeviceKind": [("gpu", "gpu"), ("cpu", "cpu")],
         "InvoiceKind": "billing.models.invoices.Invoice.Kind",
         "NodeState": "marketplace.nodes.states.NodeState",
     },
