@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_paused_rule_raises_an_alert_until_its_owner_sets_it_again() -> None:
     fields = {"threshold": 1, "amount": 10_000_000, "monthly_max": 10_000_000, "is_enabled": True, "actor": "alice"}
 
     def set_rule() -> AutoTopUp:
-        return rules.set_rule(owner_id, **fields, limits=(1, 10**9))  # type: ignore[arg-type]
+        return rules.set_rule(owner_id, **fields, limits=(1, 10**9))
 
     set_rule()
     for _ in range(rules.FAILURES_MAX):
@@ -109,7 +110,7 @@ def test_an_event_that_was_given_up_raises_an_alert_until_it_is_tried_again(
 
     monkeypatch.setattr(events, "HANDLERS", {"test": fail})
     monkeypatch.setattr(events, "ATTEMPTS_MAX", 1)
-    payload = {"data": {"object": {}}}
+    payload: dict[str, Any] = {"data": {"object": {}}}
     StripeEvent.objects.create(event_id="evt_1", type="test", created=clock.now(), payload=payload)
     events.process_due()
     [alert] = open_alerts("stripe_event")

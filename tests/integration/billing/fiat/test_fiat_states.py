@@ -15,7 +15,7 @@ from marketplace.foundation.state_triggers import edges_in_database, edges_of
 pytestmark = pytest.mark.django_db
 
 MACHINES = {
-    model._meta.db_table: model.STATE_MACHINE  # type: ignore[attr-defined]
+    model._meta.db_table: model.STATE_MACHINE
     for model in apps.get_app_config("billing").get_models()
     if hasattr(model, "STATE_MACHINE")
 }
