@@ -4,7 +4,7 @@
 
 A handler takes the message and returns what the other side calls the result. It raises Hopeless where asking again can
 never help, and anything else to be tried again with a growing pause. It may run twice: `message.id` goes along as the
-idempotency key.
+idempotency key. Giving a call up for good raises an alert.
 """
 
 from __future__ import annotations
@@ -62,7 +62,18 @@ def _make(message: OutboxMessage) -> bool:
     else:
         finish = partial(outbox.done, message, external_id=external_id)
     try:
-        return finish().state == OutboxMessage.State.DONE
+        finished = finish()
     except StateConflict as conflict:  # it took longer than its lease, and whoever took it over finished first
         log.warning("A call was finished by somebody else. %s", conflict)
         return False
+    if finished.state == OutboxMessage.State.FAILED:
+        _tell_operators(finished)
+    return finished.state == OutboxMessage.State.DONE
+
+
+def _tell_operators(message: OutboxMessage) -> None:
+    """One alert a kind of call, or the mail that cannot be sent would be told of by ever more mail."""
+    from billing import alerts  # its own mail is one of the calls made here
+
+    text = f"A call to the outside was given up for good: {message.business_key}. {message.last_error}"
+    alerts.raise_once(f"outbox:{message.kind}", kind="call_given_up", subject=message.pk, message=text)

@@ -15,12 +15,14 @@ from uuid import UUID
 
 from django.db import transaction
 
+from billing import alerts
 from billing.chart import AccountName, open_account
-from billing.fiat import booking, evidence, recovery, topups
+from billing.fiat import booking, claims, evidence, recovery, topups
 from billing.fiat.errors import NotOurs
 from billing.fiat.states import DisputeState
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, CardDispute, TopUp
+from billing.money import format_usd
 from billing.rails import stripe_rail
 from billing.rails.stripe_records import Dispute
 from marketplace.foundation import clock, outbox
@@ -52,25 +54,10 @@ def refresh_dispute(dispute_id: str) -> CardDispute:
 
 
 def apply_dispute(said: Dispute) -> CardDispute:
-    """Book what the dispute moved, recover or give back, all in one transaction."""
-    with transaction.atomic():
-        top_up = TopUp.objects.filter(charge_id=said.charge_id).exclude(charge_id="").first()
-        if top_up is None:
-            raise NotOurs
-        dispute = _open(said, top_up)
-        _book_loss(dispute, said)
-        state = STATE_OF.get(said.status, DisputeState.OPEN)
-        if state in CardDispute.STATE_MACHINE.transitions[dispute.state]:
-            ended = {DisputeState.WON, DisputeState.LOST, DisputeState.CLOSED}
-            closed_at = clock.now() if state in ended else None
-            dispute = advance(dispute, state, reason=said.reason[:64], actor=ACTOR, closed_at=closed_at)
-        if dispute.state == DisputeState.WON:
-            recovery.give_back(dispute)
-        elif dispute.state in {DisputeState.OPEN, DisputeState.LOST}:
-            recovery.recover(dispute)
-        if said.bookings:
-            _freeze_customer(top_up.owner_id, dispute)
-        return dispute
+    """Book what the dispute moved, recover or give back, all in one transaction; then settle other claims."""
+    dispute = _apply(said)
+    claims.settle(dispute.top_up.owner_id)
+    return dispute
 
 
 def request_evidence(dispute_id: UUID, *, text: str, actor: str) -> CardDispute:
@@ -82,6 +69,31 @@ def request_evidence(dispute_id: UUID, *, text: str, actor: str) -> CardDispute:
             dispute.save(update_fields=["evidence", "evidence_sent_at"])
             outbox.enqueue(EVIDENCE_CALL, f"evidence:{dispute.pk}", {"dispute_id": str(dispute.pk)})
             log.info("Evidence goes to the bank. dispute_id=%s actor=%s", dispute.pk, actor)
+        return dispute
+
+
+def _apply(said: Dispute) -> CardDispute:
+    with transaction.atomic():
+        top_up = TopUp.objects.filter(charge_id=said.charge_id).exclude(charge_id="").first()
+        if top_up is None:
+            raise NotOurs
+        dispute = _open(said, top_up)
+        if said.bookings:
+            recovery.release_wait(top_up, reason="disputed")
+        _book_loss(dispute, said)
+        state = STATE_OF.get(said.status, DisputeState.OPEN)
+        if state in CardDispute.STATE_MACHINE.transitions[dispute.state]:
+            ended = {DisputeState.WON, DisputeState.LOST, DisputeState.CLOSED}
+            closed_at = clock.now() if state in ended else None
+            dispute = advance(dispute, state, reason=said.reason[:64], actor=ACTOR, closed_at=closed_at)
+            if state in ended:
+                alerts.close(_alert_key(dispute))
+        if dispute.state == DisputeState.WON:
+            recovery.give_back(dispute)
+        elif dispute.state in recovery.RECOVERED:
+            recovery.recover(dispute)
+        if said.bookings:
+            _freeze_customer(top_up.owner_id, dispute)
         return dispute
 
 
@@ -100,8 +112,22 @@ def _open(said: Dispute, top_up: TopUp) -> CardDispute:
     dispute, is_new = CardDispute.objects.get_or_create(stripe_id=said.id, defaults=defaults)
     if is_new:
         record_birth(dispute, actor=ACTOR, data={"top_up_id": str(top_up.pk), "reason": said.reason})
-        log.warning("A card payment is disputed. dispute=%s top_up_id=%s reason=%s", said.id, top_up.pk, said.reason)
+        _raise_alert(dispute)
     return CardDispute.objects.select_for_update().get(pk=dispute.pk)
+
+
+def _alert_key(dispute: CardDispute) -> str:
+    return f"card_dispute:{dispute.stripe_id}"
+
+
+def _raise_alert(dispute: CardDispute) -> None:
+    """Somebody has to send the evidence in time; closed when the bank has decided."""
+    until = f"{dispute.evidence_due_at:%Y-%m-%d %H:%M} UTC" if dispute.evidence_due_at else "the bank's time is up"
+    message = (
+        f"A card payment of {format_usd(int(dispute.amount))} is disputed ({dispute.reason or 'no reason given'}): "
+        f"read the prepared evidence and send it before {until}."
+    )
+    alerts.raise_once(_alert_key(dispute), kind="card_dispute", subject=dispute.pk, message=message)
 
 
 def _book_loss(dispute: CardDispute, said: Dispute) -> None:

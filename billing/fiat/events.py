@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from django.db import transaction
+
+from billing import alerts
 from billing.fiat import accounts, chargebacks, customers, pages, refunds, topups
 from billing.fiat.errors import NotOurs
 from billing.models import StripeCursor, StripeEvent
@@ -74,7 +77,10 @@ def poll() -> int:
 
 def try_again(event_ids: Iterable[str]) -> int:
     """Put events that were given up back into the queue; how many."""
-    given_up = StripeEvent.objects.filter(pk__in=list(event_ids), outcome=Outcome.GIVEN_UP)
+    ids = list(event_ids)
+    for event_id in ids:
+        alerts.close(_alert_key(event_id))
+    given_up = StripeEvent.objects.filter(pk__in=ids, outcome=Outcome.GIVEN_UP)
     return given_up.update(outcome=Outcome.WAITING, processed_at=None, attempts=0, next_at=clock.now())
 
 
@@ -99,10 +105,21 @@ def _process(event: StripeEvent) -> bool:
         text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
         log.warning("An event could not be handled. event_id=%s type=%s error=%s", event.pk, event.type, text)
         if event.attempts >= ATTEMPTS_MAX:
-            return _finish(event, Outcome.GIVEN_UP, text)
+            return _give_up(event, text)
         StripeEvent.objects.filter(pk=event.pk).update(error=text)
         return False
     return _finish(event, Outcome.HANDLED)
+
+
+def _give_up(event: StripeEvent, text: str) -> bool:
+    message = f"An event of Stripe ({event.type}) was given up: {text}. Once its cause is mended, try it again."
+    with transaction.atomic():
+        alerts.raise_once(_alert_key(event.pk), kind="stripe_event", subject=event.pk, message=message)
+        return _finish(event, Outcome.GIVEN_UP, text)
+
+
+def _alert_key(event_id: str) -> str:
+    return f"stripe_event:{event_id}"
 
 
 def _finish(event: StripeEvent, outcome: StripeEvent.Outcome, error: str = "") -> bool:

@@ -23,6 +23,8 @@ from billing.models import (
     Hold,
     Payout,
     SettlementShare,
+    TopUp,
+    Transfer,
     TransferReversal,
 )
 from billing.money import MICROS_PER_CENT
@@ -36,6 +38,7 @@ PROVIDERS_MAX: Final = 200  # of one dispute; those who were paid most come firs
 REVERSALS_MAX: Final = 200
 STRIPE_RAIL: Final = "stripe"
 LOSS: Final = AccountName(AccountKind.CHARGEBACK_LOSS)
+RECOVERED: Final = (DisputeState.OPEN, DisputeState.LOST)  # in these states it is taken from somebody
 
 
 def recover(dispute: CardDispute) -> int:
@@ -43,9 +46,7 @@ def recover(dispute: CardDispute) -> int:
 
     The caller holds the dispute's row.
     """
-    owner_id, top_up = dispute.top_up.owner_id, dispute.top_up
-    if Hold.objects.open().filter(job_id=top_up.pk).exists():
-        holds.release_hold(top_up.pk, reason="disputed")  # it waited, and was not spent
+    owner_id = dispute.top_up.owner_id
     shares = _paid_to_providers(dispute)
     customer = AccountName(AccountKind.CUSTOMER_AVAILABLE, owner_id)
     of_providers = [
@@ -55,7 +56,7 @@ def recover(dispute: CardDispute) -> int:
     ]
     names = [customer, *of_providers]
     booking.lock(LOSS, *names)
-    need = _missing(dispute)
+    need = missing(dispute)
     room = {provider_id: paid - _taken_from(dispute, provider_id) for provider_id, paid in shares.items()}
     taken = 0
     for account in _locked(names):
@@ -66,13 +67,51 @@ def recover(dispute: CardDispute) -> int:
         limit = need if is_customer or owner is None else min(need, room.get(owner, 0))
         amount = min(limit, account.available)
         if amount > 0:
-            _take(dispute, account, amount)
+            take(dispute, account, amount)
             need, taken = need - amount, taken + amount
             if owner in room:
                 room[owner] -= amount
     if need > 0:
         _ask_transfers_back(dispute, need, room)
     return taken
+
+
+def release_wait(top_up: TopUp, *, reason: str) -> None:
+    """What was set aside because its payer is new was not spent: it is in the balance, to be taken."""
+    if Hold.objects.open().filter(job_id=top_up.pk).exists():
+        holds.release_hold(top_up.pk, reason=reason)
+
+
+def missing(dispute: CardDispute) -> int:
+    """What of the loss is neither recovered nor being asked back."""
+    recovered = dispute.recoveries.filter(given_back=None).aggregate(sum=Sum("amount"))["sum"] or 0
+    asked = dispute.reversals.filter(state=ReversalState.REQUESTED).aggregate(sum=Sum("amount"))["sum"] or 0
+    return int(dispute.loss) - int(recovered) - int(asked)
+
+
+def take(dispute: CardDispute, account: Account, amount: int) -> None:
+    """From one account, for one dispute; remembered, so that a dispute that is won gives it back."""
+    [loss] = open_accounts([LOSS])
+    [transfer] = post_from(account, [recovery_of(account, loss, amount, dispute.stripe_id)], group_id=dispute.pk)
+    ChargebackRecovery.objects.create(dispute=dispute, account=account, amount=amount, transfer=transfer)
+
+
+def recovery_of(account: Account, loss: Account, amount: int, ref: str) -> ledger.NewTransfer:
+    """The transfer that makes the platform's loss smaller."""
+    return ledger.NewTransfer(account, loss, amount, TransferCode.CHARGEBACK_RECOVERY, external_ref=ref)
+
+
+def post_from(account: Account, transfers: Sequence[ledger.NewTransfer], *, group_id: UUID) -> list[Transfer]:
+    """Post what Stripe took out of one account, a frozen one too: freezing keeps money in for exactly this.
+
+    The caller holds the account's lock, and read it under that.
+    """
+    same = Account.objects.filter(pk=account.pk)
+    is_frozen = same.filter(is_frozen=True).update(is_frozen=False) == 1
+    posted = ledger.post(transfers, group_id=group_id)
+    if is_frozen:
+        same.update(is_frozen=True)
+    return posted
 
 
 def give_back(dispute: CardDispute) -> None:
@@ -118,13 +157,6 @@ def refuse_reversal(reversal_id: UUID, message: str) -> TransferReversal:
     return advance(reversal, ReversalState.REFUSED, actor="stripe", message=message)
 
 
-def _missing(dispute: CardDispute) -> int:
-    """What of the loss is neither recovered nor being asked back."""
-    recovered = dispute.recoveries.filter(given_back=None).aggregate(sum=Sum("amount"))["sum"] or 0
-    asked = dispute.reversals.filter(state=ReversalState.REQUESTED).aggregate(sum=Sum("amount"))["sum"] or 0
-    return int(dispute.loss) - int(recovered) - int(asked)
-
-
 def _paid_to_providers(dispute: CardDispute) -> dict[UUID, int]:
     """What each provider earned from this customer after the top-up: no more than that is ever asked of them."""
     since = dispute.top_up.credited_at
@@ -156,18 +188,6 @@ def _locked(names: Sequence[AccountName]) -> list[Account]:
     """The accounts as they are under their lock, in the order of the names."""
     present = Account.objects.in_bulk([name.id for name in names])
     return [present[name.id] for name in names]
-
-
-def _take(dispute: CardDispute, account: Account, amount: int) -> None:
-    """From one account, a frozen customer's too: freezing keeps money in for exactly this."""
-    [loss] = open_accounts([LOSS])
-    if account.is_frozen:
-        Account.objects.filter(pk=account.pk).update(is_frozen=False)
-    new = ledger.NewTransfer(account, loss, amount, TransferCode.CHARGEBACK_RECOVERY, external_ref=dispute.stripe_id)
-    [transfer] = ledger.post([new], group_id=dispute.pk)
-    if account.is_frozen:
-        Account.objects.filter(pk=account.pk).update(is_frozen=True)
-    ChargebackRecovery.objects.create(dispute=dispute, account=account, amount=amount, transfer=transfer)
 
 
 def _ask_transfers_back(dispute: CardDispute, need: int, room: dict[UUID, int]) -> None:

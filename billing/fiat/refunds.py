@@ -14,7 +14,7 @@ from django.db.models import Sum
 
 from billing import holds, ledger
 from billing.chart import AccountName, open_accounts
-from billing.fiat import booking
+from billing.fiat import booking, claims, recovery
 from billing.fiat.errors import NotOurs, RefundRefused, TopUpNotFound
 from billing.fiat.states import RefundState, TopUpState
 from billing.kinds import AccountKind, TransferCode, TransferMode
@@ -59,18 +59,13 @@ def refresh_refunds_of(charge_id: str) -> list[TopUpRefund]:
 
 
 def apply_refund(said: Refund) -> TopUpRefund:
-    """Book what Stripe says now: money that left is posted, money that came back is the customer's again."""
-    with transaction.atomic():
-        refund = _find(said)
-        group_id = new_id()
-        if said.booking is not None and booking.take(said.booking, group_id):
-            refund = _post(refund, said, said.booking.id, group_id)
-        if said.failure_booking is not None and booking.take(said.failure_booking, group_id):
-            code, balance = TransferCode.DEPOSIT_REFUND, _balance_of(refund.top_up)
-            booking.change_balance(said.failure_booking, against=balance, code=code, group_id=group_id)
-        if said.status in {"failed", "canceled"} and refund.state != RefundState.FAILED:
-            refund = fail_refund(refund, said.failure_reason or said.status)
-        return refund
+    """Book what Stripe says now: money that left is posted, money that came back is the customer's again.
+
+    What came back pays first what the customer still owes.
+    """
+    refund = _apply(said)
+    claims.settle(refund.top_up.owner_id)
+    return refund
 
 
 def fail_refund(refund: TopUpRefund, message: str) -> TopUpRefund:
@@ -82,6 +77,20 @@ def fail_refund(refund: TopUpRefund, message: str) -> TopUpRefund:
         if refund.state == RefundState.REQUESTED and refund.pending_transfer is not None:
             ledger.post([_resolution(refund.pending_transfer, TransferMode.VOID)], group_id=refund.pk)
         return advance(refund, RefundState.FAILED, actor=ACTOR, message=message, closed_at=clock.now())
+
+
+def _apply(said: Refund) -> TopUpRefund:
+    with transaction.atomic():
+        refund = _find(said)
+        group_id = new_id()
+        if said.booking is not None and booking.take(said.booking, group_id):
+            refund = _post(refund, said, said.booking.id, group_id)
+        if said.failure_booking is not None and booking.take(said.failure_booking, group_id):
+            code, balance = TransferCode.DEPOSIT_REFUND, _balance_of(refund.top_up)
+            booking.change_balance(said.failure_booking, against=balance, code=code, group_id=group_id)
+        if said.status in {"failed", "canceled"} and refund.state != RefundState.FAILED:
+            refund = fail_refund(refund, said.failure_reason or said.status)
+        return refund
 
 
 def _check(top_up: TopUp, amount: int | None) -> int:
@@ -145,19 +154,22 @@ def _post(refund: TopUpRefund, said: Refund, ref: str, group_id: UUID) -> TopUpR
 
 
 def _post_unasked(refund: TopUpRefund, ref: str, group_id: UUID) -> None:
-    """Money left that we had not set aside: the balance pays as far as it reaches, the platform the rest."""
+    """Money left that we had not set aside: the balance pays as far as it reaches, the platform what is short so far.
+
+    A frozen balance pays too: whether the freeze was heard of first must not decide who bears the refund.
+    """
+    recovery.release_wait(refund.top_up, reason="refunded at Stripe")
     name = _balance_of(refund.top_up)
-    loss_name = AccountName(AccountKind.CHARGEBACK_LOSS)
-    booking.lock(name, loss_name)
-    balance, loss, stripe = open_accounts([name, loss_name, booking.PLATFORM])
+    booking.lock(name, recovery.LOSS)
+    balance, loss, stripe = open_accounts([name, recovery.LOSS, booking.PLATFORM])
     present = Account.objects.get(pk=balance.pk)
-    from_balance = 0 if present.is_frozen else min(present.available, refund.amount)
+    from_balance = min(max(present.available, 0), int(refund.amount))
+    refund.shortage = int(refund.amount) - from_balance
     code = TransferCode.DEPOSIT_REFUND
-    parts = ((balance, from_balance), (loss, refund.amount - from_balance))
-    ledger.post(
-        [ledger.NewTransfer(debit, stripe, amount, code, external_ref=ref) for debit, amount in parts if amount],
-        group_id=group_id,
-    )
+    parts = ((balance, from_balance), (loss, refund.shortage))
+    out = [ledger.NewTransfer(debit, stripe, amount, code, external_ref=ref) for debit, amount in parts if amount]
+    recovery.post_from(balance, out, group_id=group_id)
+    refund.save(update_fields=["shortage"])
 
 
 def _resolution(pending: Transfer, mode: TransferMode, *, ref: str = "") -> ledger.NewTransfer:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from billing import alerts
 from billing.errors import AmountInvalid
 from billing.fiat.errors import TopUpRefused
 from billing.models import AutoTopUp
@@ -46,12 +47,14 @@ def set_rule(
         "pause_reason": "",
         "updated_at": clock.now(),
     }
-    rule, _ = AutoTopUp.objects.update_or_create(owner_id=owner_id, defaults=fields)
-    return rule
+    with transaction.atomic():
+        rule, _ = AutoTopUp.objects.update_or_create(owner_id=owner_id, defaults=fields)
+        alerts.close(_alert_key(owner_id))
+        return rule
 
 
 def count_failure(owner_id: UUID, *, reason: str) -> None:
-    """One more in a row; at FAILURES_MAX the rule pauses, which is logged as a warning and shown to its owner."""
+    """One more in a row; at FAILURES_MAX the rule pauses, which raises an alert and is shown to its owner."""
     with transaction.atomic():
         rule = AutoTopUp.objects.select_for_update().filter(owner_id=owner_id).first()
         if rule is None:
@@ -79,3 +82,9 @@ def pause(owner_id: UUID, reason: str) -> None:
 def _pause(rule: AutoTopUp, reason: str) -> None:
     rule.paused_at, rule.pause_reason = clock.now(), reason[:200]
     log.warning("Automatic top-ups are paused. owner_id=%s reason=%s", rule.owner_id, reason)
+    message = f"Automatic top-ups of {rule.owner_id} are paused until their owner sets the rule again: {reason}"
+    alerts.raise_once(_alert_key(rule.owner_id), kind="auto_top_up_paused", subject=rule.owner_id, message=message)
+
+
+def _alert_key(owner_id: UUID) -> str:
+    return f"auto_top_up:{owner_id}"

@@ -8,7 +8,7 @@ from typing import Final
 from django.db import transaction
 
 from billing.chart import AccountName
-from billing.fiat import booking, chargebacks, pages, refunds, topups
+from billing.fiat import booking, chargebacks, claims, pages, refunds, topups
 from billing.fiat.states import TOP_UP_UNDER_WAY, DisputeState, RefundState, TopUpState
 from billing.kinds import AccountKind, TransferCode
 from billing.models import CardDispute, StripeCursor, StripeCustomer, TopUp, TopUpRefund
@@ -38,7 +38,7 @@ def sweep() -> int:
     with only_one("billing.fiat.sweep") as is_mine:
         if not is_mine:
             return 0
-        return _sweep_top_ups() + _sweep_refunds() + _sweep_disputes() + book_own_moves()
+        return _sweep_top_ups() + _sweep_refunds() + _sweep_disputes() + book_own_moves() + _sweep_claims()
 
 
 def book_own_moves() -> int:
@@ -123,4 +123,13 @@ def _sweep_disputes() -> int:
             except StripeMissing:
                 continue
             swept += 1
+    return swept
+
+
+def _sweep_claims() -> int:
+    """Money that came by another way than a card, or was let go meanwhile, pays what its owner still owes."""
+    swept = 0
+    for owner_id in claims.owners_who_can_pay(ROWS_PER_RUN_MAX):
+        with alone("A customer's claims could not be settled.", owner_id=str(owner_id)):
+            swept += claims.settle(owner_id) > 0
     return swept

@@ -19,7 +19,7 @@ from django.db.models import Sum
 
 from billing import deposits, holds, ledger
 from billing.chart import AccountName, open_accounts
-from billing.fiat import booking, customers, rules
+from billing.fiat import booking, claims, customers, rules
 from billing.fiat.errors import CardsUnavailable, NotOurs, TopUpLimitReached, TopUpRefused, TopUpUnderWay
 from billing.fiat.states import TOP_UP_UNDER_WAY, TopUpState
 from billing.kinds import AccountKind, TransferCode
@@ -92,7 +92,9 @@ def apply_intent(intent: Intent) -> TopUp:
     """What Stripe says now of a payment: paid is credited, whatever we thought of it; refused ends the top-up."""
     top_up = top_up_of(intent.metadata)
     if intent.status == "succeeded":
-        return _credit(top_up, intent)
+        top_up = _credit(top_up, intent)
+        claims.settle(top_up.owner_id)
+        return top_up
     # On Stripe's page a customer may try another card, so only its expiry ends such a top-up.
     is_over = intent.status in {"requires_payment_method", "requires_action", "canceled"}
     if is_over and top_up.method != TopUp.Method.CHECKOUT:

@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    dependencies = [("billing", "0030_fiat")]
+    dependencies = [("billing", "0032_refund_shortages")]
 
     operations = [
         migrations.CreateModel(

@@ -119,6 +119,7 @@ class TopUpRefund(models.Model):
     amount = AmountField()
     state = models.CharField(max_length=16, choices=RefundState.choices, default=RefundState.REQUESTED)
     stripe_id = models.CharField(max_length=120, unique=True, null=True, blank=True)
+    shortage = AmountField(default=0)  # what the platform paid of it, and the customer still owes
     pending_transfer = models.OneToOneField(
         Transfer, null=True, blank=True, on_delete=models.PROTECT, related_name="top_up_refund"
     )
@@ -131,6 +132,9 @@ class TopUpRefund(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(state__in=RefundState.values), name="top_up_refund_state_known"),
             models.CheckConstraint(condition=Q(amount__gt=0), name="top_up_refund_amount_positive"),
+            models.CheckConstraint(
+                condition=Q(shortage__gte=0, shortage__lte=F("amount")), name="top_up_refund_shortage_is_part_of_it"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from django.db import IntegrityError, transaction
 
+from billing import alerts
 from billing.models import PayoutBreaker, Reconciliation
 from billing.payouts.errors import PayoutsStopped
 from billing.states import BreakerState
@@ -14,6 +16,7 @@ from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.states import advance, record_birth
 
 CAUSE_CHARACTERS_MAX = 200
+ALERT_KEY: Final = "payouts:breaker"
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,12 @@ def open_breaker(cause: str, *, reconciliation: Reconciliation | None = None, ac
         with transaction.atomic():
             row = PayoutBreaker.objects.create(cause=cause[:CAUSE_CHARACTERS_MAX], reconciliation=reconciliation)
             record_birth(row, actor=actor, data={"cause": row.cause})
+            message = (
+                f"Payouts are stopped: {row.cause}. Close the breaker with a note once the difference is explained."
+            )
+            alerts.raise_once(
+                ALERT_KEY, kind="payout_breaker", severity=alerts.Severity.CRITICAL, subject=row.pk, message=message
+            )
     except IntegrityError:  # somebody opened one at the same moment
         return PayoutBreaker.objects.get(state=BreakerState.OPEN)
     log.critical("Payouts are stopped. breaker=%s cause=%s", row.pk, row.cause)
@@ -37,15 +46,18 @@ def close_breaker(breaker: PayoutBreaker, *, actor: str, note: str) -> PayoutBre
     """Let payouts go on; the note says what the difference was. The next reconciliation looks again."""
     if not note.strip():
         raise BadRequest("Say in the note what the difference was, and why payouts may go on.")
-    return advance(
-        breaker,
-        BreakerState.CLOSED,
-        reason="closed",
-        actor=actor,
-        closed_at=clock.now(),
-        closed_by=actor,
-        note=note.strip(),
-    )
+    with transaction.atomic():
+        closed = advance(
+            breaker,
+            BreakerState.CLOSED,
+            reason="closed",
+            actor=actor,
+            closed_at=clock.now(),
+            closed_by=actor,
+            note=note.strip(),
+        )
+        alerts.close(ALERT_KEY)
+        return closed
 
 
 def current() -> PayoutBreaker | None:

@@ -15,7 +15,7 @@ from billing.errors import AccountFrozen
 from billing.fiat import chargebacks, events, recovery
 from billing.fiat.errors import RefundRefused
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Account, CardDispute, ConnectAccount, Payout, TopUp, TransferReversal
+from billing.models import Account, Alert, CardDispute, ConnectAccount, Payout, TopUp, TransferReversal
 from billing.rails.stripe_records import EventRecord
 from billing.settlement import LeaseCharge
 from billing.states import PayoutState
@@ -136,10 +136,13 @@ def test_a_dispute_that_is_won_gives_everybody_everything_back(stripe: FakeStrip
     dispute = stripe.open_dispute(top_up.charge_id)
     scenes.hear(stripe)
     assert (available(alice), earned(bob)) == (0, 0)
+    [alert] = Alert.objects.open().filter(kind="card_dispute")
+    assert "$100.00" in alert.message and alert.noticed == 1
     stripe.close_dispute(dispute["id"], won=True)
     scenes.hear(stripe)
     scenes.hear(stripe)
     assert CardDispute.objects.get().state == "won"
+    assert not Alert.objects.open().filter(kind="card_dispute").exists()
     assert (available(alice), earned(bob)) == (60 * DOLLAR, 35 * DOLLAR)
     assert ledger.balance(bob, AccountKind.PROVIDER_RESERVE) == 5 * DOLLAR
     assert loss() == FEE  # the bank keeps that
@@ -217,7 +220,8 @@ def transferred(stripe: FakeStripe, provider: UUID, usd_micros: int) -> Payout:
     ledger.post(
         [ledger.NewTransfer(clearing, mirror, usd_micros, TransferCode.PAYOUT, external_ref=outcome.external_id)]
     )
-    Payout.objects.filter(pk=payout.pk).update(state=PayoutState.CONFIRMED, external_id=outcome.external_id)
+    for state in (PayoutState.RESERVED, PayoutState.SUBMITTED, PayoutState.CONFIRMED):
+        Payout.objects.filter(pk=payout.pk).update(state=state, external_id=outcome.external_id)
     return payout
 
 

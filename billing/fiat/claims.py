@@ -1,0 +1,90 @@
+"""Whatever the order in which Stripe is heard: while a claim on a customer is unpaid, the customer's balance is empty.
+
+A claim is what Stripe took from us for a customer's payment and the balance could not pay then: the rest of a
+chargeback that was not won, or of a refund made at Stripe itself. Whenever money may have come in, `settle` takes it;
+so in the end balance and loss depend on what happened, and not on what was heard of first.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, Value
+from django.db.models.functions import Coalesce
+
+from billing.chart import AccountName, open_accounts
+from billing.fiat import booking, recovery
+from billing.kinds import AccountKind
+from billing.models import Account, CardDispute, TopUpRefund
+
+Claim = TypeVar("Claim", CardDispute, TopUpRefund)
+
+CLAIMS_MAX: Final = 200  # of one customer, of each kind, oldest first; the next call takes the next
+
+
+def settle(owner_id: UUID) -> int:
+    """Take what the customer's claims lack out of the balance, as far as it reaches. What it took, in micro-USD.
+
+    A claim that somebody else is working on is left to them, or to the sweep.
+    """
+    if not (_disputes().filter(top_up__owner_id=owner_id).exists() or _refunds(owner_id).exists()):
+        return 0
+    with transaction.atomic():
+        disputes = list(_locked(CardDispute.objects.filter(top_up__owner_id=owner_id, state__in=recovery.RECOVERED)))
+        refunds = list(_locked(_refunds(owner_id)))
+        customer = AccountName(AccountKind.CUSTOMER_AVAILABLE, owner_id)
+        booking.lock(recovery.LOSS, customer)
+        left = available = max(Account.objects.get(pk=customer.id).available, 0)
+        for dispute in disputes:
+            amount = min(left, recovery.missing(dispute))
+            if amount > 0:
+                recovery.take(dispute, Account.objects.get(pk=customer.id), amount)
+                left -= amount
+        for refund in refunds:
+            amount = min(left, int(refund.shortage))
+            if amount > 0:
+                _pay_refund(refund, customer, amount)
+                left -= amount
+        return available - left
+
+
+def owners_who_can_pay(limit: int) -> list[UUID]:
+    """Customers with an unpaid claim who have something in their balance."""
+    claims: tuple[QuerySet[CardDispute] | QuerySet[TopUpRefund], ...] = (_disputes(), _refunds())
+    owners: set[UUID] = set()
+    for rows in claims:
+        balance = Account.objects.filter(
+            owner_id=OuterRef("top_up__owner_id"),
+            kind=AccountKind.CUSTOMER_AVAILABLE,
+            asset_id=booking.PLATFORM.asset_id,
+            credits_posted__gt=F("debits_posted") + F("debits_pending"),
+        )
+        owners |= set(rows.filter(Exists(balance)).values_list("top_up__owner_id", flat=True)[:limit])
+    return sorted(owners)[:limit]
+
+
+def _disputes() -> QuerySet[CardDispute]:
+    """Those whose loss is not recovered wholly; what is being asked back from providers counts as unpaid here."""
+    taken = Sum("recoveries__amount", filter=Q(recoveries__given_back=None))
+    rows = CardDispute.objects.filter(state__in=recovery.RECOVERED).annotate(taken=Coalesce(taken, Value(0)))
+    return rows.filter(loss__gt=F("taken")).order_by("created_at", "pk")
+
+
+def _refunds(owner_id: UUID | None = None) -> QuerySet[TopUpRefund]:
+    rows = TopUpRefund.objects.filter(shortage__gt=0).order_by("created_at", "pk")
+    return rows if owner_id is None else rows.filter(top_up__owner_id=owner_id)
+
+
+def _locked(rows: QuerySet[Claim]) -> QuerySet[Claim]:
+    return rows.select_for_update(of=("self",), skip_locked=True).order_by("created_at", "pk")[:CLAIMS_MAX]
+
+
+def _pay_refund(refund: TopUpRefund, customer: AccountName, amount: int) -> None:
+    """What the platform paid of a refund that was made at Stripe, taken from whose refund it was."""
+    balance, loss = open_accounts([customer, recovery.LOSS])
+    ref = refund.stripe_id or str(refund.pk)
+    recovery.post_from(balance, [recovery.recovery_of(balance, loss, amount, ref)], group_id=refund.pk)
+    refund.shortage -= amount
+    refund.save(update_fields=["shortage"])

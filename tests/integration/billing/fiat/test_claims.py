@@ -1,0 +1,176 @@
+"""What Stripe took back is paid by the customer's balance in the end, in whatever order it was heard of."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from uuid import UUID
+
+import pytest
+from pytest_django import Settings
+
+from billing import deposits, ledger
+from billing.chart import open_account
+from billing.fiat import chargebacks, claims, refunds, sweeping
+from billing.kinds import AccountKind
+from billing.models import Account, CardDispute, TopUpRefund
+from billing.money import MICROS_PER_CENT
+from tests.fakes.stripe import FakeStripe
+from tests.integration.billing.fiat import scenes
+from tests.integration.billing.fiat.scenes import DOLLAR, available
+from tests.integration.billing.scenes import race
+
+pytestmark = pytest.mark.django_db
+
+
+def loss() -> int:
+    return -ledger.balance(None, AccountKind.CHARGEBACK_LOSS)
+
+
+def refund_in_dashboard(stripe: FakeStripe, charge_id: str, cents: int) -> str:
+    answer = stripe.handle("POST", "/v1/refunds", f"charge={charge_id}&amount={cents}", key=stripe.secret_key)
+    assert answer.status == 200, answer.body
+    return str(answer.body["id"]) if isinstance(answer.body, dict) else str(stripe.store.all("refund")[-1]["id"])
+
+
+def _hear(dispute_id: str) -> bool:
+    return chargebacks.refresh_dispute(dispute_id).state == "lost"
+
+
+def fund(stripe: FakeStripe) -> None:
+    scenes.fund_platform(stripe, 50_000)
+
+
+@pytest.mark.parametrize("is_dispute_first", [False, True])
+def test_a_refund_in_stripes_dashboard_is_paid_by_a_frozen_balance_too(
+    stripe: FakeStripe, alice: UUID, is_dispute_first: bool
+) -> None:
+    fund(stripe)
+    first, second = scenes.pay_in(stripe, alice, 90 * DOLLAR), scenes.pay_in(stripe, alice, 80 * DOLLAR)
+    dispute = stripe.open_dispute(first.charge_id)
+    refund_id = refund_in_dashboard(stripe, second.charge_id, 8_000)
+    steps = [lambda: chargebacks.refresh_dispute(dispute["id"]), lambda: refunds.refresh_refund(refund_id)]
+    for step in steps if is_dispute_first else reversed(steps):
+        step()
+    assert (available(alice), loss()) == (0, 15 * DOLLAR)
+    assert open_account(AccountKind.CUSTOMER_AVAILABLE, alice).is_frozen
+    scenes.assert_same_books(stripe)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_what_a_balance_could_not_pay_comes_out_of_the_next_top_up(
+    stripe: FakeStripe, alice: UUID, order: tuple[int, ...]
+) -> None:
+    """Pay $83 and $20, lose a dispute, refund the other, pay $90: $13 less than nothing, so $75 of the last."""
+    fund(stripe)
+    first, second = scenes.pay_in(stripe, alice, 83 * DOLLAR), scenes.pay_in(stripe, alice, 20 * DOLLAR)
+    dispute = stripe.open_dispute(first.charge_id)
+    stripe.close_dispute(dispute["id"], won=False)
+    refund_id = refund_in_dashboard(stripe, second.charge_id, 2_000)
+    steps = [
+        lambda: chargebacks.refresh_dispute(dispute["id"]),
+        lambda: refunds.refresh_refund(refund_id),
+        lambda: scenes.pay_in(stripe, alice, 90 * DOLLAR) and None,
+    ]
+    for number in order:
+        steps[number]()
+    assert (available(alice), loss()) == (75 * DOLLAR, 0)
+    scenes.hear(stripe)
+    assert (available(alice), loss()) == (75 * DOLLAR, 0)
+    scenes.assert_same_books(stripe)
+
+
+def test_what_a_balance_owes_of_a_refund_is_asked_once_and_remembered(stripe: FakeStripe, alice: UUID) -> None:
+    fund(stripe)
+    first, second = scenes.pay_in(stripe, alice, 50 * DOLLAR), scenes.pay_in(stripe, alice, 20 * DOLLAR)
+    stripe.open_dispute(first.charge_id)
+    scenes.hear(stripe)
+    refund_in_dashboard(stripe, second.charge_id, 2_000)
+    scenes.hear(stripe)
+    refund = TopUpRefund.objects.get()
+    assert (available(alice), refund.shortage, loss()) == (0, 15 * DOLLAR, 15 * DOLLAR)
+    deposits.credit(alice, 10 * DOLLAR, reference="cash", actor="operator")  # not by card: the sweep finds it
+    assert available(alice) == 10 * DOLLAR
+    for _ in range(2):
+        sweeping.sweep()
+    refund.refresh_from_db()
+    assert (available(alice), refund.shortage, loss()) == (0, 5 * DOLLAR, 5 * DOLLAR)
+    deposits.credit(alice, 10 * DOLLAR, reference="more cash", actor="operator")
+    assert [claims.settle(alice), claims.settle(alice)] == [5 * DOLLAR, 0]
+    assert (available(alice), loss()) == (5 * DOLLAR, 0)
+    assert open_account(AccountKind.CUSTOMER_AVAILABLE, alice).is_frozen
+    scenes.assert_same_books(stripe)
+
+
+def test_the_operator_who_unfroze_a_balance_does_not_find_it_frozen_again(stripe: FakeStripe, alice: UUID) -> None:
+    top_up = scenes.pay_in(stripe, alice, 50 * DOLLAR)
+    dispute = stripe.open_dispute(top_up.charge_id)
+    stripe.close_dispute(dispute["id"], won=False)
+    scenes.hear(stripe)
+    Account.objects.filter(owner_id=alice).update(is_frozen=False)
+    scenes.pay_in(stripe, alice, 40 * DOLLAR)
+    assert (available(alice), loss()) == (25 * DOLLAR, 0)
+    assert not open_account(AccountKind.CUSTOMER_AVAILABLE, alice).is_frozen
+
+
+def test_a_dispute_that_is_won_late_gives_back_what_a_later_top_up_paid(stripe: FakeStripe, alice: UUID) -> None:
+    top_up = scenes.pay_in(stripe, alice, 50 * DOLLAR)
+    dispute = stripe.open_dispute(top_up.charge_id)
+    scenes.hear(stripe)
+    scenes.pay_in(stripe, alice, 40 * DOLLAR)
+    assert available(alice) == 25 * DOLLAR
+    stripe.close_dispute(dispute["id"], won=True)
+    scenes.hear(stripe)
+    assert (available(alice), loss()) == (90 * DOLLAR, 15 * DOLLAR)
+    assert claims.settle(alice) == 0  # a dispute that is won is nobody's claim
+    scenes.assert_same_books(stripe)
+
+
+@pytest.mark.parametrize("is_told_late", [False, True])
+def test_a_disputed_top_up_waits_no_more_whenever_its_end_is_heard(
+    stripe: FakeStripe, alice: UUID, settings: Settings, is_told_late: bool
+) -> None:
+    settings.SOUK_TOP_UP_NEW_USD_DAY_MAX = 1000
+    top_up = scenes.pay_in(stripe, alice, 300 * DOLLAR)
+    dispute = stripe.open_dispute(top_up.charge_id)
+    if not is_told_late:
+        scenes.hear(stripe)
+    stripe.close_dispute(dispute["id"], won=True)
+    scenes.hear(stripe)
+    assert available(alice) == 300 * DOLLAR
+    assert ledger.balance(alice, AccountKind.JOB_HOLD) == 0
+
+
+def test_a_refund_in_stripes_dashboard_takes_what_waits_because_its_payer_is_new(
+    stripe: FakeStripe, alice: UUID
+) -> None:
+    fund(stripe)
+    top_up = scenes.pay_in(stripe, alice, 300 * DOLLAR)
+    assert available(alice) == 0
+    refund_in_dashboard(stripe, top_up.charge_id, 30_000)
+    scenes.hear(stripe)
+    assert (available(alice), ledger.balance(alice, AccountKind.JOB_HOLD), loss()) == (0, 0, 0)
+    scenes.assert_same_books(stripe)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_several_who_settle_at_once_the_claim_is_paid_once(stripe: FakeStripe, alice: UUID) -> None:
+    top_up = scenes.pay_in(stripe, alice, 50 * DOLLAR)
+    dispute = stripe.open_dispute(top_up.charge_id)
+    stripe.close_dispute(dispute["id"], won=False)
+    scenes.hear(stripe)
+    deposits.credit(alice, 100 * DOLLAR, reference="cash", actor="operator")
+    results = race([lambda: claims.settle(alice)] * 4 + [lambda: int(_hear(dispute["id"]))] * 2)
+    assert [one for one in results if isinstance(one, Exception)] == []
+    assert (available(alice), loss()) == (85 * DOLLAR, 0)
+    assert sum(int(one.amount) for one in CardDispute.objects.get().recoveries.all()) == 65 * DOLLAR
+    scenes.assert_same_books(stripe)
+
+
+def test_cents_stay_cents(stripe: FakeStripe, alice: UUID) -> None:
+    """What the ledger took for a claim is what Stripe took, to the cent."""
+    fund(stripe)
+    top_up = scenes.pay_in(stripe, alice, 50 * DOLLAR)
+    refund_in_dashboard(stripe, top_up.charge_id, 1_234)
+    scenes.hear(stripe)
+    assert available(alice) == 50 * DOLLAR - 1_234 * MICROS_PER_CENT
+    scenes.assert_same_books(stripe)
