@@ -20,7 +20,7 @@ from billing.kinds import AccountKind
 from billing.models import Alert, Asset, Payout, PayoutEntry, PayoutRoot
 from billing.rails.chain_rail import ChainRail
 from provider_agent.protocol import id_bytes32
-from tests.integration.billing.chain.test_credits import confirm, earn, reserve
+from tests.integration.billing.chain.test_credits import earn, reserve, send
 from tests.integration.billing.chain.town import TOKEN, Town
 from tests.integration.billing.test_api import organisation_with_client
 
@@ -200,10 +200,9 @@ def test_the_api_tells_where_tokens_go_in_and_how_a_payout_comes_out(town: Town)
     payout = reserve(town, bob.pk, town.key("Bob").address, 5 * TOKEN)
     path = f"/api/v1/payouts/{payout.pk}/proof"
     assert as_bob.get(path).status_code == 404
-    ChainRail().submit([payout])
+    send(payout)
     assert as_bob.get(path).json()["code"] == "proof_not_ready"
     town.follow(3)
-    confirm(payout)
     assert as_alice.get(path).status_code == 404
     proof = as_bob.get(path).json()
     deploy.send(town.client, town.key("Bob"), data=proof["call_data"], to=proof["contract"], purpose="claim")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,10 @@ def test_changed_bytes_are_found(
 
 def test_node_is_found_where_the_system_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert Path(compiling._node("node")).exists()
+    for program in ("node", "npm"):
+        command = [*compiling._node(program), "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True, env={"HOME": str(Path.home())})
+        assert re.fullmatch(r"v?[0-9]+\.[0-9]+\.[0-9]+\s*", said.stdout), said
 
 
 def test_every_error_and_event_is_one_that_a_test_reaches() -> None:
