@@ -49,8 +49,6 @@ def grants_for(role: str) -> str:
     for table, names in UPDATABLE.items():
         present = _columns_of(table)
         lines.append(f"GRANT UPDATE ({', '.join(name for name in names if name in present)}) ON {table} TO {role};")
-    # What the seal needs to wait for writers in flight; it writes nothing.
-    lines.append(f"GRANT MAINTAIN ON billing_transfer TO {role};")
     return "\n".join(lines) + "\n"
 
 

@@ -38,7 +38,7 @@ def seal_transfers() -> int:
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
-            cursor.execute("LOCK TABLE billing_transfer IN SHARE MODE")
+            cursor.execute("SELECT billing_wait_for_writers()")
         until = Transfer.objects.aggregate(newest=Max("seq"))["newest"] or 0
     # 2. Chain them, a batch a transaction; 3. roll up the accounts that have no live sum.
     sealed = 0

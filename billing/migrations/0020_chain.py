@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    dependencies = [("billing", "0018_roll_up")]
+    dependencies = [("billing", "0019_wait_for_writers")]
 
     operations = [
         migrations.CreateModel(
