@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from billing import alerts
 from billing.chain import builds, effects
@@ -204,5 +204,5 @@ def _book_one(event_id: int) -> bool:
     return True
 
 
-def _blocks(client: ChainClient):  # type: ignore[no-untyped-def]
+def _blocks(client: ChainClient) -> QuerySet[ChainBlock]:
     return ChainBlock.objects.filter(chain_id=client.config.chain_id)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PANEL = "Account"
 TRANSFERS = 30
 TRANSFERS_MAX = 10_000
+POLL_SECONDS = 1.0
 CREDIT_SECONDS = 1800  # for the chain to be final, at most
 SHOWN = {
     "available": "available",
@@ -108,10 +109,11 @@ def deposit(
 
     Example: souk deposit 25 --asset USDC --rpc-url https://rpc.example --wallet-key-file ~/wallet.key
     """
-    from jobs.client.depositing import Deposit, credit_account
+    from jobs.client.depositing import Deposit
     from jobs.client.output import notice, print_json
     from jobs.client.wallet import read_wallet
     from jobs.payment import parse_units, show_units
+    from provider_agent.protocol import id_bytes32
 
     wallet = read_wallet(wallet_key_file)
     with open_souk(server) as souk:
@@ -126,7 +128,7 @@ def deposit(
             raise typer.Abort
         with Deposit(rpc_url, wallet, token) as way:
             earlier = way.finish_earlier(tell=notice)
-            made = earlier or way.pay(credit_account(organisation.id), units, tell=notice)
+            made = earlier or way.pay(id_bytes32(organisation.id), units, tell=notice)
         result = {**made.as_json(), "is_earlier": earlier is not None, "is_credited": False}
         if wait:
             wait_for_credit(souk, made.reference, seconds=CREDIT_SECONDS)
@@ -145,7 +147,7 @@ def wait_for_credit(souk: Souk, reference: str, *, seconds: float) -> None:
     while not any(each.reference.startswith(reference) for each in souk.deposits()):
         if time.monotonic() > until:
             raise ChainFailed(f"{reference} is not credited after {seconds:.0f} s; `souk balance` will show it later.")
-        time.sleep(1)
+        time.sleep(POLL_SECONDS)
 
 
 def _find_token(souk: Souk, code: str) -> AssetView:

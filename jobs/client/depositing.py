@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
-from uuid import UUID
 
 from jobs.client.chain_wallet import ChainWallet, SignedTransaction, encode_call
 from jobs.client.errors import ChainFailed
@@ -105,8 +104,3 @@ class Deposit:
 
     def _read(self, view: str, *arguments: str) -> int:
         return int.from_bytes(self.chain.read(self.token.token, encode_call(view, arguments))[:WORD])
-
-
-def credit_account(organisation_id: UUID) -> bytes:
-    """An organisation as the contract knows it: its id, left-padded to 32 bytes."""
-    return organisation_id.bytes.rjust(WORD, b"\0")
