@@ -78,6 +78,37 @@ def ledger(f: Figures) -> list[tuple[str, str, str]]:
     ]
 
 
+def gas(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal; the goals are what a contract without roles, delays and caps was measured to take."""
+    job, design = f["job"], f["design"]
+    rows = []
+    for count, figures in sorted(f["payouts"].items(), key=lambda item: int(item[0])):
+        providers = f"payouts to {int(count):,} provider" + ("s" if int(count) > 1 else "")
+        rows += [
+            (
+                f"gas of a root of {providers}: the first, one after it, that one per provider",
+                f"{figures['root_first']:,}, {figures['root_later']:,}, {figures['root_later_per_payout']:,.0f}",
+                f"{design['root_first']:,}, {design['root_later']:,}",
+            ),
+            (
+                f"gas of a claim among {providers}, to a new holder and to one who holds the token",
+                f"{figures['claim_new_holder']:,}, {figures['claim_later']:,}",
+                f"{design['claim_new_holder']:,}, {design['claim_later']:,}",
+            ),
+        ]
+    return [
+        *rows,
+        (
+            "gas of a job in escrow mode: hold, settling a lease (its first, a later receipt), finalize, close",
+            (
+                f"{job['hold_later']:,}, {job['settle_first']:,} ({job['settle_later']:,}), {job['finalize']:,}, "
+                f"{job['close_hold']:,}"
+            ),
+            f"{design['hold']:,}, {design['settle']:,}, -, -",
+        ),
+    ]
+
+
 def fleet(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     return [row for count in sorted(map(int, f["sizes"])) for row in _fleet_of(f, count)]
@@ -203,6 +234,7 @@ ROWS: Rows = {
     "overhead": overhead,
     "matching": matching,
     "ledger": ledger,
+    "gas": gas,
     "fleet": fleet,
     "client": client,
     "verification": verification,
