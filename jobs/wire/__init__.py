@@ -23,6 +23,8 @@ from jobs.wire.bill import (
 )
 from jobs.wire.job import (
     AttemptView,
+    EscrowLeaseView,
+    EscrowView,
     JobMetrics,
     JobView,
     LeaseView,
@@ -40,5 +42,5 @@ from jobs.wire.money import (
     ProofView,
     TransferView,
 )
-from jobs.wire.quotes import Candidate, Exclusion, Fix, Plan, QuoteRequest, QuoteView
+from jobs.wire.quotes import Candidate, EscrowTerms, Exclusion, Fix, Plan, QuoteRequest, QuoteView
 from jobs.wire.supply import DeviceView, EnrolmentTokenView, LinkView, NodeView, OfferView, ProviderView, TermsView

@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.wire.base import Units, Wire
+from provider_agent.protocol import SignedHoldAuthorization
 
 
 class SubmitRequest(BaseModel):
@@ -19,6 +20,7 @@ class SubmitRequest(BaseModel):
     quote_id: UUID
     input_artifact_id: UUID | None = None
     secrets: dict[str, str] = Field(default_factory=dict, repr=False)
+    authorization: SignedHoldAuthorization | None = None  # needed in escrow mode, refused in any other
 
 
 class ResumeRequest(BaseModel):
@@ -63,6 +65,36 @@ class AttemptView(Wire):
     leases: list[LeaseView]
 
 
+class EscrowLeaseView(Wire):
+    """What a lease was settled for on the chain; `settled` = `pending` + `paid` + `fee` + `refunded`."""
+
+    lease_id: UUID
+    provider: str  # its payout wallet
+    settled_units: Units
+    pending_units: Units  # waits until `release_at`
+    paid_units: Units
+    fee_units: Units
+    refunded_units: Units
+    release_at: datetime
+    is_challenged: bool
+
+
+class EscrowView(Wire):
+    """The job's hold in the contract, as final blocks tell of it; amounts are base units of the token."""
+
+    state: str  # requested, open, closed, failed
+    reason: str
+    wallet: str  # the customer's
+    chain_id: int
+    contract: str
+    held_units: Units
+    settled_units: Units
+    refunded_units: Units
+    deadline: datetime
+    transaction_hash: str  # that opens the hold; empty until it is sent
+    leases: list[EscrowLeaseView] = Field(default_factory=list)
+
+
 class JobView(Wire):
     """A job, as lists and `souk show` have it."""
 
@@ -78,6 +110,8 @@ class JobView(Wire):
     cost_so_far_usd_micros: int
     cap_usd_micros: int
     asset: str = "USD"  # that pays; the amounts above are dollars at the price of the job's quote
+    payment_mode: str = "credits"
+    escrow: EscrowView | None = None  # in `souk show` of a job in escrow mode
     created_at: datetime
     running_at: datetime | None
     ended_at: datetime | None

@@ -65,6 +65,24 @@ class QuoteRequest(BaseModel):
     spec: dict[str, Any]
 
 
+class EscrowTerms(Wire):
+    """What a wallet signs to hold a job's money in the contract itself (`payment.mode: escrow`).
+
+    The job will have the id `job_id`: it is signed before the job is there. The hold is the quote's `cap_units`.
+    """
+
+    job_id: UUID
+    chain_id: int
+    contract: str  # the escrow, and the EIP-712 domain
+    token: str
+    rate_ceiling_units_per_hour: Units  # of one lease, all its devices
+    deadline_min: int  # unix seconds: an earlier deadline leaves no time to run and settle
+    deadline_max: int
+    challenge_seconds: int  # how long what a lease cost can be contested before its provider has it
+    grace_seconds: int  # after the deadline the platform may still settle so long; then anybody gives the rest back
+    fee_bps: int  # the contract's own, out of the provider's part
+
+
 class QuoteView(Wire):
     """A price promise; `quote_id` is None when nothing fits, and then the plan says why and what would help.
 
@@ -88,4 +106,5 @@ class QuoteView(Wire):
     price_source: str = ""
     price_observed_at: datetime | None = None
     cap_units: Units | None = None
-    balance_units: Units | None = None
+    balance_units: Units | None = None  # None in escrow mode: the wallet's money is on the chain, not here
+    escrow: EscrowTerms | None = None  # only in escrow mode, and where something fits
