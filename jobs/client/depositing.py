@@ -1,49 +1,24 @@
-"""Pays tokens into the escrow contract, once: what was signed is kept in a file until the chain has it.
+"""Pays tokens into the escrow contract, once (see `sending`): as credit, as the wallet's own balance, or as stake.
 
-    1. approve   the contract may take exactly this much, unless it may already
-    2. sign      buyCredits; the raw bytes are stored before they are sent
-    3. send      the same bytes, however often; wait until they are in a block
-    4. forget    the file goes
-
-Interrupted after step 2, `finish_earlier` sends the same bytes again, and nothing is paid twice.
+1. approve   the contract may take exactly this much, unless it may already
+2. pay       buyCredits, deposit or stake
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from jobs.client.chain_wallet import ChainWallet, SignedTransaction, encode_call
+from jobs.client.chain_wallet import ChainWallet, encode_call, selector
 from jobs.client.errors import ChainFailed
-from jobs.client.settings import settings_path, write_private
+from jobs.client.sending import MINED_SECONDS, Mined, Sender, Tell
 from jobs.client.wallet import Wallet
+from jobs.payment import show_units
 from jobs.wire import AssetView
 
-MINED_SECONDS: Final = 600.0
 WORD: Final = 32  # bytes of one argument
-
-Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Paid:
-    """A deposit that is in a block."""
-
-    chain_id: int
-    tx_hash: str
-    block: int
-
-    @property
-    def reference(self) -> str:
-        """How the marketplace's own record of it begins."""
-        return f"{self.chain_id}:{self.tx_hash}:"
-
-    def as_json(self) -> dict[str, Any]:
-        """What `--json` says of it."""
-        return {"chain_id": self.chain_id, "tx_hash": self.tx_hash, "block": self.block}
+BUY_CREDITS: Final = "buyCredits(bytes32,uint256)"
 
 
 class Deposit:
@@ -52,9 +27,8 @@ class Deposit:
     def __init__(self, rpc_url: str, wallet: Wallet, token: AssetView) -> None:
         assert token.chain_id is not None  # noqa: S101 - only tokens come here
         self.token = token
-        self.wallet = wallet
         self.chain = ChainWallet(rpc_url, wallet, chain_id=token.chain_id)
-        self.pending = settings_path().parent / "deposits" / f"{token.chain_id}-{wallet.address.lower()}.json"
+        self.sender = Sender(self.chain)
 
     def __enter__(self) -> Self:
         return self
@@ -64,43 +38,45 @@ class Deposit:
     ) -> None:
         self.chain.close()
 
-    def pay(self, account: bytes, units: int, *, tell: Tell) -> Paid:
+    def pay(self, account: bytes, units: int, *, tell: Tell) -> Mined:
         """Buy credits of `units` for the account of 32 bytes; raises ChainFailed."""
-        have = self._read("balanceOf(address)", self.wallet.address)
-        if have < units:
-            raise ChainFailed(
-                f"The wallet {self.wallet.address} has {have} base units of the token, and {units} are needed."
-            )
-        if self._read("allowance(address,address)", self.wallet.address, self.token.contract) < units:
-            tell("allowing the escrow contract to take the amount ...")
-            approval = encode_call("approve(address,uint256)", [self.token.contract, units])
-            signed = self.chain.sign(self.token.token, approval)
-            self.chain.send(signed)
-            self.chain.wait(signed.hash, seconds=MINED_SECONDS, tell=tell)
-        signed = self.chain.sign(self.token.contract, encode_call("buyCredits(bytes32,uint256)", [account, units]))
-        write_private(self.pending, json.dumps({"hash": signed.hash, "raw": signed.raw}))
-        return self._bring(signed, tell)
+        shown = show_units(units, asset=self.token.code, scale=self.token.scale)
+        return pay_in(
+            self.sender,
+            (self.token.token, self.token.contract),
+            units,
+            call=(BUY_CREDITS, [account, units]),
+            what=f"pay {shown} as credit",
+            tell=tell,
+        )
 
-    def finish_earlier(self, *, tell: Tell) -> Paid | None:
-        """Bring what an interrupted deposit had signed to its end; None where there is nothing to finish."""
-        try:
-            kept = json.loads(self.pending.read_text())
-            signed = SignedTransaction(kept["hash"], kept["raw"])
-        except FileNotFoundError:
+    def finish_earlier(self, *, tell: Tell) -> Mined | None:
+        """Bring what was interrupted to its end; None unless that was a deposit of this kind."""
+        found = self.sender.finish_earlier(tell=tell)
+        if found is None or not found[0].is_like(self.token.contract, selector(BUY_CREDITS)):
             return None
-        except (OSError, ValueError, KeyError) as error:
-            raise ChainFailed(
-                f"{self.pending} tells of an earlier deposit and cannot be read ({error}). Look at the wallet's"
-                " transactions, then remove the file."
-            ) from error
-        tell(f"an earlier deposit was interrupted: finishing {signed.hash} ...")
-        return self._bring(signed, tell)
+        return found[1]
 
-    def _bring(self, signed: SignedTransaction, tell: Tell) -> Paid:
-        self.chain.send(signed)
-        block = self.chain.wait(signed.hash, seconds=MINED_SECONDS, tell=tell)
-        self.pending.unlink(missing_ok=True)
-        return Paid(self.chain.chain_id, signed.hash, block)
 
-    def _read(self, view: str, *arguments: str) -> int:
-        return int.from_bytes(self.chain.read(self.token.token, encode_call(view, arguments))[:WORD])
+def pay_in(
+    sender: Sender,
+    token_and_contract: tuple[str, str],
+    units: int,
+    *,
+    call: tuple[str, Sequence[Any]],
+    what: str,
+    tell: Tell,
+) -> Mined:
+    """Allow the contract to take `units`, then make the call that does; raises ChainFailed."""
+    (token, contract), chain = token_and_contract, sender.chain
+    address = chain.wallet.address
+    have = int.from_bytes(chain.read(token, encode_call("balanceOf(address)", [address]))[:WORD])
+    if have < units:
+        raise ChainFailed(f"The wallet {address} has {have} base units of the token, and {units} are needed.")
+    allowed = chain.read(token, encode_call("allowance(address,address)", [address, contract]))
+    if int.from_bytes(allowed[:WORD]) < units:
+        tell("allowing the escrow contract to take the amount ...")
+        signed = chain.sign(token, encode_call("approve(address,uint256)", [contract, units]))
+        chain.send(signed)
+        chain.wait(signed.hash, seconds=MINED_SECONDS, tell=tell)
+    return sender.send(contract, encode_call(*call), what=what, tell=tell)

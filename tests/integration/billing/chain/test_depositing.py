@@ -100,7 +100,7 @@ def test_an_interrupted_deposit_is_finished_and_never_paid_twice(
     send = ChainWallet.send
 
     def interrupted(wallet: ChainWallet, signed: Any) -> None:
-        if list((settings_path().parent / "deposits").glob("*.json")):  # it is signed and kept
+        if list((settings_path().parent / "transactions").glob("*.json")):  # it is signed and kept
             if seam == "after it is sent":
                 send(wallet, signed)
             raise KeyboardInterrupt
