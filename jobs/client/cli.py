@@ -14,6 +14,9 @@ from jobs.client import (
     commands_account,
     commands_artifacts,
     commands_bill,
+    commands_escrow,
+    commands_escrow_jobs,
+    commands_escrow_stake,
     commands_jobs,
     commands_market,
     commands_money,
@@ -42,11 +45,13 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (commands_jobs, commands_artifacts, commands_account, commands_money, commands_market):
+for _module in (commands_jobs, commands_artifacts, commands_account, commands_money, commands_escrow, commands_market):
     _module.register(app)
 commands_bill.register(app, commands_market.provider)
 commands_wallet.register(app, commands_market.provider)
 commands_payouts.register(commands_market.provider)
+commands_escrow_jobs.register(commands_escrow.escrow)
+commands_escrow_stake.register(commands_escrow.escrow)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

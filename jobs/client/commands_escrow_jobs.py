@@ -1,0 +1,163 @@
+"""escrow: challenge, finalize, refund. What becomes of a job's money, without asking anybody."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobs.client.errors import ChainFailed, UsageMistake
+from jobs.client.escrow_desk import (
+    Asset,
+    ChainId,
+    Contract,
+    Job,
+    KeyFile,
+    Lease,
+    Place,
+    RpcUrl,
+    add_when,
+    find_job_id,
+    open_desk,
+    tell,
+)
+from jobs.client.options import Json, Server, Yes
+
+EVIDENCE_BYTES_MAX = 1 << 30
+CHUNK_BYTES = 1 << 20
+
+
+def register(escrow: typer.Typer) -> None:
+    """Add this module's commands to the group."""
+    for command in (challenge, finalize, refund):
+        escrow.command()(command)
+
+
+def challenge(
+    lease: Lease,
+    *,
+    evidence: Annotated[
+        Path, typer.Option("--evidence", help="What shows it; the contract gets its SHA-256, the arbiter the file.")
+    ],
+    asset: Asset = "",
+    contract: Contract = "",
+    chain_id: ChainId = None,
+    rpc_url: RpcUrl,
+    wallet_key_file: KeyFile,
+    yes: Yes = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Contest what waits on a lease, before its window ends: the arbiter divides it then. The job's wallet alone may.
+
+    Keep the file as it is: what is on the chain is its SHA-256, and only this very file fits to it.
+
+    Example: souk escrow challenge 0192f3c1-... --evidence log.txt --asset USDC --rpc-url URL --wallet-key-file ~/w.key
+    """
+    from jobs.client.escrow_contract import at
+    from provider_agent.protocol import id_bytes32
+
+    digest = _digest(evidence)
+    with open_desk(Place(asset, contract, chain_id, rpc_url, server), wallet_key_file) as desk:
+        found = desk.contract.lease(lease)
+        waits = f"the {desk.show(found.pending)} that wait" if found else "what waits"
+        call = ("challenge(bytes32,bytes32)", [id_bytes32(lease), digest])
+        done = desk.call(*call, what=f"Contest {waits} on lease {lease}", yes=yes, as_json=as_json)
+        after = desk.contract.lease(lease)
+        until = after.due_at(desk.contract.terms) if after else 0
+        more = {"lease_id": str(lease), "evidence_sha256": digest.hex(), "decided_until": until}
+        hint = (
+            f"Evidence: SHA-256 {digest.hex()}. Give {evidence} to the arbiter; undecided by {at(until):%Y-%m-%d %H:%M}"
+            " UTC, the provider is paid."
+        )
+        tell(done, as_json=as_json, more=more, hint=hint)
+
+
+def finalize(
+    lease: Lease,
+    *,
+    asset: Asset = "",
+    contract: Contract = "",
+    chain_id: ChainId = None,
+    rpc_url: RpcUrl,
+    wallet_key_file: KeyFile,
+    yes: Yes = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Pay a lease's provider what has waited out its window. Anybody may; the money goes to the provider all the same.
+
+    Example: souk escrow finalize 0192f3c1-... --asset USDC --rpc-url URL --wallet-key-file ~/wallet.key
+    """
+    from jobs.client.escrow_contract import at
+    from provider_agent.protocol import id_bytes32
+
+    with open_desk(Place(asset, contract, chain_id, rpc_url, server), wallet_key_file) as desk:
+        found = desk.contract.lease(lease)
+        waits = f"{desk.show(found.pending)} (less the fee) to {found.provider}" if found else "what waits"
+        try:
+            call = ("finalize(bytes32)", [id_bytes32(lease)])
+            done = desk.call(*call, what=f"Pay {waits} for lease {lease}", yes=yes, as_json=as_json)
+        except ChainFailed as refused:
+            if found:
+                moment = at(found.due_at(desk.contract.terms))
+                add_when(refused, "TooEarly", moment, "It can be finalized from")
+                add_when(refused, "Disputed", moment, "If nobody decides, it can be finalized from")
+            raise
+        tell(done, as_json=as_json, more={"lease_id": str(lease)}, hint="`souk escrow withdraw all` takes it out.")
+
+
+def refund(
+    job: Job,
+    *,
+    asset: Asset = "",
+    contract: Contract = "",
+    chain_id: ChainId = None,
+    rpc_url: RpcUrl,
+    wallet_key_file: KeyFile,
+    yes: Yes = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Give what is left of a hold back to its customer, after its deadline and the grace. The way out without us.
+
+    Anybody may send it, from any wallet with coins for gas: the money goes to the customer's balance in the contract.
+
+    Example: souk escrow refund 0192f3c1-... --contract 0x1234... --rpc-url URL --wallet-key-file ~/wallet.key
+    """
+    from jobs.client.escrow_contract import at
+    from provider_agent.protocol import id_bytes32
+
+    place = Place(asset, contract, chain_id, rpc_url, server)
+    job_id = find_job_id(job, place)
+    with open_desk(place, wallet_key_file) as desk:
+        hold = desk.contract.hold(job_id)
+        rest = f"{desk.show(hold.remaining)} to {hold.customer}" if hold else "the rest"
+        try:
+            call = ("refundExpired(bytes32)", [id_bytes32(job_id)])
+            done = desk.call(*call, what=f"Give back {rest}", yes=yes, as_json=as_json)
+        except ChainFailed as refused:
+            if hold:
+                moment = at(hold.deadline + desk.contract.terms.grace_seconds)
+                add_when(refused, "TooEarly", moment, "It can be refunded after")
+            raise
+        tell(done, as_json=as_json, more={"job_id": str(job_id)}, hint="`souk escrow withdraw all` takes it out.")
+
+
+def _digest(path: Path) -> bytes:
+    """SHA-256 of the file, which must be one that can be shown later: there, and not empty."""
+    sum_, size = hashlib.sha256(), 0
+    try:
+        with path.open("rb") as opened:
+            while piece := opened.read(CHUNK_BYTES):
+                sum_.update(piece)
+                size += len(piece)
+                if size > EVIDENCE_BYTES_MAX:
+                    raise UsageMistake(f"{path} has more than {EVIDENCE_BYTES_MAX} bytes.")
+    except OSError as error:
+        raise UsageMistake(f"{path} cannot be read: {error.strerror}") from error
+    if not size:
+        raise UsageMistake(f"{path} is empty: that shows nothing.")
+    return sum_.digest()

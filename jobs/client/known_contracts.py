@@ -1,0 +1,68 @@
+"""Which escrow contract a marketplace named for a token: remembered, as SSH remembers a computer's key.
+
+So the ways out need no marketplace, and one that suddenly names another contract is noticed before money goes there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from jobs.client.errors import UsageMistake
+from jobs.client.settings import settings_path, write_private
+from provider_agent.protocol.receipts import ADDRESS_PATTERN
+
+CONTRACTS_MAX: Final = 1000
+
+
+class KnownContract(BaseModel):
+    """Where one token's escrow is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    chain_id: int
+    contract: str = Field(pattern=ADDRESS_PATTERN)
+
+    def is_same(self, other: KnownContract) -> bool:
+        """Whether both are one contract."""
+        return (self.chain_id, self.contract.lower()) == (other.chain_id, other.contract.lower())
+
+
+class _File(BaseModel):
+    servers: dict[str, dict[str, KnownContract]] = Field(default_factory=dict)  # server -> asset -> contract
+
+
+def known_contract(server: str, asset: str) -> KnownContract | None:
+    """What was remembered; None where nothing was."""
+    return _load().servers.get(server, {}).get(asset)
+
+
+def remember_contract(server: str, asset: str, found: KnownContract) -> None:
+    """Keep it; raises UsageMistake where another one was remembered."""
+    file = _load()
+    known = file.servers.setdefault(server, {})
+    earlier = known.get(asset)
+    if earlier is not None and not earlier.is_same(found):
+        raise UsageMistake(
+            f"{server} names the contract {found.contract} on chain {found.chain_id} for {asset}; until now it was"
+            f" {earlier.contract} on chain {earlier.chain_id}. Ask why, by another way. What lies in the one before is"
+            f" reached with --contract {earlier.contract}; to go on with the new one, remove {asset} from {_path()}."
+        )
+    if earlier is None and sum(map(len, file.servers.values())) < CONTRACTS_MAX:
+        known[asset] = found
+        write_private(_path(), file.model_dump_json(indent=2))
+
+
+def _load() -> _File:
+    try:
+        return _File.model_validate(json.loads(_path().read_text()))
+    except FileNotFoundError:
+        return _File()
+    except (OSError, ValueError, ValidationError, RecursionError) as error:
+        raise UsageMistake(f"{_path()} is damaged; look at it, then remove it.") from error
+
+
+def _path() -> Path:
+    return settings_path().with_name("contracts.json")
