@@ -82,16 +82,18 @@ def enlarge(job_id: UUID, *, amount: int) -> None:
         _tell(row.owner_id, row.member_id)
 
 
-def conclude(job_id: UUID) -> None:
+def conclude(job_id: UUID, *, charged: int | None = None) -> None:
     """The job has ended: what its settlement charged counts instead of its cap; a repeat changes nothing.
 
-    A charge in a token counts as the same part of the cap as it is of what was held.
+    A charge in a token counts as the same part of the cap as it is of what was held. `charged`: of a job that the
+    ledger does not settle, in micro-USD.
     """
     row = Commitment.objects.filter(job_id=job_id, closed_at=None).first()
     if row is None:
         return
-    settlement = Settlement.objects.filter(job_id=job_id).first()
-    charged = -(-row.amount * settlement.charged // settlement.held) if settlement else 0
+    if charged is None:
+        settlement = Settlement.objects.filter(job_id=job_id).first()
+        charged = -(-row.amount * settlement.charged // settlement.held) if settlement else 0
     Commitment.objects.filter(job_id=job_id, closed_at=None).update(charged=charged, closed_at=clock.now())
 
 

@@ -92,6 +92,11 @@ def newest(lease_id: UUID) -> UsageReceipt | None:
     return UsageReceipt.objects.filter(lease_id=lease_id).order_by("-seq").first()
 
 
+def newest_within(lease_id: UUID, billable_ms: int) -> UsageReceipt | None:
+    """The last accepted receipt of a lease that claims at most so many milliseconds."""
+    return UsageReceipt.objects.filter(lease_id=lease_id, billable_ms__lte=billable_ms).order_by("-seq").first()
+
+
 def _check(
     terms: LeaseTerms, signed: SignedReceipt, last: UsageReceipt | None, fresh: Sequence[UsageReceipt], observed_ms: int
 ) -> UsageReceipt | None:

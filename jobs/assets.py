@@ -14,12 +14,13 @@ from typing import Final
 from django.db.models import Q, QuerySet
 
 from billing import prices
+from billing.chain import periods
 from billing.chart import open_usd
 from billing.models import Asset, EscrowContract
 from billing.models.ledger import USD_ASSET_ID
 from jobs import delegations
 from jobs import spec as specs
-from jobs.errors import NoEscrowContract, NotYet, UnknownAsset
+from jobs.errors import NoEscrowContract, NoWallet, UnknownAsset
 from jobs.payment import USD, Payment
 from jobs.spec import SpecError
 from marketplace.nodes.models import Node
@@ -32,19 +33,22 @@ NEAR_ENOUGH: Final = 0.5
 def choose(wanted: specs.Payment) -> tuple[Asset, Payment]:
     """The asset that a job file names, with its price of now.
 
-    Raises UnknownAsset, NoEscrowContract, NotYet; of billing's prices PriceUnavailable.
+    Raises UnknownAsset, NoEscrowContract; of billing's prices PriceUnavailable.
     """
     if wanted.asset == USD:
         return _dollars(), Payment()
     asset = _paying().filter(code=wanted.asset).first()
     if asset is None:
         raise _unknown(wanted.asset)
-    if wanted.mode == "escrow":
-        if contract_of(asset) == ZERO_ADDRESS:
-            raise NoEscrowContract(asset=asset.code)
-        raise NotYet(what=f"payment.mode: escrow (the contract for {asset.code} is there; mode: credits is offered)")
+    if wanted.mode not in modes_of(asset):
+        raise NoEscrowContract(asset=asset.code)
     price = prices.current(asset.pk)
     return asset, Payment(asset.code, asset.scale, price.usd_micros_per_token, str(price.source), price.observed_at)
+
+
+def modes_of(asset: Asset) -> list[str]:
+    """How a job may be paid in it: from a balance here, and where a contract holds it, by that."""
+    return ["credits", "escrow"] if periods.terms_of(asset.pk) else ["credits"]
 
 
 def paying_assets() -> list[Asset]:
@@ -52,16 +56,26 @@ def paying_assets() -> list[Asset]:
     return [_dollars(), *_paying().exclude(pk=USD_ASSET_ID).order_by("pk")[:ASSETS_MAX]]
 
 
-def terms_of(asset: Asset, node: Node, *, rate_per_hour: int, cap: int) -> PaymentTerms | None:
-    """What the receipts of a lease on `node` will be signed over; None for dollars. In base units."""
+def terms_of(
+    asset: Asset, node: Node, *, rate_per_hour: int, cap: int, customer: str = ZERO_ADDRESS
+) -> PaymentTerms | None:
+    """What the receipts of a lease on `node` will be signed over; None for dollars. In base units.
+
+    `customer`: the wallet whose hold in the contract pays for it. Raises NoWallet where the contract would not take
+    the node's receipts then.
+    """
     if asset.pk == USD_ASSET_ID or asset.chain_id is None:
         return None
+    provider = delegations.wallet_of(node, asset)
+    if customer != ZERO_ADDRESS and not delegations.is_registered(node, asset):
+        raise NoWallet(node_id=str(node.pk), asset=asset.code)
     return PaymentTerms(
         asset=asset.code,
         token=asset.contract,
         chain_id=asset.chain_id,
         contract=contract_of(asset),
-        provider=delegations.wallet_of(node, asset),
+        provider=provider,
+        customer=customer,
         rate_per_hour=rate_per_hour,
         cap=cap,
     )

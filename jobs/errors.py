@@ -13,6 +13,11 @@ SoukError
     |-- QuoteUsed              409  another job was submitted with it
     |-- NotEnoughMoney         402  details: missing_usd_micros
     |-- NoEscrowContract       400  the token has no escrow contract here
+    |-- AuthorizationMissing 400  escrow mode without what the wallet signs; details: job_id, contract, amount
+    |-- AuthorizationUnexpected 400  a signed hold for a job that is not paid so
+    |-- WalletShort          402  details: missing_units
+    |-- HoldCannotGrow       409  a hold in the contract is what was signed
+    |-- NoWallet             409  the node's provider has no wallet that the contract knows; placed again elsewhere
     |-- AssetTooCoarse         409  the token's base unit is worth too much to count this price in
     |-- DelegationRefused      400  a wallet's word for a receipt key that cannot be believed
     |-- ExportTooLarge         409  too much for one file; details: receipts_max
@@ -76,6 +81,48 @@ class NoEscrowContract(JobsError):
 
     code = "no_escrow_contract"
     status = 400
+
+
+class AuthorizationMissing(JobsError):
+    """payment.mode: escrow needs a hold that your wallet signed for job {job_id}: {amount} base units in the contract {contract}. `souk launch --wallet-key-file FILE` signs it."""  # noqa: E501 - the message
+
+    code = "authorization_missing"
+    status = 400
+
+
+class AuthorizationUnexpected(JobsError):
+    """A hold signed by a wallet came with a job that is paid from your balance here. Set payment.mode: escrow, or leave it out."""  # noqa: E501 - the message
+
+    code = "authorization_unexpected"
+    status = 400
+
+
+class WalletShort(JobsError):
+    """Your wallet {wallet} has too little in the contract: {missing} is missing. Deposit it with `souk escrow deposit`, wait until it is final, and submit again."""  # noqa: E501 - the message
+
+    code = "wallet_short"
+    status = 402
+
+    def __init__(self, payment: Payment, *, wallet: str, missing_units: int) -> None:
+        super().__init__(
+            wallet=wallet,
+            asset=payment.asset,
+            missing=payment.show(missing_units),
+            missing_units=str(missing_units),
+            missing_usd_micros=payment.usd_micros(missing_units),
+        )
+
+
+class HoldCannotGrow(JobsError):
+    """{what}: what the contract holds for a job is what your wallet signed. Launch the job file again, {how}."""
+
+    code = "hold_cannot_grow"
+
+
+class NoWallet(JobsError):
+    """The provider of node {node_id} has no wallet for {asset} that the contract knows. The job is placed elsewhere."""
+
+    code = "no_wallet"
 
 
 class AssetTooCoarse(JobsError):

@@ -1,4 +1,4 @@
-"""The database's fleet as a snapshot for the matcher, in five queries whatever its size."""
+"""The database's fleet as a snapshot for the matcher, in a few queries whatever its size."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from django.db.models import BooleanField, ExpressionWrapper, Q, TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
+from jobs import delegations
 from jobs.matching.fabrics import Link, groups_of
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot_of
 from jobs.models import LeaseDevice
@@ -150,6 +151,7 @@ def _read_supply() -> FleetSnapshot:
     groups = _groups_by_node()
     offers = _offers_by_node(now)
     measured = _links(now)
+    wallets = delegations.wallets_by_node()
     fabrics, failed = groups_of(measured), {node for a, b, is_good in measured if not is_good for node in (a, b)}
     # Texts and truth values in place of JSON and times: of 10,000 nodes, decoding those is most of the work.
     nodes = (
@@ -178,6 +180,7 @@ def _read_supply() -> FleetSnapshot:
                 now,
                 fabric=fabrics.get(node.id),
                 has_failed_link=node.id in failed,
+                wallets=wallets.get(node.id, frozenset()),
             )
             for node in rows
         ),
@@ -193,6 +196,7 @@ def _node_row(
     *,
     fabric: UUID | None,
     has_failed_link: bool,
+    wallets: frozenset[str],
 ) -> NodeRow:
     state, gang = node.state, node.gang or ""
     meeting = gang_label(node.fabric, node.executor, gang, node.fabric_key)
@@ -214,6 +218,7 @@ def _node_row(
         fabric=gang_label(str(fabric) if fabric else "", node.executor, gang, node.fabric_key),
         label=f"{node.provider_id}/{meeting}" if meeting else "",
         has_failed_link=has_failed_link,
+        wallets=wallets,
         executor=node.executor,
         is_measured=node.is_measured,
         failures=node.failures,

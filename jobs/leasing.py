@@ -24,7 +24,7 @@ from jobs.states import ArtifactState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Device, Offer
-from provider_agent.protocol import BEAT_SECONDS_LEASED, Billable, charge
+from provider_agent.protocol import BEAT_SECONDS_LEASED, ZERO_ADDRESS, Billable, charge
 
 # The agent stops the container when this passes without an answer from the server. Longer than the time after which a
 # silent node is lost, so that a restart of the marketplace costs no customer an attempt; a node that was cut off may
@@ -42,17 +42,24 @@ class LeasePrice:
     asset: Asset
     rate_units_per_hour: int  # of all devices
     cap_units: int
+    customer: str = ZERO_ADDRESS  # the wallet whose hold in the contract pays
 
 
 def reserve(attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price: LeasePrice) -> Lease:
     """Take `devices` for `attempt` at a frozen price.
 
-    Raises DeviceTaken when another lease was faster, AssetTooCoarse for a rate of nothing.
+    Raises DeviceTaken when another lease was faster, AssetTooCoarse for a rate of nothing, NoWallet.
     """
     rate_usd_micros = price.price_usd_micros * len(devices)
     if price.rate_units_per_hour == 0 and rate_usd_micros:
         raise AssetTooCoarse(asset=price.asset.code, rate=0)
-    terms = assets.terms_of(price.asset, offer.node, rate_per_hour=price.rate_units_per_hour, cap=price.cap_units)
+    terms = assets.terms_of(
+        price.asset,
+        offer.node,
+        rate_per_hour=price.rate_units_per_hour,
+        cap=price.cap_units,
+        customer=price.customer,
+    )
     try:
         with transaction.atomic():
             lease = Lease.objects.create(
@@ -116,16 +123,27 @@ class MeterReading(NamedTuple):
 
 
 def read_meter(lease: Lease, billable: Billable) -> MeterReading:
-    """Milliseconds that are paid: what a signed receipt claims, the server saw, and the ending's rule allows."""
+    """Milliseconds that are paid: what a signed receipt claims, the server saw, and the ending's rule allows.
+
+    A contract pays receipts and no part of one: there it is the newest receipt that is within all of this.
+    """
     newest = metering.newest(lease.id)
     seq = newest.seq if newest else 0
     claimed = min(newest.billable_ms, lease.observed_ms + GRACE_MS) if newest else 0
     if billable == Billable.NOTHING:
         return MeterReading(0, seq, None)
-    if billable == Billable.OBSERVED:
-        return MeterReading(claimed, seq, None)
-    saved = checkpointed_ms(lease)
-    return MeterReading(min(claimed, saved), seq, saved)
+    saved = None if billable == Billable.OBSERVED else checkpointed_ms(lease)
+    due = claimed if saved is None else min(claimed, saved)
+    if not is_paid_by_contract(lease):
+        return MeterReading(due, seq, saved)
+    within = metering.newest_within(lease.id, due)
+    return MeterReading(within.billable_ms if within else 0, within.seq if within else 0, saved)
+
+
+def is_paid_by_contract(lease: Lease) -> bool:
+    """Whether its receipts name a customer's wallet: then the contract settles it, and nothing of ours does."""
+    terms = lease.payment_terms
+    return terms is not None and terms.customer != ZERO_ADDRESS
 
 
 def checkpointed_ms(lease: Lease) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
@@ -26,9 +26,10 @@ from django.db.models import F
 from billing import holds, limits, promotions, settlement
 from billing.balances import balance
 from billing.kinds import AccountKind
-from jobs import leasing, quotes
+from jobs import escrow, leasing, quotes
 from jobs.errors import (
     CapTooLow,
+    HoldCannotGrow,
     InputNotReady,
     JobEnded,
     JobNotEnded,
@@ -45,9 +46,10 @@ from jobs.sync.wake import wake_nodes
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock, signing
 from marketplace.foundation.errors import BadRequest
+from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Node
-from provider_agent.protocol import REASONS, AttemptState, Fault, Outcome, Reason
+from provider_agent.protocol import REASONS, AttemptState, Fault, Outcome, Reason, SignedHoldAuthorization
 
 SECRETS_BYTES_MAX = 64 * 1024
 
@@ -60,21 +62,28 @@ def submit(
     quote_id: UUID,
     input_artifact: Artifact | None = None,
     secrets: Mapping[str, str] | None = None,
+    authorization: SignedHoldAuthorization | None = None,
 ) -> Job:
     """Turn a quote into a queued job, once; nothing is charged before it is placed.
 
-    Raises QuoteExpired, QuoteMismatch, QuoteUsed, SpendLimitReached; NotEnoughMoney says how much is missing.
+    In escrow mode with the hold that the customer's wallet signed for it, which the contract opens before it is placed.
+
+    Raises QuoteExpired, QuoteMismatch, QuoteUsed, SpendLimitReached; NotEnoughMoney says how much is missing; what
+    `escrow.check` does.
     """
     with transaction.atomic():
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
         if input_artifact is not None and input_artifact.state != ArtifactState.COMPLETE:
             raise InputNotReady(artifact_id=str(input_artifact.pk))
-        _require_money(organisation, quote, quote.payment.units_up(quote.cap_usd_micros), cap=quote.cap_usd_micros)
+        escrow.check(quote, spec, authorization)
+        if authorization is None:
+            _require_money(organisation, quote, quote.payment.units_up(quote.cap_usd_micros), cap=quote.cap_usd_micros)
         sealed = json.dumps(dict(secrets or {}))
         if len(sealed) > SECRETS_BYTES_MAX:
             raise BadRequest(f"The job's secrets take {len(sealed)} bytes; at most {SECRETS_BYTES_MAX} are kept.")
-        now, deadline = clock.now(), spec.budget.deadline_seconds
+        now = clock.now()
         job = Job.objects.create(
+            id=quote.id if authorization else new_id(),  # in escrow mode the wallet signed for it beforehand
             organisation=organisation,
             submitted_by=user,
             quote=quote,
@@ -87,9 +96,12 @@ def submit(
             price_ceiling_usd_micros=quote.price_ceiling_usd_micros,
             cap_usd_micros=quote.cap_usd_micros,
             attempts_max=spec.retry.max_attempts,
-            deadline_at=now + timedelta(seconds=deadline) if deadline else None,
+            payment_mode=spec.payment.mode,
+            deadline_at=_deadline(spec, authorization),
             queued_at=now,
         )
+        if authorization is not None:
+            escrow.hold(quote, authorization)
         limits.commit(
             job_id=job.id, owner_id=organisation.id, member_id=user.pk if user else None, amount=job.cap_usd_micros
         )
@@ -131,6 +143,8 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         if cap_usd_micros <= job.cap_usd_micros:
             raise CapTooLow(cap_usd_micros=cap_usd_micros, present_usd_micros=job.cap_usd_micros)
         is_held = holds.is_open(job.id)
+        if job.is_escrow:
+            raise HoldCannotGrow(what="This job cannot be resumed with more", how="with a larger budget.max_total")
         payment = job.quote.payment
         # At the price that the quote locked, rounded as a whole: what is held is the new cap's, to the unit.
         more = payment.units_up(cap_usd_micros) - (payment.units_up(job.cap_usd_micros) if is_held else 0)
@@ -154,6 +168,8 @@ def resubmit(job_id: UUID, *, actor: str) -> Job:
     old = Job.objects.select_related("organisation", "submitted_by", "input_artifact").get(pk=job_id)
     if old.state not in JOB_ENDS:
         raise JobNotEnded(state=old.state)
+    if old.is_escrow:
+        raise HoldCannotGrow(what="This job cannot be done again by itself", how="and your wallet signs a new hold")
     spec = from_wire(old.spec)
     if spec.secrets:
         raise SecretsGone()
@@ -199,7 +215,7 @@ def finish_attempt(
         return end_job(job, JobState.CANCELLED, Reason(job.cancel_reason))
     if outcome.state == AttemptState.SUCCEEDED:
         return end_job(job, JobState.COMPLETED, reason)
-    if reason == Reason.BUDGET_EXHAUSTED and job.state == JobState.RUNNING:
+    if reason == Reason.BUDGET_EXHAUSTED and job.state == JobState.RUNNING and not job.is_escrow:
         return advance(job, JobState.PAUSED, reason=reason, message=message)
     if _may_try_again(job, reason, outcome):
         return advance(job, JobState.RECOVERING, reason=reason, message=message, queued_at=clock.now())
@@ -223,6 +239,10 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             sealed_secrets="",
             waiting_for="",
         )
+        if job.is_escrow:
+            charged = escrow.settle(job)
+            limits.conclude(job.id, charged=job.quote.payment.usd_micros(charged))
+            return job
         if holds.is_open(job.id):
             promotions.lock_job(job.id)
             settled = settlement.settle_job(
@@ -254,6 +274,12 @@ def lock(job_id: UUID) -> Job:
     if job is None:
         raise JobNotFound()
     return job
+
+
+def _deadline(spec: Spec, authorization: SignedHoldAuthorization | None) -> datetime | None:
+    seconds = spec.budget.deadline_seconds
+    known = [clock.now() + timedelta(seconds=seconds)] if seconds else []
+    return min(known + ([escrow.deadline_of(authorization)] if authorization else []), default=None)
 
 
 def _require_money(organisation: Organisation, quote: Quote, units: int, *, cap: int) -> None:

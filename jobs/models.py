@@ -30,7 +30,7 @@ from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 from marketplace.nodes.models import Device, Node, Offer
-from provider_agent.protocol import AttemptState, PaymentTerms
+from provider_agent.protocol import AttemptState, PaymentTerms, ReceiptKeyDelegation, SignedDelegation
 
 # Named one by one: a comparison with NULL is neither true nor false, and so would let half a charge pass.
 _BOTH_CHARGES_EQUAL = Q(charge_units__isnull=False, charge_usd_micros__isnull=False) & Q(
@@ -84,6 +84,13 @@ class Quote(models.Model):
         )
 
 
+class PaymentMode(models.TextChoices):
+    """credits: from the organisation's balance here. escrow: from the customer's wallet, by the contract."""
+
+    CREDITS = "credits"
+    ESCROW = "escrow"
+
+
 class Job(models.Model):
     """What a customer submitted, and where it is now."""
 
@@ -106,6 +113,7 @@ class Job(models.Model):
     priority = models.PositiveSmallIntegerField(default=50)
     price_ceiling_usd_micros = models.PositiveBigIntegerField()
     cap_usd_micros = models.PositiveBigIntegerField()
+    payment_mode = models.CharField(max_length=8, choices=PaymentMode.choices, default=PaymentMode.CREDITS)
     attempts_max = models.PositiveSmallIntegerField(default=5)
     progress: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)  # the newest step event
     deadline_at = models.DateTimeField(null=True, blank=True)
@@ -122,11 +130,17 @@ class Job(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(state__in=JobState.values), name="job_state_known"),
             models.CheckConstraint(condition=Q(cap_usd_micros__gt=0), name="job_has_a_cap"),
+            models.CheckConstraint(condition=Q(payment_mode__in=PaymentMode.values), name="job_payment_mode_known"),
         ]
         indexes = [models.Index(fields=["state", "-priority", "queued_at"], name="job_queue")]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.state})"
+
+    @property
+    def is_escrow(self) -> bool:
+        """Whether its money is held in the contract, out of the customer's own wallet, and nothing in the ledger."""
+        return self.payment_mode == PaymentMode.ESCROW
 
 
 class Attempt(models.Model):
@@ -298,6 +312,7 @@ class ReceiptDelegation(models.Model):
     signature = models.CharField(max_length=132)
     created_by = models.CharField(max_length=120)
     created_at = models.DateTimeField(default=clock.now)
+    told_at = models.DateTimeField(null=True, blank=True)  # when its registration with the contract was planned
     revoked_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -310,6 +325,16 @@ class ReceiptDelegation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.wallet} by {self.receipt_address} until {self.not_after}"
+
+    def as_signed(self) -> SignedDelegation:
+        """What the wallet signed."""
+        said = ReceiptKeyDelegation(
+            provider=self.wallet,
+            receipt_key=self.receipt_address,
+            not_after=int(self.not_after.timestamp()),
+            nonce=int(self.nonce),
+        )
+        return SignedDelegation(delegation=said, signature=self.signature)
 
 
 class Stream(models.TextChoices):

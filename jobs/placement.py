@@ -20,8 +20,8 @@ from django.db.models import F, Sum
 
 from billing import holds, promotions
 from billing.errors import AccountFrozen, InsufficientFunds
-from jobs import fleet, leasing, lifecycle
-from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort
+from jobs import escrow, fleet, leasing, lifecycle
+from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort, NoWallet
 from jobs.gangs import choose_port
 from jobs.matching.match import Placement, SeatTaken, match
 from jobs.matching.request import MatchRequest
@@ -34,7 +34,7 @@ from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Device, Offer
-from provider_agent.protocol import GANG_PORT_FIRST, Fault, Reason
+from provider_agent.protocol import GANG_PORT_FIRST, ZERO_ADDRESS, Fault, Reason
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def place_waiting() -> int:
     seen: set[UUID] = set()
     placed = 0
     for _ in range(BATCHES_MAX):
-        waiting = set(Job.objects.waiting().values_list("pk", flat=True)[:BATCH_MAX])
+        waiting = set(Job.objects.placeable().values_list("pk", flat=True)[:BATCH_MAX])
         if not waiting - seen:
             break
         seen |= waiting
@@ -57,7 +57,7 @@ def place_waiting() -> int:
 
 def place_batch(limit: int = BATCH_MAX) -> int:
     """Place as many waiting jobs as fit; returns how many were placed."""
-    waiting = list(Job.objects.waiting()[:limit])
+    waiting = list(Job.objects.placeable()[:limit])
     if not waiting:
         return 0
     requests = []
@@ -70,7 +70,7 @@ def place_batch(limit: int = BATCH_MAX) -> int:
         with alone("A job could not be placed.", job_id=key):
             placed += place_job(UUID(key), placement)
     for key, reason in result.reasons.items():
-        _say_why(UUID(key), reason.message)
+        say_why(UUID(key), reason.message)
     return placed
 
 
@@ -82,13 +82,13 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
     try:
         with transaction.atomic():
             return _place(lifecycle.lock(job_id), placement)
-    except DeviceTaken as error:
+    except (DeviceTaken, NoWallet) as error:
         log.info("A placement lost a race: %s", error, extra={"job_id": str(job_id)})
         fleet.forget_supply()
     except InsufficientFunds as error:
-        _say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
+        say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
     except (AccountFrozen, AssetTooCoarse, NoGangPort) as error:
-        _say_why(job_id, error.message)
+        say_why(job_id, error.message)
     return False
 
 
@@ -98,7 +98,9 @@ def _place(job: Job, placement: Placement) -> bool:
     # 1. Money first: no lease without a hold that covers it.
     payment = job.quote.payment
     held = payment.units_up(job.cap_usd_micros)
-    if not holds.is_open(job.id):
+    if job.is_escrow and not escrow.is_covered(job.id):
+        return False
+    if not job.is_escrow and not holds.is_open(job.id):
         promotions.draw(job.organisation_id, job.id, held, asset_id=job.quote.asset_id)
         holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=held, asset_id=job.quote.asset_id)
     charged = _charged(job)
@@ -116,6 +118,7 @@ def _place(job: Job, placement: Placement) -> bool:
     )
     record_birth(attempt, data={"job": str(job.id), "number": number})
     # 3. Its leases; each may cost its share of what is left.
+    customer = escrow.wallet_of(job) if job.is_escrow else ZERO_ADDRESS
     rates = [seat.price_usd_micros * len(seat.device_ids) for seat in placement.seats]
     left_usd_micros, left_units = max(0, job.cap_usd_micros - charged.usd_micros), held - charged.units
     for rank, (seat, rate) in enumerate(zip(placement.seats, rates, strict=True)):
@@ -125,6 +128,7 @@ def _place(job: Job, placement: Placement) -> bool:
             asset=job.quote.asset,
             rate_units_per_hour=payment.units_down(rate),
             cap_units=left_units * rate // sum(rates),
+            customer=customer,
         )
         _reserve(attempt, seat, rank, price)
     # 4. The job.
@@ -193,5 +197,6 @@ def _charged(job: Job) -> Charged:
     return Charged(int(sums["usd_micros"] or 0), int(sums["units"] or 0))
 
 
-def _say_why(job_id: UUID, message: str) -> None:
+def say_why(job_id: UUID, message: str) -> None:
+    """What a waiting job waits for, for people."""
     Job.objects.filter(pk=job_id, state__in=JOB_WAITING).exclude(waiting_for=message).update(waiting_for=message)

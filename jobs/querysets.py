@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
+from django.db.models import Exists, OuterRef, Q
 
+from billing.chain.states import EscrowHoldState
+from billing.models import EscrowHold
 from jobs.states import ATTEMPT_LIVE, JOB_ENDS, JOB_WAITING, LEASE_LIVE, ArtifactState
 
 if TYPE_CHECKING:
@@ -24,6 +27,15 @@ class JobQuerySet(models.QuerySet["Job"]):
     def waiting(self) -> JobQuerySet:
         """Jobs that want to be placed, in the order in which they will be: priority, then first come."""
         return self.filter(state__in=JOB_WAITING, cancel_requested_at=None).order_by("-priority", "queued_at", "id")
+
+    def placeable(self) -> JobQuerySet:
+        """Of those that wait the ones that may have leases: a job in escrow mode only with its hold open, finally."""
+        covered = EscrowHold.objects.filter(pk=OuterRef("pk"), state=EscrowHoldState.OPEN)
+        return self.waiting().filter(Q(payment_mode="credits") | Exists(covered))
+
+    def uncovered(self) -> JobQuerySet:
+        """The others of them: their hold in the contract is not open yet, or never will be."""
+        return self.waiting().exclude(pk__in=self.placeable().values("pk"))
 
 
 class AttemptQuerySet(models.QuerySet["Attempt"]):

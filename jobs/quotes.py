@@ -13,7 +13,7 @@ from billing import promotions
 from billing.balances import balance
 from billing.kinds import AccountKind
 from billing.models import Asset
-from jobs import assets, fleet
+from jobs import assets, escrow, fleet
 from jobs.errors import AssetTooCoarse, QuoteExpired, QuoteForged, QuoteMismatch, QuoteNotFound, QuoteUsed
 from jobs.matching.plan import plan
 from jobs.models import Job, Quote
@@ -35,8 +35,7 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
     terms = terms_of(spec, found)
     _check_precision(found, payment)
     quote = _store_quote(spec, organisation, found, terms, asset, payment) if terms else None
-    has = balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=asset.pk)
-    has += promotions.spendable(organisation.id, asset.pk)
+    has = None if escrow.is_escrow(spec) else _balance_of(organisation, asset)
     return QuoteView(
         quote_id=quote.id if quote else None,
         spec_hash=spec_hash(spec),
@@ -47,7 +46,7 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
         cap_usd_micros=quote.cap_usd_micros if quote else None,
         expires_at=quote.expires_at if quote else None,
         signature=quote.signature if quote else None,
-        balance_usd_micros=payment.usd_micros(has),
+        balance_usd_micros=payment.usd_micros(has or 0),
         asset=payment.asset,
         asset_scale=payment.scale,
         usd_micros_per_token=payment.usd_micros_per_token,
@@ -55,6 +54,7 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
         price_observed_at=payment.observed_at,
         cap_units=payment.units_up(quote.cap_usd_micros) if quote else None,
         balance_units=has,
+        escrow=escrow.terms_of(quote) if quote and escrow.is_escrow(spec) else None,
     )
 
 
@@ -97,8 +97,13 @@ def quote_bytes(quote: Quote) -> bytes:
             "usd_micros_per_token": str(quote.usd_micros_per_token),
             "source": quote.price_source,
             "observed_at": quote.price_observed_at.isoformat(),
-        }
+        } | ({"mode": mode} if (mode := quote.spec["payment"]["mode"]) != "credits" else {})
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _balance_of(organisation: Organisation, asset: Asset) -> int:
+    has = balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=asset.pk)
+    return has + promotions.spendable(organisation.id, asset.pk)
 
 
 def _check_precision(found: Plan, payment: Payment) -> None:

@@ -3,7 +3,7 @@
     sweep_silent_nodes   a node that stopped beating is offline; its attempts are lost and recover elsewhere
     sweep_leases         reserved but never started, told to stop but never did, deadline passed
     sweep_jobs           ends that waited for their last bytes, budgets used up, deadlines, nodes in quarantine
-                         or past their hours
+                         or past their hours; holds in contracts that opened or did not, wallets to tell them of
     sweep_checks         work is demanded of idle nodes, withdrawn where a lease came, failed where nobody answers;
                          so are probes of the links between the nodes of a fabric
 
@@ -19,7 +19,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from jobs import lifecycle, reports
+from billing.chain.states import EscrowHoldState
+from jobs import delegations, escrow, lifecycle, placement, reports
 from jobs.assignments import STOP_GRACE_SECONDS
 from jobs.errors import JobsError
 from jobs.models import Attempt, Job, Lease
@@ -41,6 +42,7 @@ STOP_SECONDS_MAX = STOP_GRACE_SECONDS + 60  # from the wish to stop to the end's
 BUDGET_MARGIN_SECONDS = 30  # before the cap is used up, so that a last checkpoint can be saved
 BUDGET_MARGIN_SHARE = 0.05  # and at most this share of what the cap pays for
 SWEEP_ROWS_MAX = 1000
+HOLD_FAILED = "hold_failed"  # a job's reason; no attempt ever ended for it
 
 
 def sweep_silent_nodes() -> int:
@@ -122,7 +124,16 @@ def sweep_releases() -> int:
 def sweep_jobs() -> int:
     """Finish, stop or end jobs whose time or money is up; returns how many were touched."""
     count = 0
-    for part in (_conclude_drained, _stop_spent, _stop_late, _stop_quarantined, _stop_closed):
+    parts = (
+        _conclude_drained,
+        _stop_spent,
+        _stop_late,
+        _stop_quarantined,
+        _stop_closed,
+        _follow_holds,
+        _tell_contracts,
+    )
+    for part in parts:
         with alone(f"A part of the sweep failed: {part.__name__}."):
             count += part()
     return count
@@ -185,6 +196,27 @@ def _stop_closed() -> int:
     closed = [lease for lease in bounded[:SWEEP_ROWS_MAX] if schedule.open_seconds(schedule.of(lease.node), now) <= 0]
     lifecycle.stop_leases(closed, Reason.NODE_DRAINED)
     return len(closed)
+
+
+def _follow_holds() -> int:
+    """A job in escrow mode waits for its hold in the contract, and says so; it ends with a hold that never opened."""
+    ended = 0
+    for job_id in list(Job.objects.uncovered().values_list("pk", flat=True)[:SWEEP_ROWS_MAX]):
+        with alone("A job's hold could not be followed.", job_id=str(job_id)), transaction.atomic():
+            job, held = lifecycle.lock(job_id), escrow.hold_of(job_id)
+            if job.state not in JOB_WAITING or (held is not None and held.state == EscrowHoldState.OPEN):
+                continue
+            if held is None or held.state == EscrowHoldState.REQUESTED:
+                placement.say_why(job_id, escrow.waits_for(held))
+                continue
+            message = f"The contract does not hold the job's money: {escrow.why_failed(held)}"
+            lifecycle.end_job(job, JobState.FAILED, HOLD_FAILED, message=message)
+            ended += 1
+    return ended
+
+
+def _tell_contracts() -> int:
+    return delegations.register_due()
 
 
 def _end_unanswered_stops(now: datetime) -> int:

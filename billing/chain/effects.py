@@ -29,6 +29,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from billing import alerts, deposits, ledger
+from billing.chain import escrow
 from billing.chain.errors import EventUnbooked
 from billing.chain.states import EscrowHoldState, RootState
 from billing.chain.wallets import credit_owner, is_organisation, wallet_owner
@@ -279,6 +280,14 @@ def _compensated(booking: Booking) -> None:
     booking.move(booking.account(AccountKind.SLASH_POOL), customer, booking.amount(), TransferCode.COMPENSATION)
 
 
+def _receipt_key_noted(booking: Booking) -> None:
+    said = booking.arguments
+    not_after = int(said.get("notAfter", 0))  # ReceiptKeyRevoked has none
+    escrow.note_receipt_key(
+        booking.contract, provider=said["provider"], receipt_key=said["receiptKey"], not_after=not_after
+    )
+
+
 def _hold(booking: Booking) -> EscrowHold:
     hold = EscrowHold.objects.select_for_update().filter(pk=id_of(booking.arguments["jobId"])).first()
     if hold is None or hold.contract_id != booking.contract.pk:
@@ -303,6 +312,8 @@ EFFECTS: Final[dict[str, Verb]] = {
     "LeaseFinalized": _lease_released,
     "DisputeResolved": _lease_released,
     "HoldClosed": _hold_closed,
+    "ReceiptKeyRegistered": _receipt_key_noted,
+    "ReceiptKeyRevoked": _receipt_key_noted,
     "RootProposed": _root_proposed,
     "RootVetoed": _root_vetoed,
     "Claimed": _claimed,

@@ -4,7 +4,8 @@
     is_open      only when the hold is final: a job starts on nothing less
     settle_lease the newest receipt of a lease, signed by the agent, becomes a transaction
     close_hold   the job has ended: the rest goes back
-    sweep        finalize what waited out its window; note what failed; give back what expired
+    end_hold     the same, once the hold is open and nothing is on its way that settles from it
+    sweep        close what ended, finalize what waited out its window, note what failed
 
 Each is planned once per business key and sent by the settler's key, which can pay nobody but the providers that the
 customer allowed, and no more than they signed for.
@@ -19,13 +20,23 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Max
 
-from billing.chain import builds, transactions
+from billing import alerts
+from billing.chain import builds, periods, transactions
 from billing.chain.errors import AuthorizationRefused
 from billing.chain.keys import Role
 from billing.chain.registry import contract_of
-from billing.chain.states import EscrowHoldState
+from billing.chain.states import EscrowHoldState, TransactionState
+from billing.chain.wallets import checksummed
 from billing.errors import HoldConflict, HoldNotFound
-from billing.models import ChainBlock, ChainTransaction, EscrowContract, EscrowHold, EscrowLease
+from billing.models import (
+    ChainBlock,
+    ChainTransaction,
+    EscrowClaim,
+    EscrowContract,
+    EscrowHold,
+    EscrowLease,
+    ReceiptKey,
+)
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import (
@@ -41,6 +52,12 @@ from provider_agent.protocol import (
 DEADLINE_MIN: Final = timedelta(minutes=10)  # to open, run and settle before the money can be taken back
 DEADLINE_MAX: Final = timedelta(days=366)  # the contract's own
 SWEPT_PER_RUN_MAX: Final = 200
+_OVER: Final = (
+    TransactionState.FINAL,
+    TransactionState.REVERTED,
+    TransactionState.REFUSED,
+    TransactionState.REPLACED,  # the one that was mined in its place is final
+)
 
 
 def domain_of(contract: EscrowContract) -> ReceiptDomain:
@@ -58,7 +75,7 @@ def open_hold(asset_id: int, signed: SignedHoldAuthorization) -> EscrowHold:
     _check(contract, signed)
     terms: dict[str, Any] = {
         "contract_id": contract.pk,
-        "customer": authorization.customer,
+        "customer": checksummed(authorization.customer),  # as the contract's events write it
         "amount": authorization.max_amount,
         "rate_ceiling_per_hour": authorization.rate_ceiling_per_hour,
         "providers_root": authorization.providers_root,
@@ -95,6 +112,17 @@ def register_receipt_key(asset_id: int, signed: SignedDelegation) -> ChainTransa
         return _plan(contract, "registerReceiptKey", [struct, signed.signature], key)
 
 
+def note_receipt_key(contract: EscrowContract, *, provider: str, receipt_key: str, not_after: int) -> ReceiptKey:
+    """The contract finally takes this key's word for the wallet until `not_after`; 0: no longer."""
+    known, _ = ReceiptKey.objects.update_or_create(
+        contract=contract,
+        provider=checksummed(provider),
+        receipt_key=checksummed(receipt_key),
+        defaults={"not_after": not_after},
+    )
+    return known
+
+
 def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None) -> ChainTransaction:
     """Plan to settle a lease for its newest receipt; a later receipt settles the increment. Raises HoldNotFound."""
     receipt = signed.receipt
@@ -115,7 +143,12 @@ def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None
     )
     with transaction.atomic():
         key = f"settle:{receipt.lease_id}:{receipt.seq}"
-        return _plan(hold.contract, "settleLease", [struct, signed.signature, providers_proof or []], key)
+        planned = _plan(hold.contract, "settleLease", [struct, signed.signature, providers_proof or []], key)
+        claim = {"hold": hold, "provider": receipt.provider, "amount": receipt.cumulative_amount}
+        EscrowClaim.objects.get_or_create(
+            lease_id=receipt.lease_id, seq=receipt.seq, defaults=claim | {"transaction": planned}
+        )
+        return planned
 
 
 def close_hold(job_id: UUID) -> ChainTransaction:
@@ -124,12 +157,34 @@ def close_hold(job_id: UUID) -> ChainTransaction:
     if hold is None:
         raise HoldNotFound(job_id=str(job_id))
     with transaction.atomic():
-        return _plan(hold.contract, "closeHold", [id_bytes32(job_id)], f"close:{job_id}")
+        planned = _plan(hold.contract, "closeHold", [id_bytes32(job_id)], f"close:{job_id}")
+        EscrowHold.objects.filter(pk=job_id, closing=None).update(closing=planned)
+        return planned
+
+
+def end_hold(job_id: UUID) -> None:
+    """The job is over: its hold is closed once it is open and no claim on it is under way any more; also twice.
+
+    A hold that was closed sooner would take the claims' money away from the providers.
+    """
+    EscrowHold.objects.filter(pk=job_id, end_asked_at=None).update(end_asked_at=clock.now())
 
 
 def sweep(chain_id: int) -> int:
-    """Plan to finalize what waited out its window, and note holds whose transaction failed; how many."""
-    return _finalize_due(chain_id) + _note_failed(chain_id)
+    """Plan to close what ended and to finalize what waited out its window, and note failed holds; how many."""
+    periods.read_terms(chain_id)
+    return _close_ended(chain_id) + _finalize_due(chain_id) + _note_failed(chain_id)
+
+
+def _close_ended(chain_id: int) -> int:
+    ended = EscrowHold.objects.filter(
+        contract__chain_id=chain_id, state=EscrowHoldState.OPEN, end_asked_at__isnull=False, closing=None
+    )
+    under_way = EscrowClaim.objects.filter(hold__in=ended).exclude(transaction__state__in=_OVER)
+    free = list(ended.exclude(pk__in=under_way.values("hold")).order_by("end_asked_at")[:SWEPT_PER_RUN_MAX])
+    for hold in free:
+        close_hold(hold.pk)
+    return len(free)
 
 
 def _finalize_due(chain_id: int) -> int:
@@ -155,12 +210,17 @@ def _note_failed(chain_id: int) -> int:
     for hold in waiting.order_by("created_at")[:SWEPT_PER_RUN_MAX]:
         if hold.transaction is not None and transactions.has_failed(hold.transaction):
             advance(hold, EscrowHoldState.FAILED, reason=hold.transaction.last_error[:200] or "transaction_reverted")
+            alerts.close(f"chain:failed:{hold.transaction.pk}")  # the customer's matter, and the customer is told
             failed += 1
     return failed
 
 
 def _check(contract: EscrowContract, signed: SignedHoldAuthorization) -> None:
     authorization, now = signed.authorization, clock.now()
+    try:
+        checksummed(authorization.customer)
+    except ValueError as error:
+        raise AuthorizationRefused(why=str(error)) from None
     if authorization.asset.lower() != contract.asset.contract.lower():
         raise AuthorizationRefused(why=f"it is for the token {authorization.asset}, not {contract.asset.contract}")
     if authorization.deadline < (now + DEADLINE_MIN).timestamp():

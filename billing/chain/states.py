@@ -7,6 +7,7 @@ transaction  planned -> nonced -> signed -> broadcast -> mined -> final
              signed | broadcast | reorged -> replaced    another transaction with its nonce is final
 root         planned -> proposed -> active;   planned -> failed;   proposed -> vetoed
 hold         requested -> open -> closed;     requested -> failed
+             failed -> open                  the customer opened it after all, on the terms that were authorized
 """
 
 from __future__ import annotations
@@ -85,6 +86,6 @@ ESCROW_HOLD_MACHINE = machine(
         EscrowHoldState.REQUESTED: [EscrowHoldState.OPEN, EscrowHoldState.FAILED],
         EscrowHoldState.OPEN: [EscrowHoldState.CLOSED],
         EscrowHoldState.CLOSED: [],
-        EscrowHoldState.FAILED: [],
+        EscrowHoldState.FAILED: [EscrowHoldState.OPEN],
     },
 )

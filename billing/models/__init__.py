@@ -3,7 +3,15 @@
 from billing.models.alerts import Alert
 from billing.models.chain import ChainBlock, ChainEvent, ChainTransaction, EscrowContract, Signer
 from billing.models.disputes import Dispute, EndRecord, Offence, OffenceTaking
-from billing.models.escrow import EscrowHold, EscrowLease, PayoutEntry, PayoutRoot
+from billing.models.escrow import (
+    ContractTerms,
+    EscrowClaim,
+    EscrowHold,
+    EscrowLease,
+    PayoutEntry,
+    PayoutRoot,
+    ReceiptKey,
+)
 from billing.models.fiat import ConnectAccount, SavedCard, StripeBooking, StripeCursor, StripeCustomer, StripeEvent
 from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
 from billing.models.invoices import BillingDetails, Invoice, InvoiceCounter
@@ -29,11 +37,13 @@ __all__ = [
     "ChargebackRecovery",
     "Commitment",
     "ConnectAccount",
+    "ContractTerms",
     "DailyRoot",
     "Deposit",
     "Difference",
     "Dispute",
     "EndRecord",
+    "EscrowClaim",
     "EscrowContract",
     "EscrowHold",
     "EscrowLease",
@@ -53,6 +63,7 @@ __all__ = [
     "PromotionDraw",
     "PromotionGrant",
     "ReceiptEvidence",
+    "ReceiptKey",
     "Reconciliation",
     "ReserveSlice",
     "SavedCard",

@@ -1,4 +1,4 @@
-"""What the escrow contract owes to whom, as its events tell: roots of payouts, holds of jobs, settled leases."""
+"""What the escrow contract owes to whom, as its events tell: roots of payouts, holds of jobs, settled leases, keys."""
 
 from __future__ import annotations
 
@@ -83,6 +83,10 @@ class EscrowHold(models.Model):
     )
     state = models.CharField(max_length=16, choices=EscrowHoldState.choices, default=EscrowHoldState.REQUESTED)
     reason = models.CharField(max_length=200, blank=True)
+    end_asked_at = models.DateTimeField(null=True, blank=True)  # its job is over: close it once all is settled
+    closing = models.OneToOneField(
+        ChainTransaction, null=True, blank=True, on_delete=models.PROTECT, related_name="closed_hold"
+    )
     created_at = models.DateTimeField(default=clock.now)
 
     class Meta:
@@ -111,3 +115,53 @@ class EscrowLease(models.Model):
 
     def __str__(self) -> str:
         return f"{self.id} pending {self.pending}"
+
+
+class EscrowClaim(models.Model):
+    """One receipt that was sent to the contract; a lease's receipts are cumulative, so its newest counts."""
+
+    id = models.BigAutoField(primary_key=True)
+    hold = models.ForeignKey(EscrowHold, on_delete=models.PROTECT, related_name="claims")
+    lease_id = models.UUIDField()
+    provider = models.CharField(max_length=42)
+    seq = models.PositiveBigIntegerField()
+    amount = AmountField()  # cumulative
+    transaction = models.OneToOneField(ChainTransaction, on_delete=models.PROTECT, related_name="claim")
+    created_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["lease_id", "seq"], name="escrow_claim_once")]
+
+    def __str__(self) -> str:
+        return f"#{self.seq} of lease {self.lease_id}: {self.amount}"
+
+
+class ReceiptKey(models.Model):
+    """Until when the contract takes a receipt key's word for a provider's wallet, as its final events tell."""
+
+    id = models.BigAutoField(primary_key=True)
+    contract = models.ForeignKey(EscrowContract, on_delete=models.PROTECT, related_name="receipt_keys")
+    provider = models.CharField(max_length=42)
+    receipt_key = models.CharField(max_length=42)
+    not_after = AmountField()  # unix seconds, of 64 bits; 0: revoked
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["contract", "provider", "receipt_key"], name="receipt_key_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.receipt_key} for {self.provider} until {self.not_after}"
+
+
+class ContractTerms(models.Model):
+    """The contract's own periods and fee, which never change; read from the chain once."""
+
+    contract = models.OneToOneField(EscrowContract, primary_key=True, on_delete=models.PROTECT, related_name="periods")
+    challenge_seconds = models.PositiveBigIntegerField()
+    grace_seconds = models.PositiveBigIntegerField()
+    dispute_seconds = models.PositiveBigIntegerField()
+    fee_bps = models.PositiveIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.contract_id}: {self.challenge_seconds} s to challenge, a fee of {self.fee_bps} bps"

@@ -101,7 +101,7 @@ def _show_asset(asset: Asset) -> AssetView:
         usd_micros_per_token=payment.usd_micros_per_token if payment else None,
         price_source=payment.source if payment else "",
         price_observed_at=payment.observed_at if payment else None,
-        modes=["credits"],
+        modes=assets.modes_of(asset),
     )
 
 

@@ -57,6 +57,7 @@ class JobsView(APIView):
             quote_id=body.quote_id,
             input_artifact=_find_input(organisation, spec, body.input_artifact_id),
             secrets=body.secrets,
+            authorization=body.authorization,
         )
         _place_soon()
         return answer(show_job(job), status.HTTP_201_CREATED)

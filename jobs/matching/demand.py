@@ -43,6 +43,7 @@ def demand_of(
         needs_egress=spec.network == "public",
         lent=frozenset(spec.lent),
         needs_token_receipts=spec.payment.asset != USD,
+        wallet_for=spec.payment.asset if spec.payment.mode == "escrow" else "",
         dtype=spec.train.dtype if spec.train else "auto",
         work_flops=None if flops is None else flops * (1 - min(max(done_share, 0.0), DONE_SHARE_MAX)),
         checkpoint_seconds=spec.checkpoint.every_seconds,

@@ -104,14 +104,16 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
 
 
 def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
-    """What few jobs ask of the node around their devices: isolation, the internet, lent folders, receipts in tokens."""
+    """What few jobs ask of the node around their devices: isolation, the internet, lent folders, pay in tokens."""
     if demand.isolations and snapshot.isolations[row] not in demand.isolations:
         return Why.ISOLATION
     if demand.needs_egress and not snapshot.egresses[row]:
         return Why.EGRESS
     if not demand.lent <= snapshot.lent[row]:
         return Why.LENT
-    return Why.OLD_AGENT if demand.needs_token_receipts and not snapshot.token_receipts[row] else None
+    if demand.needs_token_receipts and not snapshot.token_receipts[row]:
+        return Why.OLD_AGENT
+    return Why.WALLET if demand.wallet_for and demand.wallet_for not in snapshot.wallets[row] else None
 
 
 def _class_reason(demand: Demand, device_class: DeviceClass) -> Why | None:

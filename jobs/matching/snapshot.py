@@ -59,6 +59,7 @@ class NodeRow(NamedTuple):
     open_seconds: float = math.inf  # until it closes, by its declared hours and windows
     label: str = ""  # the fabric that its provider declared, whoever it reaches
     has_failed_link: bool = False  # to a node of that label
+    wallets: frozenset[str] = frozenset()  # tokens in which a contract can pay its provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class FleetSnapshot:
     open_seconds: tuple[float, ...]
     labels: tuple[str, ...]
     have_failed_links: tuple[bool, ...]
+    wallets: tuple[frozenset[str], ...]
     class_ids: tuple[tuple[int, ...], ...]
     classes: tuple[DeviceClass, ...]
     # The same for every demand, so sorted once: who takes nothing at all, and who has devices of one class only.
@@ -143,6 +145,7 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         open_seconds=columns["open_seconds"],
         labels=columns["label"],
         have_failed_links=columns["has_failed_link"],
+        wallets=columns["wallets"],
         class_ids=class_ids,
         classes=tuple(known),
         closed=closed,

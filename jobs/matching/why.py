@@ -29,6 +29,7 @@ class Why(StrEnum):
     EGRESS = "egress"
     LENT = "lent"
     OLD_AGENT = "old_agent"
+    WALLET = "wallet"
     REGION = "region"
     PRICE = "price"
     TOO_SHORT = "too_short"

@@ -1,0 +1,119 @@
+"""What happens to jobs that a contract pays: Alice's wallet signs, Bob's node is paid, the chain goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from billing.chain import escrow as contracts
+from jobs import delegations, lifecycle, quotes, sweeps
+from jobs.models import Job, Lease
+from jobs.spec import Spec
+from jobs.wire import QuoteView
+from marketplace.accounts.models import Organisation
+from marketplace.foundation import clock
+from marketplace.nodes.models import Node
+from provider_agent.protocol import (
+    AttemptState,
+    HoldAuthorization,
+    ReceiptKeyDelegation,
+    SignedHoldAuthorization,
+    sign_authorization,
+    sign_delegation,
+)
+from tests import stage
+from tests.integration.billing.chain.town import Town
+
+IN_ESCROW: dict[str, Any] = {"payment": {"asset": "TUSD", "mode": "escrow"}}
+YEAR_SECONDS = 365 * 86_400
+
+
+def spec(**changes: Any) -> Spec:
+    return stage.spec_of(**(IN_ESCROW | changes))
+
+
+def node(name: str, **more: Any) -> Node:
+    """A node whose agent may be paid in tokens."""
+    made = stage.node(name, **more)
+    Node.objects.filter(pk=made.pk).update(facts={"has_token_receipts": True})
+    made.refresh_from_db()
+    return made
+
+
+def delegate(town: Town, node: Node, *, wallet: str = "Bob", **changes: Any) -> None:
+    """The provider's wallet lets the node's receipt key speak for it, and the marketplace tells the contract."""
+    domain = contracts.domain_of(town.contract)
+    said: dict[str, Any] = {
+        "provider": town.key(wallet).address,
+        "receipt_key": node.receipt_address,
+        "not_after": int(clock.now().timestamp()) + YEAR_SECONDS,
+        "nonce": uuid4().int,
+    }
+    signed = sign_delegation(town.secret(wallet), ReceiptKeyDelegation(**(said | changes)), domain)
+    delegations.delegate(node, town.contract.asset, signed, domain=domain, actor="bob")
+
+
+def quote(alice: Organisation, **changes: Any) -> QuoteView:
+    view = quotes.make_quote(spec(**changes), alice)
+    assert view.quote_id is not None, view.plan
+    return view
+
+
+def sign(town: Town, view: QuoteView, *, signer: str = "Alice", **changes: Any) -> SignedHoldAuthorization:
+    """What the wallet signs for a quote."""
+    terms = view.escrow
+    assert terms is not None
+    said: dict[str, Any] = {
+        "job_id": terms.job_id,
+        "customer": town.key("Alice").address,
+        "asset": terms.token,
+        "max_amount": view.cap_units,
+        "rate_ceiling_per_hour": terms.rate_ceiling_units_per_hour,
+        "deadline": terms.deadline_min + 86_400,
+        "nonce": uuid4().int,
+    }
+    one = HoldAuthorization(**(said | changes))
+    return sign_authorization(town.secret(signer), one, contracts.domain_of(town.contract))
+
+
+def submit(town: Town, alice: Organisation, **changes: Any) -> Job:
+    """Quote, sign, submit."""
+    view = quote(alice, **changes)
+    assert view.quote_id is not None
+    user = alice.members.first()
+    return lifecycle.submit(
+        organisation=alice,
+        user=user,
+        spec=spec(**changes),
+        quote_id=view.quote_id,
+        authorization=sign(town, view),
+    )
+
+
+def running(town: Town, alice: Organisation, **changes: Any) -> tuple[Job, list[Lease]]:
+    """A job whose hold is final, on its nodes."""
+    job = submit(town, alice, **changes)
+    town.follow(2)
+    return job, start(job)
+
+
+def start(job: Job) -> list[Lease]:
+    leases = stage.place(job)
+    for lease in leases:
+        stage.say(lease, AttemptState.PREPARING)
+        stage.say(lease, AttemptState.RUNNING)
+    job.refresh_from_db()
+    return leases
+
+
+def use(lease: Lease, *, seconds: float, ms: int) -> None:
+    """It was seen to run, and its node sends a receipt."""
+    stage.see_running(lease, seconds=seconds)
+    stage.bill(lease, ms=ms)
+
+
+def pass_time(town: Town) -> None:
+    """The chain is followed and the sweeps run, until nothing is left to do."""
+    for _ in range(6):
+        town.follow()
+        sweeps.sweep_jobs()
