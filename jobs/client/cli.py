@@ -18,6 +18,7 @@ from jobs.client import (
     commands_escrow_jobs,
     commands_escrow_stake,
     commands_jobs,
+    commands_launch,
     commands_market,
     commands_money,
     commands_payouts,
@@ -45,7 +46,15 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (commands_jobs, commands_artifacts, commands_account, commands_money, commands_escrow, commands_market):
+for _module in (
+    commands_launch,
+    commands_jobs,
+    commands_artifacts,
+    commands_account,
+    commands_money,
+    commands_escrow,
+    commands_market,
+):
     _module.register(app)
 commands_bill.register(app, commands_market.provider)
 commands_wallet.register(app, commands_market.provider)

@@ -1,21 +1,16 @@
-"""plan, launch, jobs, show, logs, cancel, resume."""
+"""jobs, show, logs, cancel, resume."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
-from uuid import UUID
+from typing import Annotated
 
 import typer
 
-from jobs.client.errors import SoukApiError, UsageMistake
+from jobs.client.commands_launch import scale_of, way_back
+from jobs.client.errors import UsageMistake
 from jobs.client.exit_codes import ExitCode
-from jobs.client.options import JobFilePath, JobName, Json, Server, Yes, ask, find_job, open_souk
-
-if TYPE_CHECKING:
-    from jobs.client.launch import JobFile
-    from jobs.client.sdk import Souk
-    from jobs.wire import JobView, QuoteView
+from jobs.client.options import JobName, Json, Server, Yes, ask, find_job, open_souk
 
 JOBS_SHOWN = 20
 PANEL = "Jobs"
@@ -23,103 +18,8 @@ PANEL = "Jobs"
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (plan, launch, jobs, show, logs, cancel, resume):
+    for command in (jobs, show, logs, cancel, resume):
         app.command(rich_help_panel=PANEL)(command)
-
-
-def plan(file: JobFilePath, server: Server = None, as_json: Json = False) -> None:
-    """Show where a job would run, what it would cost, and why not elsewhere.
-
-    Example: souk plan examples/train-tiny-llama.yaml
-    """
-    from jobs.client.launch import read_job_file, require_fit
-    from jobs.client.output import console, print_json
-    from jobs.client.plan_view import plan_view
-
-    spec = read_job_file(file)
-    with open_souk(server) as souk:
-        quote = souk.quote(spec)
-    if as_json and quote.quote_id is not None:
-        print_json(quote)
-    elif not as_json:
-        console().print(plan_view(quote))
-    require_fit(quote)
-
-
-def launch(
-    file: JobFilePath,
-    *,
-    yes: Yes = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Submit, print the job's id, and leave.")] = False,
-    no_log: Annotated[bool, typer.Option("--no-log", help="Show progress without the log.")] = False,
-    server: Server = None,
-    as_json: Json = False,
-) -> None:
-    """Check, quote, ask, send and submit a job; then watch it to its end. Ctrl-C leaves it running.
-
-    Examples: souk launch job.yaml; souk launch job.yaml --yes --detach --json
-    """
-    from jobs.client.launch import explain_refusal, prepare, require_fit
-    from jobs.client.output import console, print_json
-    from jobs.client.plan_view import plan_view
-
-    job_file = prepare(file)
-    with open_souk(server) as souk:
-        quote = souk.quote(job_file.spec)
-        if not as_json:
-            console().print(plan_view(quote))
-        require_fit(quote)
-        if not yes and not ask("Launch?", as_json=as_json):
-            raise typer.Exit(ExitCode.OK)
-        try:
-            job = _submit(souk, job_file, quote, as_json=as_json)
-        except SoukApiError as error:
-            error.message = " ".join(part for part in (error.message, explain_refusal(error)) if part)
-            raise
-        if detach:
-            if as_json:
-                print_json({"type": "job", "job": job})
-            else:
-                console().print(f"Submitted {job.name} as {job.job_id}\n{_way_back(job.job_id)}", markup=False)
-            return
-        _watch(souk, job.job_id, as_json=as_json, with_log=not no_log)
-
-
-def _submit(souk: Souk, job_file: JobFile, quote: QuoteView, *, as_json: bool) -> JobView:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-    from jobs.client.launch import submit
-    from jobs.client.output import console
-
-    size = sum(file.entry.size for file in job_file.files)
-    if as_json or not job_file.files:
-        return submit(souk, job_file, quote)
-    with Progress(TextColumn("sending files"), BarColumn(), DownloadColumn(), console=console()) as bar:
-        task = bar.add_task("", total=size)
-        return submit(souk, job_file, quote, on_bytes=lambda count: bar.advance(task, count))
-
-
-def _watch(souk: Souk, job_id: UUID, *, as_json: bool, with_log: bool) -> None:
-    """To the job's end, which is the exit status; Ctrl-C says how to come back."""
-    from jobs.client.job_states import STOPS
-    from jobs.client.job_view import job_view
-    from jobs.client.live import JsonWatcher, TerminalWatcher, watch
-    from jobs.client.output import console, notice
-
-    watcher = JsonWatcher() if as_json else TerminalWatcher(with_log=with_log)
-    try:
-        with watcher.shown():
-            job = watch(souk, job_id, watcher)
-    except KeyboardInterrupt:
-        notice(f"\nDetached; the job goes on.\n{_way_back(job_id)}")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    if not as_json:
-        console().print(job_view(job))
-        if job.state == "completed":
-            console().print(f"souk download {job_id}    fetches what it made\nsouk bill {job_id}    shows what it cost")
-        if job.state == "paused":
-            console().print(f"souk resume {job_id} --max-total DOLLARS    goes on with a higher budget", markup=False)
-    raise typer.Exit(STOPS[job.state])
 
 
 def jobs(
@@ -156,10 +56,11 @@ def show(job: JobName, server: Server = None, as_json: Json = False) -> None:
 
     with open_souk(server) as souk:
         found = souk.job(find_job(souk, job))
+        scale = None if as_json else scale_of(souk, found)
     if as_json:
         print_json(found)
     else:
-        console().print(job_view(found))
+        console().print(job_view(found, scale=scale))
 
 
 def logs(
@@ -193,7 +94,7 @@ def logs(
                     sys.stdout.write(text)
                     sys.stdout.flush()
         except KeyboardInterrupt:
-            notice(f"\nDetached; the job goes on.\n{_way_back(job_id)}")
+            notice(f"\nDetached; the job goes on.\n{way_back(job_id)}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -242,7 +143,3 @@ def resume(
         print_json(found)
     else:
         console().print(f"{found.name} is {found.state}, with {money(found.cap_usd_micros)} in all", markup=False)
-
-
-def _way_back(job_id: UUID) -> str:
-    return f"souk logs -f {job_id}    comes back to it\nsouk cancel {job_id}    stops it"

@@ -46,6 +46,7 @@ def assets(server: Server = None, as_json: Json = False) -> None:
     rows = [
         (
             escape(asset.code),
+            escape(", ".join(asset.modes)),
             money(asset.usd_micros_per_token),
             escape(asset.price_source),
             ago(asset.price_observed_at),
@@ -55,8 +56,8 @@ def assets(server: Server = None, as_json: Json = False) -> None:
         )
         for asset in found
     ]
-    columns = ("asset", "price", "source", "seen", "chain", "token", "escrow contract")
-    console().print(table("", columns, rows, right=columns[1:2]))
+    columns = ("asset", "modes", "price", "source", "seen", "chain", "token", "escrow contract")
+    console().print(table("", columns, rows, right=columns[2:3]))
 
 
 def delegate(

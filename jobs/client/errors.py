@@ -9,6 +9,7 @@ SoukClientError
 ├── TransferFailed         a file could not be sent or fetched whole, or would be overwritten
 ├── RemoteInstallFailed    a machine reached by SSH did not become a node
 ├── ChainFailed            a chain's endpoint, or the chain itself, did not do what was asked
+├── TermsRefused           the marketplace wants something signed that the job file and its quote do not say
 └── BillDoesNotVerify      the bill is not backed by its receipts
 """
 
@@ -91,6 +92,13 @@ class ChainFailed(SoukClientError):
     """The chain did not do what was asked."""
 
     code = "chain_failed"
+    exit_code = ExitCode.REFUSED
+
+
+class TermsRefused(SoukClientError):
+    """What the marketplace wants signed is not what the job file and its quote say. Nothing was signed."""
+
+    code = "terms_refused"
     exit_code = ExitCode.REFUSED
 
 

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from jobs.client.hold_view import escrow_lines
 from jobs.client.output import ago, duration, money, state, table
 from jobs.wire import AttemptView, JobView
 
@@ -31,8 +32,8 @@ def jobs_view(jobs: Sequence[JobView]) -> Table:
     return table("", columns, rows, right=("cost", "at most"))
 
 
-def job_view(job: JobView) -> RenderableType:
-    """Where a job is, what it has cost, and every attempt with its ending."""
+def job_view(job: JobView, *, scale: int | None = None) -> RenderableType:
+    """Where a job is, what it has cost, and every attempt with its ending; `scale`: decimals of the token that pays."""
     lines = [
         f"[bold]{escape(job.name)}[/]  {job.job_id}",
         f"state     {state(job.state)}" + (" (being cancelled)" if job.is_cancelling else "") + _because(job),
@@ -43,6 +44,7 @@ def job_view(job: JobView) -> RenderableType:
         lines.append(f"progress  {progress_text(job)}")
     if job.waiting_for:
         lines.append(f"waiting   {escape(job.waiting_for)}")
+    lines += escrow_lines(job, scale=scale)
     parts: list[RenderableType] = [Text.from_markup("\n".join(lines))]
     if job.attempts:
         parts.append(_attempts(job.attempts))

@@ -13,9 +13,11 @@ from jobs.client.gather import LocalFile, gather_files
 from jobs.client.output import duration
 from jobs.client.sdk import Souk
 from jobs.client.upload import upload_files
+from jobs.client.wallet import Wallet
 from jobs.spec import Spec, SpecError, SpecErrors, parse
 from jobs.spec.document import FILE_BYTES_MAX
 from jobs.wire import JobView, QuoteView
+from provider_agent.protocol import SignedHoldAuthorization
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,20 @@ def prepare(path: Path) -> JobFile:
     return JobFile(path, spec, gather_files(spec, path.absolute().parent), secrets)
 
 
+def require_wallet(spec: Spec, wallet: Wallet | None) -> None:
+    """Raise UsageMistake unless a wallet is there exactly where it pays."""
+    if spec.payment.mode == "escrow" and wallet is None:
+        raise UsageMistake(
+            "This job is paid straight from a wallet (payment.mode: escrow), which has to sign for it: add"
+            " --wallet-key-file FILE. `souk plan` shows the price without it; mode: credits pays from your balance."
+        )
+    if spec.payment.mode != "escrow" and wallet is not None:
+        raise UsageMistake(
+            "This job is paid from your balance: no wallet signs anything. Leave --wallet-key-file out, or set"
+            " payment.mode: escrow in the job file."
+        )
+
+
 def require_fit(quote: QuoteView) -> None:
     """Raise NothingFits, with the reasons and the nearest fixes, for a quote without a promise."""
     if quote.quote_id is not None:
@@ -68,7 +84,12 @@ def require_fit(quote: QuoteView) -> None:
 
 
 def submit(
-    souk: Souk, job_file: JobFile, quote: QuoteView, *, on_bytes: Callable[[int], None] = lambda _: None
+    souk: Souk,
+    job_file: JobFile,
+    quote: QuoteView,
+    *,
+    authorization: SignedHoldAuthorization | None = None,
+    on_bytes: Callable[[int], None] = lambda _: None,
 ) -> JobView:
     """Send the files, then submit exactly what was quoted; repeating a lost submit changes nothing."""
     require_fit(quote)
@@ -79,12 +100,15 @@ def submit(
         quote.quote_id,
         input_artifact_id=input_id,
         secrets=job_file.secrets,
+        authorization=authorization,
         idempotency_key=str(uuid4()),
     )
 
 
 def explain_refusal(error: SoukApiError) -> str:
     """What to do about a refused submit, where there is something."""
+    if error.code == "wallet_short":  # it says all itself
+        return ""
     if error.status == 402:
         asset = error.details.get("asset", "USD")
         what = "missing amount" if asset == "USD" else f"missing {asset}"

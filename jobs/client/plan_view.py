@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from jobs.client.hold_view import promise_lines
 from jobs.client.output import duration, money, table
 from jobs.payment import show_units
 from jobs.wire import Candidate, Plan, QuoteView
@@ -94,6 +95,8 @@ def _promise(quote: QuoteView) -> str:
             f"Paid in {escape(quote.asset)} at {price}: at most [bold]{_shown(quote, quote.cap_units or 0)}[/], "
             "whatever the token costs later."
         )
+    if quote.escrow is not None:
+        return "\n".join(lines + [escape(line) for line in promise_lines(quote)])
     has = quote.balance_usd_micros if quote.balance_units is None else quote.balance_units
     missing = ((quote.cap_usd_micros if quote.cap_units is None else quote.cap_units) or 0) - has
     lines.append(f"Your balance is {_shown(quote, has)}.")

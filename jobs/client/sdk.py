@@ -9,8 +9,10 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from uuid import UUID
 
+from jobs.client.errors import TermsRefused
 from jobs.client.settings import choose_key, choose_server, load_settings
 from jobs.client.transport import READ_SECONDS, Transport
+from jobs.client.wallet import Wallet
 from jobs.spec import Spec, canonical
 from jobs.wire import (
     ArtifactView,
@@ -41,7 +43,7 @@ from jobs.wire import (
     UploadView,
     Wire,
 )
-from provider_agent.protocol import SignedDelegation
+from provider_agent.protocol import HoldAuthorization, SignedDelegation, SignedHoldAuthorization
 
 DEPOSITS_MAX = 200
 PAGES_MAX = 1000
@@ -132,6 +134,34 @@ class Souk:
         """A price promise, or the reasons why nothing fits (then `quote_id` is None)."""
         return QuoteView.model_validate(self.transport.post("/quotes", {"spec": _body(spec)}))
 
+    def draw_up(
+        self, spec: Spec, quote: QuoteView, customer: str, *, hold_until: int | None = None
+    ) -> HoldAuthorization:
+        """What the wallet `customer` would sign for this quote, compared with the job file; nothing is signed yet.
+
+        Raises TermsRefused where the marketplace wants anything else, and UsageMistake where it names another contract
+        for the token than it used to.
+        """
+        from jobs.client import authorizing
+        from jobs.client.known_contracts import KnownContract, remember_contract
+
+        token = next((each for each in self.assets() if each.code == quote.asset), None)
+        if token is None or token.chain_id is None:
+            raise TermsRefused(f"The quote is in {quote.asset}, which is no token of this marketplace.")
+        said = authorizing.draw_up(spec, quote, token, customer, hold_until=hold_until)
+        known = KnownContract(chain_id=token.chain_id, contract=token.contract)
+        remember_contract(self.transport.server, token.code, known)
+        return said
+
+    def authorize(
+        self, spec: Spec, quote: QuoteView, wallet: Wallet, *, hold_until: int | None = None
+    ) -> SignedHoldAuthorization:
+        """What `submit` needs of a job with `payment.mode: escrow`; the wallet's key goes nowhere. As `draw_up`."""
+        from jobs.client import authorizing
+
+        said = self.draw_up(spec, quote, wallet.address, hold_until=hold_until)
+        return authorizing.sign(wallet, said, quote)
+
     def begin_upload(self, request: UploadRequest) -> UploadView:
         """Announce the job's files; the answer says where their bytes go."""
         return UploadView.model_validate(self.transport.post("/uploads", request.model_dump(mode="json")))
@@ -148,11 +178,19 @@ class Souk:
         *,
         input_artifact_id: UUID | None = None,
         secrets: dict[str, str] | None = None,
+        authorization: SignedHoldAuthorization | None = None,
         idempotency_key: str | None = None,
     ) -> JobView:
-        """The job, queued. The same idempotency key submits it once, however often this is called."""
+        """The job, queued. The same idempotency key submits it once, however often this is called.
+
+        `authorization`: what a wallet signed (`authorize`), of a job that it pays straight.
+        """
         request = SubmitRequest(
-            spec=_body(spec), quote_id=quote_id, input_artifact_id=input_artifact_id, secrets=secrets or {}
+            spec=_body(spec),
+            quote_id=quote_id,
+            input_artifact_id=input_artifact_id,
+            secrets=secrets or {},
+            authorization=authorization,
         )
         body = request.model_dump(mode="json")
         return JobView.model_validate(self.transport.post("/jobs", body, idempotency_key=idempotency_key))
