@@ -6,14 +6,18 @@ from the job file, the quote's own arithmetic and the list of assets is refused,
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from jobs.client.chain_wallet import ChainReader
 from jobs.client.errors import ChainFailed, TermsRefused, UsageMistake
 from jobs.client.escrow_contract import EscrowContract
+from jobs.client.settings import settings_path, write_private
 from jobs.client.wallet import Wallet
 from jobs.payment import Payment, show_units
 from jobs.spec import Spec, spec_hash
@@ -58,10 +62,33 @@ def draw_up(
 
 
 def sign(wallet: Wallet, said: HoldAuthorization, quote: QuoteView) -> SignedHoldAuthorization:
-    """The wallet's word for what was drawn up, for the quote's contract on its chain."""
+    """The wallet's word for what was drawn up, for the quote's contract on its chain.
+
+    It is kept in a file: who signed can show what, and give it up on the chain while it is not used.
+    """
     assert quote.escrow is not None  # noqa: S101 - nothing was drawn up otherwise
     domain = ReceiptDomain(chain_id=quote.escrow.chain_id, verifying_contract=quote.escrow.contract)
-    return sign_authorization(wallet.key_hex, said, domain)
+    signed = sign_authorization(wallet.key_hex, said, domain)
+    body = {"domain": domain.model_dump(), "signed": signed.model_dump(mode="json")}
+    write_private(kept_path(said.job_id), json.dumps(body, indent=1))
+    return signed
+
+
+def read_kept(job_id: UUID) -> tuple[SignedHoldAuthorization, ReceiptDomain]:
+    """What was signed here for a job; raises UsageMistake where nothing was."""
+    path = kept_path(job_id)
+    try:
+        body = json.loads(path.read_text())
+        return SignedHoldAuthorization.model_validate(body["signed"]), ReceiptDomain.model_validate(body["domain"])
+    except FileNotFoundError:
+        raise UsageMistake(f"Nothing was signed on this computer for the job {job_id}.") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageMistake(f"{path} is damaged: {type(error).__name__}.") from error
+
+
+def kept_path(job_id: UUID) -> Path:
+    """Where what was signed for a job is kept."""
+    return settings_path().parent / "holds" / f"{job_id}.json"
 
 
 def compare_with_chain(quote: QuoteView, said: HoldAuthorization, rpc_url: str) -> None:

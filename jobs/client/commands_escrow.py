@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -60,7 +61,7 @@ def balance(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a wallet has in the contract: available, held for jobs, earned, staked; and the token beside it.
+    """Show what a wallet has in the contract: available, held and for which jobs, earned, staked; and beside it.
 
     Example: souk escrow balance --asset USDC --rpc-url https://rpc.example --wallet 0x1234...
     """
@@ -78,17 +79,21 @@ def balance(
             "unstaking": leaving,
             "in_wallet": desk.contract.token_balance(address),
         }
+        open_holds: list[tuple[UUID, HoldAccount]] = []
         try:
             holds = desk.contract.holds_of_customer(address, first_block=from_block)
             leases = desk.contract.leases_of_provider(address, first_block=from_block)
             found["held"] = sum(hold.remaining for _, hold in holds)
+            open_holds = [(job_id, hold) for job_id, hold in holds if not hold.is_closed]
             found["pending"] = sum(lease.pending for lease in leases)
         except ChainFailed as failed:  # the rest is known all the same
             notice(f"What is held and earned could not be added up. {failed.message}")
         about = {"asset": desk.code, "scale": desk.scale, "wallet": address, "contract": desk.contract.address}
         if as_json:
             amounts = {name: None if units is None else str(units) for name, units in found.items()}
-            print_json({**about, "chain_id": desk.chain.chain_id, **amounts, "unstaking_at": leaving_at or None})
+            about |= {"chain_id": desk.chain.chain_id, "unstaking_at": leaving_at or None}
+            held = [{"job_id": str(job_id), **_hold_json(desk, hold)} for job_id, hold in open_holds]
+            print_json({**about, **amounts, "open_holds": held})
             return
         words = {
             "available": "available",
@@ -102,6 +107,9 @@ def balance(
             units = found[name]
             if text:
                 console().print(f"{text:<24} {'unknown' if units is None else desk.show(units)}", markup=False)
+        for job_id, hold in open_holds:
+            until = f"{at(hold.deadline + desk.contract.terms.grace_seconds):{TIME}}"
+            console().print(f"  job {job_id}: {desk.show(hold.remaining)}; refundable after {until} UTC", markup=False)
 
 
 def deposit(

@@ -1,4 +1,4 @@
-"""escrow: challenge, finalize, refund. What becomes of a job's money, without asking anybody."""
+"""escrow: challenge, finalize, refund, give-up. What becomes of a job's money, without asking anybody."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CHUNK_BYTES = 1 << 20
 
 def register(escrow: typer.Typer) -> None:
     """Add this module's commands to the group."""
-    for command in (challenge, finalize, refund):
-        escrow.command()(command)
+    for name, command in (("challenge", challenge), ("finalize", finalize), ("refund", refund), ("give-up", give_up)):
+        escrow.command(name)(command)
 
 
 def challenge(
@@ -54,7 +54,8 @@ def challenge(
 
     Keep the file as it is: what is on the chain is its SHA-256, and only this very file fits to it.
 
-    Example: souk escrow challenge 0192f3c1-... --evidence log.txt --asset USDC --rpc-url URL --wallet-key-file ~/w.key
+    Example: souk escrow challenge 0192f3c1-7e4b-7000-8000-2c963f66afa6 --evidence log.txt --asset USDC --rpc-url URL
+    --wallet-key-file ~/wallet.key
     """
     from jobs.client.escrow_contract import at
     from provider_agent.protocol import id_bytes32
@@ -89,7 +90,8 @@ def finalize(
 ) -> None:
     """Pay a lease's provider what has waited out its window. Anybody may; the money goes to the provider all the same.
 
-    Example: souk escrow finalize 0192f3c1-... --asset USDC --rpc-url URL --wallet-key-file ~/wallet.key
+    Example: souk escrow finalize 0192f3c1-7e4b-7000-8000-2c963f66afa6 --asset USDC --rpc-url URL
+    --wallet-key-file ~/wallet.key
     """
     from jobs.client.escrow_contract import at
     from provider_agent.protocol import id_bytes32
@@ -144,6 +146,46 @@ def refund(
                 add_when(refused, "TooEarly", moment, "It can be refunded after")
             raise
         tell(done, as_json=as_json, more={"job_id": str(job_id)}, hint="`souk escrow withdraw all` takes it out.")
+
+
+def give_up(
+    job: Job,
+    *,
+    asset: Asset = "",
+    contract: Contract = "",
+    chain_id: ChainId = None,
+    rpc_url: RpcUrl,
+    wallet_key_file: KeyFile,
+    yes: Yes = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Take back what your wallet signed for a job, while no hold was opened by it: as after a launch that failed.
+
+    What `souk launch` signed on this computer is kept in ~/.config/souk/holds. Once the hold is open it is too late;
+    then it is closed with the job, or refunded after its deadline.
+
+    Example: souk escrow give-up 0192f3c1-7e4b-7000-8000-2c963f66afa6 --asset USDC --rpc-url URL
+    --wallet-key-file ~/wallet.key
+    """
+    from jobs.client.authorizing import read_kept
+
+    place = Place(asset, contract, chain_id, rpc_url, server)
+    job_id = find_job_id(job, place)
+    signed, domain = read_kept(job_id)
+    with open_desk(place, wallet_key_file) as desk:
+        said = signed.authorization
+        if said.customer.lower() != desk.wallet.lower():
+            raise UsageMistake(f"It was signed by {said.customer}, and this key is that of {desk.wallet}.")
+        signed_for = (domain.chain_id, domain.verifying_contract.lower())
+        if signed_for != (desk.chain.chain_id, desk.contract.address.lower()):
+            raise UsageMistake(
+                f"It was signed for the contract {domain.verifying_contract} on chain {domain.chain_id}."
+            )
+        call = ("cancelNonce(uint256)", [said.nonce])
+        what = f"Give up the signature for {desk.show(said.max_amount)} for job {job_id}"
+        done = desk.call(*call, what=what, yes=yes, as_json=as_json)
+        tell(done, as_json=as_json, more={"job_id": str(job_id)})
 
 
 def _digest(path: Path) -> bytes:

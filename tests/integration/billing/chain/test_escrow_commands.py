@@ -49,10 +49,11 @@ def test_a_wallet_pays_in_and_takes_out_without_any_marketplace(people: Shells) 
 
 def test_for_people_a_balance_has_a_line_for_each_part(people: Shells) -> None:
     people.town.deposit("Alice", 5 * TOKEN)
-    people.open_hold(2 * TOKEN)
+    job_id = people.open_hold(2 * TOKEN)
     shown = people.look("balance", "--wallet", people.town.key("Alice").address, as_json=False).out
     assert "available                3 TUSD" in shown
     assert "held for jobs            2 TUSD" in shown
+    assert f"job {job_id}: 2 TUSD; refundable after 20" in shown
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,23 @@ def test_the_same_submission_twice_is_one_job_with_one_hold(shell: Shell, bob: N
     assert EscrowHold.objects.count() == Job.objects.count() == 1
 
 
+def test_what_was_signed_and_not_used_is_given_up_on_the_chain(shell: Shell, bob: Node) -> None:
+    """The server never got it, or says so: what Alice signed can no longer be used against her."""
+    spec = parse(JOB_FILE)
+    with Souk(shell.url, shell.key) as souk:
+        quote = souk.quote(spec)
+        signed = souk.authorize(spec, quote, read_wallet(shell.key_file()))
+    where = ["--contract", shell.town.contract.address, "--rpc-url", shell.rpc_url]
+    words = ["escrow", "give-up", quote.quote_id, *where, "--yes", "--json", "--wallet-key-file"]
+    status, out, _ = shell.run(*words, shell.key_file("Mallory"))
+    assert (status, "It was signed by" in out) == (2, True)
+    assert shell.run(*words, shell.key_file())[0] == 0
+    said = signed.authorization
+    assert shell.town.view("nonceUsed", said.customer, said.nonce) is True
+    status, out, _ = shell.run(*words, shell.key_file())
+    assert (status, "used or cancelled already" in out) == (6, True)
+
+
 def test_a_marketplace_that_swaps_the_contract_gets_nothing_signed(shell: Shell, bob: Node) -> None:
     known = {shell.url: {"TUSD": {"chain_id": 31337, "contract": "0x" + "77" * 20}}}
     file = shell.folder / "config" / "souk" / "contracts.json"
