@@ -177,11 +177,9 @@ def give_up(
         said = signed.authorization
         if said.customer.lower() != desk.wallet.lower():
             raise UsageMistake(f"It was signed by {said.customer}, and this key is that of {desk.wallet}.")
-        signed_for = (domain.chain_id, domain.verifying_contract.lower())
-        if signed_for != (desk.chain.chain_id, desk.contract.address.lower()):
-            raise UsageMistake(
-                f"It was signed for the contract {domain.verifying_contract} on chain {domain.chain_id}."
-            )
+        its_contract, its_chain = domain.verifying_contract, domain.chain_id
+        if (its_chain, its_contract.lower()) != (desk.chain.chain_id, desk.contract.address.lower()):
+            raise UsageMistake(f"It was signed for the contract {its_contract} on chain {its_chain}.")
         call = ("cancelNonce(uint256)", [said.nonce])
         what = f"Give up the signature for {desk.show(said.max_amount)} for job {job_id}"
         done = desk.call(*call, what=what, yes=yes, as_json=as_json)

@@ -93,7 +93,7 @@ def launch(
             raise typer.Exit(ExitCode.OK)
         signed = _sign(wallet, said, quote) if wallet and said else None
         try:
-            job = _submit(souk, job_file, quote, signed, as_json=as_json)
+            job = _submit(souk, job_file, quote, signed, is_paid_in=bool(signed and rpc_url), as_json=as_json)
         except SoukApiError as error:
             error.message = " ".join(part for part in (error.message, explain_refusal(error)) if part)
             raise
@@ -131,19 +131,28 @@ def _sign(wallet: Wallet, said: HoldAuthorization, quote: QuoteView) -> SignedHo
 
 
 def _submit(
-    souk: Souk, job_file: JobFile, quote: QuoteView, signed: SignedHoldAuthorization | None, *, as_json: bool
+    souk: Souk,
+    job_file: JobFile,
+    quote: QuoteView,
+    signed: SignedHoldAuthorization | None,
+    *,
+    is_paid_in: bool,
+    as_json: bool,
 ) -> JobView:
+    from functools import partial
+
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     from jobs.client.launch import submit
     from jobs.client.output import console
 
     size = sum(file.entry.size for file in job_file.files)
+    send = partial(submit, souk, job_file, quote, authorization=signed, is_paid_in=is_paid_in)
     if as_json or not job_file.files:
-        return submit(souk, job_file, quote, authorization=signed)
+        return send()
     with Progress(TextColumn("sending files"), BarColumn(), DownloadColumn(), console=console()) as bar:
         task = bar.add_task("", total=size)
-        return submit(souk, job_file, quote, authorization=signed, on_bytes=lambda count: bar.advance(task, count))
+        return send(on_bytes=lambda count: bar.advance(task, count))
 
 
 def _watch(souk: Souk, job_id: UUID, *, as_json: bool, with_log: bool) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 from jobs.client.errors import NothingFits, SoukApiError, UsageMistake
 from jobs.client.gather import LocalFile, gather_files
-from jobs.client.output import duration
+from jobs.client.output import duration, notice
 from jobs.client.sdk import Souk
 from jobs.client.upload import upload_files
 from jobs.client.wallet import Wallet
@@ -18,6 +21,9 @@ from jobs.spec import Spec, SpecError, SpecErrors, parse
 from jobs.spec.document import FILE_BYTES_MAX
 from jobs.wire import JobView, QuoteView
 from provider_agent.protocol import SignedHoldAuthorization
+
+QUOTE_MARGIN: Final = timedelta(seconds=10)  # before it expires, nothing is sent any more
+FINAL_POLL_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -89,20 +95,45 @@ def submit(
     quote: QuoteView,
     *,
     authorization: SignedHoldAuthorization | None = None,
+    is_paid_in: bool = False,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> JobView:
-    """Send the files, then submit exactly what was quoted; repeating a lost submit changes nothing."""
+    """Send the files, then submit exactly what was quoted; repeating a lost submit changes nothing.
+
+    `is_paid_in`: the contract has the wallet's money, so that a marketplace that lacks it waits for final blocks only.
+    """
     require_fit(quote)
-    assert quote.quote_id is not None  # noqa: S101 - require_fit has raised otherwise
+    quote_id = quote.quote_id
+    assert quote_id is not None  # noqa: S101 - require_fit has raised otherwise
     input_id = upload_files(souk, job_file.files, on_bytes=on_bytes) if job_file.files else None
-    return souk.submit(
-        job_file.spec,
-        quote.quote_id,
-        input_artifact_id=input_id,
-        secrets=job_file.secrets,
-        authorization=authorization,
-        idempotency_key=str(uuid4()),
-    )
+
+    def send() -> JobView:
+        return souk.submit(
+            job_file.spec,
+            quote_id,
+            input_artifact_id=input_id,
+            secrets=job_file.secrets,
+            authorization=authorization,
+            idempotency_key=str(uuid4()),
+        )
+
+    return _repeat_until_final(send, quote) if is_paid_in else send()
+
+
+def _repeat_until_final(send: Callable[[], JobView], quote: QuoteView) -> JobView:
+    """Again while the wallet's deposit is not final, as long as the quote is good."""
+    has_told = False
+    while True:
+        try:
+            return send()
+        except SoukApiError as error:
+            is_over = quote.expires_at is None or datetime.now(UTC) > quote.expires_at - QUOTE_MARGIN
+            if error.code != "wallet_short" or is_over:
+                raise
+        if not has_told:
+            notice("The contract has the wallet's money, and the marketplace waits until that is final ...")
+            has_told = True
+        time.sleep(FINAL_POLL_SECONDS)
 
 
 def explain_refusal(error: SoukApiError) -> str:

@@ -13,7 +13,7 @@ from billing.chain.states import EscrowHoldState
 from billing.kinds import AccountKind
 from billing.ledger import balance
 from billing.models import EscrowHold
-from jobs.client import cli
+from jobs.client import cli, launch
 from jobs.client.authorizing import is_escrow
 from jobs.client.sdk import Souk
 from jobs.client.wallet import read_wallet
@@ -149,6 +149,17 @@ def test_a_wallet_with_too_little_in_the_contract_is_told_how_to_pay_in(shell: S
     assert (status, told["error"]["code"]) == (6, "chain_failed")
     assert "has 4 TUSD too little in the contract" in told["error"]["message"]
     assert not EscrowHold.objects.exists()
+
+
+def test_a_launch_waits_for_a_deposit_that_is_not_final_yet(
+    shell: Shell, bob: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contract has the money; the marketplace follows the chain a moment later."""
+    shell.town.deposit("Anna", 4 * DOLLAR)
+    monkeypatch.setattr(launch.time, "sleep", lambda _: shell.town.follow())
+    status, told = shell.launch("--wallet-key-file", shell.key_file("Anna"), "--rpc-url", shell.rpc_url)
+    assert status == 0, told
+    assert EscrowHold.objects.get().customer == shell.town.key("Anna").address
 
 
 def test_the_same_submission_twice_is_one_job_with_one_hold(shell: Shell, bob: Node) -> None:
