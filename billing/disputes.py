@@ -25,7 +25,7 @@ from billing import alerts, ledger, promotions
 from billing.chart import AccountName, open_accounts
 from billing.errors import DisputeInvalid, DisputeNotFound, NothingToDispute, SplitInvalid
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Dispute, OffenceTaking, SettlementShare
+from billing.models import Dispute, EndRecord, EscrowHold, OffenceTaking, SettlementShare
 from billing.states import DisputeState
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
@@ -55,7 +55,7 @@ def open_dispute(
         share = shares.filter(lease_id=lease_id, settlement__owner_id=customer_id).first()
         now = clock.now()
         if share is None:
-            raise NothingToDispute(why="there is no settled lease of this id among yours")
+            raise NothingToDispute(why=_why_unknown(lease_id, customer_id))
         _check_can_open(share, now)
         taken = OffenceTaking.objects.filter(share=share).aggregate(sum=Sum("amount"))["sum"] or 0
         dispute = Dispute.objects.create(
@@ -172,6 +172,15 @@ def sweep(now: datetime | None = None) -> int:
         alerts.raise_once(_alert_key(dispute), kind="dispute_undecided", subject=dispute.pk, message=message)
         count += 1
     return count
+
+
+def _why_unknown(lease_id: UUID, customer_id: UUID) -> str:
+    ended = EndRecord.objects.filter(lease_id=lease_id, customer_id=customer_id).values("job_id")
+    if EscrowHold.objects.filter(pk__in=ended).exists():
+        return (
+            "a contract pays for this lease: challenge it there with `souk escrow challenge`, while its window is open"
+        )
+    return "there is no settled lease of this id among yours"
 
 
 def _check_can_open(share: SettlementShare, now: datetime) -> None:

@@ -6,8 +6,11 @@ from collections import defaultdict
 from typing import Any
 from uuid import UUID
 
+from billing.chain.states import EscrowHoldState
 from billing.models import Hold, Settlement, UsageReceipt
+from jobs import escrow, escrow_views
 from jobs.costs import NO_CLAIM, Claim, Cost, cost_of
+from jobs.leasing import is_paid_by_contract
 from jobs.models import Job, Lease
 from jobs.payment import Payment
 from jobs.states import JOB_ENDS, LeaseState
@@ -36,6 +39,8 @@ def make_bill(job: Job) -> BillView:
     lines = [BillLine(**line_of(lease, receipts[lease.id])) for lease in leases]
     payment = job.quote.payment
     total, held = sum(line.charge_units for line in lines), int(hold.amount) if hold else 0
+    if job.is_escrow:
+        return _bill_of_contract(job, lines, payment)
     return BillView(
         job_id=job.id,
         state=job.state,
@@ -55,6 +60,38 @@ def make_bill(job: Job) -> BillView:
         hold_units=held,
         released_units=int(settlement.refunded) if settlement else 0,
         fee_bps=settlement.fee_bps if settlement else None,
+    )
+
+
+def _bill_of_contract(job: Job, lines: list[BillLine], payment: Payment) -> BillView:
+    """The bill of a job in escrow mode: lines as always, their sum, and the hold as the contract's events tell.
+
+    It is final once the hold is closed and the contract took what the lines charge.
+    """
+    hold, view = escrow.hold_of(job.id), escrow_views.show_hold(job.id)
+    held, released = escrow_views.money_of(hold)
+    total = sum(line.charge_units for line in lines)
+    fee = sum(lease.fee_units for lease in view.leases) if view else 0
+    is_over = hold is None or hold.state in {EscrowHoldState.CLOSED, EscrowHoldState.FAILED}
+    return BillView(
+        job_id=job.id,
+        state=job.state,
+        is_final=job.state in JOB_ENDS and is_over and held - total == released,
+        lines=lines,
+        total_usd_micros=sum(line.charge_usd_micros for line in lines),
+        fee_usd_micros=payment.usd_micros(fee),
+        hold_usd_micros=payment.usd_micros(held),
+        released_usd_micros=payment.usd_micros(released),
+        asset=payment.asset,
+        asset_scale=payment.scale,
+        price=show_price(payment),
+        cap_usd_micros=job.cap_usd_micros,
+        total_units=total,
+        fee_units=fee,
+        hold_units=held,
+        released_units=released,
+        payment_mode=job.payment_mode,
+        escrow=view,
     )
 
 
@@ -107,6 +144,8 @@ def explain(lease: Lease, claim: Claim, cost: Cost) -> str:
         return "Not ended yet: charged so far is what the node signed and the marketplace saw."
     if cost.charge_units >= claim.units:
         return "" if claim.units else "Nothing was used."
+    if is_paid_by_contract(lease) and lease.charged_seq:
+        return _explain_receipt(lease, claim, cost)
     if cost.charge_units < charge(lease.rate_units_per_hour, cost.billable_ms):
         return "The job's cap was reached; what the node did beyond it is not charged."
     return _explain_ending(lease, claim, cost)
@@ -129,6 +168,15 @@ def _explain_ending(lease: Lease, claim: Claim, cost: Cost) -> str:
     return (
         f"The node claims {_seconds(claim.billable_ms)}, the marketplace saw {_seconds(lease.observed_ms)}: "
         f"charged is {_seconds(cost.billable_ms)}."
+    )
+
+
+def _explain_receipt(lease: Lease, claim: Claim, cost: Cost) -> str:
+    """A contract pays receipts and no part of one."""
+    rule = f"({lease.attempt.reason}){_BLAME.get(lease.attempt.fault, '')}"
+    return (
+        f"It ended {rule}: charged is the newest receipt that is within what is due, number {lease.charged_seq} with "
+        f"{_seconds(cost.billable_ms)}; the {_seconds(claim.billable_ms - cost.billable_ms)} after it are refunded."
     )
 
 

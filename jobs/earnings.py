@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import BigIntegerField, Count, F, Sum, Value
 from django.db.models.functions import Cast
 
-from billing.models import SettlementShare, UsageReceipt
+from billing.chain import periods
+from billing.models import EscrowLease, SettlementShare, UsageReceipt
 from billing.money import BPS_WHOLE, split_fee
 from jobs.bills import line_of, receipts_of, show_price
 from jobs.costs import NO_CLAIM, cost_of, newest_claims
 from jobs.errors import ExportTooLarge
+from jobs.escrow_views import settled_leases, settled_of, show_lease
+from jobs.leasing import is_paid_by_contract
 from jobs.models import Lease
 from jobs.querysets import LeaseQuerySet
 from jobs.states import LeaseState
@@ -78,7 +81,13 @@ def list_earnings(organisation_id: UUID, *, since: datetime | None, until: datet
     shares = {
         share.lease_id: share for share in SettlementShare.objects.filter(lease_id__in=ids).select_related("settlement")
     }
-    lines = [_earned(lease, receipts[lease.id], shares.get(lease.id)) for lease in leases]
+    on_chain = settled_leases(ids)
+    lines = [
+        _paid_by_contract(lease, receipts[lease.id], on_chain.get(lease.id))
+        if is_paid_by_contract(lease)
+        else _earned(lease, receipts[lease.id], shares.get(lease.id))
+        for lease in leases
+    ]
     paid: dict[str, int] = {}
     for line in lines:
         paid[line.asset] = paid.get(line.asset, 0) + line.paid_units
@@ -98,6 +107,22 @@ def _earned(lease: Lease, receipts: list[SignedReceipt], share: SettlementShare 
         paid_units=int(share.paid) if share else 0,
         available_from=share.challenge_until if share else None,
     )
+
+
+def _paid_by_contract(lease: Lease, receipts: list[SignedReceipt], settled: EscrowLease | None) -> EarningsLine:
+    """By the contract's events. While it waits the provider's part is what the contract will release; contested money
+    is nobody's, and what was divided is told by `escrow` alone.
+    """
+    line = _earned(lease, receipts, None)
+    if settled is None:
+        return line
+    updates: dict[str, Any] = {"escrow": show_lease(settled), "available_from": settled.release_at}
+    terms = periods.terms_of(lease.asset_id)
+    is_whole = settled_of(settled) == line.charge_units and not settled.refunded and not settled.is_challenged
+    if terms and is_whole:
+        fee, paid = split_fee(line.charge_units, terms.fee_bps)
+        updates |= {"fee_bps": terms.fee_bps, "fee_units": fee, "paid_units": paid}
+    return line.model_copy(update=updates)
 
 
 def _paid(leases: LeaseQuerySet) -> tuple[int, int]:

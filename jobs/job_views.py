@@ -8,6 +8,7 @@ from uuid import UUID
 
 from jobs.artifacts.downloads import remote_files
 from jobs.costs import NO_CLAIM, Claim, cost_of, newest_claims, total_of
+from jobs.escrow_views import show_hold
 from jobs.models import Artifact, Attempt, Job, Lease
 from jobs.states import JOB_ENDS, ArtifactState
 from jobs.wire import ArtifactView, AttemptView, JobView, LeaseView
@@ -29,7 +30,11 @@ def show_job(job: Job) -> JobView:
     claims = newest_claims([lease.id for lease in leases])
     view = _show_job(job, cost_usd_micros=total_of(leases, claims))
     return view.model_copy(
-        update={"attempts": [_show_attempt(attempt, claims) for attempt in attempts], "spec": job.spec}
+        update={
+            "attempts": [_show_attempt(attempt, claims) for attempt in attempts],
+            "spec": job.spec,
+            "escrow": show_hold(job.id) if job.is_escrow else None,
+        }
     )
 
 
@@ -60,6 +65,7 @@ def _show_job(job: Job, *, cost_usd_micros: int) -> JobView:
         cost_so_far_usd_micros=cost_usd_micros,
         cap_usd_micros=job.cap_usd_micros,
         asset=(job.spec.get("payment") or {}).get("asset", "USD"),
+        payment_mode=job.payment_mode,
         created_at=job.created_at,
         running_at=job.running_at,
         ended_at=job.ended_at,

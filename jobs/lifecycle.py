@@ -97,6 +97,7 @@ def submit(
             cap_usd_micros=quote.cap_usd_micros,
             attempts_max=spec.retry.max_attempts,
             payment_mode=spec.payment.mode,
+            waiting_for=escrow.waits_for(None) if authorization else "",
             deadline_at=_deadline(spec, authorization),
             queued_at=now,
         )

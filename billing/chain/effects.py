@@ -26,7 +26,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from billing import alerts, deposits, ledger
 from billing.chain import escrow
@@ -130,7 +130,7 @@ def _withdrawn(booking: Booking) -> None:
 
 def _hold_opened(booking: Booking) -> None:
     said = booking.arguments
-    job_id = id_of(said["jobId"])
+    job_id = _hold_id(booking)
     terms: dict[str, Any] = {
         "contract_id": booking.contract.pk,
         "customer": said["customer"],
@@ -288,8 +288,15 @@ def _receipt_key_noted(booking: Booking) -> None:
     )
 
 
+def _hold_id(booking: Booking) -> UUID:
+    """The job's; of a job whose hold is in another contract an id of its own, or a stranger could end that one."""
+    job_id = id_of(booking.arguments["jobId"])
+    is_elsewhere = EscrowHold.objects.filter(pk=job_id).exclude(contract=booking.contract).exists()
+    return uuid5(job_id, booking.contract.address) if is_elsewhere else job_id
+
+
 def _hold(booking: Booking) -> EscrowHold:
-    hold = EscrowHold.objects.select_for_update().filter(pk=id_of(booking.arguments["jobId"])).first()
+    hold = EscrowHold.objects.select_for_update().filter(pk=_hold_id(booking)).first()
     if hold is None or hold.contract_id != booking.contract.pk:
         raise booking.refuse("no hold of this job is known")
     return hold

@@ -75,7 +75,7 @@ def open_hold(asset_id: int, signed: SignedHoldAuthorization) -> EscrowHold:
     _check(contract, signed)
     terms: dict[str, Any] = {
         "contract_id": contract.pk,
-        "customer": checksummed(authorization.customer),  # as the contract's events write it
+        "customer": _address(authorization.customer),  # as the contract's events write it
         "amount": authorization.max_amount,
         "rate_ceiling_per_hour": authorization.rate_ceiling_per_hour,
         "providers_root": authorization.providers_root,
@@ -106,7 +106,7 @@ def register_receipt_key(asset_id: int, signed: SignedDelegation) -> ChainTransa
     if not is_signed_by_provider(signed, domain_of(contract)):
         raise AuthorizationRefused(why="the delegation is not signed by the provider's wallet for this contract")
     one = signed.delegation
-    struct = (one.provider, one.receipt_key, one.not_after, one.nonce)
+    struct = (_address(one.provider), _address(one.receipt_key), one.not_after, one.nonce)
     key = f"receipt_key:{contract.pk}:{one.provider}:{one.receipt_key}:{one.nonce}"
     with transaction.atomic():
         return _plan(contract, "registerReceiptKey", [struct, signed.signature], key)
@@ -116,8 +116,8 @@ def note_receipt_key(contract: EscrowContract, *, provider: str, receipt_key: st
     """The contract finally takes this key's word for the wallet until `not_after`; 0: no longer."""
     known, _ = ReceiptKey.objects.update_or_create(
         contract=contract,
-        provider=checksummed(provider),
-        receipt_key=checksummed(receipt_key),
+        provider=_address(provider),
+        receipt_key=_address(receipt_key),
         defaults={"not_after": not_after},
     )
     return known
@@ -132,9 +132,9 @@ def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None
     struct = (
         id_bytes32(receipt.job_id),
         id_bytes32(receipt.lease_id),
-        receipt.provider,
-        receipt.customer,
-        receipt.asset,
+        _address(receipt.provider),
+        _address(receipt.customer),
+        _address(receipt.asset),
         receipt.seq,
         receipt.billable_ms,
         receipt.cumulative_amount,
@@ -217,10 +217,6 @@ def _note_failed(chain_id: int) -> int:
 
 def _check(contract: EscrowContract, signed: SignedHoldAuthorization) -> None:
     authorization, now = signed.authorization, clock.now()
-    try:
-        checksummed(authorization.customer)
-    except ValueError as error:
-        raise AuthorizationRefused(why=str(error)) from None
     if authorization.asset.lower() != contract.asset.contract.lower():
         raise AuthorizationRefused(why=f"it is for the token {authorization.asset}, not {contract.asset.contract}")
     if authorization.deadline < (now + DEADLINE_MIN).timestamp():
@@ -231,11 +227,16 @@ def _check(contract: EscrowContract, signed: SignedHoldAuthorization) -> None:
         raise AuthorizationRefused(why="it is not signed by the customer's wallet for this contract on this chain")
 
 
+def _address(written: str) -> str:
+    """However a wallet wrote it: its signature is over the bytes."""
+    return checksummed(written.lower())
+
+
 def _struct(one: Any) -> tuple[Any, ...]:
     return (
         id_bytes32(one.job_id),
-        one.customer,
-        one.asset,
+        _address(one.customer),
+        _address(one.asset),
         one.max_amount,
         one.rate_ceiling_per_hour,
         one.providers_root,

@@ -13,6 +13,7 @@ from uuid import UUID
 from pydantic import Field, model_validator
 
 from jobs.wire.base import Units, Wire
+from jobs.wire.job import EscrowLeaseView, EscrowView
 from provider_agent.protocol import PaymentTerms, SignedReceipt
 
 BILL_FORMAT: Final = "souk-bill-1"
@@ -83,6 +84,8 @@ class BillView(Wire):
     hold_units: Units
     released_units: Units
     fee_bps: int | None = None  # None: not settled
+    payment_mode: str = "credits"
+    escrow: EscrowView | None = None  # in escrow mode: fee, hold and what is released are the contract's
 
     @model_validator(mode="before")
     @classmethod
@@ -102,6 +105,7 @@ class EarningsLine(BillLine):
     fee_units: Units
     paid_units: Units
     available_from: datetime | None  # when the challenge window closes
+    escrow: EscrowLeaseView | None = None  # what the contract settled; where the customer contested it, this counts
 
 
 class EarningsView(Wire):

@@ -6,7 +6,11 @@ from typing import Any
 from uuid import uuid4
 
 from billing.chain import escrow as contracts
+from billing.chain import transactions
+from billing.chain.states import TransactionState
+from billing.models import Account, ChainTransaction, Hold, Settlement
 from jobs import delegations, lifecycle, quotes, sweeps
+from jobs.escrow_views import show_hold
 from jobs.models import Job, Lease
 from jobs.spec import Spec
 from jobs.wire import QuoteView
@@ -117,3 +121,33 @@ def pass_time(town: Town) -> None:
     for _ in range(6):
         town.follow()
         sweeps.sweep_jobs()
+
+
+def hurry(town: Town) -> None:
+    """What the contract refuses is tried until it is given up."""
+    for _ in range(transactions.SIMULATIONS_MAX + 1):
+        ChainTransaction.objects.filter(state=TransactionState.PLANNED).update(next_at=clock.now())
+        town.follow()
+    sweeps.sweep_jobs()
+
+
+def leave_unfinal(town: Town, settings: Any, blocks: int) -> None:
+    """From now on the newest blocks are not final yet."""
+    settings.SOUK_CHAINS = [settings.SOUK_CHAINS[0] | {"finality": "depth", "confirmations": blocks}]
+
+
+def assert_nothing_here(*owners: Organisation) -> None:
+    """P8 for the other way of paying: no balance, hold or pay of ours was touched."""
+    kinds = ["customer_available", "job_hold", "provider_pending", "provider_available", "fee_revenue"]
+    assert not Account.objects.filter(kind__in=kinds).exists(), owners
+    assert not Hold.objects.exists() and not Settlement.objects.exists()
+
+
+def assert_split(job: Job) -> None:
+    """P8's likeness on the chain: what was settled and what went back is what was held."""
+    view = show_hold(job.id)
+    assert view is not None
+    assert view.settled_units + view.refunded_units == view.held_units
+    assert view.settled_units == sum(each.settled_units for each in view.leases)
+    for each in view.leases:
+        assert each.settled_units == each.pending_units + each.paid_units + each.fee_units + each.refunded_units
