@@ -8,7 +8,8 @@
 6  the model is downloaded, loaded and sampled
 7  the bill is verified, the ledger adds up to 0, everybody got what they should
 8  a job paid in tokens on a chain of its own: from the customer's wallet through the escrow to the provider's wallet
-9  everything is stopped, and nothing is left running
+9  a job paid straight from the customer's wallet: signed for this job alone, paid by the contract
+10 everything is stopped, and nothing is left running
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from uuid import UUID
 import httpx
 
 from examples.demo_tokens import TokenStory
+from examples.demo_wallet import WalletStory
 from examples.market import SOUK, Market, MarketError, NodeOptions, Party, kill_tree, run_json, wait_for
 from examples.narration import Claims, dollars, say, show, show_process, show_seconds, show_trail, title
 from jobs.client.errors import SoukClientError
@@ -72,7 +74,10 @@ class Demo:
         title(7, "The money")
         self.check_money(alice, job)
         title(8, "The same in tokens: paid in, worked for, paid out, claimed")
-        TokenStory(self.market, self.claims, self.providers).tell(alice)
+        tokens = TokenStory(self.market, self.claims, self.providers)
+        tokens.tell(alice)
+        title(9, "Straight from a wallet: signed for one job, paid by the contract")
+        WalletStory(tokens).tell(alice)
 
     def start_market(self) -> None:
         """`souk up` in a temporary folder, on ports of its own."""
@@ -308,7 +313,7 @@ def main() -> int:
     except (MarketError, SoukClientError, httpx.HTTPError, subprocess.SubprocessError) as error:
         say(f"\nThe demo failed: {error}\nIts logs are kept in {folder}")
     finally:
-        title(9, "Everything is put away")
+        title(10, "Everything is put away")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         left = demo.market.processes.stop_all()
     if status == 0 and left:

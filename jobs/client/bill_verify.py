@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from jobs.client.escrow_verify import bill_problem, earnings_problem
 from jobs.payment import USD, USD_MICROS_PER_DOLLAR, Payment
 from jobs.wire import BillLine, BillView, EarningsLine, EarningsView
 from provider_agent.protocol import (
@@ -58,6 +59,7 @@ def verify_bill(bill: BillView) -> Verification:
             _check_price(line, payment)
         _check_sums(bill)
         _check_settlement(bill, payment)
+        _check_contract(bill_problem(bill))
     except _Broken as broken:
         problem = str(broken)
     return Verification(checked, len(bill.lines), bill.total_usd_micros, problem)
@@ -72,6 +74,7 @@ def verify_earnings(earnings: EarningsView) -> Verification:
             checked += _check_lease(line, line.job_id, asset=line.asset)
             _check_price(line, _payment_of(line))
             _check_share(line)
+            _check_contract(earnings_problem(line))
         _check_paid(earnings)
     except _Broken as broken:
         problem = str(broken)
@@ -244,6 +247,11 @@ def _check_settlement(bill: BillView, payment: Payment) -> None:
     for name, value in said.items():
         if bill.settlement.get(name, value) != value:
             raise _Broken(f"the settlement says {name} {bill.settlement[name]} where the bill makes it {value}")
+
+
+def _check_contract(problem: str | None) -> None:
+    if problem is not None:
+        raise _Broken(problem)
 
 
 def _check_share(line: EarningsLine) -> None:

@@ -87,6 +87,11 @@ def _sums(bill: BillView) -> list[str]:
         f"total    [bold]{show(bill.total_units)}[/] ({bill.total_units} {unit}), {of_which}",
         f"held     {show(bill.hold_units)}, given back {show(bill.released_units)}",
     ]
+    if bill.escrow is not None:
+        lines[1] += f" to wallet {escape(bill.escrow.wallet)}, by contract {escape(bill.escrow.contract)}"
+        pending = sum(lease.pending_units for lease in bill.escrow.leases)
+        if pending:
+            lines.append(f"pending  {show(pending)} can still be contested; the fee is taken when it is paid")
     if bill.price is not None:
         at = f", {bill.price.observed_at:%Y-%m-%d %H:%M:%S} UTC" if bill.price.observed_at else ""
         price = money(bill.price.usd_micros_per_token)

@@ -13,7 +13,7 @@ from billing.chain.states import EscrowHoldState
 from billing.kinds import AccountKind
 from billing.ledger import balance
 from billing.models import EscrowHold
-from jobs.client import cli, launch
+from jobs.client import cli
 from jobs.client.authorizing import is_escrow
 from jobs.client.sdk import Souk
 from jobs.client.wallet import read_wallet
@@ -119,6 +119,15 @@ def test_a_launch_signs_and_the_job_is_held_run_paid_and_shown(shell: Shell, ali
     assert (status, seen["hold"]["is_closed"]) == (0, True)
     assert [each["lease_id"] for each in seen["leases"]] == [str(lease.pk)]
     shell.town.assert_books_match()
+    status, out, _ = shell.run("show", job_id)
+    assert status == 0
+    for words in ("hold      closed", f"of wallet {hold.customer}", f"contract {hold.contract.address}", "paid, "):
+        assert words in out.replace("\n", " ").replace("  ", " ") or words in out, (words, out)
+    file = shell.folder / "bill.json"
+    assert shell.run("bill", job_id, "--export", file)[0] == 0
+    status, out, _ = shell.run("bill", "--verify", file, "--json")
+    body = json.loads(out)
+    assert (status, body["verified"], body["body"]["escrow"]["state"]) == (0, True, "closed")
 
 
 def test_without_a_wallet_nothing_is_asked_of_the_server(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +165,7 @@ def test_a_launch_waits_for_a_deposit_that_is_not_final_yet(
 ) -> None:
     """The contract has the money; the marketplace follows the chain a moment later."""
     shell.town.deposit("Anna", 4 * DOLLAR)
-    monkeypatch.setattr(launch.time, "sleep", lambda _: shell.town.follow())
+    monkeypatch.setattr("jobs.client.launch.time.sleep", lambda _: shell.town.follow())
     status, told = shell.launch("--wallet-key-file", shell.key_file("Anna"), "--rpc-url", shell.rpc_url)
     assert status == 0, told
     assert EscrowHold.objects.get().customer == shell.town.key("Anna").address

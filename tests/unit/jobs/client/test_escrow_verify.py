@@ -1,0 +1,207 @@
+"""The bill of a job that a contract paid: a true one verifies; whatever Mallory forges in it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from eth_account import Account
+
+from jobs.client.bill_verify import verify_bill
+from jobs.wire import BillView
+from provider_agent.protocol import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    ReceiptDomain,
+    UsageReceipt,
+    charge,
+    receipt_digest,
+    sign_receipt,
+)
+from tests.unit.jobs.client.fake_answers import NOW
+
+NODE, MALLORY = Account.create(), Account.create()
+ALICE, BOB = "0x" + "a1" * 20, "0x" + "b0" * 20
+CONTRACT, TOKEN = "0x" + "c0" * 20, "0x" + "70" * 20
+RATE, JOB, LEASE = 720_000, uuid4(), uuid4()
+HELD = 2_000_000
+DOMAIN = ReceiptDomain(chain_id=31337, verifying_contract=CONTRACT)
+
+Bill = dict[str, Any]
+
+
+def receipts(milliseconds: list[int], **parties: str) -> list[dict[str, Any]]:
+    chain: list[dict[str, Any]] = []
+    digest = ZERO_HASH
+    who = {"provider": BOB, "customer": ALICE, "asset": TOKEN} | parties
+    for seq, ms in enumerate(milliseconds, 1):
+        one = UsageReceipt(
+            job_id=JOB,
+            lease_id=LEASE,
+            seq=seq,
+            billable_ms=ms,
+            cumulative_amount=charge(RATE, ms),
+            prev_digest=digest,
+            **who,
+        )
+        digest = receipt_digest(one, DOMAIN)
+        chain.append(sign_receipt(NODE.key.hex(), one, DOMAIN).model_dump(mode="json"))
+    return chain
+
+
+def true_bill(**terms: Any) -> Bill:
+    """One lease of 60 s: 12,000 units, of which the fee is 1,200; half an hour's hold was left."""
+    claimed, due = 60_000, charge(RATE, 60_000)
+    parties = {name: terms[name] for name in ("provider", "customer") if name in terms}
+    line = {
+        "attempt": 1,
+        "lease_id": str(LEASE),
+        "node_name": "bob",
+        "receipt_address": NODE.address,
+        "devices": 2,
+        "rate_usd_micros_per_hour": RATE,
+        "receipts": receipts([30_000, claimed], **parties),
+        "claimed_ms": claimed,
+        "observed_ms": claimed,
+        "billable_ms": claimed,
+        "claimed_usd_micros": due,
+        "charge_usd_micros": due,
+        "refunded_usd_micros": 0,
+        "reason": "completed",
+        "fault": "nobody",
+        "explanation": "",
+        "is_ended": True,
+        "charged_seq": 2,
+        "cap_units": str(HELD),
+        "payment": {
+            "asset": "TUSD",
+            "token": TOKEN,
+            "chain_id": 31337,
+            "contract": CONTRACT,
+            "provider": BOB,
+            "customer": ALICE,
+            "rate_per_hour": RATE,
+            "cap": HELD,
+        }
+        | terms,
+    }
+    lease = {
+        "lease_id": str(LEASE),
+        "provider": BOB,
+        "settled_units": str(due),
+        "pending_units": "0",
+        "paid_units": str(due - due // 10),
+        "fee_units": str(due // 10),
+        "refunded_units": "0",
+        "release_at": NOW.isoformat(),
+        "is_challenged": False,
+    }
+    hold = {
+        "state": "closed",
+        "reason": "",
+        "wallet": ALICE,
+        "chain_id": 31337,
+        "contract": CONTRACT,
+        "held_units": str(HELD),
+        "settled_units": str(due),
+        "refunded_units": str(HELD - due),
+        "deadline": NOW.isoformat(),
+        "transaction_hash": "0x" + "11" * 32,
+        "leases": [lease],
+    }
+    return {
+        "job_id": str(JOB),
+        "state": "completed",
+        "is_final": True,
+        "lines": [line],
+        "total_usd_micros": due,
+        "fee_usd_micros": due // 10,
+        "hold_usd_micros": HELD,
+        "released_usd_micros": HELD - due,
+        "asset": "TUSD",
+        "price": {"usd_micros_per_token": "1000000", "source": "test", "observed_at": None},
+        "cap_usd_micros": HELD,
+        "payment_mode": "escrow",
+        "escrow": hold,
+    }
+
+
+def problem(bill: Bill) -> str:
+    return verify_bill(BillView.model_validate(bill)).problem or ""
+
+
+def test_a_true_bill_of_a_contract_verifies() -> None:
+    assert problem(true_bill()) == ""
+
+
+def test_a_bill_is_true_while_its_pay_can_still_be_contested() -> None:
+    bill = true_bill()
+    lease = bill["escrow"]["leases"][0]
+    lease |= {"pending_units": lease["settled_units"], "paid_units": "0", "fee_units": "0"}
+    bill["fee_usd_micros"] = 0
+    assert problem(bill) == ""
+
+
+def _lease(**changes: Any) -> Callable[[Bill], None]:
+    return lambda bill: bill["escrow"]["leases"][0].update(changes)
+
+
+def _hold(**changes: Any) -> Callable[[Bill], None]:
+    return lambda bill: bill["escrow"].update(changes)
+
+
+def _settle(seq_amount: int) -> Callable[[Bill], None]:
+    """The contract is said to have settled another amount, consistently."""
+
+    def forge(bill: Bill) -> None:
+        parts = {"settled_units": str(seq_amount), "paid_units": str(seq_amount - 1200)}
+        bill["escrow"]["leases"][0].update(parts)
+        bill["escrow"].update(settled_units=str(seq_amount), refunded_units=str(HELD - seq_amount))
+
+    return forge
+
+
+@pytest.mark.parametrize(
+    ("forge", "words"),
+    [
+        (_lease(paid_units="10801"), "do not add up"),
+        (_lease(paid_units="-1", refunded_units="10801"), "do not add up"),
+        (_lease(provider=MALLORY.address), "and the receipts are signed for"),
+        (_lease(lease_id=str(uuid4())), "settled and not billed"),
+        (_lease(fee_units="2401", paid_units="9599"), "fee is above"),
+        (_settle(11_999), "no receipt says the 11999"),
+        (_hold(wallet=BOB), "another wallet, chain or contract"),
+        (_hold(chain_id=1), "another wallet, chain or contract"),
+        (_hold(contract=TOKEN), "another wallet, chain or contract"),
+        (_hold(held_units="3000000"), "the contract's of 3000000"),
+        (_hold(settled_units="11999"), "the hold says 11999"),
+        (_hold(refunded_units="1"), "do not add up to the hold"),
+        (_hold(state="open", refunded_units="0"), "the contract gave 0"),
+        (_hold(leases=[]), "the leases settled 0"),
+        (lambda bill: bill["escrow"]["leases"].append(bill["escrow"]["leases"][0]), "settled twice"),
+        (lambda bill: bill.update(fee_usd_micros=1199), "the contract took 1200"),
+        (lambda bill: bill.update(escrow=None), "does not say what the contract holds"),
+        (lambda bill: bill.update(payment_mode="credits"), "paid from a balance"),
+        (lambda bill: bill.update(settlement={}), "ledger"),
+    ],
+)
+def test_what_is_forged_about_the_contract_is_named(forge: Callable[[Bill], None], words: str) -> None:
+    bill = true_bill()
+    forge(bill)
+    assert words in problem(bill)
+
+
+def test_more_settled_than_charged_is_named() -> None:
+    """The newer receipt exists, and by the rule of its ending only the first one is due."""
+    bill = true_bill()
+    line, due = bill["lines"][0], charge(RATE, 30_000)
+    line |= {"billable_ms": 30_000, "charged_seq": 1, "charge_usd_micros": due, "refunded_usd_micros": due}
+    bill |= {"total_usd_micros": due, "released_usd_micros": HELD - due}
+    assert "more was settled than the 6000" in problem(bill)
+
+
+@pytest.mark.parametrize("party", ["provider", "customer"])
+def test_receipts_for_nobodys_wallet_are_no_contracts(party: str) -> None:
+    assert "names no wallet" in problem(true_bill(**{party: ZERO_ADDRESS}))
