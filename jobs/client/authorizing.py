@@ -34,6 +34,11 @@ NONCE_BITS: Final = 256
 SLACK_SECONDS: Final = 86_400  # beyond the earliest deadline: for waiting in the queue, and for trying again
 AHEAD_SECONDS_MAX: Final = 366 * 86_400  # the contract's own
 FEE_BPS_MAX: Final = 2_000  # the contract's own
+_SAME_ON_CHAIN: Final = {
+    "fee_bps": "basis points of fee",
+    "challenge_seconds": "seconds to contest",
+    "grace_seconds": "seconds of grace",
+}
 
 
 def is_escrow(spec: Spec) -> bool:
@@ -99,7 +104,7 @@ def compare_with_chain(quote: QuoteView, said: HoldAuthorization, rpc_url: str) 
         contract = EscrowContract(chain, terms.contract)
         found = contract.terms
         _require(found.token.lower() == terms.token.lower(), f"the contract holds the token {found.token}")
-        for name, word in (("fee_bps", "basis points of fee"), ("challenge_seconds", "seconds to contest")):
+        for name, word in _SAME_ON_CHAIN.items():
             has, told = getattr(found, name), getattr(terms, name)
             _require(has == told, f"the contract has {has} {word}, and the marketplace says {told}")
         _require(contract.hold(said.job_id) is None, "a hold was opened for this job already: ask for a new quote")

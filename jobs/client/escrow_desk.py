@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
 import typer
 
 from jobs.client.errors import ChainFailed, NotSignedIn, ServerUnreachable, UsageMistake
 from jobs.client.options import ask, find_job, open_souk
+
+if TYPE_CHECKING:
+    from jobs.client.known_contracts import KnownContract
 
 ALL: Final = "all"
 
@@ -156,7 +159,8 @@ def open_desk(place: Place, key_file: Path | None = None) -> Iterator[Desk]:
     from jobs.client.escrow_contract import EscrowContract
     from jobs.client.wallet import read_wallet
 
-    address, chain_id, code = _find(place)
+    address, known = _find(place)
+    chain_id = known.chain_id if known else place.chain_id
     wallet = read_wallet(key_file) if key_file else None
     with (
         ChainWallet(place.rpc_url, wallet, chain_id=chain_id)
@@ -165,7 +169,12 @@ def open_desk(place: Place, key_file: Path | None = None) -> Iterator[Desk]:
     ) as chain:
         contract = EscrowContract(chain, address)
         symbol, scale = contract.describe_token()
-        yield Desk(chain, contract, code or symbol, scale)
+        if known and (known.token.lower(), known.scale) != (contract.terms.token.lower(), scale):
+            raise ChainFailed(
+                f"The contract's token is {contract.terms.token} with {scale} decimals, by this endpoint; the"
+                f" marketplace says {known.token} with {known.scale}. Try another --rpc-url; else ask the marketplace."
+            )
+        yield Desk(chain, contract, place.asset or symbol, scale)
 
 
 def find_job_id(text: str, place: Place) -> UUID:
@@ -211,16 +220,16 @@ def require_address(text: str) -> str:
     return str(to_checksum_address(text))
 
 
-def _find(place: Place) -> tuple[str, int | None, str]:
-    """Address, chain and the token's code; the last two where they are known."""
-    from jobs.client.known_contracts import KnownContract, known_contract, remember_contract
+def _find(place: Place) -> tuple[str, KnownContract | None]:
+    """The contract's address; what the marketplace says, or said, of it where it was asked."""
+    from jobs.client.known_contracts import known_contract, remember_contract
     from jobs.client.output import notice
     from jobs.client.settings import choose_server, load_settings
 
     if bool(place.asset) == bool(place.contract):
         raise UsageMistake("Which contract? Give --asset CODE, or --contract ADDRESS; not both.")
     if place.contract:
-        return require_address(place.contract), place.chain_id, ""
+        return require_address(place.contract), None
     server = choose_server(place.server, load_settings())
     try:
         found = _ask_marketplace(place)
@@ -229,17 +238,19 @@ def _find(place: Place) -> tuple[str, int | None, str]:
         if known is None:
             raise UsageMistake(f"{error.message} Without it, say --contract ADDRESS.") from error
         notice(f"{error.message} Going on with the contract that it named before.")
-        return require_address(known.contract), known.chain_id, place.asset
-    known = KnownContract(chain_id=found[1], contract=found[0])
-    remember_contract(server, place.asset, known)
-    return require_address(known.contract), known.chain_id, place.asset
+        return require_address(known.contract), known
+    remember_contract(server, place.asset, found)
+    return require_address(found.contract), found
 
 
-def _ask_marketplace(place: Place) -> tuple[str, int]:
+def _ask_marketplace(place: Place) -> KnownContract:
+    from jobs.client.known_contracts import KnownContract
+
     with open_souk(place.server) as souk:
         known = souk.assets()
-    found = next((each for each in known if each.code == place.asset), None)
+    asset = next((each for each in known if each.code == place.asset), None)
+    found = KnownContract.of(asset) if asset else None
     tokens = ", ".join(each.code for each in known if each.contract.strip("0x")) or "none"
-    if found is None or found.chain_id is None or not found.contract.strip("0x"):
+    if found is None:
         raise UsageMistake(f"This marketplace has no escrow contract for {place.asset}; it has for: {tokens}.")
-    return found.contract, found.chain_id
+    return found

@@ -13,21 +13,35 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from jobs.client.errors import UsageMistake
 from jobs.client.settings import settings_path, write_private
+from jobs.wire import AssetView
 from provider_agent.protocol.receipts import ADDRESS_PATTERN
 
 CONTRACTS_MAX: Final = 1000
 
 
 class KnownContract(BaseModel):
-    """Where one token's escrow is."""
+    """Where one token's escrow is, and what one token is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     chain_id: int
     contract: str = Field(pattern=ADDRESS_PATTERN)
+    token: str = Field(pattern=ADDRESS_PATTERN)
+    scale: int
+
+    @classmethod
+    def of(cls, asset: AssetView) -> KnownContract | None:
+        """What a marketplace says of a token; None where no contract holds it."""
+        if asset.chain_id is None or not asset.contract.strip("0x"):
+            return None
+        return cls(chain_id=asset.chain_id, contract=asset.contract, token=asset.token, scale=asset.scale)
 
     def is_same(self, other: KnownContract) -> bool:
-        """Whether both are one contract."""
-        return (self.chain_id, self.contract.lower()) == (other.chain_id, other.contract.lower())
+        """Whether both are one contract for one token."""
+        return self._key == other._key
+
+    @property
+    def _key(self) -> tuple[int, str, str, int]:
+        return self.chain_id, self.contract.lower(), self.token.lower(), self.scale
 
 
 class _File(BaseModel):
@@ -46,8 +60,9 @@ def remember_contract(server: str, asset: str, found: KnownContract) -> None:
     earlier = known.get(asset)
     if earlier is not None and not earlier.is_same(found):
         raise UsageMistake(
-            f"{server} names the contract {found.contract} on chain {found.chain_id} for {asset}; until now it was"
-            f" {earlier.contract} on chain {earlier.chain_id}. Ask why, by another way. What lies in the one before is"
+            f"{server} names the contract {found.contract} on chain {found.chain_id} for {asset} ({found.token},"
+            f" {found.scale} decimals); until now it was {earlier.contract} on chain {earlier.chain_id} ({earlier.token},"
+            f" {earlier.scale} decimals). Ask why, by another way. What lies in the one before is"
             f" reached with --contract {earlier.contract}; to go on with the new one, remove {asset} from {_path()}."
         )
     if earlier is None and sum(map(len, file.servers.values())) < CONTRACTS_MAX:

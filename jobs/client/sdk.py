@@ -146,10 +146,10 @@ class Souk:
         from jobs.client.known_contracts import KnownContract, remember_contract
 
         token = next((each for each in self.assets() if each.code == quote.asset), None)
-        if token is None or token.chain_id is None:
-            raise TermsRefused(f"The quote is in {quote.asset}, which is no token of this marketplace.")
+        known = KnownContract.of(token) if token else None
+        if token is None or known is None:
+            raise TermsRefused(f"The quote is in {quote.asset}, for which no contract is here.")
         said = authorizing.draw_up(spec, quote, token, customer, hold_until=hold_until)
-        known = KnownContract(chain_id=token.chain_id, contract=token.contract)
         remember_contract(self.transport.server, token.code, known)
         return said
 

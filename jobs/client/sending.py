@@ -96,7 +96,7 @@ class Sender:
             ) from error
         tell(f"an earlier command was interrupted: finishing {signed.hash} ({kept.what}) ...")
         if self.chain.is_superseded(signed):
-            self.pending.unlink(missing_ok=True)
+            self._forget(kept)
             tell("another transaction of the wallet took its place: it is not sent again, and forgotten.")
             return None
         return kept, self._bring(kept, tell)
@@ -107,7 +107,16 @@ class Sender:
             block = self.chain.wait(kept.signed.hash, seconds=MINED_SECONDS, tell=tell)
         except ChainFailed as failed:
             if failed.details.get("is_mined"):  # it is over, and sending it again would change nothing
-                self.pending.unlink(missing_ok=True)
+                self._forget(kept)
             raise
-        self.pending.unlink(missing_ok=True)
+        self._forget(kept)
         return Mined(self.chain.chain_id, kept.signed.hash, block)
+
+    def _forget(self, kept: Kept) -> None:
+        """Remove the file, unless it is of another command by now, which found this one and finished it too."""
+        try:
+            is_ours = json.loads(self.pending.read_text())["hash"] == kept.signed.hash
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        if is_ours:
+            self.pending.unlink(missing_ok=True)

@@ -236,10 +236,13 @@ def test_the_contract_that_a_marketplace_named_once_is_found_without_it_and_neve
     by_asset = ["--asset", "TUSD", "--rpc-url", people.rpc_url, "--wallet-key-file", people.key_file("Alice")]
     lost = people.run("escrow", "withdraw", "all", *by_asset, "--yes", "--json")
     assert "say --contract" in lost.refusal
-    known = {NOWHERE: {"TUSD": {"chain_id": 31337, "contract": people.town.contract.address}}}
+    known = {"chain_id": 31337, "contract": people.town.contract.address, "token": people.town.token, "scale": 18}
     file = settings_path().with_name("contracts.json")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"servers": known}))
+    file.write_text(json.dumps({"servers": {NOWHERE: {"TUSD": known}}}))
+    lying = people.run("escrow", "withdraw", "all", *by_asset, "--yes", "--json")
+    assert "with 6 decimals, by this endpoint" in lying.refusal
+    file.write_text(json.dumps({"servers": {NOWHERE: {"TUSD": known | {"scale": 6}}}}))
     assert people.run("escrow", "withdraw", "all", *by_asset, "--yes", "--json").status == 0
     assert people.balance("Alice") == {"in_wallet": 5 * TOKEN}
 

@@ -203,7 +203,8 @@ def test_what_was_signed_and_not_used_is_given_up_on_the_chain(shell: Shell, bob
 
 
 def test_a_marketplace_that_swaps_the_contract_gets_nothing_signed(shell: Shell, bob: Node) -> None:
-    known = {shell.url: {"TUSD": {"chain_id": 31337, "contract": "0x" + "77" * 20}}}
+    one = {"chain_id": 31337, "contract": "0x" + "77" * 20, "token": shell.town.token, "scale": 6}
+    known = {shell.url: {"TUSD": one}}
     file = shell.folder / "config" / "souk" / "contracts.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"servers": known}))
