@@ -35,6 +35,9 @@ class KnownContract(BaseModel):
             return None
         return cls(chain_id=asset.chain_id, contract=asset.contract, token=asset.token, scale=asset.scale)
 
+    def __str__(self) -> str:
+        return f"{self.contract} on chain {self.chain_id} (token {self.token}, {self.scale} decimals)"
+
     def is_same(self, other: KnownContract) -> bool:
         """Whether both are one contract for one token."""
         return self._key == other._key
@@ -60,9 +63,7 @@ def remember_contract(server: str, asset: str, found: KnownContract) -> None:
     earlier = known.get(asset)
     if earlier is not None and not earlier.is_same(found):
         raise UsageMistake(
-            f"{server} names the contract {found.contract} on chain {found.chain_id} for {asset} ({found.token},"
-            f" {found.scale} decimals); until now it was {earlier.contract} on chain {earlier.chain_id} ({earlier.token},"
-            f" {earlier.scale} decimals). Ask why, by another way. What lies in the one before is"
+            f"{server} names the contract {found} for {asset}; until now it was {earlier}. Ask why, by another way. What lies in the one before is"
             f" reached with --contract {earlier.contract}; to go on with the new one, remove {asset} from {_path()}."
         )
     if earlier is None and sum(map(len, file.servers.values())) < CONTRACTS_MAX:

@@ -144,6 +144,12 @@ def test_a_quote_that_contradicts_the_job_file_or_itself_is_not_signed(changes: 
         draw_up(**changes)
 
 
+def test_a_job_that_is_paid_from_a_balance_is_never_signed_for() -> None:
+    from_balance = parse(JOB_FILE.replace(", mode: escrow", ""))
+    with pytest.raises(TermsRefused, match="does not ask"):
+        authorizing.draw_up(from_balance, quote(spec_hash=spec_hash(from_balance)), ASSET, WALLET.address)
+
+
 def test_a_deadline_of_ones_own_lies_within_the_quotes_bounds() -> None:
     assert draw_up(until=NOW + 3 * DAY).deadline == NOW + 3 * DAY
     for moment in (NOW + 60, NOW + 366 * DAY):
