@@ -90,7 +90,6 @@ def _bill_of_contract(job: Job, lines: list[BillLine], payment: Payment) -> Bill
         fee_units=fee,
         hold_units=held,
         released_units=released,
-        payment_mode=job.payment_mode,
         escrow=view,
     )
 

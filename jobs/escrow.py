@@ -4,7 +4,8 @@
     hold         submit: what was signed becomes the hold's transaction, in the job's own
     waits_for    until the hold is final the job waits, and a sweep says for what; a hold that failed ends it
     is_covered   a lease needs a hold that is open, finally, on the terms that were signed
-    settle       the end: each lease's charged receipt goes to the contract, then the hold is closed
+    settle       a lease ended: its charged receipt goes to the contract, before its key's word for the wallet ends
+    end          the job ended: once all of that is done the hold is closed
 
 Billing's half is `billing.chain.escrow`; the money's own story is told by the chain's final events alone.
 """
@@ -140,15 +141,18 @@ def why_failed(held: EscrowHold) -> str:
     return f"it refused ({held.reason}).{help_}"
 
 
-def settle(job: Job) -> int:
-    """Send each lease's charged receipt to the contract and let the hold end; how many base units they add up to."""
-    total = 0
-    for lease in Lease.objects.filter(attempt__job=job, charge_units__gt=0).order_by("attempt__number", "node_rank"):
+def settle(lease: Lease) -> None:
+    """Plan to settle a lease for the receipt that it was charged by; nothing where it was charged nothing."""
+    if lease.charge_units:
         receipt = UsageReceipt.objects.get(lease_id=lease.id, seq=lease.charged_seq or 0)
         escrow.settle_lease(receipt.as_signed())
-        total += int(receipt.cumulative_amount)
+
+
+def end(job: Job) -> int:
+    """Let the job's hold end; what its leases are charged in all, in base units."""
     escrow.end_hold(job.id)
-    return total
+    charged = Lease.objects.filter(attempt__job=job).aggregate(units=Sum("charge_units"))["units"]
+    return int(charged or 0)
 
 
 def _periods(quote: Quote) -> ContractTerms:

@@ -1,4 +1,4 @@
-"""The database's fleet as a snapshot for the matcher, in a few queries whatever its size."""
+"""The database's fleet as a snapshot for the matcher, in six queries whatever its size."""
 
 from __future__ import annotations
 

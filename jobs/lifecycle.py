@@ -208,6 +208,8 @@ def finish_attempt(
     # 2. Its leases: devices free, price frozen, the nodes' records.
     for lease in attempt.leases.live().select_related("node"):
         leasing.end_lease(lease, outcome.billable, reason=reason)
+        if job.is_escrow:
+            escrow.settle(lease)
         if outcome.state == AttemptState.SUCCEEDED or lease.reported_reason == reason.value:
             _remember(lease.node, outcome)  # of a gang only the one that broke it
     wake_nodes([lease.node_id for lease in attempt.leases.all()])
@@ -241,7 +243,7 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             waiting_for="",
         )
         if job.is_escrow:
-            charged = escrow.settle(job)
+            charged = escrow.end(job)
             limits.conclude(job.id, charged=job.quote.payment.usd_micros(charged))
             return job
         if holds.is_open(job.id):

@@ -84,8 +84,7 @@ class BillView(Wire):
     hold_units: Units
     released_units: Units
     fee_bps: int | None = None  # None: not settled
-    payment_mode: str = "credits"
-    escrow: EscrowView | None = None  # in escrow mode: fee, hold and what is released are the contract's
+    escrow: EscrowView | None = None  # only in escrow mode: fee, hold and what is released are the contract's
 
     @model_validator(mode="before")
     @classmethod

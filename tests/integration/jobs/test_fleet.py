@@ -150,13 +150,13 @@ def test_a_seat_of_an_old_supply_is_refused_by_the_database_and_the_next_look_is
     assert job.state == "queued"
 
 
-def test_five_queries_whatever_the_number_of_nodes(bob: Node) -> None:
+def test_six_queries_whatever_the_number_of_nodes(bob: Node) -> None:
     for number in range(5):
         stage.node(f"node-{number}", fabric="rack")
     with CaptureQueriesContext(connection) as queries:
         snapshot = fleet.take_snapshot()
     assert len(snapshot) == 6
-    assert len([query for query in queries.captured_queries if query["sql"].startswith("SELECT")]) == 5
+    assert len([query for query in queries.captured_queries if query["sql"].startswith("SELECT")]) == 6
     assert snapshot.fabrics[row_of(snapshot, bob)] == ""
 
 
