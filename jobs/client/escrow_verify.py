@@ -12,23 +12,21 @@ from typing import Final
 from jobs.wire import BillLine, BillView, EarningsLine, EscrowLeaseView, EscrowView
 from provider_agent.protocol import ZERO_ADDRESS
 
-MODE: Final = "escrow"
 FEE_BPS_MAX: Final = 2_000  # of any instance
 BPS_WHOLE: Final = 10_000
 
 
 def bill_problem(bill: BillView) -> str | None:
     """The first thing about the contract that does not fit, in words; None: all of it does."""
-    if bill.payment_mode != MODE:
-        return "it tells of a hold in a contract, and is paid from a balance" if bill.escrow else None
+    held = bill.escrow
+    if held is None:
+        is_wallets = any(line.payment and line.payment.customer != ZERO_ADDRESS for line in bill.lines)
+        return "a wallet pays it, and it does not say what the contract holds" if is_wallets else None
     if bill.settlement is not None:
         return "it is settled by the marketplace's ledger, and paid by a contract"
-    checks = [_line_problem(line, bill.escrow) for line in bill.lines]
-    if bill.escrow is not None:
-        checks += _lease_problems({line.lease_id: line for line in bill.lines}, bill.escrow)
-        checks += [check(bill, bill.escrow) for check in _HOLD]
-    elif bill.total_units or bill.hold_units:
-        return "a contract pays it, and it does not say what the contract holds"
+    checks = [_line_problem(line, held) for line in bill.lines]
+    checks += _lease_problems({line.lease_id: line for line in bill.lines}, held)
+    checks += [check(bill, held) for check in _HOLD]
     return next((problem for problem in checks if problem), None)
 
 
@@ -41,7 +39,7 @@ def earnings_problem(line: EarningsLine) -> str | None:
     return _lease_problem(line, line.escrow)
 
 
-def _line_problem(line: BillLine, held: EscrowView | None) -> str | None:
+def _line_problem(line: BillLine, held: EscrowView) -> str | None:
     """Its terms, over which its receipts are signed, are the hold's."""
     name = f"the line of lease {line.lease_id} ({line.node_name})"
     terms = line.payment
@@ -49,8 +47,6 @@ def _line_problem(line: BillLine, held: EscrowView | None) -> str | None:
         return f"{name} is not paid in a token"
     if ZERO_ADDRESS in {terms.customer, terms.provider}:
         return f"{name} names no wallet of its customer or of its provider"
-    if held is None:
-        return None
     said = (terms.customer.lower(), terms.chain_id, terms.contract.lower())
     if said != (held.wallet.lower(), held.chain_id, held.contract.lower()):
         return f"{name} is signed for another wallet, chain or contract than the hold's"

@@ -63,8 +63,9 @@ def remember_contract(server: str, asset: str, found: KnownContract) -> None:
     earlier = known.get(asset)
     if earlier is not None and not earlier.is_same(found):
         raise UsageMistake(
-            f"{server} names the contract {found} for {asset}; until now it was {earlier}. Ask why, by another way. What lies in the one before is"
-            f" reached with --contract {earlier.contract}; to go on with the new one, remove {asset} from {_path()}."
+            f"{server} names the contract {found} for {asset}; until now it was {earlier}. Ask why, by another way."
+            f" What lies in the one before is reached with --contract {earlier.contract}; to go on with the new one,"
+            f" remove {asset} from {_path()}."
         )
     if earlier is None and sum(map(len, file.servers.values())) < CONTRACTS_MAX:
         known[asset] = found

@@ -123,7 +123,6 @@ def true_bill(**terms: Any) -> Bill:
         "asset": "TUSD",
         "price": {"usd_micros_per_token": "1000000", "source": "test", "observed_at": None},
         "cap_usd_micros": HELD,
-        "payment_mode": "escrow",
         "escrow": hold,
     }
 
@@ -183,7 +182,6 @@ def _settle(seq_amount: int) -> Callable[[Bill], None]:
         (lambda bill: bill["escrow"]["leases"].append(bill["escrow"]["leases"][0]), "settled twice"),
         (lambda bill: bill.update(fee_usd_micros=1199), "the contract took 1200"),
         (lambda bill: bill.update(escrow=None), "does not say what the contract holds"),
-        (lambda bill: bill.update(payment_mode="credits"), "paid from a balance"),
         (lambda bill: bill.update(settlement={}), "ledger"),
     ],
 )
