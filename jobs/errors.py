@@ -4,7 +4,6 @@ SoukError
 `-- JobsError
     |-- BadSpec                422  the job file has mistakes; details: errors, count
     |   `-- UnknownAsset       422  no such asset pays here; details: errors, assets
-    |-- NotYet                 400  understood, but not offered so far
     |-- NoFit                  409  nothing fits; details: exclusions, fixes
     |-- QuoteNotFound          404
     |-- QuoteExpired           409
@@ -142,13 +141,6 @@ class ExportTooLarge(JobsError):
     """That is more than {receipts_max} receipts. Export a shorter time."""
 
     code = "export_too_large"
-
-
-class NotYet(JobsError):
-    """{what} is not offered yet."""
-
-    code = "not_yet"
-    status = 400
 
 
 class NoFit(JobsError):

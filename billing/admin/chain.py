@@ -8,11 +8,14 @@ from billing.models import (
     ChainBlock,
     ChainEvent,
     ChainTransaction,
+    ContractTerms,
+    EscrowClaim,
     EscrowContract,
     EscrowHold,
     EscrowLease,
     PayoutEntry,
     PayoutRoot,
+    ReceiptKey,
     Signer,
 )
 from marketplace.foundation.admin import ReadOnlyAdmin
@@ -67,6 +70,26 @@ class EscrowHoldAdmin(ReadOnlyAdmin):
 class EscrowLeaseAdmin(ReadOnlyAdmin):
     list_display = ["id", "provider", "pending", "paid", "fee", "refunded", "release_at", "is_challenged"]
     search_fields = ["id", "provider"]
+
+
+@admin.register(EscrowClaim)
+class EscrowClaimAdmin(ReadOnlyAdmin):
+    list_display = ["lease_id", "seq", "amount", "provider", "hold", "transaction", "created_at"]
+    list_select_related = ["hold", "transaction"]
+    search_fields = ["lease_id", "provider"]
+
+
+@admin.register(ReceiptKey)
+class ReceiptKeyAdmin(ReadOnlyAdmin):
+    list_display = ["provider", "receipt_key", "contract", "not_after"]
+    list_select_related = ["contract"]
+    search_fields = ["provider", "receipt_key"]
+
+
+@admin.register(ContractTerms)
+class ContractTermsAdmin(ReadOnlyAdmin):
+    list_display = ["contract", "challenge_seconds", "grace_seconds", "dispute_seconds", "fee_bps"]
+    list_select_related = ["contract"]
 
 
 @admin.register(Signer)
