@@ -29,6 +29,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from billing import alerts, deposits, ledger
+from billing.chain import stakes
 from billing.chain.errors import EventUnbooked
 from billing.chain.states import EscrowHoldState, RootState
 from billing.chain.wallets import credit_owner, is_organisation, wallet_owner
@@ -159,7 +160,8 @@ def _lease_settled(booking: Booking) -> None:
         pk=id_of(said["leaseId"]),
         defaults={"hold": hold, "provider": said["provider"], "seq": 0, "release_at": release_at},
     )
-    lease.seq, lease.release_at, lease.is_challenged = int(said["seq"]), release_at, False
+    # A challenge goes on: what a later receipt adds joins it. What was due had its own LeaseFinalized before this.
+    lease.seq, lease.release_at = int(said["seq"]), release_at
     lease.pending += booking.amount()
     lease.save()
     hold.settled += booking.amount()
@@ -272,11 +274,14 @@ def _unstaked(booking: Booking) -> None:
 def _slashed(booking: Booking) -> None:
     stake = booking.wallet(booking.arguments["provider"], AccountKind.WALLET_STAKE)
     booking.move(stake, booking.account(AccountKind.SLASH_POOL), booking.amount(), TransferCode.SLASH)
+    said = booking.arguments
+    stakes.note_slashed(booking.contract, id_of(said["offenceId"]), said["provider"], booking.amount())
 
 
 def _compensated(booking: Booking) -> None:
     customer = booking.wallet(booking.arguments["customer"])
     booking.move(booking.account(AccountKind.SLASH_POOL), customer, booking.amount(), TransferCode.COMPENSATION)
+    stakes.note_compensated(booking.contract, id_of(booking.arguments["offenceId"]), booking.amount())
 
 
 def _hold(booking: Booking) -> EscrowHold:

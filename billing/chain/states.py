@@ -7,6 +7,8 @@ transaction  planned -> nonced -> signed -> broadcast -> mined -> final
              signed | broadcast | reorged -> replaced    another transaction with its nonce is final
 root         planned -> proposed -> active;   planned -> failed;   proposed -> vetoed
 hold         requested -> open -> closed;     requested -> failed
+stake slash  waiting -> sent -> slashed -> compensated;   sent -> waiting, when it failed;   waiting -> forgone
+             waiting | forgone -> slashed             a multisig sent it
 """
 
 from __future__ import annotations
@@ -86,5 +88,27 @@ ESCROW_HOLD_MACHINE = machine(
         EscrowHoldState.OPEN: [EscrowHoldState.CLOSED],
         EscrowHoldState.CLOSED: [],
         EscrowHoldState.FAILED: [],
+    },
+)
+
+
+class StakeSlashState(models.TextChoices):
+    """sent: our transaction is on its way. slashed: final on the chain. forgone: nothing was staked any more."""
+
+    WAITING = "waiting"
+    SENT = "sent"
+    SLASHED = "slashed"
+    COMPENSATED = "compensated"
+    FORGONE = "forgone"
+
+
+STAKE_SLASH_MACHINE = machine(
+    "stake_slash",
+    {
+        StakeSlashState.WAITING: [StakeSlashState.SENT, StakeSlashState.SLASHED, StakeSlashState.FORGONE],
+        StakeSlashState.SENT: [StakeSlashState.WAITING, StakeSlashState.SLASHED],
+        StakeSlashState.SLASHED: [StakeSlashState.COMPENSATED],
+        StakeSlashState.COMPENSATED: [],
+        StakeSlashState.FORGONE: [StakeSlashState.SLASHED],
     },
 )

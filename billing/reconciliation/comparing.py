@@ -88,7 +88,7 @@ def _compare_once(rail: Rail) -> Comparison:
     positions = {**_unheard_of(rail), **rail.positions()}
     outside = _movements_outside(rail, since - OVERLAP)
     # 2. The ledger, all of one moment.
-    with _one_moment():
+    with one_moment():
         mirrored = {(kind, asset_id): -balance(None, kind, asset_id=asset_id) for kind, asset_id in positions}
         seen = _seen(set(positions), outside, since)
     # 3. What each reference differs by is taken out of the sums; what remains has no reference.
@@ -124,7 +124,7 @@ def _unheard_of(rail: Rail) -> dict[Key, int]:
 
 
 @contextmanager
-def _one_moment() -> Iterator[None]:
+def one_moment() -> Iterator[None]:
     """A snapshot that no commit changes while we look; inside an outer transaction, that transaction's view."""
     is_outermost = not connection.in_atomic_block
     with transaction.atomic():
