@@ -71,17 +71,19 @@ class Comparison:
 def compare(rail: Rail) -> Comparison:
     """Hold one rail's positions and recent movements against the ledger; raises RailError, TooManyMovements.
 
-    What moves while we look is told apart by its time; a clock that is a second off may still make a sum look wrong, so
-    one is believed to be wrong when it is wrong TRIES_MAX times.
+    What moves while we look is told apart by its time; a clock that is off (a chain's may be ahead of ours) can still
+    make a sum look wrong, so one is believed to be wrong when it is wrong TRIES_MAX times. What one look was told of is
+    in the sums of the next, whatever its time.
     """
+    told: set[str] = set()
     for _ in range(TRIES_MAX):
-        found = _compare_once(rail)
+        found = _compare_once(rail, told)
         if not any(each.kind == Difference.Kind.POSITION for each in found.differences):
             break
     return found
 
 
-def _compare_once(rail: Rail) -> Comparison:
+def _compare_once(rail: Rail, told: set[str]) -> Comparison:
     # 1. The outside, outside of any transaction: its sums first, then what moved until after that.
     now = clock.now()
     since = now - WINDOW
@@ -95,10 +97,11 @@ def _compare_once(rail: Rail) -> Comparison:
     found = Comparison()
     residual = {key: amount - mirrored[key] for key, amount in positions.items()}
     for (kind, asset_id, ref), pair in sorted(seen.items(), key=lambda item: str(item[0])):
-        is_in_position = pair.moved_at is not None and pair.moved_at < now
+        is_in_position = pair.moved_at is not None and (pair.moved_at < now or ref in told)
         residual[kind, asset_id] -= (pair.outside if is_in_position else 0) - pair.ledger
         if pair.ledger != pair.outside and len(found.differences) < DIFFERENCES_MAX:
             found.differences.append(_difference(rail, (kind, asset_id, ref), pair, now))
+    told.update(movement.ref for movement in outside)
     for (kind, asset_id), amount in sorted(positions.items()):
         found.positions.append(
             Position(rail=rail.name, kind=kind, asset_id=asset_id, ledger=mirrored[kind, asset_id], outside=amount)

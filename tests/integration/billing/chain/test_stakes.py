@@ -246,7 +246,8 @@ def test_what_is_above_the_caps_is_left_or_waits_for_the_next_day(
         row.refresh_from_db()
         day = timedelta(days=1)
         assert row.next_at.time().isoformat() == "00:00:00" and clock.now() < row.next_at <= clock.now() + 2 * day
-        town.chain.travel(DAY)
+        town.chain.ahead_seconds += DAY
+        town.chain.mine_empty()
         settle_down(town)
         assert staked(town) == 43 * TOKEN
         town.assert_books_match()
