@@ -14,6 +14,7 @@ ChainError (a BillingError)
 |-- FinalBlockGone              503  what was final is not there any more: a person has to look
 |-- AuthorizationRefused        400  what the wallet signed cannot be used
 |-- ProofNotReady               409  no active root pays this yet
+|-- NotChallenged               404  nobody challenged the lease, or it is decided
 |-- RootNotProposed             409  another root waits, or none
 |-- TriedTooOften               409  the call failed so often that a person has to look
 `-- EventUnbooked               409  an event does not fit the books yet; it is tried again
@@ -116,6 +117,13 @@ class ProofNotReady(ChainError):
 
     code = "proof_not_ready"
     status = 409
+
+
+class NotChallenged(ChainError):
+    """The lease {lease_id} is not challenged: it never was, or it is decided; or the block is not final yet."""
+
+    code = "not_challenged"
+    status = 404
 
 
 class RootNotProposed(ChainError):

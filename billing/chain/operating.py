@@ -94,10 +94,9 @@ def slash(contract: EscrowContract, *, offence_id: UUID, wallet: str, amount: in
 
 
 def compensate(contract: EscrowContract, *, offence_id: UUID, wallet: str, amount: int) -> Call:
-    """Give a customer what an offence cost it, from the pool; once per offence and wallet."""
+    """Give a customer what an offence cost it, from the pool; once per offence, to one wallet."""
     arguments = (wallet, amount, id_bytes32(offence_id))
-    key = f"compensate:{contract.pk}:{offence_id}:{wallet.lower()}"
-    return Call(contract, (Role.ARBITER,), "compensate", arguments, key)
+    return Call(contract, (Role.ARBITER,), "compensate", arguments, f"compensate:{contract.pk}:{offence_id}")
 
 
 def sweep_surplus(contract: EscrowContract, *, to: str) -> Call:

@@ -92,8 +92,11 @@ def send(row: StakeSlash) -> bool:
         planned = operating.submit(call_of(row, amount))
     except SignerMissing:
         _wait(row, "the slasher's wallet has to sign", clock.now() + RETRY)
-        _tell(row, f"takes {amount} base units of {row.wallet}: the slasher's wallet has to send what"
-              f" `souk chain slash {row.offence_id} --print` says.")  # fmt: skip
+        _tell(
+            row,
+            f"takes {amount} base units of {row.wallet}: the slasher's wallet has to send what"
+            f" `souk chain slash {row.offence_id} --print` says.",
+        )
         return False
     except (CallReverted, TriedTooOften) as error:
         is_capped = isinstance(error, CallReverted) and "ExceedsDailyCap" in str(error)
@@ -180,7 +183,7 @@ def wallets_of(provider_id: UUID, lease_id: UUID | None = None) -> list[str]:
     leases = EndRecord.objects.filter(provider_id=provider_id).order_by("-ended_at").values_list("lease_id", flat=True)
     named = UsageReceipt.objects.exclude(provider=ZERO_ADDRESS)
     found = [
-        *named.filter(lease_id=lease_id).values_list("provider", flat=True)[:1],
+        *named.filter(lease_id__in=[lease_id] if lease_id else []).values_list("provider", flat=True)[:1],
         *chosen.filter(rail="chain").values_list("destination", flat=True),
         *chosen.filter(next_rail="chain").values_list("next_destination", flat=True),
         *paid.values_list("destination", flat=True)[:LEASES_MAX],
@@ -291,14 +294,20 @@ def _compensate_due(row: StakeSlash) -> bool:
     if not to_compensate(row):
         return False
     if not row.customer:
-        _tell(row, f"put {row.slashed} base units into the pool, of which {to_compensate(row)} are the customer's, whose"
-              f" wallet is not known: ask for it, then `souk chain compensate {row.offence_id} --to WALLET`.")  # fmt: skip
+        _tell(
+            row,
+            f"put {row.slashed} base units into the pool. {to_compensate(row)} are the customer's, whose wallet is not"
+            f" known: ask for it, then `souk chain compensate {row.offence_id} --to WALLET`.",
+        )
     else:
         try:
             operating.submit(compensation_of(row))
         except (SignerMissing, CallReverted, TriedTooOften) as error:
-            _tell(row, f"owes {row.customer} {to_compensate(row)} base units of the pool: {error} See"
-                  f" `souk chain compensate {row.offence_id} --print`.")  # fmt: skip
+            _tell(
+                row,
+                f"owes {row.customer} {to_compensate(row)} base units of the pool: {error}"
+                f" See `souk chain compensate {row.offence_id} --print`.",
+            )
     _wait(row, row.reason, clock.now() + RETRY)
     return False
 

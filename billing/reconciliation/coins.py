@@ -63,7 +63,7 @@ def _compare(client: ChainClient) -> Comparison:
     total = Position(rail=RAIL, kind=account.kind, asset_id=asset_id, ledger=0, outside=0)
     for address, book in sorted(books.items()):
         # Until its first coins are booked nothing is known of it; booked later than the block they are not in it yet.
-        if book.first_at is None and not book.has_sent or (book.first_at is not None and book.first_at > at):
+        if book.first_at > at if book.first_at else not book.has_sent:
             continue
         coins = client.coins(address, block)
         if coins > book.expected:

@@ -46,7 +46,9 @@ def be_paid_to(town: Town, bob: UUID, name: str = "Bob") -> None:
     )  # fmt: skip
 
 
-def fine(bob: UUID, claimed: int, asset_id: int, offence_id: UUID | None = None, victim: Victim | None = None) -> Offence:
+def fine(
+    bob: UUID, claimed: int, asset_id: int, offence_id: UUID | None = None, victim: Victim | None = None
+) -> Offence:
     return offences.record(
         bob, offence_id or uuid4(), "equivocation", {"digest": "0x1"}, claimed=claimed, victim=victim, asset_id=asset_id
     )
@@ -73,7 +75,8 @@ def escrow_job(town: Town, bob: UUID, alice: UUID, *, reason: str, fault: str) -
     domain = offences_domain(town)
     UsageReceipt.objects.create(
         **signed.receipt.model_dump(), chain_id=domain.chain_id, contract=domain.verifying_contract,
-        digest=receipt_digest(signed.receipt, domain), signature=signed.signature, signer=town.key("Bob's node").address,
+        digest=receipt_digest(signed.receipt, domain), signature=signed.signature,
+        signer=town.key("Bob's node").address,
     )  # fmt: skip
     ends.record_end(
         Ending(
@@ -321,7 +324,9 @@ def test_a_wallet_that_bob_was_paid_to_before_still_answers_for_him(town: Town) 
     from billing.models import Payout
 
     Payout.objects.create(provider_id=bob, rail="chain", asset_id=town.asset_id, amount=1, destination=old)
-    Payout.objects.create(provider_id=uuid4(), rail="chain", asset_id=town.asset_id, amount=1, destination="0x" + "9" * 40)
+    Payout.objects.create(
+        provider_id=uuid4(), rail="chain", asset_id=town.asset_id, amount=1, destination="0x" + "9" * 40
+    )
     assert stakes.wallets_of(bob) == [new, old]
     stake(town, 10 * TOKEN)
     fine(bob, 4 * TOKEN, town.asset_id)

@@ -239,8 +239,8 @@ def test_the_command_prints_the_report_and_its_status_tells(paid: Payout) -> Non
     assert report["differences"][0]["outside"] == "-5"
 
 
-def test_the_ledger_is_read_at_one_moment(transactional_db: None) -> None:
-    with comparing._one_moment(), transaction.atomic():
+def test_the_ledger_is_read_atone_moment(transactional_db: None) -> None:
+    with comparing.one_moment(), transaction.atomic():
         from django.db import connection
 
         with connection.cursor() as cursor:
