@@ -109,12 +109,14 @@ def _credits_bought(booking: Booking) -> None:
         asset_id=booking.contract.asset_id,
     )
     if not is_organisation(account) or not Organisation.objects.filter(pk=owner).exists():
+        # One alert a contract: a cent buys a base unit of credit for an account that somebody made up.
         alerts.raise_once(
-            f"chain:credits:{booking.event.reference}",
+            f"chain:credits:{booking.contract.pk}",
             kind="chain_credits",
             subject=owner,
-            message=f"{booking.arguments['payer']} bought {booking.amount()} base units of credit for {account}, which"
-            " is no organisation here. The money is booked to that owner; move it by a correction.",
+            message="Credit was bought for accounts that are no organisation here. The money is booked to those owners;"
+            f" move it by a correction. The newest: {booking.arguments['payer']} bought {booking.amount()} base units"
+            f" for {account} ({booking.event.reference}).",
         )
 
 
@@ -145,6 +147,8 @@ def _hold_opened(booking: Booking) -> None:
         record_birth(hold, data={"customer": hold.customer})
     if all(getattr(hold, name) == value for name, value in terms.items()):
         advance(hold, EscrowHoldState.OPEN, reason="final_on_chain")
+    elif hold.state == EscrowHoldState.FAILED:  # given up before: what is on the chain is booked all the same
+        EscrowHold.objects.filter(pk=hold.pk).update(**terms)
     else:
         # Somebody else took the job's id first: what is on the chain is booked, and the job gets nothing from it.
         advance(hold, EscrowHoldState.FAILED, reason="opened_on_other_terms", **terms)

@@ -30,6 +30,7 @@ from marketplace.foundation import clock
 
 WINDOW: Final = timedelta(days=3)  # how far back movements are held against each other, one by one
 OVERLAP: Final = timedelta(hours=6)  # by which one side's clock may lag behind the other's at the window's edge
+LATE: Final = timedelta(days=60)  # how far back a movement is looked for that the ledger heard of late
 YOUNG: Final = timedelta(minutes=15)  # an event may take so long to be told, stored and processed
 MOVEMENTS_MAX: Final = 500_000  # of one rail in one window: more is an error, not half a comparison
 TRIES_MAX: Final = 3
@@ -93,6 +94,7 @@ def _compare_once(rail: Rail, told: set[str]) -> Comparison:
     with one_moment():
         mirrored = {(kind, asset_id): -balance(None, kind, asset_id=asset_id) for kind, asset_id in positions}
         seen = _seen(set(positions), outside, since)
+    _look_further_back(rail, seen, now)
     # 3. What each reference differs by is taken out of the sums; what remains has no reference.
     found = Comparison()
     residual = {key: amount - mirrored[key] for key, amount in positions.items()}
@@ -159,6 +161,19 @@ def _seen(keys: set[Key], outside: list[Movement], since: datetime) -> dict[tupl
             pair.ledger += amount
             pair.at = min(filter(None, [pair.at, at]))
     return {key: pair for key, pair in seen.items() if key[:2] in keys and pair.at and pair.at >= since}
+
+
+def _look_further_back(rail: Rail, seen: dict[tuple[AccountKind, int, str], Seen], now: datetime) -> None:
+    """Whoever was away for days books what happened then: the movement outside is older than the window."""
+    late = {key for key, pair in seen.items() if pair.ledger and not pair.outside and not _young(pair, now)}
+    if not late:
+        return
+    for movement in _movements_outside(rail, now - LATE):
+        key = (movement.kind, movement.asset_id, movement.ref)
+        if key in late:
+            pair = seen[key]
+            pair.outside += movement.amount
+            pair.moved_at = min(filter(None, [pair.moved_at, movement.at]))
 
 
 def _moved_inside(kind: AccountKind, since: datetime) -> list[tuple[str, int, int, datetime]]:

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.test import Client
 from typer.testing import CliRunner
 
 from billing.chain import builds, deploy, escrow, operating, stakes
@@ -18,6 +19,7 @@ from billing.kinds import AccountKind
 from billing.models import Alert, ChainTransaction, EscrowLease, StakeSlash
 from billing.models.ledger import USD_ASSET_ID
 from billing.offences import Victim
+from marketplace.accounts.models import User
 from marketplace.config.commands.chain import app
 from marketplace.foundation.errors import OutboxConflict
 from provider_agent.protocol import id_bytes32
@@ -42,9 +44,11 @@ def souk(*words: str, status: int = 0) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.urls("tests.integration.billing.urls")
 def test_a_challenge_is_shown_with_its_evidence_and_decided_once(
-    db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+    db: None, settings: Any, monkeypatch: pytest.MonkeyPatch, client: Client
 ) -> None:
+    client.force_login(User.objects.create_superuser("operator@example.org"))
     terms_of(monkeypatch, challenge_seconds=3600)
     with devchain_town(settings) as town:
         town.deposit("Alice", 20 * TOKEN)
@@ -68,6 +72,8 @@ def test_a_challenge_is_shown_with_its_evidence_and_decided_once(
         assert (case["customer"], case["provider"]) == (town.key("Alice").address, town.key("Bob").address)
         shown = RUNNER.invoke(app, ["disputes"]).output
         assert "0x" + "05" * 32 in shown and str(lease_id) in shown
+        page = client.get(f"/admin/billing/escrowlease/{lease_id}/change/").content.decode()
+        assert "0x" + "05" * 32 in page and f"souk chain resolve {lease_id} --to-provider" in page
         too_much = RUNNER.invoke(app, ["resolve", str(lease_id), "--to-provider", "1.000001"])
         assert too_much.exit_code == 1 and "more than" in too_much.output
         assert RUNNER.invoke(app, ["resolve", str(lease_id), "--to-provider", "-1"]).exit_code != 0
