@@ -14,13 +14,13 @@ from billing.chain.states import TransactionState
 from billing.chart import AccountName, open_accounts
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Alert, Asset, ChainTransaction, Difference, Transfer
-from billing.reconciliation import breaker, reconciling
+from billing.reconciliation import breaker
 from billing.reconciliation.coins import compare_coins
 from billing.reconciliation.reconciling import reconcile
 from marketplace.foundation.models import Event
 from tests.integration.billing.chain.test_escrow import authorize
-from tests.integration.billing.chain.town import TOKEN, Town, give_coins
-from tests.integration.billing.scenes import assert_ledger_is_true
+from tests.integration.billing.chain.town import TOKEN, Town, devchain_town, give_coins
+from tests.integration.billing.scenes import assert_ledger_is_true, race
 
 HOT = AccountKind.CHAIN_HOT_WALLET
 COIN = 10**18
@@ -136,28 +136,17 @@ def test_a_chain_that_cannot_be_asked_is_named_and_opens_nothing(lone: Town, set
     assert not breaker.is_open()
 
 
-def test_two_who_look_at_once_book_it_once(lone: Town) -> None:
-    give_coins(lone.client, key_for(Role.SETTLER).address, COIN)
-    with transactions.lock(f"coins:{lone.contract.chain_id}"):
-        pass  # the same connection may: another's is tried below
-    import threading
-
-    from django.db import connection
-
-    found: list[Any] = []
-
-    def elsewhere() -> None:
-        try:
-            found.append(compare_coins(lone.contract.chain_id))
-        finally:
-            connection.close()
-
-    with transactions.lock(f"coins:{lone.contract.chain_id}"):
-        other = threading.Thread(target=elsewhere)
-        other.start()
-        other.join()
-    assert [one.positions for one in found] == [[]]
-    assert reconciling._compare_coins({})[0].positions
+@pytest.mark.django_db(transaction=True)
+def test_many_who_look_at_once_book_it_once(settings: Any) -> None:
+    with devchain_town(settings) as town:
+        transactions._Dispatcher(town.client, key_for(Role.SETTLER))._signer()
+        before = booked()
+        town.chain.mine_empty()  # a final block after the first booking
+        town.chain.ahead_seconds = 60
+        give_coins(town.client, key_for(Role.SETTLER).address, COIN)
+        found = race([lambda: compare_coins(town.contract.chain_id)] * 4)
+        assert not [one for one in found if isinstance(one, Exception)]
+        assert booked() == before + COIN == on_chain(town)
 
 
 def test_an_alert_is_open_while_a_keys_coins_do_not_last(lone: Town, settings: Any) -> None:
