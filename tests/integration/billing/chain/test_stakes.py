@@ -12,6 +12,7 @@ import pytest
 from billing import ends, offences
 from billing.chain import development, operating, stakes, transactions
 from billing.chain.keys import Role, key_for
+from billing.chain.states import STAKE_SLASH_MACHINE
 from billing.chain.states import StakeSlashState as State
 from billing.ends import Ending
 from billing.kinds import AccountKind
@@ -19,6 +20,7 @@ from billing.models import Alert, EscrowHold, Offence, PayoutSettings, ReceiptEv
 from billing.models.ledger import USD_ASSET_ID
 from billing.offences import Victim
 from marketplace.foundation import clock
+from marketplace.foundation.state_triggers import edges_in_database, edges_of
 from provider_agent.protocol import receipt_digest
 from tests.integration.billing.chain.test_escrow import RATE, delegate, open_job, receipt_of
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
@@ -346,3 +348,7 @@ def test_many_sweeps_at_once_slash_once(settings: Any) -> None:
         assert StakeSlash.objects.get().state == State.SLASHED
         assert staked(town) == 47 * TOKEN
         town.assert_books_match()
+
+
+def test_the_database_holds_the_states_of_a_slash(db: None) -> None:
+    assert edges_in_database("billing_stakeslash", STAKE_SLASH_MACHINE) == edges_of(STAKE_SLASH_MACHINE)
