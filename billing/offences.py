@@ -1,7 +1,9 @@
 """Breaches of providers: each is recorded once, and costs what the table of penalties says.
 
-judge     a sweep: ends and contradictory receipts of settled jobs that no offence was recorded for
-record    pending pay, then reserve, then stake -> slash_pool -> the customer; never more than is there
+judge     a sweep: ends and contradictory receipts that no offence was recorded for, of settled jobs (their pay is
+          then there to be taken), and of those that a wallet's hold pays, at once
+record    pending pay, then reserve, then stake -> slash_pool -> the customer; never more than is there. What it does
+          not find is taken of the provider's stake in a contract (billing/chain/stakes.py)
 release_rest   what an offence left of a share, when its challenge window is over
 """
 
@@ -23,6 +25,7 @@ from billing.kinds import AccountKind, TransferCode
 from billing.models import (
     Account,
     EndRecord,
+    EscrowHold,
     Offence,
     OffenceTaking,
     ReceiptEvidence,
@@ -105,8 +108,10 @@ def record(
 
 
 def judge(limit: int = JUDGED_MAX) -> int:
-    """Record the offences of settled jobs that nobody recorded yet; how many."""
-    settled = Exists(Settlement.objects.filter(job_id=OuterRef("job_id")))
+    """Record the offences that nobody recorded yet; how many."""
+    settled = Exists(Settlement.objects.filter(job_id=OuterRef("job_id"))) | Exists(
+        EscrowHold.objects.filter(pk=OuterRef("job_id"))
+    )
     fined = [reason for reason in PENALTIES if reason != EQUIVOCATION]
     ended = EndRecord.objects.filter(settled, fault="provider", reason__in=fined)
     count = 0

@@ -130,6 +130,7 @@ def solvency() -> dict[str, Any]:
 
 
 def _add_up() -> dict[str, AssetSolvency]:
+    coins = set(Asset.objects.filter(kind=Asset.Kind.NATIVE).values_list("code", flat=True))
     found: dict[str, AssetSolvency] = defaultdict(AssetSolvency)
     for row in balances_by_kind():
         one, kind = found[row.asset], AccountKind(row.kind)
@@ -139,6 +140,8 @@ def _add_up() -> dict[str, AssetSolvency]:
             one.providers += row.balance
         elif kind == AccountKind.DISPUTED:
             one.disputed += row.balance
+        elif kind == AccountKind.OPERATOR_CASH and row.asset in coins:
+            one.own[kind] = row.balance  # what the operator put in for gas: no bank has it, the keys' wallets do
         elif kind in MIRRORS:
             one.mirrors[kind] = -row.balance
         else:

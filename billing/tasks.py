@@ -81,6 +81,14 @@ def follow_chains() -> None:
 
 
 @shared_task
+def tend_chains() -> None:
+    """Slash stakes for what fines did not find, and look whether our keys have coins for gas."""
+    from billing.chain.tending import tend_chains as tend
+
+    tend()
+
+
+@shared_task
 def run_payouts() -> None:
     """Pay the providers who are due."""
     running.run_payouts()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.urls import reverse
+from django.utils.html import format_html
 
+from billing.chain.challenges import evidence_of
 from billing.models import (
     ChainBlock,
     ChainEvent,
     ChainTransaction,
     ContractTerms,
+    EndRecord,
     EscrowClaim,
     EscrowContract,
     EscrowHold,
@@ -17,6 +21,7 @@ from billing.models import (
     PayoutRoot,
     ReceiptKey,
     Signer,
+    StakeSlash,
 )
 from marketplace.foundation.admin import ReadOnlyAdmin
 
@@ -69,7 +74,49 @@ class EscrowHoldAdmin(ReadOnlyAdmin):
 @admin.register(EscrowLease)
 class EscrowLeaseAdmin(ReadOnlyAdmin):
     list_display = ["id", "provider", "pending", "paid", "fee", "refunded", "release_at", "is_challenged"]
-    search_fields = ["id", "provider"]
+    list_filter = ["is_challenged"]
+    search_fields = ["=id", "provider"]
+    readonly_fields = ["evidence_hash", "end_record", "receipts", "to_decide"]
+
+    @admin.display(description="evidence")
+    def evidence_hash(self, lease: EscrowLease) -> str:
+        return evidence_of(lease) or "-"
+
+    @admin.display(description="how it ended")
+    def end_record(self, lease: EscrowLease) -> str:
+        end = EndRecord.objects.filter(lease_id=lease.pk).first()
+        if end is None:
+            return "-"
+        return format_html('<a href="{}">{}</a>', reverse("admin:billing_endrecord_change", args=[end.pk]), end)
+
+    @admin.display
+    def receipts(self, lease: EscrowLease) -> str:
+        url = reverse("admin:billing_usagereceipt_changelist")
+        return format_html('<a href="{}?q={}">receipts of this lease</a>', url, lease.pk)
+
+    @admin.display(description="to decide it")
+    def to_decide(self, lease: EscrowLease) -> str:
+        """The key is a person's or a multisig's, and never the web server's: the page says what to type."""
+        if not lease.is_challenged:
+            return "Nothing is challenged."
+        return f"souk chain resolve {lease.pk} --to-provider AMOUNT (with --print for a multisig)"
+
+
+@admin.register(StakeSlash)
+class StakeSlashAdmin(ReadOnlyAdmin):
+    list_display = [
+        "created_at",
+        "offence",
+        "contract",
+        "wallet",
+        "wanted",
+        "slashed",
+        "compensated",
+        "state",
+        "reason",
+    ]
+    list_filter = ["state", "contract"]
+    search_fields = ["=offence__id", "wallet"]
 
 
 @admin.register(EscrowClaim)

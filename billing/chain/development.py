@@ -9,16 +9,13 @@ from billing.chain import builds, deploy
 from billing.chain.client import client_of
 from billing.chain.config import chain_of
 from billing.chain.devchain import DEVELOPMENT_KEYS
+from billing.chain.devtoken import MINTED, TOKEN_CODE, TOKEN_DECIMALS, TOKEN_NAME
 from billing.chain.keys import Role, SigningKey, key_for
 from billing.chain.registry import register_escrow, register_token
 from billing.chain.transactions import lock
 from billing.models import EscrowContract
 from provider_agent.protocol import ethereum
 
-TOKEN_CODE: Final = "TUSD"  # noqa: S105  a coin, not a secret
-TOKEN_NAME: Final = "SOUK dev dollar"  # noqa: S105
-TOKEN_DECIMALS: Final = 6
-MINTED: Final = 1_000_000 * 10**TOKEN_DECIMALS
 FAUCET_KEY: Final = DEVELOPMENT_KEYS[1]
 ROOT_CAP: Final = 10**9 * 10**TOKEN_DECIMALS
 

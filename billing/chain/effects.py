@@ -29,7 +29,7 @@ from typing import Any, Final
 from uuid import UUID, uuid5
 
 from billing import alerts, deposits, ledger
-from billing.chain import escrow
+from billing.chain import escrow, stakes
 from billing.chain.errors import EventUnbooked
 from billing.chain.states import EscrowHoldState, RootState
 from billing.chain.wallets import credit_owner, is_organisation, wallet_owner
@@ -109,12 +109,14 @@ def _credits_bought(booking: Booking) -> None:
         asset_id=booking.contract.asset_id,
     )
     if not is_organisation(account) or not Organisation.objects.filter(pk=owner).exists():
+        # One alert a contract: a cent buys a base unit of credit for an account that somebody made up.
         alerts.raise_once(
-            f"chain:credits:{booking.event.reference}",
+            f"chain:credits:{booking.contract.pk}",
             kind="chain_credits",
             subject=owner,
-            message=f"{booking.arguments['payer']} bought {booking.amount()} base units of credit for {account}, which"
-            " is no organisation here. The money is booked to that owner; move it by a correction.",
+            message="Credit was bought for accounts that are no organisation here. The money is booked to those owners;"
+            f" move it by a correction. The newest: {booking.arguments['payer']} bought {booking.amount()} base units"
+            f" for {account} ({booking.event.reference}).",
         )
 
 
@@ -145,6 +147,8 @@ def _hold_opened(booking: Booking) -> None:
         record_birth(hold, data={"customer": hold.customer})
     if all(getattr(hold, name) == value for name, value in terms.items()):
         advance(hold, EscrowHoldState.OPEN, reason="final_on_chain")
+    elif hold.state == EscrowHoldState.FAILED:  # given up before: what is on the chain is booked all the same
+        EscrowHold.objects.filter(pk=hold.pk).update(**terms)
     else:
         # Somebody else took the job's id first: what is on the chain is booked, and the job gets nothing from it.
         advance(hold, EscrowHoldState.FAILED, reason="opened_on_other_terms", **terms)
@@ -160,7 +164,8 @@ def _lease_settled(booking: Booking) -> None:
         pk=id_of(said["leaseId"]),
         defaults={"hold": hold, "provider": said["provider"], "seq": 0, "release_at": release_at},
     )
-    lease.seq, lease.release_at, lease.is_challenged = int(said["seq"]), release_at, False
+    # A challenge goes on: what a later receipt adds joins it. What was due had its own LeaseFinalized before this.
+    lease.seq, lease.release_at = int(said["seq"]), release_at
     lease.pending += booking.amount()
     lease.save()
     hold.settled += booking.amount()
@@ -273,11 +278,14 @@ def _unstaked(booking: Booking) -> None:
 def _slashed(booking: Booking) -> None:
     stake = booking.wallet(booking.arguments["provider"], AccountKind.WALLET_STAKE)
     booking.move(stake, booking.account(AccountKind.SLASH_POOL), booking.amount(), TransferCode.SLASH)
+    said = booking.arguments
+    stakes.note_slashed(booking.contract, id_of(said["offenceId"]), said["provider"], booking.amount())
 
 
 def _compensated(booking: Booking) -> None:
     customer = booking.wallet(booking.arguments["customer"])
     booking.move(booking.account(AccountKind.SLASH_POOL), customer, booking.amount(), TransferCode.COMPENSATION)
+    stakes.note_compensated(booking.contract, id_of(booking.arguments["offenceId"]), booking.amount())
 
 
 def _receipt_key_noted(booking: Booking) -> None:

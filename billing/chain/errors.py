@@ -14,6 +14,9 @@ ChainError (a BillingError)
 |-- FinalBlockGone              503  what was final is not there any more: a person has to look
 |-- AuthorizationRefused        400  what the wallet signed cannot be used
 |-- ProofNotReady               409  no active root pays this yet
+|-- NotChallenged               404  nobody challenged the lease, or it is decided
+|-- RootNotProposed             409  another root waits, or none
+|-- TriedTooOften               409  the call failed so often that a person has to look
 `-- EventUnbooked               409  an event does not fit the books yet; it is tried again
 """
 
@@ -113,6 +116,27 @@ class ProofNotReady(ChainError):
     """The payout {payout_id} is in no root that is open for claims yet."""
 
     code = "proof_not_ready"
+    status = 409
+
+
+class NotChallenged(ChainError):
+    """The lease {lease_id} is not challenged: it never was, or it is decided; or the block is not final yet."""
+
+    code = "not_challenged"
+    status = 404
+
+
+class RootNotProposed(ChainError):
+    """The root {root} is not the one that waits to be opened; that is {proposed}."""
+
+    code = "root_not_proposed"
+    status = 409
+
+
+class TriedTooOften(ChainError):
+    """{purpose} was sent {tries} times for the same reason and failed each time: look at its transactions."""
+
+    code = "tried_too_often"
     status = 409
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from uuid import UUID
 
 from billing.chain import development, escrow, indexer, roots, transactions
 from billing.chain.config import chains
 from billing.chain.errors import ChainError
-from billing.models import EscrowContract, Payout
-from billing.payouts.outcomes import apply_outcome
+from billing.models import EscrowContract
+from billing.payouts import submission
 from billing.rails.chain_rail import ChainRail
-from billing.states import PayoutState
 
 log = logging.getLogger(__name__)
 
@@ -32,17 +30,10 @@ def follow_chain(chain_id: int) -> int:
     development.ensure(chain_id)
     booked = indexer.follow(chain_id)
     for contract in EscrowContract.objects.select_related("asset").filter(chain_id=chain_id):
-        if roots.follow(contract):
-            _confirm_payouts(contract)
+        if roots.follow(contract):  # one has opened: its payouts are told at once, before their claims come
+            submission.follow_at_once(ChainRail(), contract.asset_id)
         roots.publish(contract)
     escrow.sweep(chain_id)
     if transactions.dispatch(chain_id):
         booked += indexer.follow(chain_id)
     return booked
-
-
-def _confirm_payouts(contract: EscrowContract) -> None:
-    """A root has opened (or failed): its payouts are told at once, before their claims come."""
-    waiting = list(Payout.objects.filter(rail=ChainRail.name, asset_id=contract.asset_id, state=PayoutState.SUBMITTED))
-    for payout_id, outcome in ChainRail().find(waiting).items():
-        apply_outcome(UUID(payout_id), outcome)

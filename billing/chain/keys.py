@@ -3,6 +3,13 @@
 SOUK_CHAIN_KEY              every role that has none of its own
 SOUK_CHAIN_SETTLER_KEY      opens, settles and closes holds
 SOUK_CHAIN_PUBLISHER_KEY    proposes roots of payouts
+SOUK_CHAIN_ARBITER_KEY      decides challenged leases, vetoes roots, compensates
+SOUK_CHAIN_SLASHER_KEY      takes stake for offences
+SOUK_CHAIN_PAUSER_KEY       stops money from coming in, vetoes roots
+SOUK_CHAIN_ADMIN_KEY        sweeps what belongs to nobody
+
+The last four belong to a multisig, which cannot sign here: what they would send is then printed for it
+(billing/chain/operating.py). Whether a key has a role is what the contract says.
 """
 
 from __future__ import annotations
@@ -25,6 +32,17 @@ class Role(StrEnum):
 
     SETTLER = "settler"
     PUBLISHER = "publisher"
+    ARBITER = "arbiter"
+    SLASHER = "slasher"
+    PAUSER = "pauser"
+    ADMIN = "admin"
+
+    @property
+    def id(self) -> bytes:
+        """What the contract calls the role by."""
+        from eth_utils.crypto import keccak
+
+        return bytes(32) if self is Role.ADMIN else bytes(keccak(self.name.encode()))
 
 
 @dataclass(frozen=True)

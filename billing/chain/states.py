@@ -8,6 +8,8 @@ transaction  planned -> nonced -> signed -> broadcast -> mined -> final
 root         planned -> proposed -> active;   planned -> failed;   proposed -> vetoed
 hold         requested -> open -> closed;     requested -> failed
              failed -> open                  the customer opened it after all, on the terms that were authorized
+stake slash  waiting -> sent -> slashed -> compensated;   sent -> waiting, when it failed;   waiting -> forgone
+             waiting | forgone -> slashed             a multisig sent it
 """
 
 from __future__ import annotations
@@ -87,5 +89,27 @@ ESCROW_HOLD_MACHINE = machine(
         EscrowHoldState.OPEN: [EscrowHoldState.CLOSED],
         EscrowHoldState.CLOSED: [],
         EscrowHoldState.FAILED: [EscrowHoldState.OPEN],
+    },
+)
+
+
+class StakeSlashState(models.TextChoices):
+    """sent: our transaction is on its way. slashed: final on the chain. forgone: nothing was staked any more."""
+
+    WAITING = "waiting"
+    SENT = "sent"
+    SLASHED = "slashed"
+    COMPENSATED = "compensated"
+    FORGONE = "forgone"
+
+
+STAKE_SLASH_MACHINE = machine(
+    "stake_slash",
+    {
+        StakeSlashState.WAITING: [StakeSlashState.SENT, StakeSlashState.SLASHED, StakeSlashState.FORGONE],
+        StakeSlashState.SENT: [StakeSlashState.WAITING, StakeSlashState.SLASHED],
+        StakeSlashState.SLASHED: [StakeSlashState.COMPENSATED],
+        StakeSlashState.COMPENSATED: [],
+        StakeSlashState.FORGONE: [StakeSlashState.SLASHED],
     },
 )

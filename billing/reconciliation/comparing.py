@@ -30,6 +30,7 @@ from marketplace.foundation import clock
 
 WINDOW: Final = timedelta(days=3)  # how far back movements are held against each other, one by one
 OVERLAP: Final = timedelta(hours=6)  # by which one side's clock may lag behind the other's at the window's edge
+LATE: Final = timedelta(days=60)  # how far back a movement is looked for that the ledger heard of late
 YOUNG: Final = timedelta(minutes=15)  # an event may take so long to be told, stored and processed
 MOVEMENTS_MAX: Final = 500_000  # of one rail in one window: more is an error, not half a comparison
 TRIES_MAX: Final = 3
@@ -71,34 +72,38 @@ class Comparison:
 def compare(rail: Rail) -> Comparison:
     """Hold one rail's positions and recent movements against the ledger; raises RailError, TooManyMovements.
 
-    What moves while we look is told apart by its time; a clock that is a second off may still make a sum look wrong, so
-    one is believed to be wrong when it is wrong TRIES_MAX times.
+    What moves while we look is told apart by its time; a clock that is off (a chain's may be ahead of ours) can still
+    make a sum look wrong, so one is believed to be wrong when it is wrong TRIES_MAX times. What one look was told of is
+    in the sums of the next, whatever its time.
     """
+    told: set[str] = set()
     for _ in range(TRIES_MAX):
-        found = _compare_once(rail)
+        found = _compare_once(rail, told)
         if not any(each.kind == Difference.Kind.POSITION for each in found.differences):
             break
     return found
 
 
-def _compare_once(rail: Rail) -> Comparison:
+def _compare_once(rail: Rail, told: set[str]) -> Comparison:
     # 1. The outside, outside of any transaction: its sums first, then what moved until after that.
     now = clock.now()
     since = now - WINDOW
     positions = {**_unheard_of(rail), **rail.positions()}
     outside = _movements_outside(rail, since - OVERLAP)
     # 2. The ledger, all of one moment.
-    with _one_moment():
+    with one_moment():
         mirrored = {(kind, asset_id): -balance(None, kind, asset_id=asset_id) for kind, asset_id in positions}
         seen = _seen(set(positions), outside, since)
+    _look_further_back(rail, seen, now)
     # 3. What each reference differs by is taken out of the sums; what remains has no reference.
     found = Comparison()
     residual = {key: amount - mirrored[key] for key, amount in positions.items()}
     for (kind, asset_id, ref), pair in sorted(seen.items(), key=lambda item: str(item[0])):
-        is_in_position = pair.moved_at is not None and pair.moved_at < now
+        is_in_position = pair.moved_at is not None and (pair.moved_at < now or ref in told)
         residual[kind, asset_id] -= (pair.outside if is_in_position else 0) - pair.ledger
         if pair.ledger != pair.outside and len(found.differences) < DIFFERENCES_MAX:
             found.differences.append(_difference(rail, (kind, asset_id, ref), pair, now))
+    told.update(movement.ref for movement in outside)
     for (kind, asset_id), amount in sorted(positions.items()):
         found.positions.append(
             Position(rail=rail.name, kind=kind, asset_id=asset_id, ledger=mirrored[kind, asset_id], outside=amount)
@@ -124,7 +129,7 @@ def _unheard_of(rail: Rail) -> dict[Key, int]:
 
 
 @contextmanager
-def _one_moment() -> Iterator[None]:
+def one_moment() -> Iterator[None]:
     """A snapshot that no commit changes while we look; inside an outer transaction, that transaction's view."""
     is_outermost = not connection.in_atomic_block
     with transaction.atomic():
@@ -156,6 +161,19 @@ def _seen(keys: set[Key], outside: list[Movement], since: datetime) -> dict[tupl
             pair.ledger += amount
             pair.at = min(filter(None, [pair.at, at]))
     return {key: pair for key, pair in seen.items() if key[:2] in keys and pair.at and pair.at >= since}
+
+
+def _look_further_back(rail: Rail, seen: dict[tuple[AccountKind, int, str], Seen], now: datetime) -> None:
+    """Whoever was away for days books what happened then: the movement outside is older than the window."""
+    late = {key for key, pair in seen.items() if pair.ledger and not pair.outside and not _young(pair, now)}
+    if not late:
+        return
+    for movement in _movements_outside(rail, now - LATE):
+        key = (movement.kind, movement.asset_id, movement.ref)
+        if key in late:
+            pair = seen[key]
+            pair.outside += movement.amount
+            pair.moved_at = min(filter(None, [pair.moved_at, movement.at]))
 
 
 def _moved_inside(kind: AccountKind, since: datetime) -> list[tuple[str, int, int, datetime]]:

@@ -1,4 +1,7 @@
-"""Hold the ledger against every rail that is on; what nothing explains stops payouts, and nothing else."""
+"""Hold the ledger against every rail that is on, and against the coins of our keys on every chain.
+
+What nothing explains stops payouts, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import transaction
 
 from billing.models import Difference, Position, Reconciliation
@@ -37,7 +41,23 @@ def reconcile(*, reason: str) -> Reconciliation:
         except (RailError, TooManyMovements) as error:
             unanswered[name] = str(error)[:ERROR_CHARACTERS_MAX]
             log.warning("A rail could not be reconciled. rail=%s error=%s", name, error)
+    found += _compare_coins(unanswered)
     return _keep(Reconciliation(started_at=started_at, reason=reason, unanswered=unanswered), found)
+
+
+def _compare_coins(unanswered: dict[str, str]) -> list[Comparison]:
+    """Of the keys that pay for gas, chain by chain. web3 is loaded where there is a chain only."""
+    found: list[Comparison] = []
+    for chain_id in sorted(chain["chain_id"] for chain in settings.SOUK_CHAINS):
+        from billing.chain.errors import ChainError
+        from billing.reconciliation.coins import compare_coins
+
+        try:
+            found.append(compare_coins(chain_id))
+        except ChainError as error:
+            unanswered[f"coins of chain {chain_id}"] = str(error)[:ERROR_CHARACTERS_MAX]
+            log.warning("Coins could not be reconciled. chain_id=%s error=%s", chain_id, error)
+    return found
 
 
 def newest() -> Reconciliation | None:

@@ -119,6 +119,12 @@ SOUK_CHAINS: list[dict[str, Any]] = json.loads(os.environ.get("SOUK_CHAINS", "[]
 SOUK_CHAIN_KEY = os.environ.get("SOUK_CHAIN_KEY", "")
 SOUK_CHAIN_SETTLER_KEY = os.environ.get("SOUK_CHAIN_SETTLER_KEY", "")
 SOUK_CHAIN_PUBLISHER_KEY = os.environ.get("SOUK_CHAIN_PUBLISHER_KEY", "")
+# Where these are a multisig's, `souk chain` prints what it has to send.
+SOUK_CHAIN_ARBITER_KEY = os.environ.get("SOUK_CHAIN_ARBITER_KEY", "")
+SOUK_CHAIN_SLASHER_KEY = os.environ.get("SOUK_CHAIN_SLASHER_KEY", "")
+SOUK_CHAIN_PAUSER_KEY = os.environ.get("SOUK_CHAIN_PAUSER_KEY", "")
+SOUK_CHAIN_ADMIN_KEY = os.environ.get("SOUK_CHAIN_ADMIN_KEY", "")
+SOUK_CHAIN_TRANSACTIONS_MIN = int(os.environ.get("SOUK_CHAIN_TRANSACTIONS_MIN", "100"))  # that a key has coins for
 # Where the web server listens, as far as it is known: only loopback may pretend money (billing/rails/loopback.py).
 SOUK_BIND = os.environ.get("SOUK_BIND", "")
 SOUK_FAKE_MONEY = os.environ.get("SOUK_FAKE_MONEY", "0") == "1"
@@ -326,6 +332,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.expire_promotions", 300.0, False),
         ("billing.tasks.issue_invoices", crontab(hour="4", minute="10"), True),
         *([("billing.tasks.follow_chains", 5.0, False)] if SOUK_CHAINS else []),
+        *([("billing.tasks.tend_chains", 60.0, False)] if SOUK_CHAINS else []),
         ("billing.tasks.run_payouts", 300.0, False),
         ("billing.tasks.follow_payouts", 60.0, False),
         ("billing.tasks.reconcile", crontab(minute="7"), True),

@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from marketplace.config.commands import chain_roles
+from marketplace.config.commands.chain_setup import Data, Json, contract_named, fail, set_up
+
 if TYPE_CHECKING:
+    from billing.chain.coins import SignerCoins
     from billing.models import EscrowContract
 
 app = typer.Typer(help="The operator's view of chains: deploy and verify the escrow, register tokens, show the state.")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        help="Data folder of a running `souk up`; by default what DATABASE_URL names, else souk up's default."
-    ),
-]
 ChainId = Annotated[int, typer.Option("--chain-id", help="Which of SOUK_CHAINS.")]
 ASKED = "SOUK_CHAIN_DEPLOYER_KEY"
+app.add_typer(chain_roles.app)
 
 
 @app.command("deploy")
@@ -45,7 +43,7 @@ def deploy_contract(  # noqa: PLR0917  Typer reads the options from the paramete
 
     Example: souk chain deploy --chain-id 8453 --code USDC --token 0x8335... --fee-recipient 0xA1b2...
     """
-    _set_up(data)
+    set_up(data)
     from billing.chain import deploy, registry
     from billing.chain.keys import Role, SigningKey, key_for
     from billing.chain.wallets import checksummed
@@ -55,7 +53,7 @@ def deploy_contract(  # noqa: PLR0917  Typer reads the options from the paramete
 
     secret = os.environ.get(ASKED, "")
     if not secret:
-        _fail(f"Set {ASKED} to the private key that deploys and has coins for gas.")
+        fail(f"Set {ASKED} to the private key that deploys and has coins for gas.")
     try:
         key = SigningKey(ethereum.address_of(secret), secret)
         asset = registry.register_token(code, chain_id, token)
@@ -80,7 +78,7 @@ def deploy_contract(  # noqa: PLR0917  Typer reads the options from the paramete
         receipt = deploy.deploy_escrow(chain_id, key, terms, roles)
         contract = registry.register_escrow(asset, receipt.contract, deployed_block=receipt.block_number)
     except (BillingError, ValueError) as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"GpuEscrow for {asset.code} is {contract.address} in block {receipt.block_number}.")
     typer.echo("Its code, terms and roles are those that were asked for.")
 
@@ -98,7 +96,7 @@ def register_contract(  # noqa: PLR0917  Typer reads the options from the parame
 
     Example: souk chain register --chain-id 8453 --code USDC --token 0x8335... --escrow 0x5F1c... --block 120
     """
-    _set_up(data)
+    set_up(data)
     from billing.chain import registry
     from billing.errors import BillingError
 
@@ -107,7 +105,7 @@ def register_contract(  # noqa: PLR0917  Typer reads the options from the parame
             registry.register_token(code, chain_id, token), escrow, deployed_block=block
         )
     except BillingError as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"{code} is held by {contract.address} on the chain {contract.chain_id}.")
 
 
@@ -117,7 +115,7 @@ def verify_contracts(as_json: Json = False, data: Data = None) -> None:
 
     Example: souk chain verify
     """
-    _set_up(data)
+    set_up(data)
     from billing.chain import deploy
     from billing.errors import BillingError
     from billing.models import EscrowContract
@@ -145,7 +143,7 @@ def show_status(as_json: Json = False, data: Data = None) -> None:
 
     Example: souk chain status --json
     """
-    _set_up(data)
+    set_up(data)
     from billing.models import EscrowContract
 
     rows = [_status_of(contract) for contract in EscrowContract.objects.select_related("asset")]
@@ -156,6 +154,10 @@ def show_status(as_json: Json = False, data: Data = None) -> None:
         typer.echo(f"{row['asset']} on chain {row['chain_id']}: {row['contract']}")
         for name in ("head", "final", "scanned", "events_waiting", "transactions_waiting", "ledger", "owed", "held"):
             typer.echo(f"  {name:20} {row[name]}")
+        for signer in row["signers"]:
+            roles = ", ".join(signer["roles"]) or "no role now"
+            lasts = f"{signer['coins']} base units last for {signer['transactions']} transactions"
+            typer.echo(f"  {signer['address']} ({roles}): {lasts}{', TOO FEW' if signer['is_low'] else ''}")
         if row["error"]:
             typer.echo(f"  {row['error']}", err=True)
     if not rows:
@@ -168,7 +170,7 @@ def follow_now(data: Data = None) -> None:
 
     Example: souk chain follow
     """
-    _set_up(data)
+    set_up(data)
     from billing.chain.following import follow_chains
 
     typer.echo(f"{follow_chains()} events booked.")
@@ -183,14 +185,10 @@ def retry_root(
 
     Example: souk chain retry-root USDC
     """
-    _set_up(data)
+    set_up(data)
     from billing.chain import roots
-    from billing.models import EscrowContract
 
-    contract = EscrowContract.objects.select_related("asset").filter(asset__code=code).first()
-    if contract is None:
-        _fail(f"This marketplace has no escrow contract for {code}.")
-    root = roots.retry(contract)
+    root = roots.retry(contract_named(code))
     typer.echo(f"The next root is {root.root}." if root else "There is nothing to publish.")
 
 
@@ -209,9 +207,9 @@ def run_development_chain(
 
         server = serve(DevChain(journal), port=port)
     except ModuleNotFoundError as missing:
-        _fail(f"`souk chain dev` needs {missing.name}: pip install 'gpusouk[chain,devchain]'")
+        fail(f"`souk chain dev` needs {missing.name}: pip install 'gpusouk[chain,devchain]'")
     except OSError as error:
-        _fail(f"Port {port} cannot be used: {error}")
+        fail(f"Port {port} cannot be used: {error}")
     typer.echo(f"http://127.0.0.1:{port}  chain id {CHAIN_ID}; keys that everybody knows, with coins:")
     for key in DEVELOPMENT_KEYS:
         typer.echo(f"  {key}")
@@ -223,7 +221,7 @@ def run_development_chain(
 
 def _status_of(contract: EscrowContract) -> dict[str, Any]:
     from billing.balances import balance
-    from billing.chain import builds
+    from billing.chain import builds, coins
     from billing.chain.client import client_of
     from billing.chain.states import TransactionState as State
     from billing.errors import BillingError
@@ -243,6 +241,7 @@ def _status_of(contract: EscrowContract) -> dict[str, Any]:
         "transactions_waiting": ChainTransaction.objects.filter(chain_id=contract.chain_id, state__in=live).count(),
         "ledger": str(-balance(None, AccountKind.CHAIN_ESCROW, asset_id=contract.asset_id)),
         **dict.fromkeys(["head", "final", "owed", "held", "error"], ""),
+        "signers": [],
     }
     try:
         client = client_of(contract.chain_id)
@@ -253,32 +252,23 @@ def _status_of(contract: EscrowContract) -> dict[str, Any]:
             "final": client.final(),
             "owed": str(client.read(contract.address, abi, "totalLiabilities", at=at)),
             "held": str(client.read(contract.asset.contract, builds.ERC20_ABI, "balanceOf", contract.address, at=at)),
+            "signers": [_signer_as_json(one) for one in coins.signers(contract.chain_id)],
         }
     except BillingError as error:
         row["error"] = str(error)
     return row
 
 
-def _fail(sentence: str) -> NoReturn:
-    typer.echo(f"souk chain: {sentence}", err=True)
-    raise typer.Exit(1)
+def _signer_as_json(one: SignerCoins) -> dict[str, Any]:
+    from django.conf import settings
 
-
-def _set_up(data: Path | None) -> None:
-    """Django, only when a command needs it: `souk --help` must not ask for a database."""
-    try:
-        import django
-
-        from marketplace.config.embedded.attach import attach
-        from marketplace.config.embedded.errors import EmbeddedError
-    except ModuleNotFoundError as missing:
-        _fail(f"it needs the server's packages ({missing.name} is missing): pip install 'gpusouk[server,chain]'")
-    try:
-        attach(data)
-    except EmbeddedError as error:
-        _fail(error.message)
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "marketplace.config.settings")
-    django.setup()
+    return {
+        "address": one.address,
+        "roles": list(one.roles),
+        "coins": str(one.coins),
+        "transactions": one.transactions,
+        "is_low": one.transactions < settings.SOUK_CHAIN_TRANSACTIONS_MIN,
+    }
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS
+from billing.chain.devtoken import TOKEN_CODE, TOKEN_PRICE
 from marketplace.config.embedded.children import Recipe
 from marketplace.config.embedded.folder import DataFolder
 from marketplace.config.embedded.processes import Addresses
 from marketplace.config.embedded.supervisor import Say, Supervisor
 
 LOOPBACK: Final = "127.0.0.1"
-TOKEN_CODE: Final = "TUSD"  # noqa: S105 - a coin; billing.chain.development deploys it
-TOKEN_PRICE: Final = "1.00"  # noqa: S105
 BACKLOG: Final = 64
 
 

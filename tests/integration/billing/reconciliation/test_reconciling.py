@@ -74,6 +74,13 @@ def test_money_that_left_inside_and_not_outside_stops_payouts(paid: Payout, monk
     assert breaker.is_open()
 
 
+def test_what_was_heard_of_days_late_is_no_difference(paid: Payout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "YOUNG", timedelta(0))
+    FakeMovement.objects.update(at=clock.now() - timedelta(days=9))
+    report = reconcile(reason="by hand")
+    assert (differences(report), breaker.is_open()) == ([], False)
+
+
 def test_another_amount_outside_is_never_explained(paid: Payout) -> None:
     FakeMovement.objects.update(amount=-10 * DOLLAR + 1, at=clock.now())
     assert differences(reconcile(reason="by hand")) == [("amount", -10 * DOLLAR, -10 * DOLLAR + 1, False)]
@@ -239,8 +246,8 @@ def test_the_command_prints_the_report_and_its_status_tells(paid: Payout) -> Non
     assert report["differences"][0]["outside"] == "-5"
 
 
-def test_the_ledger_is_read_at_one_moment(transactional_db: None) -> None:
-    with comparing._one_moment(), transaction.atomic():
+def test_the_ledger_is_read_atone_moment(transactional_db: None) -> None:
+    with comparing.one_moment(), transaction.atomic():
         from django.db import connection
 
         with connection.cursor() as cursor:

@@ -1,0 +1,183 @@
+"""What an operator may ask of a contract, role by role: each is a call, which our key sends or a multisig does.
+
+    resolve     arbiter          divide what a customer challenged
+    veto        arbiter, pauser  drop a proposed root before it opens
+    pause       pauser           and unpause
+    slash       slasher          take stake for an offence (billing/chain/stakes.py says how much)
+    compensate  arbiter          from the slash pool to the customer
+    sweep       admin            what belongs to nobody
+
+Whether a key of ours may is what the contract says of it. A call is planned once per business key; one that failed for
+good may be made again, under the next number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import transaction
+
+from billing.chain import builds, keys, transactions
+from billing.chain.client import client_of
+from billing.chain.errors import ChainError, RootNotProposed, SignerMissing, TriedTooOften
+from billing.chain.keys import Role
+from billing.chain.states import TransactionState
+from billing.models import ChainTransaction, EscrowContract, EscrowLease
+from provider_agent.protocol import id_bytes32
+
+TRIES_MAX: Final = 20  # of one business key
+WAIT_SECONDS_MAX: Final = 300
+POLL_SECONDS: Final = 1.0
+ENDED: Final = frozenset(
+    {TransactionState.FINAL, TransactionState.REVERTED, TransactionState.REPLACED, TransactionState.REFUSED}
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the contract, and which roles may make it."""
+
+    contract: EscrowContract
+    roles: tuple[Role, ...]
+    function: str
+    arguments: tuple[Any, ...]
+    business_key: str
+    is_repeatable: bool = False  # what was done may be undone, and then done again
+
+    @property
+    def to(self) -> str:
+        return self.contract.address
+
+    @property
+    def data(self) -> str:
+        """The 0x-hex data of the transaction: what a multisig is given."""
+        return builds.encode(builds.ESCROW, self.function, list(self.arguments))
+
+
+def resolve(lease: EscrowLease, *, to_provider: int) -> Call:
+    """Give the provider so much of what waits (the fee comes out of it), and the customer the rest."""
+    rest = lease.pending - to_provider
+    arguments = (id_bytes32(lease.pk), to_provider, rest)
+    key = f"resolve:{lease.pk}:{lease.seq}"
+    return Call(lease.hold.contract, (Role.ARBITER,), "resolve", arguments, key)
+
+
+def veto(contract: EscrowContract, root: str) -> Call:
+    """Drop this root; raises RootNotProposed when it is not the one that waits, for the contract drops whichever does.
+
+    It is looked at in the newest block: a root that opened meanwhile makes the call revert.
+    """
+    found, _, active_at = _view(contract, "proposedRoot")
+    if "0x" + found.hex() != root.lower():
+        raise RootNotProposed(root=root, proposed="0x" + found.hex() if any(found) else "none")
+    return Call(contract, (Role.ARBITER, Role.PAUSER), "vetoRoot", (), f"veto:{contract.pk}:{active_at}:{root.lower()}")
+
+
+def pause(contract: EscrowContract) -> Call:
+    """Stop money from coming in."""
+    return Call(contract, (Role.PAUSER,), "pause", (), f"pause:{contract.pk}", is_repeatable=True)
+
+
+def unpause(contract: EscrowContract) -> Call:
+    """Let money in again."""
+    return Call(contract, (Role.PAUSER,), "unpause", (), f"unpause:{contract.pk}", is_repeatable=True)
+
+
+def slash(contract: EscrowContract, *, offence_id: UUID, wallet: str, amount: int, evidence_hash: str) -> Call:
+    """Take stake, once per offence: the offence's id here is its id in the contract."""
+    arguments = (wallet, amount, id_bytes32(offence_id), evidence_hash)
+    return Call(contract, (Role.SLASHER,), "slash", arguments, f"slash:{contract.pk}:{offence_id}")
+
+
+def compensate(contract: EscrowContract, *, offence_id: UUID, wallet: str, amount: int) -> Call:
+    """Give a customer what an offence cost it, from the pool; once per offence, to one wallet."""
+    arguments = (wallet, amount, id_bytes32(offence_id))
+    return Call(contract, (Role.ARBITER,), "compensate", arguments, f"compensate:{contract.pk}:{offence_id}")
+
+
+def sweep_surplus(contract: EscrowContract, *, to: str) -> Call:
+    """Send away what was given to the contract and is owed to nobody."""
+    return Call(contract, (Role.ADMIN,), "sweepSurplus", (to,), f"sweep:{contract.pk}:{to}", is_repeatable=True)
+
+
+def is_paused(contract: EscrowContract) -> bool:
+    """Whether the contract is paused in the newest block."""
+    return bool(_view(contract, "paused"))
+
+
+def role_for(call: Call) -> Role:
+    """The first of the call's roles that a key of ours has, as the contract says; raises SignerMissing, ChainError."""
+    for role in call.roles:
+        try:
+            address = keys.key_for(role).address
+        except SignerMissing:
+            continue
+        if _view(call.contract, "hasRole", role.id, address):
+            return role
+    names = " or ".join(call.roles)
+    raise SignerMissing(role=f"{names} of {call.contract.address}")
+
+
+def submit(call: Call) -> ChainTransaction:
+    """Plan the call, if the contract would take it now; a repeat returns what was planned first.
+
+    Raises CallReverted with the contract's reason, SignerMissing, OutboxConflict when the key stands for other
+    arguments that may still be sent, TriedTooOften.
+    """
+    role = role_for(call)
+    key, planned = _next_key(call)
+    if planned is None:
+        message = {"from": keys.key_for(role).address, "to": call.to, "data": call.data}
+        client_of(call.contract.chain_id).estimate(message, purpose=call.function)
+    with transaction.atomic():
+        return transactions.plan(
+            chain_id=call.contract.chain_id,
+            role=role,
+            purpose=call.function,
+            to=call.to,
+            data=call.data,
+            business_key=key,
+        )
+
+
+def wait(one: ChainTransaction, *, seconds: float = WAIT_SECONDS_MAX, on_wait: Callable[[], None] | None = None) -> str:
+    """Send, and return the state once it is mined or has ended, or when the time is over: it goes on by itself then."""
+    from billing.chain.following import follow_chain
+
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            follow_chain(one.chain_id)
+        except ChainError:
+            if time.monotonic() > deadline:
+                raise
+        one.refresh_from_db()
+        standing = transactions.outcome_of(one)
+        if standing.state in ENDED or standing.state == TransactionState.MINED or time.monotonic() > deadline:
+            return standing.state
+        if on_wait is not None:
+            on_wait()
+        time.sleep(POLL_SECONDS)
+
+
+def _next_key(call: Call) -> tuple[str, ChainTransaction | None]:
+    """The key of the newest try, and its transaction if that may still be mined, or was and counts."""
+    for number in range(1, TRIES_MAX + 1):
+        key = call.business_key if number == 1 else f"{call.business_key}#{number}"
+        one = ChainTransaction.objects.filter(business_key=key).first()
+        if one is None:
+            return key, None
+        is_over = transactions.outcome_of(one).state == TransactionState.FINAL and call.is_repeatable
+        if not (is_over or transactions.has_failed(one)):
+            return key, one
+    raise TriedTooOften(purpose=call.function, tries=TRIES_MAX)
+
+
+def _view(contract: EscrowContract, function: str, *arguments: Any) -> Any:
+    client = client_of(contract.chain_id)
+    abi = builds.load(builds.ESCROW).abi
+    return client.read(contract.address, abi, function, *arguments, at=client.head())
