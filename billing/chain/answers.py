@@ -59,10 +59,11 @@ class Receipt:
     gas_used: int
     gas_price: int
     contract: str = ""
+    l1_fee: int = 0  # what a rollup takes on top, for its place on the parent chain
 
     @property
     def cost(self) -> int:
-        return self.gas_used * self.gas_price
+        return self.gas_used * self.gas_price + self.l1_fee
 
 
 def read_header(block: Any, number: int) -> Header:
@@ -116,7 +117,16 @@ def read_receipt(w3: Any, tx_hash: str) -> Receipt | None:
         gas_used=int(found["gasUsed"]),
         gas_price=int(found["effectiveGasPrice"]),
         contract=str(found.get("contractAddress") or ""),
+        l1_fee=_read_quantity(found.get("l1Fee") or 0),
     )
+
+
+def _read_quantity(value: Any) -> int:
+    """A number that web3 does not know the field of."""
+    number = int(value, 16) if isinstance(value, str) else int(value)
+    if number < 0:
+        raise ValueError(f"{value} is no quantity")
+    return number
 
 
 def as_hex(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from billing.chain import builds
 from billing.chain.client import ChainClient, Receipt, client_of
-from billing.chain.errors import CallReverted, ContractRefused
+from billing.chain.errors import CallReverted, ContractRefused, EndpointsDisagree, EndpointsUnreachable
 from billing.chain.keys import SigningKey
 
 WAIT_SECONDS_MAX: Final = 300
@@ -135,14 +135,23 @@ def send(client: ChainClient, key: SigningKey, *, data: str, to: str = "", purpo
     }
     raw, tx_hash = key.sign(body | ({"to": to} if to else {}))
     client.broadcast(raw)
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while (receipt := client.receipt(tx_hash)) is None:
-        if time.monotonic() > deadline:
-            raise CallReverted(purpose=purpose, why=f"{tx_hash} was not mined within {WAIT_SECONDS_MAX} s")
-        time.sleep(POLL_SECONDS)
+    receipt = _wait_for(client, tx_hash, purpose=purpose)
     if not receipt.is_success:
         raise CallReverted(purpose=purpose, why=f"{tx_hash} was mined and reverted")
     return receipt
+
+
+def _wait_for(client: ChainClient, tx_hash: str, *, purpose: str) -> Receipt:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while time.monotonic() < deadline:
+        try:
+            receipt = client.receipt(tx_hash)
+        except (EndpointsDisagree, EndpointsUnreachable):  # one of them is a block behind, or busy
+            receipt = None
+        if receipt is not None:
+            return receipt
+        time.sleep(POLL_SECONDS)
+    raise CallReverted(purpose=purpose, why=f"{tx_hash} was not mined within {WAIT_SECONDS_MAX} s")
 
 
 def _encode_constructor(build: builds.Build, arguments: list[Any]) -> str:

@@ -193,3 +193,30 @@ def test_what_gas_costs_is_not_for_one_endpoint_to_say(base_fee: int, tip: int) 
 
     with endpoint(fees(base_fee, tip)) as (one, _), endpoint(fees(2 * 10**9, 10**8)) as (two, _):
         assert client_of(one, two).fee_now() == (2 * 10**9, 10**8)
+
+
+@pytest.mark.parametrize("l1_fee", ["0x5", None])
+def test_a_rollup_takes_its_parents_fee_too(l1_fee: str | None) -> None:
+    """l1Fee stands beside what the gas costs, and the operator's books have both."""
+    tx_hash = "0x" + "ab" * 32
+    said = {
+        "transactionHash": tx_hash,
+        "blockNumber": "0x7",
+        "blockHash": "0x" + "cd" * 32,
+        "status": "0x1",
+        "gasUsed": "0x10",
+        "effectiveGasPrice": "0x2",
+        "l1Fee": l1_fee,
+    }
+    answer = honest(eth_getTransactionReceipt=said)
+    with endpoint(answer) as (one, _), endpoint(answer) as (two, _):
+        receipt = client_of(one, two).receipt(tx_hash)
+        assert receipt is not None
+        assert receipt.cost == 32 + (5 if l1_fee else 0)
+
+
+def test_a_receipt_of_another_transaction_is_none() -> None:
+    other = {"transactionHash": "0x" + "ee" * 32, "blockNumber": "0x7", "blockHash": "0x" + "cd" * 32, "status": "0x1"}
+    answer = honest(eth_getTransactionReceipt=other | {"gasUsed": "0x10", "effectiveGasPrice": "0x2"})
+    with endpoint(answer) as (one, _), endpoint(answer) as (two, _), pytest.raises(EndpointsUnreachable):
+        client_of(one, two).receipt("0x" + "ab" * 32)
