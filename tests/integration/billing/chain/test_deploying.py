@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from billing.chain import deploy, development
+from billing.chain.client import Receipt
 from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS
 from billing.chain.errors import KeyInUse
 from billing.chain.keys import Role, SigningKey, key_for
@@ -33,7 +34,8 @@ def test_a_deployment_that_was_cut_off_goes_on_where_it_was(
     town: Town, monkeypatch: pytest.MonkeyPatch, seam: int, is_before: bool
 ) -> None:
     key, terms, roles = asked(town)
-    send, sent = deploy.send, []
+    send = deploy.send
+    sent: list[Receipt] = []
 
     def dying(*given: Any, **named: Any) -> Any:
         if is_before and len(sent) == seam:
