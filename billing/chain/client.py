@@ -2,21 +2,27 @@
 
 Every answer that money depends on is asked of all endpoints at a block that each of them has, and at least two that
 answered must say the same (one is enough on a development chain only). A single different answer stops everything
-about it: a lie can then delay, and cannot credit.
+about it: a lie can then delay, and can neither credit nor make us give a transaction up. What we offer for gas is the
+dearest of what the endpoints say is usual and we may pay.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
+from billing.chain import transport
+from billing.chain.answers import Header, Log, Receipt, as_plain, read_header, read_log, read_number, read_receipt
 from billing.chain.config import ENDPOINTS_MIN, ChainConfig, chain_of
 from billing.chain.errors import CallReverted, EndpointsDisagree, EndpointsUnreachable
 
 ERROR_CHARACTERS_MAX: Final = 300
+REST_SECONDS: Final = 30.0  # an endpoint that said nothing is left alone for so long, if the others are enough
+GAS_MAX: Final = 2**24  # of one transaction (EIP-7825): an estimate beyond it is none
 # What nodes say of a transaction that they have already, or of whose nonce they have a dearer one: told again, it is no
 # failure. Whether ours was mined is asked by its hash.
 ALREADY_KNOWN: Final = (
@@ -28,64 +34,11 @@ ALREADY_KNOWN: Final = (
     "replacement transaction underpriced",
 )
 
+__all__ = ["ChainClient", "Header", "Log", "Receipt", "client_of"]
+
 T = TypeVar("T")
+Failure = tuple[str, Exception]  # whose
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Header:
-    """What of a block matters here."""
-
-    number: int
-    hash: str
-    parent_hash: str
-    timestamp: int
-
-
-@dataclass(frozen=True, order=True)
-class Log:
-    """One log of a contract."""
-
-    block_number: int
-    log_index: int
-    block_hash: str
-    tx_hash: str
-    tx_index: int
-    address: str
-    topics: tuple[bytes, ...]
-    data: bytes
-
-    def as_web3(self) -> dict[str, Any]:
-        """In the shape in which web3 decodes it."""
-        from hexbytes import HexBytes
-
-        return {
-            "address": self.address,
-            "topics": [HexBytes(topic) for topic in self.topics],
-            "data": HexBytes(self.data),
-            "blockNumber": self.block_number,
-            "blockHash": HexBytes(self.block_hash),
-            "transactionHash": HexBytes(self.tx_hash),
-            "transactionIndex": self.tx_index,
-            "logIndex": self.log_index,
-        }
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """What became of a mined transaction."""
-
-    tx_hash: str
-    block_number: int
-    block_hash: str
-    is_success: bool
-    gas_used: int
-    gas_price: int
-    contract: str = ""
-
-    @property
-    def cost(self) -> int:
-        return self.gas_used * self.gas_price
 
 
 class ChainClient:
@@ -93,8 +46,9 @@ class ChainClient:
 
     def __init__(self, config: ChainConfig) -> None:
         self.config = config
-        self._endpoints = [(url, _connect(url, config.timeout_seconds)) for url in config.rpc_urls]
+        self._endpoints = [(url, transport.connect(url, config.timeout_seconds)) for url in config.rpc_urls]
         self._checked: set[str] = set()
+        self._rests_until: dict[str, float] = {}
 
     @property
     def needed(self) -> int:
@@ -111,35 +65,35 @@ class ChainClient:
 
     def head(self) -> int:
         """The highest block that every answering endpoint has."""
-        return min(self._ask_all(lambda w3: int(w3.eth.block_number)))
+        return min(self._ask_all(lambda w3: read_number(w3.eth.block_number)))
 
     def final(self) -> int:
         """The highest block that cannot go away any more, as far as this chain is configured to be believed."""
         if self.config.finality == "finalized":
-            return min(self._ask_all(lambda w3: int(w3.eth.get_block("finalized")["number"])))
+            return min(self._ask_all(lambda w3: read_number(w3.eth.get_block("finalized")["number"])))
         return max(0, self.head() - self.config.confirmations)
 
     def header(self, number: int) -> Header:
         """The block of this number on the chain that the endpoints follow."""
-        return self.agree(f"block {number}", lambda w3: _header(w3.eth.get_block(number)))
+        return self.agree(f"block {number}", lambda w3: read_header(w3.eth.get_block(number), number))
 
     def logs(self, first: int, last: int, addresses: Sequence[str]) -> list[Log]:
         """Every log of these contracts in these blocks, in their order."""
         query = {"fromBlock": first, "toBlock": last, "address": list(addresses)}
-        found = self.agree(f"logs of {first}-{last}", lambda w3: sorted(map(_log, w3.eth.get_logs(query))))
+        found = self.agree(f"logs of {first}-{last}", lambda w3: sorted(map(read_log, w3.eth.get_logs(query))))
         allowed = {address.lower() for address in addresses}
         return [one for one in found if one.address.lower() in allowed and first <= one.block_number <= last]
 
     def logs_of_block(self, block_hash: str, addresses: Sequence[str]) -> list[Log]:
         """Every log of these contracts in one block, by its hash."""
         query = {"blockHash": block_hash, "address": list(addresses)}
-        found = self.agree(f"logs of {block_hash}", lambda w3: sorted(map(_log, w3.eth.get_logs(query))))
+        found = self.agree(f"logs of {block_hash}", lambda w3: sorted(map(read_log, w3.eth.get_logs(query))))
         allowed = {address.lower() for address in addresses}
         return [one for one in found if one.address.lower() in allowed and one.block_hash == block_hash]
 
     def receipt(self, tx_hash: str) -> Receipt | None:
         """Of a mined transaction; None where the endpoints do not have it."""
-        return self.agree(f"receipt of {tx_hash}", lambda w3: _receipt(w3, tx_hash))
+        return self.agree(f"receipt of {tx_hash}", lambda w3: read_receipt(w3, tx_hash))
 
     def nonce(self, address: str, block: int | None = None) -> int:
         """How many transactions of this address are mined, at a block that all have."""
@@ -159,33 +113,44 @@ class ChainClient:
         """What a view returns at one block."""
         return self.agree(
             f"{function} of {address}",
-            lambda w3: _plain(w3.eth.contract(address, abi=abi).functions[function](*arguments).call({}, at)),
+            lambda w3: as_plain(w3.eth.contract(address, abi=abi).functions[function](*arguments).call({}, at)),
         )
 
     def estimate(self, message: dict[str, Any], *, purpose: str) -> int:
-        """The gas that a call would take, by the first endpoint that answers; raises CallReverted with its reason."""
+        """The gas that a call would take, the most that anybody says; raises CallReverted if all say that it reverts.
+
+        Where only some say so one of them lags or lies: EndpointsDisagree, so that it is asked again later.
+        """
         from web3.exceptions import ContractLogicError
 
         def ask(w3: Any) -> int | CallReverted:
             try:
-                return int(w3.eth.estimate_gas(message))
+                gas = int(w3.eth.estimate_gas(message))
             except ContractLogicError as error:
                 return CallReverted(purpose=purpose, why=_reason(error))
+            if not 0 < gas <= GAS_MAX:
+                raise ValueError(f"{gas} is no estimate")
+            return gas
 
-        answer = self._ask_first(ask)
-        if isinstance(answer, CallReverted):
-            raise answer
-        return answer
+        answers = self._ask_all(ask)
+        reverts = [answer for answer in answers if isinstance(answer, CallReverted)]
+        if len(reverts) == len(answers):
+            raise reverts[0]
+        if reverts:
+            raise EndpointsDisagree(chain_id=self.config.chain_id, subject=f"whether {purpose} would be refused")
+        return max(answer for answer in answers if isinstance(answer, int))
 
     def fee_now(self) -> tuple[int, int]:
-        """(base fee of the newest block, a priority fee that is usual now); only what we offer depends on it."""
-        return self._ask_first(
+        """(base fee of the newest block, a priority fee that is usual now), of who says the most that we may pay."""
+        answers = self._ask_all(
             lambda w3: (int(w3.eth.get_block("latest")["baseFeePerGas"]), int(w3.eth.max_priority_fee))
         )
+        payable = [answer for answer in answers if 0 <= answer[0] < self.config.max_fee and answer[1] >= 0]
+        return max(payable) if payable else min(answers)
 
     def broadcast(self, raw: str) -> None:
         """Tell every endpoint; one that takes or knows it is enough. Raises EndpointsUnreachable with their reasons."""
-        refusals = []
+        refusals: list[Failure] = []
         taken = 0
         for url, w3 in self._endpoints:
             try:
@@ -196,31 +161,29 @@ class ChainClient:
                 if any(words in str(error).lower() for words in ALREADY_KNOWN):
                     taken += 1
                 else:
-                    refusals.append(_short(error))
+                    refusals.append((url, error))
         if not taken:
             raise self._unreachable(refusals, answered=0, needed=1)
 
     def _ask_all(self, ask: Callable[[Any], T]) -> list[T]:
-        answers, failures = [], []
-        for url, w3 in self._endpoints:
+        """The answers of all endpoints that answer; those that were silent lately are asked where they are needed."""
+        answers: list[T] = []
+        failures: list[Failure] = []
+        now = time.monotonic()
+        resting = [one for one in self._endpoints if self._rests_until.get(one[0], 0.0) > now]
+        for url, w3 in [one for one in self._endpoints if one not in resting] + resting:
+            if (url, w3) in resting and len(answers) >= self.needed:
+                break
             try:
                 self._check(url, w3)
                 answers.append(ask(w3))
             except Exception as error:  # whatever goes wrong with one endpoint, the others are asked
-                failures.append(_short(error))
+                failures.append((url, error))
+                if transport.is_silence(error):
+                    self._rests_until[url] = time.monotonic() + REST_SECONDS
         if len(answers) < self.needed:
             raise self._unreachable(failures, answered=len(answers), needed=self.needed)
         return answers
-
-    def _ask_first(self, ask: Callable[[Any], T]) -> T:
-        failures = []
-        for url, w3 in self._endpoints:
-            try:
-                self._check(url, w3)
-                return ask(w3)
-            except Exception as error:
-                failures.append(_short(error))
-        raise self._unreachable(failures, answered=0, needed=1)
 
     def _check(self, url: str, w3: Any) -> None:
         """An endpoint of another chain is no endpoint of this one."""
@@ -230,13 +193,14 @@ class ChainClient:
                 raise ValueError(f"it is on the chain {found}")
             self._checked.add(url)
 
-    def _unreachable(self, failures: list[str], *, answered: int, needed: int) -> EndpointsUnreachable:
+    def _unreachable(self, failures: list[Failure], *, answered: int, needed: int) -> EndpointsUnreachable:
         return EndpointsUnreachable(
             chain_id=self.config.chain_id,
             configured=len(self._endpoints),
             answered=answered,
             needed=needed,
-            why="; ".join(failures) or "too few are configured",
+            why="; ".join(_told_by(url, error) for url, error in failures) or "too few are configured",
+            is_refusal=any(transport.is_refusal(error) for _, error in failures),
         )
 
 
@@ -250,63 +214,6 @@ def client_of(chain_id: int) -> ChainClient:
     return _client(chain_of(chain_id))
 
 
-def _connect(url: str, timeout: float) -> Any:
-    from web3 import HTTPProvider, Web3
-    from web3.middleware import ExtraDataToPOAMiddleware
-
-    provider = HTTPProvider(url, request_kwargs={"timeout": timeout}, exception_retry_configuration=None)
-    w3 = Web3(provider)
-    w3.middleware_onion.inject(ExtraDataToPOAMiddleware, layer=0)  # chains whose blocks carry their makers' signatures
-    return w3
-
-
-def _header(block: Any) -> Header:
-    return Header(int(block["number"]), _hex(block["hash"]), _hex(block["parentHash"]), int(block["timestamp"]))
-
-
-def _log(entry: Any) -> Log:
-    if entry.get("removed"):
-        raise ValueError("a removed log")
-    return Log(
-        block_number=int(entry["blockNumber"]),
-        log_index=int(entry["logIndex"]),
-        block_hash=_hex(entry["blockHash"]),
-        tx_hash=_hex(entry["transactionHash"]),
-        tx_index=int(entry["transactionIndex"]),
-        address=str(entry["address"]),
-        topics=tuple(bytes(topic) for topic in entry["topics"]),
-        data=bytes(entry["data"]),
-    )
-
-
-def _receipt(w3: Any, tx_hash: str) -> Receipt | None:
-    from web3.exceptions import TransactionNotFound
-
-    try:
-        found = w3.eth.get_transaction_receipt(tx_hash)
-    except TransactionNotFound:
-        return None
-    return Receipt(
-        tx_hash=_hex(found["transactionHash"]),
-        block_number=int(found["blockNumber"]),
-        block_hash=_hex(found["blockHash"]),
-        is_success=int(found["status"]) == 1,
-        gas_used=int(found["gasUsed"]),
-        gas_price=int(found["effectiveGasPrice"]),
-        contract=str(found.get("contractAddress") or ""),
-    )
-
-
-def _hex(value: Any) -> str:
-    return "0x" + bytes(value).hex()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
-    return bytes(value) if isinstance(value, bytes) else value
-
-
 def _reason(error: Any) -> str:
     """The contract's own error by its name, where it is one of ours."""
     from billing.chain import builds
@@ -314,6 +221,15 @@ def _reason(error: Any) -> str:
     data = str(getattr(error, "data", "") or "")
     name = builds.error_name(data) if data.startswith("0x") else ""
     return name or _short(error)
+
+
+def _told_by(url: str, error: Exception) -> str:
+    """Whose failure it was, without what is secret in an endpoint's address: this goes into alerts and mail."""
+    parts = urlsplit(url)
+    text = str(error)
+    for secret in (f"{parts.path}?{parts.query}" if parts.query else parts.path, parts.query, parts.password or ""):
+        text = text.replace(secret, "...") if len(secret) > 1 else text
+    return f"{parts.hostname}: {type(error).__name__}: {text}"[:ERROR_CHARACTERS_MAX]
 
 
 def _short(error: Exception) -> str:

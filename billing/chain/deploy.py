@@ -8,11 +8,14 @@ from typing import Any, Final
 
 from billing.chain import builds
 from billing.chain.client import ChainClient, Receipt, client_of
-from billing.chain.errors import CallReverted, ContractRefused
+from billing.chain.errors import CallReverted, ContractRefused, EndpointsDisagree, EndpointsUnreachable, KeyInUse
 from billing.chain.keys import SigningKey
+from billing.models import EscrowContract, Signer
 
 WAIT_SECONDS_MAX: Final = 300
 POLL_SECONDS: Final = 0.2
+RESUMED_NONCES_MAX: Final = 16  # how far back a deployment that was cut off is looked for
+RESUMED_PAGES_MAX: Final = 20
 ROLES: Final = ("SETTLER", "PUBLISHER", "ARBITER", "SLASHER", "PAUSER")
 DAY: Final = 86_400
 
@@ -70,16 +73,22 @@ class Terms:
 
 
 def deploy_escrow(chain_id: int, key: SigningKey, terms: Terms, roles: dict[str, str]) -> Receipt:
-    """Deploy GpuEscrow, grant the roles (by the admin's key), verify all; raises ContractRefused, CallReverted.
+    """Deploy GpuEscrow, grant the roles (by the admin's key), verify all; a repeat goes on where it was cut off.
 
     `roles` says who gets which of ROLES; the admin must be the deployer, and hands over afterwards in the two steps
-    that the contract has for it.
+    that the contract has for it. Raises KeyInUse, ContractRefused, CallReverted.
     """
+    if Signer.objects.filter(address=key.address, chain_id=chain_id).exists():
+        raise KeyInUse(address=key.address)
     client = client_of(chain_id)
     build = builds.load(builds.ESCROW)
-    data = build.bytecode + _encode_constructor(build, [terms.as_arguments()])
-    receipt = send(client, key, data=data, purpose="deploy GpuEscrow")
+    receipt = _find_begun(client, key, terms)
+    if receipt is None:
+        data = build.bytecode + _encode_constructor(build, [terms.as_arguments()])
+        receipt = send(client, key, data=data, purpose="deploy GpuEscrow")
     for role, holder in roles.items():
+        if client.read(receipt.contract, build.abi, "hasRole", _role(role), holder, at=client.head()):
+            continue
         grant = builds.encode(builds.ESCROW, "grantRole", [_role(role), holder])
         send(client, key, to=receipt.contract, data=grant, purpose=f"grant {role}")
     problems = verify_escrow(chain_id, receipt.contract, terms, roles)
@@ -135,14 +144,54 @@ def send(client: ChainClient, key: SigningKey, *, data: str, to: str = "", purpo
     }
     raw, tx_hash = key.sign(body | ({"to": to} if to else {}))
     client.broadcast(raw)
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while (receipt := client.receipt(tx_hash)) is None:
-        if time.monotonic() > deadline:
-            raise CallReverted(purpose=purpose, why=f"{tx_hash} was not mined within {WAIT_SECONDS_MAX} s")
-        time.sleep(POLL_SECONDS)
+    receipt = _wait_for(client, tx_hash, purpose=purpose)
     if not receipt.is_success:
         raise CallReverted(purpose=purpose, why=f"{tx_hash} was mined and reverted")
     return receipt
+
+
+def _find_begun(client: ChainClient, key: SigningKey, terms: Terms) -> Receipt | None:
+    """What this key deployed lately on the same terms and nobody registered: whoever did so was cut off."""
+    from eth_typing import HexAddress, HexStr
+    from eth_utils.address import to_checksum_address
+    from web3.types import Nonce
+    from web3.utils.address import get_create_address
+
+    nonce = client.nonce(key.address)
+    for earlier in range(nonce - 1, max(-1, nonce - 1 - RESUMED_NONCES_MAX), -1):
+        address = str(to_checksum_address(get_create_address(HexAddress(HexStr(key.address)), Nonce(earlier))))
+        is_taken = EscrowContract.objects.filter(chain_id=client.config.chain_id, address=address).exists()
+        if not is_taken and client.code(address) and not verify_escrow(client.config.chain_id, address, terms):
+            return _receipt_of_deployment(client, address)
+    return None
+
+
+def _receipt_of_deployment(client: ChainClient, address: str) -> Receipt | None:
+    """The constructor logs its first admin; None where that was too long ago to be looked for."""
+    last = client.head()
+    for _ in range(RESUMED_PAGES_MAX):
+        first = max(0, last - client.config.blocks_per_query + 1)
+        logs = client.logs(first, last, [address])
+        receipt = client.receipt(logs[0].tx_hash) if logs else None
+        if receipt is not None and receipt.contract.lower() == address.lower():
+            return receipt
+        if first == 0:
+            break
+        last = first - 1
+    return None
+
+
+def _wait_for(client: ChainClient, tx_hash: str, *, purpose: str) -> Receipt:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while time.monotonic() < deadline:
+        try:
+            receipt = client.receipt(tx_hash)
+        except (EndpointsDisagree, EndpointsUnreachable):  # one of them is a block behind, or busy
+            receipt = None
+        if receipt is not None:
+            return receipt
+        time.sleep(POLL_SECONDS)
+    raise CallReverted(purpose=purpose, why=f"{tx_hash} was not mined within {WAIT_SECONDS_MAX} s")
 
 
 def _encode_constructor(build: builds.Build, arguments: list[Any]) -> str:

@@ -4,6 +4,7 @@ ChainError (a BillingError)
 |-- ChainMisconfigured          500  SOUK_CHAINS cannot be used
 |-- ChainUnknown                404  no such chain is configured
 |-- SignerMissing               503  no key for what is to be signed
+|-- KeyInUse                    409  the key's nonces are counted by the marketplace
 |-- AssetCodeTaken              409  the code belongs to another asset
 |-- TokenRefused                400  the token cannot be counted
 |-- ContractRefused             409  the contract is not what we built, or not of this token
@@ -50,6 +51,13 @@ class SignerMissing(ChainError):
     """There is no key for {role}: set SOUK_CHAIN_KEY, or the key of this role alone."""
 
     code = "signer_missing"
+
+
+class KeyInUse(ChainError):
+    """The key of {address} sends the marketplace's own transactions, whose nonces are counted: deploy with another."""
+
+    code = "key_in_use"
+    status = 409
 
 
 class AssetCodeTaken(ChainError):

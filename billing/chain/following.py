@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
+from billing import alerts
 from billing.chain import development, escrow, indexer, roots, transactions
 from billing.chain.config import chains
 from billing.chain.errors import ChainError
@@ -22,18 +25,47 @@ def follow_chains() -> int:
             booked += follow_chain(chain_id)
         except ChainError as error:
             log.warning("A chain could not be followed. chain_id=%s error=%s", chain_id, error)
+        except Exception:
+            log.exception("A chain could not be followed. chain_id=%s", chain_id)
     return booked
 
 
 def follow_chain(chain_id: int) -> int:
-    """The same for one chain; raises ChainError."""
+    """The same for one chain; a step that fails stops no other. Raises ChainError, having alerted the operators."""
     development.ensure(chain_id)
     booked = indexer.follow(chain_id)
+    failures: list[ChainError] = []
+
+    def attempt(step: Callable[[], int]) -> int:
+        try:
+            return step()
+        except ChainError as error:
+            failures.append(error)
+            return 0
+
     for contract in EscrowContract.objects.select_related("asset").filter(chain_id=chain_id):
-        if roots.follow(contract):  # one has opened: its payouts are told at once, before their claims come
-            submission.follow_at_once(ChainRail(), contract.asset_id)
-        roots.publish(contract)
-    escrow.sweep(chain_id)
-    if transactions.dispatch(chain_id):
-        booked += indexer.follow(chain_id)
+        attempt(partial(_tend_roots, contract))
+    attempt(partial(escrow.sweep, chain_id))
+    if attempt(partial(transactions.dispatch, chain_id)):  # what was sent may be mined already
+        booked += attempt(partial(indexer.follow, chain_id))
+    _tell(chain_id, failures)
     return booked
+
+
+def _tend_roots(contract: EscrowContract) -> int:
+    moved = roots.follow(contract)
+    if moved:  # one has opened: its payouts are told at once, before their claims come
+        submission.follow_at_once(ChainRail(), contract.asset_id)
+    roots.publish(contract)
+    return moved
+
+
+def _tell(chain_id: int, failures: list[ChainError]) -> None:
+    """One alert a chain while anything about it fails; raises the first failure."""
+    key = f"chain:tend:{chain_id}"
+    if not failures:
+        alerts.close(key)
+        return
+    message = "; ".join(dict.fromkeys(map(str, failures)))
+    alerts.raise_once(key, kind="chain_tending", subject=chain_id, message=message)
+    raise failures[0]

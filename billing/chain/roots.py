@@ -32,6 +32,7 @@ from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol.merkle import MerkleTree
 
 TREES_KEPT: Final = 8
+ENTRIES_PER_ROOT_MAX: Final = 10_000  # new ones; the totals of all wallets are in every root
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,19 @@ def include(contract: EscrowContract, payouts: Sequence[Payout]) -> list[PayoutE
 
 
 def publish(contract: EscrowContract) -> PayoutRoot | None:
-    """Plan a root over every entry, if there are new ones and no root is under way."""
+    """Plan a root over the entries, if there are new ones and no root is under way; raises ChainError.
+
+    It promises no more than the contract takes in one day: what is left has the next root, on the next day.
+    """
+    if _newest(contract) is None or _is_under_way(contract):
+        return None
+    client = client_of(contract.chain_id)
+    cap = int(client.read(contract.address, builds.load(builds.ESCROW).abi, "rootDailyCap", at=client.head()))
     with transaction.atomic():
         EscrowContract.objects.select_for_update().get(pk=contract.pk)
-        roots = PayoutRoot.objects.filter(contract=contract)
-        newest = PayoutEntry.objects.filter(contract=contract).order_by("-pk").first()
-        last = roots.order_by("-created_at").first()
-        if newest is None or (last is not None and not _may_follow(last, newest)):
+        last = PayoutRoot.objects.filter(contract=contract).order_by("-created_at").first()
+        newest = _newest(contract, cap)
+        if newest is None or _is_under_way(contract) or (last is not None and not _may_follow(last, newest)):
             return None
         tree = _tree(contract, newest.pk)
         total = PayoutEntry.objects.filter(contract=contract, pk__lte=newest.pk).aggregate(sum=Sum("amount"))["sum"]
@@ -149,6 +156,30 @@ def active_root(entry: PayoutEntry) -> PayoutRoot | None:
     """The first open root that promises this entry."""
     roots = PayoutRoot.objects.filter(contract=entry.contract, state=RootState.ACTIVE, last_entry_id__gte=entry.pk)
     return roots.order_by("created_at").first()
+
+
+def _is_under_way(contract: EscrowContract) -> bool:
+    return PayoutRoot.objects.filter(contract=contract, state__in=[RootState.PLANNED, RootState.PROPOSED]).exists()
+
+
+def _newest(contract: EscrowContract, cap: int | None = None) -> PayoutEntry | None:
+    """The last entry that the next root promises: all that are not open yet, or as many as fit below the cap, or one.
+
+    One payout above the cap goes out alone: the contract refuses it, and the operator is told.
+    """
+    entries = PayoutEntry.objects.filter(contract=contract).order_by("pk")
+    opened = PayoutRoot.objects.filter(contract=contract, state=RootState.ACTIVE).order_by("-created_at").first()
+    if opened is not None:
+        entries = entries.filter(pk__gt=opened.last_entry_id)
+    if cap is None:
+        return entries.first()
+    newest, total = None, 0
+    for entry in entries[:ENTRIES_PER_ROOT_MAX]:
+        total += entry.amount
+        if newest is not None and total > cap:
+            break
+        newest = entry
+    return newest
 
 
 def _may_follow(last: PayoutRoot, newest: PayoutEntry) -> bool:

@@ -3,10 +3,11 @@
     plan (in the decision's transaction) -> dispatch: estimate, [assign a nonce, sign, store the bytes] in one commit,
     broadcast -> mined -> final | reverted, with the gas booked
 
-    1. settle   what is mined deep enough is final; what lost its block goes out again, the same bytes
+    1. settle   what is mined deep enough is final; what lost its block goes out again, the same bytes; what lost its
+                nonce to somebody else is let go
     2. send     what is signed and not out yet, which is all that a crash can leave behind
     3. hurry    the oldest that nobody mines is signed anew with the same nonce and higher fees
-    4. sign     what is planned, in the order of planning
+    4. sign     what is planned, in the order of planning, while gas costs no more than the limit
 
 One dispatcher a signer works at a time (an advisory lock). If that lock were lost, the signer's row still hands every
 nonce out once.
@@ -22,16 +23,15 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
-from billing import alerts, ledger
+from billing import alerts
+from billing.chain import closing, keys
 from billing.chain import fees as fee_market
-from billing.chain import keys, registry
 from billing.chain.client import ChainClient, Receipt, client_of
-from billing.chain.errors import CallReverted, EndpointsDisagree
+from billing.chain.closing import book_coins, close, has_failed, outcome_of, tell_failed
+from billing.chain.errors import CallReverted, ChainError, EndpointsDisagree, EndpointsUnreachable
 from billing.chain.fees import Fees
 from billing.chain.keys import Role, SigningKey
 from billing.chain.states import TransactionState as State
-from billing.chart import AccountName, open_accounts
-from billing.kinds import AccountKind, TransferCode
 from billing.models import ChainTransaction, Signer
 from marketplace.foundation import clock
 from marketplace.foundation.errors import OutboxConflict
@@ -43,10 +43,17 @@ SIMULATIONS_MAX: Final = 8  # what would revert so often is refused
 SIMULATION_PAUSE: Final = timedelta(seconds=5)  # doubles: an earlier transaction may have to be mined first
 PAUSE_DOUBLINGS_MAX: Final = 8
 RESEND_AFTER: Final = timedelta(seconds=30)  # nodes forget
+WAIT_PAUSE: Final = timedelta(minutes=10)  # for what time or a person changes
+WAITS: Final = frozenset({"EnforcedPause", "RootPending", "ExceedsDailyCap"})
+DISPUTED_AFTER: Final = timedelta(minutes=15)  # a receipt about which endpoints disagree for longer is told
+# What nodes say of a transaction that offers less than the newest block costs.
+OFFERS_TOO_LITTLE: Final = ("less than block base fee", "less than the block base fee", "underpriced", "fee too low")
 GAS_MARGIN: Final = (13, 10)
 GAS_EXTRA: Final = 20_000
 ERROR_CHARACTERS_MAX: Final = 1000
 LOCK_CLASS: Final = 0x50C7
+
+__all__ = ["SENT", "book_coins", "close", "dispatch", "has_failed", "lock", "outcome_of", "plan"]
 
 SENT: Final = [State.SIGNED, State.BROADCAST, State.MINED, State.REORGED]
 
@@ -73,10 +80,15 @@ def dispatch(chain_id: int) -> int:
     """Steps 1 to 4 for every signer of ours on this chain; how many transactions moved. Raises ChainError."""
     live = ChainTransaction.objects.filter(chain_id=chain_id, state__in=[State.PLANNED, State.NONCED, *SENT])
     moved = 0
+    failures: list[ChainError] = []
     for address in sorted(set(live.values_list("signer", flat=True))):
         with lock(f"signer:{chain_id}:{address}") as is_mine:
-            if is_mine:
-                moved += _Dispatcher(client_of(chain_id), keys.key_of(address)).run()
+            try:
+                moved += _Dispatcher(client_of(chain_id), keys.key_of(address)).run() if is_mine else 0
+            except ChainError as error:  # a key that is gone stops what it signs, and no other key
+                failures.append(error)
+    if failures:
+        raise failures[0]
     return moved
 
 
@@ -106,7 +118,7 @@ class _Dispatcher:
         head, final = self._client.head(), self._client.final()
         if self._is_used_elsewhere(signer, head):
             return 0
-        moved = self._settle(final)
+        moved = self._settle(final) + self._let_go(head, final)
         moved += self._send()
         self._hurry()
         return moved + self._sign()
@@ -116,13 +128,14 @@ class _Dispatcher:
         found = Signer.objects.filter(address=self._key.address, chain_id=self._chain_id).first()
         if found is not None:
             return found
-        nonce = self._client.nonce(self._key.address)
-        signer, is_new = Signer.objects.get_or_create(
-            address=self._key.address, chain_id=self._chain_id, defaults={"next_nonce": nonce}
-        )
-        if is_new:
-            book_coins(self._chain_id, self._client.coins(self._key.address), ref=f"first:{self._key.address}")
-        return signer
+        nonce, coins = self._client.nonce(self._key.address), self._client.coins(self._key.address)
+        with transaction.atomic():
+            signer, is_new = Signer.objects.get_or_create(
+                address=self._key.address, chain_id=self._chain_id, defaults={"next_nonce": nonce}
+            )
+            if is_new:
+                book_coins(self._chain_id, coins, ref=f"first:{self._key.address}")
+            return signer
 
     def _is_used_elsewhere(self, signer: Signer, head: int) -> bool:
         """Whether somebody else signs with our key: then nothing more is signed until a person has looked."""
@@ -146,10 +159,33 @@ class _Dispatcher:
         for one in self._mine.filter(state__in=[State.BROADCAST, State.MINED]).order_by("nonce", "created_at"):
             try:
                 receipt = self._client.receipt(one.hash)
-            except EndpointsDisagree:  # one of them is a block behind
+            except EndpointsDisagree as error:  # one of them is a block behind
+                self._tell_disputed(one, error)
                 continue
             moved += self._settle_one(one, receipt, final)
         return moved
+
+    def _tell_disputed(self, one: ChainTransaction, error: EndpointsDisagree) -> None:
+        if one.sent_at is not None and clock.now() - one.sent_at > DISPUTED_AFTER:
+            key = f"chain:receipt:{one.pk}"
+            alerts.raise_once(key, kind="chain_receipt", subject=one.pk, message=f"{one.purpose} waits: {error}")
+
+    def _let_go(self, head: int, final: int) -> int:
+        """A nonce that the chain has used up, and for none of the transactions that we signed with it."""
+        mined = self._client.nonce(self._key.address, head)
+        lost = [State.SIGNED, State.BROADCAST, State.REORGED]
+        behind = self._mine.filter(nonce__lt=mined, state__in=lost).exclude(
+            nonce__in=self._mine.filter(state=State.MINED).values("nonce")
+        )
+        if not behind.exists():
+            return 0
+        buried = self._client.nonce(self._key.address, final)
+        gone = 0
+        for nonce in sorted({_nonce_of(one) for one in behind.filter(nonce__lt=buried)}):
+            ours = list(behind.filter(nonce=nonce))
+            if all(self._client.receipt(one.hash) is None for one in ours):
+                gone += len([closing.let_go(one) for one in ours])
+        return gone
 
     def _settle_one(self, one: ChainTransaction, receipt: Receipt | None, final: int) -> bool:
         if one.state == State.MINED and (receipt is None or receipt.block_hash != one.block_hash):
@@ -172,7 +208,13 @@ class _Dispatcher:
         return sent
 
     def _broadcast(self, one: ChainTransaction) -> None:
-        self._client.broadcast(one.raw)
+        try:
+            self._client.broadcast(one.raw)
+        except EndpointsUnreachable as error:
+            offers_too_little = any(words in str(error).lower() for words in OFFERS_TOO_LITTLE)
+            # A node that has mined it may say so in any words; what is too cheap by now is hurried like the rest.
+            if not offers_too_little and self._client.receipt(one.hash) is None:
+                raise
         advance(one, State.BROADCAST, data={"hash": one.hash}, sent_at=clock.now())
 
     def _hurry(self) -> None:
@@ -188,7 +230,14 @@ class _Dispatcher:
             if place == 0 and waited >= timedelta(seconds=self._client.config.stuck_seconds):
                 self._replace(one)
             elif waited >= RESEND_AFTER:
-                self._client.broadcast(one.raw)
+                self._tell_again(one)
+
+    def _tell_again(self, one: ChainTransaction) -> None:
+        """Nodes forget, and take nothing that offers less than the newest block costs: its turn comes, or more fees."""
+        try:
+            self._client.broadcast(one.raw)
+        except EndpointsUnreachable as error:
+            log.info("No node takes it again now. hash=%s error=%s", one.hash, error)
 
     def _replace(self, one: ChainTransaction) -> None:
         """The same call under the same nonce, dearer; whichever of the two is mined, the call is made once."""
@@ -203,7 +252,7 @@ class _Dispatcher:
                 message=f"{one.purpose} (nonce {one.nonce}) is not mined, and a higher fee would be above the limit of"
                 f" {self._client.config.max_fee_gwei} gwei on {self._client.config.name}.",
             )
-            self._client.broadcast(one.raw)
+            self._tell_again(one)
             return
         with transaction.atomic():
             other = ChainTransaction(
@@ -221,27 +270,45 @@ class _Dispatcher:
         self._broadcast(other)
 
     def _sign(self) -> int:
-        in_flight = self._mine.filter(state__in=[State.SIGNED, State.BROADCAST, State.REORGED]).count()
-        room = min(PLANNED_PER_RUN_MAX, IN_FLIGHT_MAX - in_flight)
-        due = self._mine.filter(state=State.PLANNED, next_at__lte=clock.now()).order_by("created_at")
-        return sum(self._sign_one(one) for one in due[: max(0, room)])
+        in_flight = self._mine.filter(state__in=[State.SIGNED, State.BROADCAST, State.REORGED])
+        room = min(PLANNED_PER_RUN_MAX, IN_FLIGHT_MAX - in_flight.values("nonce").distinct().count())
+        due = list(
+            self._mine.filter(state=State.PLANNED, next_at__lte=clock.now()).order_by("created_at")[: max(0, room)]
+        )
+        offer = self._offer() if due else None
+        return sum(self._sign_one(one, offer) for one in due) if offer else 0
 
-    def _sign_one(self, one: ChainTransaction) -> bool:
+    def _offer(self) -> Fees | None:
+        """What we offer now; None, having told the operators, while gas costs more than the limit."""
+        config, key = self._client.config, f"chain:fees:{self._chain_id}"
+        base_fee, priority_fee = self._client.fee_now()
+        offer = fee_market.first_offer(base_fee, priority_fee, limit=config.max_fee)
+        if offer is not None:
+            alerts.close(key)
+            return offer
+        alerts.raise_once(
+            key,
+            kind="chain_fees",
+            subject=self._chain_id,
+            message=f"A unit of gas on {config.name} costs {base_fee} base units and the limit is {config.max_fee_gwei}"
+            " gwei: nothing new is sent until it costs less, or max_fee_gwei says more.",
+        )
+        return None
+
+    def _sign_one(self, one: ChainTransaction, offer: Fees) -> bool:
         message = {"from": one.signer, "data": one.data} | ({"to": one.to} if one.to else {})
         try:
             gas = self._client.estimate(message, purpose=one.purpose)
         except CallReverted as reverted:
             return self._put_off(one, reverted)
-        base_fee, priority_fee = self._client.fee_now()
-        offer = fee_market.first_offer(base_fee, priority_fee, limit=self._client.config.max_fee)
-        if offer is None:
-            log.warning("Gas costs more than the limit. chain_id=%s base_fee=%s", self._chain_id, base_fee)
-            return False
+        except EndpointsDisagree as error:  # one lags, or lies: no reason to give it up
+            return self._wait(one, error, SIMULATION_PAUSE)
         with transaction.atomic():
             signer = Signer.objects.select_for_update().get(address=one.signer, chain_id=one.chain_id)
             self._store_signed(one, signer.next_nonce, gas * GAS_MARGIN[0] // GAS_MARGIN[1] + GAS_EXTRA, offer)
             signer.next_nonce += 1
             signer.save(update_fields=["next_nonce"])
+            alerts.close(f"chain:waits:{one.pk}")
         self._broadcast(one)
         return True
 
@@ -262,81 +329,26 @@ class _Dispatcher:
         advance(one, State.SIGNED, raw=raw, hash=tx_hash)
 
     def _put_off(self, one: ChainTransaction, reverted: CallReverted) -> bool:
+        key = f"chain:waits:{one.pk}"
+        if reverted.details["why"] in WAITS:  # the call is good, and its time will come
+            alerts.raise_once(key, kind="chain_waits", subject=one.pk, message=f"{one.purpose} waits: {reverted}")
+            return self._wait(one, reverted, WAIT_PAUSE)
         one.attempts += 1
-        one.last_error = str(reverted)[:ERROR_CHARACTERS_MAX]
-        if one.attempts >= SIMULATIONS_MAX:
-            advance(one, State.REFUSED, reason="would_revert", attempts=one.attempts, last_error=one.last_error)
-            _tell_failed(one, f"was not sent, because the contract would refuse it: {reverted}")
-            return True
-        one.next_at = clock.now() + SIMULATION_PAUSE * 2 ** min(one.attempts - 1, PAUSE_DOUBLINGS_MAX)
+        if one.attempts < SIMULATIONS_MAX:
+            return self._wait(one, reverted, SIMULATION_PAUSE * 2 ** min(one.attempts - 1, PAUSE_DOUBLINGS_MAX))
+        last_error = str(reverted)[:ERROR_CHARACTERS_MAX]
+        advance(one, State.REFUSED, reason="would_revert", attempts=one.attempts, last_error=last_error)
+        alerts.close(key)
+        tell_failed(one, f"was not sent, because the contract would refuse it: {reverted}")
+        return True
+
+    def _wait(self, one: ChainTransaction, error: ChainError, pause: timedelta) -> bool:
+        one.last_error, one.next_at = str(error)[:ERROR_CHARACTERS_MAX], clock.now() + pause
         one.save(update_fields=["attempts", "last_error", "next_at"])
         return False
-
-
-def close(one: ChainTransaction, receipt: Receipt) -> ChainTransaction:
-    """It is final: book its gas, and let go of the others with its nonce; once."""
-    with transaction.atomic():
-        state = State.FINAL if receipt.is_success else State.REVERTED
-        advance(one, state, gas_cost=receipt.cost, data={"gas_used": receipt.gas_used})
-        siblings = ChainTransaction.objects.filter(signer=one.signer, chain_id=one.chain_id, nonce=one.nonce)
-        for other in siblings.exclude(pk=one.pk):
-            if other.state == State.MINED:  # its block is gone, or ours would not be final
-                advance(other, State.REORGED, reason="block_gone", block_number=None, block_hash="")
-            advance(other, State.REPLACED, reason="nonce_final")
-        _book_gas(one, receipt.cost)
-        if state == State.REVERTED:
-            _tell_failed(one, "was mined and reverted; it is not sent again by itself")
-        alerts.close(f"chain:stuck:{one.signer}:{one.nonce}")
-    return one
-
-
-def outcome_of(one: ChainTransaction) -> ChainTransaction:
-    """The transaction that stands for this one: itself, or the replacement that was mined instead."""
-    if one.state != State.REPLACED:
-        return one
-    won = ChainTransaction.objects.filter(
-        signer=one.signer, chain_id=one.chain_id, nonce=one.nonce, state__in=[State.FINAL, State.REVERTED]
-    ).first()
-    return won or one
-
-
-def has_failed(one: ChainTransaction) -> bool:
-    """Whether its call will never be made."""
-    return outcome_of(one).state in {State.REVERTED, State.REFUSED}
-
-
-def book_coins(chain_id: int, amount: int, *, ref: str) -> None:
-    """The operator put coins for gas into a signer's wallet."""
-    if amount <= 0:
-        return
-    asset_id = registry.register_coin(chain_id).pk
-    hot_wallet, cash = open_accounts(
-        [AccountName(kind, asset_id=asset_id) for kind in (AccountKind.CHAIN_HOT_WALLET, AccountKind.OPERATOR_CASH)]
-    )
-    ledger.post([ledger.NewTransfer(hot_wallet, cash, amount, TransferCode.DEPOSIT, external_ref=ref)])
 
 
 def _nonce_of(one: ChainTransaction) -> int:
     if one.nonce is None:
         raise ValueError(f"{one} was never signed")
     return one.nonce
-
-
-def _book_gas(one: ChainTransaction, cost: int) -> None:
-    if cost <= 0:
-        return
-    asset_id = registry.register_coin(one.chain_id).pk
-    expense, hot_wallet = open_accounts(
-        [AccountName(kind, asset_id=asset_id) for kind in (AccountKind.GAS_EXPENSE, AccountKind.CHAIN_HOT_WALLET)]
-    )
-    ledger.post([ledger.NewTransfer(expense, hot_wallet, cost, TransferCode.GAS, external_ref=one.hash)])
-
-
-def _tell_failed(one: ChainTransaction, what: str) -> None:
-    alerts.raise_once(
-        f"chain:failed:{one.pk}",
-        kind="chain_transaction",
-        severity=alerts.Severity.CRITICAL,
-        subject=one.pk,
-        message=f"{one.purpose} {what}. Transaction {one.hash or one.pk} of {one.signer}.",
-    )

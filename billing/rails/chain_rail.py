@@ -5,9 +5,12 @@ The money leaves the contract when the provider claims it; the indexer books tha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import ClassVar
+
+from django.db.models import Q
 
 from billing.chain import roots
 from billing.chain.errors import ChainError, ContractUnknown
@@ -15,8 +18,10 @@ from billing.chain.positions import movements, positions
 from billing.chain.registry import contract_of
 from billing.chain.wallets import checksummed
 from billing.kinds import AccountKind
-from billing.models import Payout, PayoutEntry
+from billing.models import EscrowContract, Payout, PayoutEntry
 from billing.rails.base import Fate, Movement, Outcome, Rail, RailError
+
+log = logging.getLogger(__name__)
 
 
 class ChainRail(Rail):
@@ -25,7 +30,11 @@ class ChainRail(Rail):
     name: ClassVar[str] = "chain"
 
     def check_destination(self, destination: str) -> str:
-        return checksummed(destination.strip())
+        """A wallet's address; not one of a contract that would keep the money, or refuse it for ever."""
+        wallet = checksummed(destination.strip())
+        if EscrowContract.objects.filter(Q(address__iexact=wallet) | Q(asset__contract__iexact=wallet)).exists():
+            raise ValueError(f"{wallet} is a contract of the marketplace or its token, and no wallet of yours")
+        return wallet
 
     def submit(self, payouts: Sequence[Payout]) -> dict[str, Outcome]:
         """They go into the next root of their token's contract; a repeat finds them there."""
@@ -38,7 +47,10 @@ class ChainRail(Rail):
                 outcomes |= {str(payout.pk): Outcome(Fate.FAILED, message=str(error)) for payout in mine}
                 continue
             entries = roots.include(contract, mine)
-            roots.publish(contract)
+            try:
+                roots.publish(contract)
+            except ChainError as error:  # they are included: whoever follows the chain publishes when it answers
+                log.warning("No root could be planned. asset=%s error=%s", contract.asset_id, error)
             outcomes |= {str(entry.payout_id): _outcome(entry) for entry in entries}
         return outcomes
 

@@ -12,6 +12,7 @@ from billing.chain.errors import FinalBlockGone
 from billing.chain.states import TransactionState
 from billing.kinds import AccountKind
 from billing.models import Alert, ChainBlock, ChainEvent, ChainTransaction
+from billing.reconciliation import breaker
 from tests.chain.conftest import CONFIRMATIONS, Anvil
 from tests.integration.billing.chain.test_escrow import authorize
 from tests.integration.billing.chain.town import TOKEN
@@ -100,3 +101,4 @@ def test_a_reorganisation_below_what_was_final_stops_everything_and_calls_a_pers
     with pytest.raises(FinalBlockGone):
         indexer.follow(anvil.contract.chain_id)
     assert Alert.objects.get(kind="chain_indexer").severity == "critical"
+    assert breaker.is_open()

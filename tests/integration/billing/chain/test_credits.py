@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from billing import ledger
-from billing.chain import roots
+from billing.chain import development, roots
 from billing.chain.errors import ProofNotReady
 from billing.chart import AccountName, open_accounts
 from billing.kinds import AccountKind, TransferCode, TransferMode
-from billing.models import ChainEvent, Payout, Transfer
+from billing.models import Alert, ChainEvent, ChainTransaction, Payout, Transfer
 from billing.payouts.outcomes import apply_outcome
 from billing.rails.base import Fate
 from billing.rails.chain_rail import ChainRail
 from billing.states import PayoutState
+from marketplace.foundation import clock
 from marketplace.foundation.states import advance
-from tests.integration.billing.chain.town import TOKEN, Town
+from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 from tests.integration.billing.scenes import assert_ledger_is_true
 
 
@@ -109,3 +112,54 @@ def test_a_provider_is_paid_by_a_root_and_claims_it(town: Town) -> None:
     assert ledger.balance(bob, AccountKind.PAYOUT_CLEARING, asset_id=town.asset_id) == 0
     town.assert_books_match()
     assert_ledger_is_true()
+
+
+@pytest.fixture
+def small_town(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
+    """Its contract takes roots that promise 100 tokens more a day."""
+    monkeypatch.setattr(development, "ROOT_CAP", 100 * TOKEN)
+    with devchain_town(settings) as made:
+        yield made
+
+
+def test_more_payouts_than_a_day_may_promise_go_out_over_the_days(small_town: Town) -> None:
+    town, alice = small_town, uuid4()
+    town.buy_credits("Alice", alice, 200 * TOKEN)
+    town.follow()
+    payouts = []
+    for name in ("Bob", "Carol"):
+        provider = uuid4()
+        earn(town, alice, provider, 60 * TOKEN)
+        payouts.append(advance(reserve(town, provider, town.key(name).address, 60 * TOKEN), PayoutState.SUBMITTED))
+    ChainRail().submit(payouts)
+    town.follow(4)
+    fates = ChainRail().find(payouts)
+    assert [fates[str(payout.pk)].fate for payout in payouts] == [Fate.CONFIRMED, Fate.UNDER_WAY]
+    assert "ExceedsDailyCap" in Alert.objects.open().get(kind="chain_waits").message
+    assert town.chain is not None
+    town.chain.ahead_seconds += 86_400
+    ChainTransaction.objects.filter(state="planned").update(next_at=clock.now())
+    town.follow(3)
+    assert [payout.fate for payout in ChainRail().find(payouts).values()] == [Fate.CONFIRMED, Fate.CONFIRMED]
+    assert not Alert.objects.open().filter(kind="chain_waits").exists()
+    for payout in payouts:
+        proof = roots.prove(payout.pk)
+        town.call("Mallory", "claim", proof.wallet, proof.cumulative, proof.proof)
+    town.follow()
+    town.assert_books_match()
+    assert_ledger_is_true()
+
+
+def test_a_payout_is_accepted_while_the_chain_does_not_answer(town: Town, settings: Any) -> None:
+    alice, bob = uuid4(), uuid4()
+    town.buy_credits("Alice", alice, 100 * TOKEN)
+    town.follow()
+    earn(town, alice, bob, 60 * TOKEN)
+    payout = reserve(town, bob, town.key("Bob").address, 60 * TOKEN)
+    chains = settings.SOUK_CHAINS
+    settings.SOUK_CHAINS = [chains[0] | {"rpc_urls": ["http://127.0.0.1:9"]}]
+    assert send(payout) == Fate.UNDER_WAY
+    settings.SOUK_CHAINS = chains
+    town.follow(3)
+    payout.refresh_from_db()
+    assert payout.state == PayoutState.CONFIRMED

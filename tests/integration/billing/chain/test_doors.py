@@ -67,7 +67,7 @@ def test_a_role_may_have_a_key_of_its_own(settings: Any) -> None:
         ("0x" + "0" * 40, "nobody"),
     ],
 )
-def test_a_destination_that_was_mistyped_is_refused(address: str, words: str) -> None:
+def test_a_destination_that_was_mistyped_is_refused(db: None, address: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ChainRail().check_destination(address)
     assert checksummed("0x" + "ab" * 20) == ChainRail().check_destination("0x" + "ab" * 20)

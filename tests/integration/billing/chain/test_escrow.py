@@ -65,11 +65,11 @@ def receipt_of(town: Town, job_id: UUID, lease_id: UUID, seq: int, ms: int) -> S
     return sign_receipt(town.secret("Bob's node"), one, escrow.domain_of(town.contract))
 
 
-def delegate(town: Town) -> None:
+def delegate(town: Town, seconds: int = 86_400) -> None:
     one = ReceiptKeyDelegation(
         provider=town.key("Bob").address,
         receipt_key=town.key("Bob's node").address,
-        not_after=int(clock.now().timestamp()) + 86_400,
+        not_after=int(clock.now().timestamp()) + seconds,
         nonce=uuid4().int,
     )
     escrow.register_receipt_key(

@@ -1,0 +1,80 @@
+"""Deploying: cut off anywhere and repeated, it ends with one contract whose terms and roles are those asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from billing.chain import deploy, development
+from billing.chain.client import Receipt
+from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS
+from billing.chain.errors import KeyInUse
+from billing.chain.keys import Role, SigningKey, key_for
+from billing.models import Signer
+from billing.rails.chain_rail import ChainRail
+from provider_agent.protocol import ethereum
+from tests.integration.billing.chain.town import Town
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing of ours catches it."""
+
+
+def asked(town: Town) -> tuple[SigningKey, deploy.Terms, dict[str, str]]:
+    key = town.key("Operator")
+    terms = dataclasses.replace(development.terms(town.token, key.address), fee_bps=500)
+    return key, terms, {role: key_for(Role.SETTLER).address for role in deploy.ROLES}
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("seam", [0, 1, 3, 5])
+def test_a_deployment_that_was_cut_off_goes_on_where_it_was(
+    town: Town, monkeypatch: pytest.MonkeyPatch, seam: int, is_before: bool
+) -> None:
+    key, terms, roles = asked(town)
+    send = deploy.send
+    sent: list[Receipt] = []
+
+    def dying(*given: Any, **named: Any) -> Any:
+        if is_before and len(sent) == seam:
+            raise Killed
+        sent.append(send(*given, **named))
+        if len(sent) == seam + 1:
+            raise Killed
+        return sent[-1]
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(deploy, "send", dying)
+        deploy.deploy_escrow(CHAIN_ID, key, terms, roles)
+    receipt = deploy.deploy_escrow(CHAIN_ID, key, terms, roles)
+    assert deploy.verify_escrow(CHAIN_ID, receipt.contract, terms, roles) == []
+    if sent:
+        assert (receipt.contract, receipt.block_number) == (sent[0].contract, sent[0].block_number)
+    assert town.client.nonce(key.address) == 1 + len(roles)
+
+
+def test_other_terms_are_another_contract(town: Town) -> None:
+    key, terms, roles = asked(town)
+    one = deploy.deploy_escrow(CHAIN_ID, key, terms, roles)
+    two = deploy.deploy_escrow(CHAIN_ID, key, dataclasses.replace(terms, fee_bps=600), roles)
+    assert one.contract != two.contract
+
+
+def test_the_marketplaces_own_key_deploys_nothing(town: Town) -> None:
+    """Its nonces are counted: what it sent beside them would look like a stolen key, and stop everything."""
+    key = SigningKey(ethereum.address_of(DEVELOPMENT_KEYS[0]), DEVELOPMENT_KEYS[0])
+    Signer.objects.create(address=key.address, chain_id=CHAIN_ID, next_nonce=0)
+    _, terms, roles = asked(town)
+    with pytest.raises(KeyInUse, match="deploy with another"):
+        deploy.deploy_escrow(CHAIN_ID, key, dataclasses.replace(terms, admin=key.address), roles)
+
+
+def test_what_is_paid_out_goes_to_no_contract_of_ours(town: Town) -> None:
+    """The escrow would keep it, and tokens such as USDC refuse to be sent to themselves: the claim fails for ever."""
+    for address in (town.contract.address, town.token, town.token.lower()):
+        with pytest.raises(ValueError, match="no wallet of yours"):
+            ChainRail().check_destination(address)
+    bob = town.key("Bob").address
+    assert ChainRail().check_destination(f" {bob} ") == bob
