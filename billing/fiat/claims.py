@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce
 
+from billing import ledger
 from billing.chart import AccountName, open_accounts
 from billing.fiat import booking, recovery
 from billing.kinds import AccountKind
@@ -85,6 +86,6 @@ def _pay_refund(refund: TopUpRefund, customer: AccountName, amount: int) -> None
     """What the platform paid of a refund that was made at Stripe, taken from whose refund it was."""
     balance, loss = open_accounts([customer, recovery.LOSS])
     ref = refund.stripe_id or str(refund.pk)
-    recovery.post_from(balance, [recovery.recovery_of(balance, loss, amount, ref)], group_id=refund.pk)
+    ledger.post_from_frozen(balance, [recovery.recovery_of(balance, loss, amount, ref)], group_id=refund.pk)
     refund.shortage -= amount
     refund.save(update_fields=["shortage"])

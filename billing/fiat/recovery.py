@@ -24,7 +24,6 @@ from billing.models import (
     Payout,
     SettlementShare,
     TopUp,
-    Transfer,
     TransferReversal,
 )
 from billing.money import MICROS_PER_CENT
@@ -92,26 +91,15 @@ def missing(dispute: CardDispute) -> int:
 def take(dispute: CardDispute, account: Account, amount: int) -> None:
     """From one account, for one dispute; remembered, so that a dispute that is won gives it back."""
     [loss] = open_accounts([LOSS])
-    [transfer] = post_from(account, [recovery_of(account, loss, amount, dispute.stripe_id)], group_id=dispute.pk)
+    [transfer] = ledger.post_from_frozen(
+        account, [recovery_of(account, loss, amount, dispute.stripe_id)], group_id=dispute.pk
+    )
     ChargebackRecovery.objects.create(dispute=dispute, account=account, amount=amount, transfer=transfer)
 
 
 def recovery_of(account: Account, loss: Account, amount: int, ref: str) -> ledger.NewTransfer:
     """The transfer that makes the platform's loss smaller."""
     return ledger.NewTransfer(account, loss, amount, TransferCode.CHARGEBACK_RECOVERY, external_ref=ref)
-
-
-def post_from(account: Account, transfers: Sequence[ledger.NewTransfer], *, group_id: UUID) -> list[Transfer]:
-    """Post what Stripe took out of one account, a frozen one too: freezing keeps money in for exactly this.
-
-    The caller holds the account's lock, and read it under that.
-    """
-    same = Account.objects.filter(pk=account.pk)
-    is_frozen = same.filter(is_frozen=True).update(is_frozen=False) == 1
-    posted = ledger.post(transfers, group_id=group_id)
-    if is_frozen:
-        same.update(is_frozen=True)
-    return posted
 
 
 def give_back(dispute: CardDispute) -> None:

@@ -168,7 +168,7 @@ def _post_unasked(refund: TopUpRefund, ref: str, group_id: UUID) -> None:
     code = TransferCode.DEPOSIT_REFUND
     parts = ((balance, from_balance), (loss, refund.shortage))
     out = [ledger.NewTransfer(debit, stripe, amount, code, external_ref=ref) for debit, amount in parts if amount]
-    recovery.post_from(balance, out, group_id=group_id)
+    ledger.post_from_frozen(balance, out, group_id=group_id)
     refund.save(update_fields=["shortage"])
 
 
