@@ -39,7 +39,9 @@ def create(owner_id: UUID, *, is_repeat: bool = False) -> str:
     made = stripe_rail.door().create_account(
         owner_id=str(owner_id), country=account.country, email=account.email, is_repeat=is_repeat
     )
-    ConnectAccount.objects.filter(pk=account.pk, stripe_id=None).update(stripe_id=made.id, **_described(made))
+    # Its owner's address was for Stripe; who is erased here must not live on in this row.
+    mine = ConnectAccount.objects.filter(pk=account.pk, stripe_id=None)
+    mine.update(stripe_id=made.id, email="", **_described(made))
     return made.id
 
 

@@ -10,6 +10,7 @@ that creates something takes a `Key`, which makes its repetition harmless:
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ PAGES_MAX: Final = 100
 PAGE_SIZE: Final = 100
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class NotConfigured(RailError):
@@ -315,9 +317,15 @@ class StripeDoor:
         return [Booking.read(one) for one in self._list("/v1/balance_transactions", params)][::-1]
 
     def list_events(self, since: datetime) -> list[EventRecord]:
-        """Every event since then, oldest first."""
+        """Every event since then that can be read, oldest first: one that cannot must not hide the others."""
         params = {"created": {"gte": int(since.timestamp())}}
-        return [EventRecord.read(one) for one in self._list("/v1/events", params)][::-1]
+        records = []
+        for one in self._list("/v1/events", params):
+            try:
+                records.append(EventRecord.read(one))
+            except (ValueError, LookupError, TypeError, AttributeError):
+                log.exception("An event in Stripe's list cannot be read.")
+        return records[::-1]
 
     # How it is asked
 
