@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
 
 from marketplace.foundation import clock
+from marketplace.foundation.errors import SoukError
 from marketplace.foundation.models import Event, IdempotencyKey, OutboxMessage
 
 if TYPE_CHECKING:
@@ -26,6 +29,14 @@ class ReadOnlyAdmin(PlainAdmin):
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}")
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """What a verb refuses after its form was checked, as when another operator was faster, is said on the page."""
+        try:
+            return super().changeform_view(request, *args, **kwargs)
+        except SoukError as error:
+            messages.error(request, error.message)
+            return redirect(request.path)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
