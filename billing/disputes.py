@@ -249,9 +249,7 @@ def _pay_out(dispute: Dispute, *, to_customer: int, to_provider: int, to_platfor
         savepoint=False,
     )
     # What the customer paid with given credit comes back as given credit, after what was paid with money.
-    others = Dispute.objects.filter(job_id=dispute.job_id).exclude(pk=dispute.pk)
-    refunded = to_customer + int(others.aggregate(sum=Sum("to_customer"))["sum"] or 0)
-    promotions.take_back(dispute.job_id, spent=dispute.share.settlement.charged - refunded)
+    promotions.take_back_refunded(dispute.job_id)
 
 
 def _alert_key(dispute: Dispute) -> str:

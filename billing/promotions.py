@@ -24,7 +24,7 @@ from billing.chart import AccountName, open_accounts
 from billing.errors import AmountInvalid, PromoCodeRefused, PromotionConflict
 from billing.fields import is_amount
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Account, PromoCode, PromotionDraw, PromotionGrant
+from billing.models import Account, PromoCode, PromotionDraw, PromotionGrant, Settlement, Transfer
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import AMOUNT_CHARACTERS_MAX
 from marketplace.foundation import clock
@@ -33,6 +33,7 @@ from marketplace.foundation.ids import new_id
 
 GRANTS_PER_DRAW_MAX: Final = 100
 EXPIRED_PER_SWEEP_MAX: Final = 500
+REFUNDS: Final = (TransferCode.DISPUTE_TO_CUSTOMER, TransferCode.FAULT_REFUND, TransferCode.COMPENSATION)
 
 
 def grant(
@@ -148,6 +149,19 @@ def take_back(job_id: UUID, *, spent: int) -> int:
             _move(row.grant.owner_id, row.grant.asset_id, part, job_id=job_id, back=True)
             back += part
         return back
+
+
+def take_back_refunded(job_id: UUID) -> int:
+    """The same after anything came back to the customer of a settled job, by a decision or as a fine's compensation.
+
+    What it costs its owner now is read from the ledger, so that no two ways of getting it back miss each other.
+    """
+    settlement = Settlement.objects.filter(job_id=job_id).first()
+    if settlement is None:
+        return 0
+    back = Transfer.objects.filter(job_id=job_id, code__in=REFUNDS, credit__kind=AccountKind.CUSTOMER_AVAILABLE)
+    refunded = back.aggregate(sum=Sum("amount"))["sum"] or 0
+    return take_back(job_id, spent=max(0, settlement.charged - int(refunded)))
 
 
 def expire_due(now: datetime | None = None) -> int:

@@ -239,7 +239,7 @@ class StripeDoor:
 
         return self._make(
             lambda one: Connected.read(self._post("/v1/accounts", params, key=one)),
-            Key(f"account-{owner_id}", is_repeat=is_repeat),
+            Key(f"account-{owner_id}-{country}-{zlib.crc32(email.encode()):x}", is_repeat=is_repeat),
             find=find,
         )
 

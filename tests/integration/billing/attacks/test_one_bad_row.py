@@ -80,7 +80,8 @@ def test_a_provider_who_is_frozen_delays_nobody_elses_pay(alice: UUID, bob: UUID
     freeze(AccountKind.PROVIDER_PENDING, mallory)
     assert settlement.release_pending(clock.now() + LATER) == 1
     assert (scenes.earned(bob), scenes.earned(mallory)) == (900_000, 0)
-    share.refresh_from_db(), stuck.refresh_from_db()
+    share.refresh_from_db()
+    stuck.refresh_from_db()
     assert share.released_at is not None and stuck.released_at is None
     freeze(AccountKind.PROVIDER_PENDING, mallory, is_frozen=False)
     assert settlement.release_pending(clock.now() + LATER) == 1

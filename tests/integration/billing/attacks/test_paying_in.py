@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import patch
 from uuid import UUID, uuid4
 
 import pytest
@@ -10,10 +12,13 @@ from pytest_django import Settings
 from billing import holds
 from billing.chart import open_account
 from billing.errors import InsufficientFunds
+from billing.fiat import accounts
 from billing.fiat.errors import TopUpLimitReached
 from billing.fiat.states import TopUpState
 from billing.kinds import AccountKind
-from billing.models import Account, StripeEvent, TopUp
+from billing.models import Account, ConnectAccount, StripeEvent, TopUp
+from billing.rails.stripe_rail import StripeDoor
+from billing.rails.stripe_records import Connected, StripeRefused
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.fiat import scenes
 from tests.integration.billing.fiat.scenes import DOLLAR, available
@@ -62,3 +67,23 @@ def test_who_is_refused_again_and_again_tries_no_more_cards_that_day(
     with pytest.raises(TopUpLimitReached, match="refused"):
         scenes.ask(alice, 10 * DOLLAR)
     scenes.ask(uuid4(), 10 * DOLLAR)  # nobody else is in their way
+
+
+def test_a_provider_who_named_a_country_that_stripe_does_not_serve_may_name_another(stripe: FakeStripe) -> None:
+    bob = uuid4()
+    create = StripeDoor.create_account
+
+    def refuse(door: StripeDoor, **fields: Any) -> Connected:
+        if fields["country"] == "ZZ":
+            raise StripeRefused("Country 'ZZ' is unknown.", code="country_unsupported")
+        return create(door, **fields)
+
+    with patch.object(StripeDoor, "create_account", refuse):
+        accounts.request_account(bob, country="ZZ")
+        scenes.call_until_done()
+        assert "ZZ" in ConnectAccount.objects.get().disabled_reason
+        accounts.request_account(bob, country="DE")
+        scenes.call_until_done()
+        accounts.request_account(bob, country="FR")
+        scenes.call_until_done()
+    assert accounts.find(bob).country == "DE" and len(stripe.store.all("account")) == 1

@@ -57,8 +57,10 @@ def dispatch_and_die(stripe: FakeStripe, module: str, name: str, when: str) -> N
         "SOUK_STRIPE_API_BASE": stripe.url,
     }
     arguments = [sys.executable, "-c", DISPATCHER, module, name, when]
-    how = {"check": False, "capture_output": True, "text": True, "timeout": PATIENCE_SECONDS}
-    died = subprocess.run(arguments, env=os.environ | mine, **how)  # noqa: PLW1510 - it is meant to die
+    environment = os.environ | mine
+    died = subprocess.run(
+        arguments, check=False, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert died.returncode == -signal.SIGKILL, died.stderr
 
 

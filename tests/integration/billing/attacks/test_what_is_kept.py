@@ -172,7 +172,8 @@ def test_what_was_kept_of_people_before_is_forgotten(owner: Membership) -> None:
     migration = importlib.import_module("billing.migrations.0066_forget_people")
     migration.trim_events(apps, None)
     migration.name_by_id(apps, None)
-    top_up.refresh_from_db(), gone.refresh_from_db()
+    top_up.refresh_from_db()
+    gone.refresh_from_db()
     assert top_up.actor == f"{owner.organisation_id}:{owner.user_id}"
     assert gone.actor == f"{owner.organisation_id}:erased"
     assert StripeEvent.objects.get().payload == {"data": {"object": {"id": "ch_1", "payment_intent": "pi_1"}}}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 from unittest.mock import patch
 from uuid import UUID, uuid4
 
@@ -164,6 +166,7 @@ def test_who_lets_go_what_waits_waits_for_nobody_who_waits_for_it(stripe: FakeSt
     paid.refresh_from_db()
     stripe.pay_session(paid.session_id)
     intent_id = stripe.get(paid.session_id)["payment_intent"]
+    take: Callable[[], object]
     if taken_back == "by the bank":
         made = stripe.open_dispute(waiting.charge_id)
         take = lambda: chargebacks.refresh_dispute(made["id"])  # noqa: E731
@@ -174,8 +177,8 @@ def test_who_lets_go_what_waits_waits_for_nobody_who_waits_for_it(stripe: FakeSt
         take = lambda: refunds.request_refund(waiting.pk, owner_id=owner, actor="a")  # noqa: E731
     release = holds.release_hold
 
-    def release_slowly(*args: object, **kwargs: object) -> object:
-        released = release(*args, **kwargs)  # type: ignore[arg-type]
+    def release_slowly(*args: Any, **kwargs: Any) -> object:
+        released = release(*args, **kwargs)
         time.sleep(0.6)  # the balance is locked now; meanwhile the other payment locks Stripe's account
         return released
 
