@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin, messages
 from django.db import models
 from django.db.models import QuerySet
-from django.http import HttpRequest
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from marketplace.foundation import clock
@@ -30,10 +29,16 @@ class ReadOnlyAdmin(PlainAdmin):
     def has_operate_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}")
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
         """What a verb refuses after its form was checked, as when another operator was faster, is said on the page."""
         try:
-            return super().changeform_view(request, *args, **kwargs)
+            return super().changeform_view(request, object_id, form_url, extra_context)
         except SoukError as error:
             messages.error(request, error.message)
             return redirect(request.path)
