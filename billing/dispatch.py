@@ -54,6 +54,8 @@ def dispatch_due() -> int:
 
 
 def _make(message: OutboxMessage) -> bool:
+    if not outbox.renew(message):
+        return False  # those claimed before it were slow, and somebody else makes this one
     try:
         external_id = _handlers[message.kind](message)
     except Exception as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -29,6 +30,7 @@ from billing.models import Dispute, EndRecord, EscrowHold, OffenceTaking, Settle
 from billing.states import DisputeState
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
+from marketplace.foundation.exclusive import alone
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth
 
@@ -153,7 +155,8 @@ def sweep(now: datetime | None = None) -> int:
     silent = Dispute.objects.filter(state=DisputeState.OPENED, answer_until__lte=now).order_by("answer_until")
     count = 0
     for dispute in silent[:SWEEP_MAX]:
-        try:
+        # One that cannot be closed, such as one whose money is frozen, leaves those behind it their turn.
+        with suppress(StateConflict), alone("An unanswered dispute could not be closed.", dispute_id=str(dispute.pk)):
             decide(
                 dispute.pk,
                 to_customer=dispute.amount,
@@ -164,8 +167,6 @@ def sweep(now: datetime | None = None) -> int:
                 reason="no_answer",
             )
             count += 1
-        except StateConflict:  # somebody was faster
-            continue
     waiting = Dispute.objects.filter(state=DisputeState.ANSWERED, decide_until__lte=now).order_by("decide_until")
     for dispute in waiting[:SWEEP_MAX]:
         message = f"The dispute of lease {dispute.lease_id} should have been decided by {dispute.decide_until}."
@@ -257,9 +258,7 @@ def _pay_out(dispute: Dispute, *, to_customer: int, to_provider: int, to_platfor
         savepoint=False,
     )
     # What the customer paid with given credit comes back as given credit, after what was paid with money.
-    others = Dispute.objects.filter(job_id=dispute.job_id).exclude(pk=dispute.pk)
-    refunded = to_customer + int(others.aggregate(sum=Sum("to_customer"))["sum"] or 0)
-    promotions.take_back(dispute.job_id, spent=dispute.share.settlement.charged - refunded)
+    promotions.take_back_refunded(dispute.job_id)
 
 
 def _alert_key(dispute: Dispute) -> str:

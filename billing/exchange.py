@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 
 from billing import ledger
 from billing.chart import AccountName, open_accounts
-from billing.errors import AmountInvalid, QuoteConflict
+from billing.errors import AccountFrozen, AmountInvalid, InsufficientFunds, QuoteConflict
 from billing.fields import is_amount
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Transfer
@@ -64,9 +64,15 @@ def exchange(*, owner_id: UUID, sold: int, quote: Quote) -> list[Transfer]:
     try:
         with transaction.atomic():
             return ledger.post(group, savepoint=False)
-    except IntegrityError:
-        # The database lets a quote be used once: then this is a repeat, or another exchange.
-        return _first(group, quote)
+    except (IntegrityError, InsufficientFunds, AccountFrozen) as error:
+        # The database lets a quote be used once: then this is a repeat, or another exchange. What a repeat would sell
+        # may be gone since; that is no reason to deny the first.
+        found = _first(group, quote)
+        if found is None:
+            if isinstance(error, IntegrityError):
+                raise QuoteConflict(quote=quote.id) from error
+            raise
+        return found
 
 
 def _value(sold: int, quote: Quote) -> int:
@@ -81,12 +87,11 @@ def _value(sold: int, quote: Quote) -> int:
     return value
 
 
-def _first(group: list[ledger.NewTransfer], quote: Quote) -> list[Transfer]:
+def _first(group: list[ledger.NewTransfer], quote: Quote) -> list[Transfer] | None:
+    """The exchange that this quote was used for; raises QuoteConflict where it was another one."""
     found = list(Transfer.objects.filter(code=TransferCode.EXCHANGE, external_ref=quote.id).order_by("seq"))
-    if not found:
-        raise QuoteConflict(quote=quote.id)
-    if [(row.debit_id, row.credit_id, row.amount) for row in found] != [
+    if found and [(row.debit_id, row.credit_id, row.amount) for row in found] != [
         (new.debit.pk, new.credit.pk, new.amount) for new in group
     ]:
         raise QuoteConflict(quote=quote.id)
-    return found
+    return found or None

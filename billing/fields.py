@@ -55,7 +55,8 @@ class AmountField(_Exact):
                 number = Decimal(value)
             except ArithmeticError:
                 number = Decimal("NaN")
-            if number.is_finite() and number == number.to_integral_value():
+            # The digits are counted first: the number that "1e999999999" stands for fills the memory.
+            if number.is_finite() and number.adjusted() < self.digits_max and number == number.to_integral_value():
                 return int(number)
         raise ValidationError(f"{value!r} is not a whole number of base units", code="invalid")
 

@@ -33,6 +33,7 @@ __all__ = [
     "balance",
     "balances_by_kind",
     "post",
+    "post_from_frozen",
     "trial_balance",
     "verify",
 ]
@@ -94,6 +95,20 @@ def post(transfers: Sequence[NewTransfer], *, group_id: UUID | None = None, save
         _posted(new, transfer_id, seq, group_id, now)
         for new, transfer_id, seq in zip(transfers, ids, seqs, strict=True)
     ]
+
+
+def post_from_frozen(account: Account, transfers: Sequence[NewTransfer], *, group_id: UUID) -> list[Transfer]:
+    """Post what leaves one account though it may be frozen; it is as frozen afterwards as it was before.
+
+    For what the freeze keeps the money in for, and for what only passed through. In the caller's transaction, which
+    holds the account's lock and read it under that.
+    """
+    same = Account.objects.filter(pk=account.pk)
+    is_frozen = same.filter(is_frozen=True).update(is_frozen=False) == 1
+    posted = post(transfers, group_id=group_id)
+    if is_frozen:
+        same.update(is_frozen=True)
+    return posted
 
 
 def _check_shape(new: NewTransfer) -> None:

@@ -37,6 +37,7 @@ from provider_agent.protocol import (
 )
 
 HEARTBEAT_MS: Final = BEAT_SECONDS_LEASED * 1000  # what an agent may know before the server saw it
+EVIDENCE_PER_LEASE_MAX: Final = 20
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +160,8 @@ def _keep_evidence(terms: LeaseTerms, other: SignedReceipt) -> None:
         other_digest,
         other.signature,
     )
+    if ReceiptEvidence.objects.filter(lease_id=terms.lease_id).count() >= EVIDENCE_PER_LEASE_MAX:
+        return  # proven often enough: whoever signs lies without end shall not fill the database
     ReceiptEvidence.objects.get_or_create(
         lease_id=terms.lease_id,
         seq=other.receipt.seq,

@@ -17,19 +17,23 @@ from typing import Final
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import F, Sum
+from django.db.models import Exists, F, OuterRef, Sum
 
 from billing import ledger
 from billing.chart import AccountName, open_accounts
 from billing.errors import AmountInvalid, PromoCodeRefused, PromotionConflict
+from billing.fields import is_amount
 from billing.kinds import AccountKind, TransferCode
-from billing.models import PromoCode, PromotionDraw, PromotionGrant
+from billing.models import Account, PromoCode, PromotionDraw, PromotionGrant, Settlement, Transfer
 from billing.models.ledger import USD_ASSET_ID
+from billing.money import AMOUNT_CHARACTERS_MAX
 from marketplace.foundation import clock
+from marketplace.foundation.exclusive import alone
 from marketplace.foundation.ids import new_id
 
 GRANTS_PER_DRAW_MAX: Final = 100
 EXPIRED_PER_SWEEP_MAX: Final = 500
+REFUNDS: Final = (TransferCode.DISPUTE_TO_CUSTOMER, TransferCode.FAULT_REFUND, TransferCode.COMPENSATION)
 
 
 def grant(
@@ -43,8 +47,8 @@ def grant(
     code: PromoCode | None = None,
 ) -> PromotionGrant:
     """Give credit, once per reference; a repeat returns the first. Raises AmountInvalid, PromotionConflict."""
-    if amount <= 0:
-        raise AmountInvalid(value=str(amount))
+    if not is_amount(amount):
+        raise AmountInvalid(value=str(amount)[:AMOUNT_CHARACTERS_MAX])
     with transaction.atomic():
         _lock_owner(owner_id)
         given = PromotionGrant.objects.filter(reference=reference).first()
@@ -147,23 +151,47 @@ def take_back(job_id: UUID, *, spent: int) -> int:
         return back
 
 
+def take_back_refunded(job_id: UUID) -> int:
+    """The same after anything came back to the customer of a settled job, by a decision or as a fine's compensation.
+
+    What it costs its owner now is read from the ledger, so that no two ways of getting it back miss each other.
+    """
+    settlement = Settlement.objects.filter(job_id=job_id).first()
+    if settlement is None:
+        return 0
+    back = Transfer.objects.filter(job_id=job_id, code__in=REFUNDS, credit__kind=AccountKind.CUSTOMER_AVAILABLE)
+    refunded = back.aggregate(sum=Sum("amount"))["sum"] or 0
+    return take_back(job_id, spent=max(0, settlement.charged - int(refunded)))
+
+
 def expire_due(now: datetime | None = None) -> int:
     """Take back what was given and not used in time; of how many grants."""
     now = now or clock.now()
-    due = PromotionGrant.objects.filter(left__gt=0, expires_at__lte=now).order_by("expires_at")
+    frozen = Account.objects.filter(
+        owner_id=OuterRef("owner_id"),
+        asset_id=OuterRef("asset_id"),
+        kind=AccountKind.CUSTOMER_PROMOTION,
+        is_frozen=True,
+    )
+    due = PromotionGrant.objects.filter(~Exists(frozen), left__gt=0, expires_at__lte=now).order_by("expires_at")
     count = 0
     for owner_id, grant_id in list(due.values_list("owner_id", "pk")[:EXPIRED_PER_SWEEP_MAX]):
-        with transaction.atomic():
-            _lock_owner(owner_id)
-            given = PromotionGrant.objects.select_for_update().get(pk=grant_id)
-            if not given.left:
-                continue
-            kinds = AccountKind.CUSTOMER_PROMOTION, AccountKind.PROMO_EXPENSE
-            _post(given, *kinds, given.left, TransferCode.PROMOTION_EXPIRED)
-            given.left = 0
-            given.save(update_fields=["left"])
-            count += 1
+        with alone("Given credit could not be taken back.", grant_id=str(grant_id)):
+            count += _expire(owner_id, grant_id)
     return count
+
+
+def _expire(owner_id: UUID, grant_id: UUID) -> bool:
+    with transaction.atomic():
+        _lock_owner(owner_id)
+        given = PromotionGrant.objects.select_for_update().get(pk=grant_id)
+        if not given.left:
+            return False
+        kinds = AccountKind.CUSTOMER_PROMOTION, AccountKind.PROMO_EXPENSE
+        _post(given, *kinds, given.left, TransferCode.PROMOTION_EXPIRED)
+        given.left = 0
+        given.save(update_fields=["left"])
+        return True
 
 
 def _usable(owner_id: UUID, asset_id: int, now: datetime) -> dict[str, object]:
@@ -187,9 +215,14 @@ def _post(given: PromotionGrant, debit: AccountKind, credit: AccountKind, amount
 def _move(owner_id: UUID, asset_id: int, amount: int, *, job_id: UUID, back: bool = False) -> None:
     """Between the owner's given credit and its balance."""
     kinds = [AccountKind.CUSTOMER_PROMOTION, AccountKind.CUSTOMER_AVAILABLE]
-    accounts = open_accounts([AccountName(kind, owner_id, asset_id=asset_id) for kind in kinds])
-    debit, credit = reversed(accounts) if back else accounts
-    ledger.post([ledger.NewTransfer(debit, credit, amount, TransferCode.PROMOTION, job_id=job_id)], savepoint=False)
+    credit, balance = open_accounts([AccountName(kind, owner_id, asset_id=asset_id) for kind in kinds])
+    if not back:
+        new = ledger.NewTransfer(credit, balance, amount, TransferCode.PROMOTION, job_id=job_id)
+        ledger.post([new], savepoint=False)
+        return
+    # A balance that a chargeback froze, too: this was never its owner's money, and the job has to end.
+    new = ledger.NewTransfer(balance, credit, amount, TransferCode.PROMOTION, job_id=job_id)
+    ledger.post_from_frozen(balance, [new], group_id=new_id())
 
 
 def _lock_owner(owner_id: UUID) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,19 +11,23 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from billing import functions, ledger
 from billing.chart import AccountName, open_accounts
-from billing.errors import AccountFrozen, ChargeAboveHold, ChargesInvalid, HoldNotFound
+from billing.errors import AccountFrozen, BillingError, ChargeAboveHold, ChargesInvalid, HoldNotFound
 from billing.fields import is_amount
 from billing.functions import array, stored
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Settlement, SettlementShare
+from billing.models import Account, Settlement, SettlementShare
 from billing.money import BPS_WHOLE, split_fee
 from marketplace.foundation import clock
+from marketplace.foundation.exclusive import alone
 
 SETTLE_TRIES_MAX: Final = 2  # once more when an account has to be opened first
 SHARES_PER_RELEASE_MAX: Final = 1000  # released in one transaction; the next tick takes the next
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,11 +85,35 @@ def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) ->
 
 
 def release_pending(now: datetime | None = None) -> int:
-    """Make spendable what providers earned in settlements whose challenge window is over; how many shares that was."""
+    """Make spendable what providers earned in settlements whose challenge window is over; how many shares that was.
+
+    A provider who is frozen keeps nobody else waiting, and is paid once the operator has unfrozen them.
+    """
     now = now or clock.now()
+    frozen = Account.objects.filter(
+        owner_id=OuterRef("provider_id"),
+        asset_id=OuterRef("settlement__asset_id"),
+        kind=AccountKind.PROVIDER_PENDING,
+        is_frozen=True,
+    )
     with transaction.atomic():
-        ripe = SettlementShare.objects.ripe(now).order_by("challenge_until", "pk").select_related("settlement")
-        shares = list(ripe.select_for_update(skip_locked=True, of=("self",))[:SHARES_PER_RELEASE_MAX])
+        ripe = SettlementShare.objects.ripe(now).filter(~Exists(frozen)).order_by("challenge_until", "pk")
+        locked = ripe.select_related("settlement").select_for_update(skip_locked=True, of=("self",))
+        shares = list(locked[:SHARES_PER_RELEASE_MAX])
+        try:
+            return _release(shares, now)
+        except BillingError:
+            log.exception("Providers' pay could not be released at once; each is tried alone.")
+        released = 0
+        for share in shares:
+            with alone("A provider's pay could not be released.", lease_id=str(share.lease_id)):
+                released += _release([share], now)
+        return released
+
+
+def _release(shares: Sequence[SettlementShare], now: datetime) -> int:
+    """All of these or none."""
+    with transaction.atomic():
         paid = [share for share in shares if share.paid]
         pending = open_accounts([_of_provider(AccountKind.PROVIDER_PENDING, share) for share in paid])
         available = open_accounts([_of_provider(AccountKind.PROVIDER_AVAILABLE, share) for share in paid])
@@ -94,7 +123,8 @@ def release_pending(now: datetime | None = None) -> int:
                     debit, credit, share.paid, TransferCode.CHALLENGE_PASSED, job_id=share.settlement.job_id
                 )
                 for debit, credit, share in zip(pending, available, paid, strict=True)
-            ]
+            ],
+            savepoint=False,
         )
         SettlementShare.objects.filter(pk__in=[share.pk for share in shares]).update(released_at=now)
         return len(shares)

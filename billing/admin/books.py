@@ -11,6 +11,7 @@ from django.db import models
 from django.http import HttpRequest
 
 from billing import deposits
+from billing.kinds import OWNED_KINDS
 from billing.models import (
     Account,
     Asset,
@@ -23,7 +24,7 @@ from billing.models import (
     Transfer,
     UsageReceipt,
 )
-from billing.money import format_usd, parse_usd
+from billing.money import parse_usd
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.admin import ReadOnlyAdmin
 
@@ -31,17 +32,22 @@ from marketplace.foundation.admin import ReadOnlyAdmin
 @admin.register(Account)
 class AccountAdmin(ReadOnlyAdmin):
     list_display = ["kind", "owner_id", "job_id", "balance", "is_frozen"]
+    list_select_related = ["asset"]
     list_filter = ["kind", "is_frozen"]
     search_fields = ["owner_id", "job_id"]
     actions = ["freeze", "unfreeze"]
 
     @admin.display(description="balance")
     def balance(self, account: Account) -> str:
-        return format_usd(account.available) if account.is_summed else "see `souk ledger show`"
+        return account.asset.show(account.available) if account.is_summed else "see `souk ledger show`"
 
     @admin.action(description="Freeze: money goes in, none goes out", permissions=["operate"])
     def freeze(self, request: HttpRequest, chosen: models.QuerySet[Account]) -> None:
-        self._set_frozen(request, chosen, is_frozen=True)
+        """Somebody's money only: with a frozen account of the platform's own, nobody's job could end."""
+        mine = chosen.filter(kind__in=OWNED_KINDS)
+        if mine.count() < chosen.count():
+            messages.error(request, "The platform's own accounts are never frozen: every payment goes through them.")
+        self._set_frozen(request, mine, is_frozen=True)
 
     @admin.action(description="Unfreeze", permissions=["operate"])
     def unfreeze(self, request: HttpRequest, chosen: models.QuerySet[Account]) -> None:
@@ -90,8 +96,9 @@ class DepositForm(forms.ModelForm[Deposit]):
 
 @admin.register(Deposit)
 class DepositAdmin(ReadOnlyAdmin):
-    list_display = ["created_at", "owner_id", "amount", "rail", "reference", "actor"]
+    list_display = ["created_at", "owner_id", "shown_amount", "rail", "reference", "actor"]
     list_filter = ["rail"]
+    list_select_related = ["asset"]
     search_fields = ["owner_id", "reference"]
     form = DepositForm
 
@@ -101,11 +108,11 @@ class DepositAdmin(ReadOnlyAdmin):
     def get_fields(self, request: HttpRequest, obj: Deposit | None = None) -> Any:
         if obj is None:
             return ["organisation", "amount", "reference"]
-        return ["owner_id", "amount", "rail", "reference", "actor", "transfer", "created_at"]
+        return ["owner_id", "shown_amount", "rail", "reference", "actor", "transfer", "created_at"]
 
     @admin.display(description="amount")
-    def amount(self, deposit: Deposit) -> str:
-        return format_usd(deposit.amount)
+    def shown_amount(self, deposit: Deposit) -> str:
+        return deposit.asset.show(deposit.amount)
 
     def save_model(self, request: HttpRequest, obj: Deposit, form: Any, change: bool) -> None:
         """The ledger's verb writes the row; the form's own instance becomes it."""

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing import limits
-from billing.fields import AMOUNT_MAX
+from billing.api.amounts import UnitsField
 from billing.limits import Standing
 from billing.models import SpendLimit
 from billing.models.limits import Period
@@ -33,12 +33,7 @@ class NewLimitSerializer(StrictSerializer):
 
     member_id = serializers.UUIDField(required=False, allow_null=True, help_text="Without: the whole organisation.")
     period = serializers.ChoiceField(choices=Period.choices, default=Period.MONTH.value)
-    amount_usd_micros = serializers.RegexField(r"^[0-9]{1,78}$", help_text="A string of micro-USD.")
-
-    def validate_amount_usd_micros(self, value: str) -> int:
-        if int(value) > AMOUNT_MAX:
-            raise serializers.ValidationError("An amount has at most 256 bits.")
-        return int(value)
+    amount_usd_micros = UnitsField(help_text="A string of micro-USD.")
 
 
 class LimitSerializer(serializers.Serializer[Standing]):

@@ -22,8 +22,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.errors import AmountInvalid
-from billing.fields import AMOUNT_DIGITS_MAX, AMOUNT_MAX
+from billing.api.amounts import UnitsField
 from billing.models import Asset, Payout, PayoutSettings
 from billing.models.ledger import USD_ASSET_CODE
 from billing.payouts import paying, preferences
@@ -86,9 +85,7 @@ class WishSerializer(StrictSerializer):
         max_length=DESTINATION_CHARACTERS_MAX, help_text="A connected account's id, or a wallet's address."
     )
     schedule = serializers.ChoiceField(choices=PayoutSettings.Schedule.choices, default=PayoutSettings.Schedule.DAILY)
-    minimum = serializers.RegexField(
-        r"^[0-9]+\Z", max_length=AMOUNT_DIGITS_MAX, required=False, help_text="Base units, as a string."
-    )
+    minimum = UnitsField(required=False, help_text="Base units, as a string.")
     signature = serializers.CharField(
         max_length=SIGNATURE_CHARACTERS_MAX,
         required=False,
@@ -162,9 +159,7 @@ class PayoutSettingsView(APIView):
         data = serializer.validated_data
         asset = _asset(data.pop("asset"))
         default = settings.SOUK_PAYOUT_MINIMUM_USD_MICROS if asset.code == USD_ASSET_CODE else 0
-        minimum = int(data.pop("minimum", default))
-        if minimum > AMOUNT_MAX:
-            raise AmountInvalid(value=str(minimum))
+        minimum = data.pop("minimum", default)
         row = preferences.choose(
             organisation_of(request).id, asset, Wish(minimum=minimum, **data), actor=actor_of(request)
         )

@@ -24,8 +24,9 @@ from billing.api.amounts import UsdMicrosField
 from billing.fiat import automatic, refunds, topups
 from billing.fiat.errors import TopUpNotFound
 from billing.models import AutoTopUp, TopUp, TopUpRefund
-from marketplace.accounts.asking import organisation_of, user_of
+from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.serializers import StrictSerializer
 
@@ -140,7 +141,7 @@ class TopUpsView(ListAPIView[TopUp]):
             method=wanted["method"],
             card_id=wanted.get("card_id"),
             save_card=wanted["save_card"],
-            actor=user_of(request).email,
+            actor=actor_of(request),
         )
         transaction.on_commit(tasks.dispatch_due.delay, robust=True)
         return Response(TopUpSerializer(top_up).data, status=status.HTTP_202_ACCEPTED)
@@ -175,7 +176,7 @@ class RefundsView(APIView):
             top_up_id,
             owner_id=organisation_of(request).id,
             amount=_read(NewRefundSerializer, request).get("amount_usd_micros"),
-            actor=user_of(request).email,
+            actor=actor_of(request),
         )
         transaction.on_commit(tasks.dispatch_due.delay, robust=True)
         return Response(RefundSerializer(refund).data, status=status.HTTP_202_ACCEPTED)
@@ -203,7 +204,7 @@ class RuleView(APIView):
             amount=wanted["amount_usd_micros"],
             monthly_max=wanted["monthly_max_usd_micros"],
             is_enabled=wanted["is_enabled"],
-            actor=user_of(request).email,
+            actor=actor_of(request),
         )
         return Response(RuleSerializer(rule).data)
 

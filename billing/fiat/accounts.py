@@ -14,20 +14,27 @@ from billing.rails import stripe_rail
 from billing.rails.stripe_records import Connected
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.exclusive import alone
+from marketplace.foundation.ids import new_id
 
 CALL: Final = "stripe.account"
 REFRESHED_MAX: Final = 200  # in one tick, those whose description is oldest first
 
 
 def request_account(owner_id: UUID, *, country: str, email: str = "") -> ConnectAccount:
-    """Write down that this provider wants to be paid through Stripe; a repeat returns the first. CardsUnavailable."""
+    """Write down that this provider wants to be paid through Stripe; a repeat returns the first. CardsUnavailable.
+
+    One that Stripe refused, as for a country that it does not serve, is asked for anew with what is said now.
+    """
     if not stripe_rail.is_configured():
         raise CardsUnavailable("This marketplace pays nobody through Stripe: it has no key. Choose another way.")
     with transaction.atomic():
         fields = {"country": country.upper(), "email": email}
-        account, is_new = ConnectAccount.objects.get_or_create(owner_id=owner_id, defaults=fields)
+        account, is_new = ConnectAccount.objects.select_for_update().get_or_create(owner_id=owner_id, defaults=fields)
+        if not is_new and not account.stripe_id and account.disabled_reason:
+            account.country, account.email, account.disabled_reason, is_new = country.upper(), email, "", True
+            account.save(update_fields=["country", "email", "disabled_reason"])
         if is_new:
-            outbox.enqueue(CALL, f"account:{account.pk}", {"owner_id": str(owner_id)})
+            outbox.enqueue(CALL, f"account:{account.pk}:{new_id()}", {"owner_id": str(owner_id)})
         return account
 
 
@@ -39,8 +46,15 @@ def create(owner_id: UUID, *, is_repeat: bool = False) -> str:
     made = stripe_rail.door().create_account(
         owner_id=str(owner_id), country=account.country, email=account.email, is_repeat=is_repeat
     )
-    ConnectAccount.objects.filter(pk=account.pk, stripe_id=None).update(stripe_id=made.id, **_described(made))
+    # Its owner's address was for Stripe; who is erased here must not live on in this row.
+    mine = ConnectAccount.objects.filter(pk=account.pk, stripe_id=None)
+    mine.update(stripe_id=made.id, email="", **_described(made))
     return made.id
+
+
+def refuse(owner_id: UUID, message: str) -> None:
+    """Stripe makes no such account: its owner is told why, and may ask for another."""
+    ConnectAccount.objects.filter(owner_id=owner_id, stripe_id=None).update(disabled_reason=message[:120])
 
 
 def open_onboarding(owner_id: UUID) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
@@ -30,10 +31,10 @@ def take(booking: Booking, group_id: UUID) -> bool:
     return is_mine
 
 
-def lock(*names: AccountName) -> None:
+def lock(*names: AccountName, also: Collection[UUID] = ()) -> None:
     """Lock these and Stripe's own accounts in the one order for all, before posts that touch them one by one."""
     accounts = open_accounts([PLATFORM, FEES, *names])
-    ids = sorted({account.pk for account in accounts if account.is_summed})
+    ids = {account.pk for account in accounts if account.is_summed} | set(also)
     list(Account.objects.filter(pk__in=ids).order_by("pk").select_for_update(no_key=True).values_list("pk"))
 
 

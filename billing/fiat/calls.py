@@ -99,7 +99,12 @@ def send_evidence(message: OutboxMessage) -> str:
 @handles(accounts.CALL)
 def create_account(message: OutboxMessage) -> str:
     """Make a provider's account at Stripe."""
-    return accounts.create(UUID(message.payload["owner_id"]), is_repeat=Key.of(message).is_repeat)
+    owner_id = UUID(message.payload["owner_id"])
+    try:
+        return accounts.create(owner_id, is_repeat=Key.of(message).is_repeat)
+    except StripeRefused as error:
+        accounts.refuse(owner_id, error.message)
+        return "refused"
 
 
 def _open_page(top_up: TopUp, message: OutboxMessage, customer_id: str) -> str:

@@ -1,8 +1,9 @@
 """A customer's bank takes a top-up back: the loss is booked at once, recovered in a fixed order, and undone if won.
 
 1. loss       chargeback_loss <-> stripe_balance, each of the dispute's bookings once, its fee too
-2. recovery   the customer's balance, then the reserves, then the balances of the providers whom this customer has
-              paid since, then what was transferred to them already (recovery.py); what is missing stays a loss
+2. recovery   the customer's balance, and what the customer earned as a provider; then the reserves, then the balances
+              of the providers whom this customer has paid since, then what was transferred to them already
+              (recovery.py); what is missing stays a loss
 3. freeze     the customer's balance gives nothing out until the operator unfreezes it
 4. won        every account gets back what the dispute took from it
 """
@@ -78,6 +79,7 @@ def _apply(said: Dispute) -> CardDispute:
         if top_up is None:
             raise NotOurs
         dispute = _open(said, top_up)
+        recovery.lock_all(dispute)
         if said.bookings:
             recovery.release_wait(top_up, reason="disputed")
         _book_loss(dispute, said)

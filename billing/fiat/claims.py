@@ -1,12 +1,15 @@
 """Whatever the order in which Stripe is heard: while a claim on a customer is unpaid, the customer's balance is empty.
 
 A claim is what Stripe took from us for a customer's payment and the balance could not pay then: the rest of a
-chargeback that was not won, or of a refund made at Stripe itself. Whenever money may have come in, `settle` takes it;
-so in the end balance and loss depend on what happened, and not on what was heard of first.
+chargeback that was not won, what providers paid of one, or the rest of a refund made at Stripe itself. Whenever money
+may have come in, `settle` takes it; so in the end balance and loss depend on what happened, and not on what was heard
+of first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -14,50 +17,58 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce
 
+from billing import ledger
 from billing.chart import AccountName, open_accounts
 from billing.fiat import booking, recovery
 from billing.kinds import AccountKind
-from billing.models import Account, CardDispute, TopUpRefund
+from billing.models import Account, CardDispute, ChargebackRecovery, TopUpRefund
+from marketplace.foundation import clock
+from marketplace.foundation.exclusive import alone
 
 Claim = TypeVar("Claim", CardDispute, TopUpRefund)
 
 CLAIMS_MAX: Final = 200  # of one customer, of each kind, oldest first; the next call takes the next
+AGAIN: Final = timedelta(days=120)  # how long providers are asked again; a bank's dispute may take half of it
+PAYING: Final = (AccountKind.CUSTOMER_AVAILABLE, AccountKind.PROVIDER_RESERVE, AccountKind.PROVIDER_AVAILABLE)
 
 
 def settle(owner_id: UUID) -> int:
-    """Take what the customer's claims lack out of the balance, as far as it reaches. What it took, in micro-USD.
+    """Take what the customer's claims lack out of what they have, as far as it reaches. What it took, in micro-USD.
 
-    A claim that somebody else is working on is left to them, or to the sweep.
+    First what the platform bears, then what other providers bore for this customer: so in the end it is as if the
+    money had been there when the bank came. A claim that somebody else is working on is left to them, or to the sweep.
     """
-    if not (_disputes().filter(top_up__owner_id=owner_id).exists() or _refunds(owner_id).exists()):
+    claims = _disputes(owner_id), _carried(owner_id), _refunds(owner_id)
+    if not any(rows.exists() for rows in claims):
         return 0
     with transaction.atomic():
         disputes = list(_locked(CardDispute.objects.filter(top_up__owner_id=owner_id, state__in=recovery.RECOVERED)))
         refunds = list(_locked(_refunds(owner_id)))
-        customer = AccountName(AccountKind.CUSTOMER_AVAILABLE, owner_id)
-        booking.lock(recovery.LOSS, customer)
-        left = available = max(Account.objects.get(pk=customer.id).available, 0)
-        for dispute in disputes:
-            amount = min(left, recovery.missing(dispute))
-            if amount > 0:
-                recovery.take(dispute, Account.objects.get(pk=customer.id), amount)
-                left -= amount
-        for refund in refunds:
-            amount = min(left, int(refund.shortage))
-            if amount > 0:
-                _pay_refund(refund, customer, amount)
-                left -= amount
-        return available - left
+        names = recovery.own_accounts(owner_id)
+        booking.lock(recovery.LOSS, *names, also=[one for each in disputes for one in recovery.carriers(each)])
+        return sum(_pay(name, disputes, refunds) for name in names)
+
+
+def recover_again(limit: int) -> int:
+    """Ask once more those who were paid since, where a dispute is unpaid: their pay may have left its window."""
+    young = clock.now() - AGAIN
+    recovered = 0
+    for pk in list(_disputes().filter(created_at__gt=young).values_list("pk", flat=True)[:limit]):
+        with alone("A dispute could not be recovered.", dispute_id=str(pk)), transaction.atomic():
+            dispute = CardDispute.objects.select_for_update(of=("self",)).select_related("top_up").get(pk=pk)
+            if dispute.state in recovery.RECOVERED:
+                recovered += recovery.recover(dispute) > 0
+    return recovered
 
 
 def owners_who_can_pay(limit: int) -> list[UUID]:
-    """Customers with an unpaid claim who have something in their balance."""
-    claims: tuple[QuerySet[CardDispute] | QuerySet[TopUpRefund], ...] = (_disputes(), _refunds())
+    """Customers with an unpaid claim who have something to pay it with."""
+    claims: tuple[QuerySet[CardDispute] | QuerySet[TopUpRefund], ...] = (_disputes(), _carried(), _refunds())
     owners: set[UUID] = set()
     for rows in claims:
         balance = Account.objects.filter(
             owner_id=OuterRef("top_up__owner_id"),
-            kind=AccountKind.CUSTOMER_AVAILABLE,
+            kind__in=PAYING,
             asset_id=booking.PLATFORM.asset_id,
             credits_posted__gt=F("debits_posted") + F("debits_pending"),
         )
@@ -65,11 +76,41 @@ def owners_who_can_pay(limit: int) -> list[UUID]:
     return sorted(owners)[:limit]
 
 
-def _disputes() -> QuerySet[CardDispute]:
+def _pay(name: AccountName, disputes: Sequence[CardDispute], refunds: Sequence[TopUpRefund]) -> int:
+    """Out of one account, whose lock is held."""
+    left = available = max(Account.objects.get(pk=name.id).available, 0)
+    for dispute in disputes:
+        amount = min(left, recovery.missing(dispute))
+        if amount > 0:
+            recovery.take(dispute, Account.objects.get(pk=name.id), amount)
+            left -= amount
+    for refund in refunds:
+        amount = min(left, int(refund.shortage))
+        if amount > 0:
+            _pay_refund(refund, name, amount)
+            left -= amount
+    for dispute in disputes:
+        left -= recovery.relieve(dispute, Account.objects.get(pk=name.id), left)
+    return available - left
+
+
+def _disputes(owner_id: UUID | None = None) -> QuerySet[CardDispute]:
     """Those whose loss is not recovered wholly; what is being asked back from providers counts as unpaid here."""
     taken = Sum("recoveries__amount", filter=Q(recoveries__given_back=None))
-    rows = CardDispute.objects.filter(state__in=recovery.RECOVERED).annotate(taken=Coalesce(taken, Value(0)))
+    rows = _recovered(owner_id).annotate(taken=Coalesce(taken, Value(0)))
     return rows.filter(loss__gt=F("taken")).order_by("created_at", "pk")
+
+
+def _carried(owner_id: UUID | None = None) -> QuerySet[CardDispute]:
+    """Those for which others than the customer have paid."""
+    paid = ChargebackRecovery.objects.filter(dispute=OuterRef("pk"), given_back=None)
+    others = paid.exclude(account__owner_id=OuterRef("top_up__owner_id"))
+    return _recovered(owner_id).filter(Exists(others)).order_by("created_at", "pk")
+
+
+def _recovered(owner_id: UUID | None) -> QuerySet[CardDispute]:
+    rows = CardDispute.objects.filter(state__in=recovery.RECOVERED)
+    return rows if owner_id is None else rows.filter(top_up__owner_id=owner_id)
 
 
 def _refunds(owner_id: UUID | None = None) -> QuerySet[TopUpRefund]:
@@ -85,6 +126,6 @@ def _pay_refund(refund: TopUpRefund, customer: AccountName, amount: int) -> None
     """What the platform paid of a refund that was made at Stripe, taken from whose refund it was."""
     balance, loss = open_accounts([customer, recovery.LOSS])
     ref = refund.stripe_id or str(refund.pk)
-    recovery.post_from(balance, [recovery.recovery_of(balance, loss, amount, ref)], group_id=refund.pk)
+    ledger.post_from_frozen(balance, [recovery.recovery_of(balance, loss, amount, ref)], group_id=refund.pk)
     refund.shortage -= amount
     refund.save(update_fields=["shortage"])

@@ -30,6 +30,8 @@ PAUSE_SECONDS_MAX: Final = 3600
 ERROR_CHARACTERS_MAX: Final = 2000
 POLL_OVERLAP: Final = timedelta(minutes=15)
 POLL_FIRST: Final = timedelta(days=1)
+KEEP_DAYS: Final = 90  # Stripe lists its events for 30
+FORGOTTEN_MAX: Final = 5_000  # by one poll; the next forgets the next
 CURSOR: Final = "events"
 
 Handler = Callable[[Mapping[str, Any]], object]
@@ -72,7 +74,16 @@ def poll() -> int:
         newest = max((one.at for one in records), default=cursor.seen_until)
         # Stripe's own time, not ours: the two clocks need not agree.
         StripeCursor.objects.filter(pk=CURSOR).update(seen_until=max(newest, cursor.seen_until))
+        forget_old()
         return len(records)
+
+
+def forget_old() -> int:
+    """Delete events that found their end long ago; how many. Stripe tells nothing of them any more."""
+    until = clock.now() - timedelta(days=KEEP_DAYS)
+    old = StripeEvent.objects.filter(processed_at__lt=until, created__lt=until).exclude(outcome=Outcome.GIVEN_UP)
+    deleted, _ = StripeEvent.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:FORGOTTEN_MAX])).delete()
+    return deleted
 
 
 def try_again(event_ids: Iterable[str]) -> int:

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import Case, F, OuterRef, Subquery, Sum, Value, When
+from django.db.models.functions import Coalesce, Least
 
 from billing import holds, ledger
 from billing.chart import AccountName, open_accounts
 from billing.fiat import booking
 from billing.fiat.states import DisputeState, ReversalState
+from billing.fields import AmountField
 from billing.kinds import AccountKind, TransferCode
 from billing.models import (
     Account,
     CardDispute,
     ChargebackRecovery,
     Hold,
+    OffenceTaking,
     Payout,
     SettlementShare,
     TopUp,
-    Transfer,
     TransferReversal,
 )
 from billing.money import MICROS_PER_CENT
 from billing.rails.stripe_records import Booking
+from billing.states import DisputeState as LeaseDisputeState
 from billing.states import PayoutState
 from marketplace.foundation import outbox
 from marketplace.foundation.states import advance, record_birth
@@ -47,33 +50,67 @@ def recover(dispute: CardDispute) -> int:
     The caller holds the dispute's row.
     """
     owner_id = dispute.top_up.owner_id
-    shares = _paid_to_providers(dispute)
-    customer = AccountName(AccountKind.CUSTOMER_AVAILABLE, owner_id)
-    of_providers = [
-        AccountName(kind, provider_id)
-        for kind in (AccountKind.PROVIDER_RESERVE, AccountKind.PROVIDER_AVAILABLE)
-        for provider_id in shares
-    ]
-    names = [customer, *of_providers]
+    kept = kept_by_providers(dispute)
+    names = [*own_accounts(owner_id), *_of_providers(kept, owner_id)]
     booking.lock(LOSS, *names)
     need = missing(dispute)
-    room = {provider_id: paid - _taken_from(dispute, provider_id) for provider_id, paid in shares.items()}
+    room = {provider_id: amount - _taken_from(dispute, provider_id) for provider_id, amount in kept.items()}
     taken = 0
     for account in _locked(names):
-        is_customer = account.kind == AccountKind.CUSTOMER_AVAILABLE
-        if account.is_frozen and not is_customer:
+        is_own, owner = account.owner_id == owner_id, account.owner_id
+        if account.is_frozen and not is_own:
             continue  # the operator is looking at this provider
-        owner = account.owner_id
-        limit = need if is_customer or owner is None else min(need, room.get(owner, 0))
+        limit = need if is_own or owner is None else min(need, room.get(owner, 0))
         amount = min(limit, account.available)
         if amount > 0:
             take(dispute, account, amount)
             need, taken = need - amount, taken + amount
-            if owner in room:
+            if owner in room and not is_own:
                 room[owner] -= amount
     if need > 0:
         _ask_transfers_back(dispute, need, room)
     return taken
+
+
+def own_accounts(owner_id: UUID) -> list[AccountName]:
+    """What the customer has, in the order in which it pays: who provides as well pays with what they earned."""
+    kinds = (AccountKind.CUSTOMER_AVAILABLE, AccountKind.PROVIDER_RESERVE, AccountKind.PROVIDER_AVAILABLE)
+    return [AccountName(kind, owner_id) for kind in kinds]
+
+
+def lock_all(dispute: CardDispute) -> None:
+    """Whatever a dispute may touch, in the one order for all: the hold of what waits, then every account."""
+    owner_id, top_up_id = dispute.top_up.owner_id, dispute.top_up_id
+    waiting = holds.lock_open_hold(top_up_id)
+    kept = kept_by_providers(dispute)
+    names = [*own_accounts(owner_id), *_of_providers(kept, owner_id)]
+    if waiting is not None:
+        names.append(AccountName(AccountKind.JOB_HOLD, owner_id, top_up_id))
+    booking.lock(LOSS, *names, also=carriers(dispute))
+
+
+def carriers(dispute: CardDispute) -> list[UUID]:
+    """The accounts that have paid for a dispute."""
+    return list(dispute.recoveries.filter(given_back=None).values_list("account_id", flat=True))
+
+
+def relieve(dispute: CardDispute, balance: Account, limit: int) -> int:
+    """Let the customer's balance pay what others paid for them, who paid last first; how much, up to the limit.
+
+    In the end it is as if this money had been there when the bank took it back. The caller holds all locks.
+    """
+    paid = 0
+    others = dispute.recoveries.filter(given_back=None).exclude(account__owner_id=dispute.top_up.owner_id)
+    for one in others.select_related("account").order_by("-transfer__seq"):
+        part = min(int(one.amount), limit - paid)
+        if part <= 0:
+            break
+        _return(dispute, one, TransferCode.CHARGEBACK_RECOVERY)
+        if part < one.amount:
+            take(dispute, one.account, int(one.amount) - part)
+        take(dispute, balance, part)
+        paid += part
+    return paid
 
 
 def release_wait(top_up: TopUp, *, reason: str) -> None:
@@ -92,7 +129,9 @@ def missing(dispute: CardDispute) -> int:
 def take(dispute: CardDispute, account: Account, amount: int) -> None:
     """From one account, for one dispute; remembered, so that a dispute that is won gives it back."""
     [loss] = open_accounts([LOSS])
-    [transfer] = post_from(account, [recovery_of(account, loss, amount, dispute.stripe_id)], group_id=dispute.pk)
+    [transfer] = ledger.post_from_frozen(
+        account, [recovery_of(account, loss, amount, dispute.stripe_id)], group_id=dispute.pk
+    )
     ChargebackRecovery.objects.create(dispute=dispute, account=account, amount=amount, transfer=transfer)
 
 
@@ -101,29 +140,19 @@ def recovery_of(account: Account, loss: Account, amount: int, ref: str) -> ledge
     return ledger.NewTransfer(account, loss, amount, TransferCode.CHARGEBACK_RECOVERY, external_ref=ref)
 
 
-def post_from(account: Account, transfers: Sequence[ledger.NewTransfer], *, group_id: UUID) -> list[Transfer]:
-    """Post what Stripe took out of one account, a frozen one too: freezing keeps money in for exactly this.
-
-    The caller holds the account's lock, and read it under that.
-    """
-    same = Account.objects.filter(pk=account.pk)
-    is_frozen = same.filter(is_frozen=True).update(is_frozen=False) == 1
-    posted = ledger.post(transfers, group_id=group_id)
-    if is_frozen:
-        same.update(is_frozen=True)
-    return posted
-
-
 def give_back(dispute: CardDispute) -> None:
     """The dispute was won: every account gets what was taken from it. A repeat finds nothing left to give."""
+    booking.lock(LOSS, also=carriers(dispute))
     taken = dispute.recoveries.filter(given_back=None).select_related("account")
     for one in taken.select_for_update(of=("self",)).order_by("pk"):
-        [loss] = open_accounts([LOSS])
-        back = ledger.NewTransfer(
-            loss, one.account, one.amount, TransferCode.CHARGEBACK_WON, external_ref=dispute.stripe_id
-        )
-        [one.given_back] = ledger.post([back], group_id=dispute.pk)
-        one.save(update_fields=["given_back"])
+        _return(dispute, one, TransferCode.CHARGEBACK_WON)
+
+
+def _return(dispute: CardDispute, one: ChargebackRecovery, code: TransferCode) -> None:
+    [loss] = open_accounts([LOSS])
+    back = ledger.NewTransfer(loss, one.account, one.amount, code, external_ref=dispute.stripe_id)
+    [one.given_back] = ledger.post([back], group_id=dispute.pk)
+    one.save(update_fields=["given_back"])
 
 
 def book_reversal(reversal_id: UUID, entry: Booking) -> TransferReversal:
@@ -135,9 +164,9 @@ def book_reversal(reversal_id: UUID, entry: Booking) -> TransferReversal:
         if reversal.state != ReversalState.REQUESTED or not booking.take(entry, reversal.pk):
             return reversal
         code = TransferCode.CHARGEBACK_RECOVERY
-        stripe, loss, provider = open_accounts(
-            [booking.PLATFORM, LOSS, AccountName(AccountKind.PROVIDER_AVAILABLE, reversal.provider_id)]
-        )
+        paid_out = AccountName(AccountKind.PROVIDER_AVAILABLE, reversal.provider_id)
+        booking.lock(LOSS, paid_out, also=carriers(dispute))
+        stripe, loss, provider = open_accounts([booking.PLATFORM, LOSS, paid_out])
         amount = booking.micros(entry.amount_cents)
         [transfer] = ledger.post(
             [ledger.NewTransfer(stripe, loss, amount, code, external_ref=booking.ref_of(entry))], group_id=reversal.pk
@@ -157,8 +186,11 @@ def refuse_reversal(reversal_id: UUID, message: str) -> TransferReversal:
     return advance(reversal, ReversalState.REFUSED, actor="stripe", message=message)
 
 
-def _paid_to_providers(dispute: CardDispute) -> dict[UUID, int]:
-    """What each provider earned from this customer after the top-up: no more than that is ever asked of them."""
+def kept_by_providers(dispute: CardDispute) -> dict[UUID, int]:
+    """What each provider kept of what this customer paid after the top-up: no more than that is ever asked of them.
+
+    Not what a lease's dispute froze or gave away, and not what an offence took: that they lost already.
+    """
     since = dispute.top_up.credited_at
     if since is None or not settings.SOUK_CHARGEBACK_PROVIDER_DAYS:
         return {}
@@ -168,8 +200,28 @@ def _paid_to_providers(dispute: CardDispute) -> dict[UUID, int]:
         settlement__created_at__gte=since,
         settlement__created_at__lt=since + timedelta(days=settings.SOUK_CHARGEBACK_PROVIDER_DAYS),
     )
-    sums = shares.values("provider_id").annotate(sum=Sum("paid")).order_by("-sum", "provider_id")[:PROVIDERS_MAX]
-    return {row["provider_id"]: int(row["sum"]) for row in sums}
+    taken = OffenceTaking.objects.filter(share=OuterRef("pk")).order_by().values("share").annotate(sum=Sum("amount"))
+    # A decision may leave the provider more than its pay, of the platform's fee; that is not asked back.
+    left = F("paid") - Coalesce(Subquery(taken.values("sum")), 0, output_field=AmountField())
+    kept = Case(
+        When(dispute__state__in=[LeaseDisputeState.OPENED, LeaseDisputeState.ANSWERED], then=Value(0)),
+        When(dispute__state=LeaseDisputeState.DECIDED, then=Least(F("dispute__to_provider"), left)),
+        default=left,
+        output_field=AmountField(),
+    )
+    sums = shares.annotate(kept=kept).values("provider_id").annotate(sum=Sum("kept"))
+    rows = sums.filter(sum__gt=0).order_by("-sum", "provider_id")[:PROVIDERS_MAX]
+    return {row["provider_id"]: int(row["sum"]) for row in rows}
+
+
+def _of_providers(kept: Collection[UUID], owner_id: UUID) -> list[AccountName]:
+    """First every reserve, then every balance, of all but the customer."""
+    return [
+        AccountName(kind, provider_id)
+        for kind in (AccountKind.PROVIDER_RESERVE, AccountKind.PROVIDER_AVAILABLE)
+        for provider_id in kept
+        if provider_id != owner_id
+    ]
 
 
 def _taken_from(dispute: CardDispute, provider_id: UUID) -> int:

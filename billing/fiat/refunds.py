@@ -112,7 +112,7 @@ def _check(top_up: TopUp, amount: int | None) -> int:
 def _reserve(refund: TopUpRefund) -> Transfer:
     """Out of the balance; what still waits, because its payer is new, goes back as well."""
     top_up = refund.top_up
-    waiting = Hold.objects.open().filter(job_id=top_up.pk).first()
+    waiting = _lock_waiting(top_up)
     if waiting is not None:
         holds.release_hold(top_up.pk, reason="refunded")
     balance, stripe = open_accounts([_balance_of(top_up), booking.PLATFORM])
@@ -158,9 +158,9 @@ def _post_unasked(refund: TopUpRefund, ref: str, group_id: UUID) -> None:
 
     A frozen balance pays too: whether the freeze was heard of first must not decide who bears the refund.
     """
-    recovery.release_wait(refund.top_up, reason="refunded at Stripe")
     name = _balance_of(refund.top_up)
-    booking.lock(name, recovery.LOSS)
+    _lock_waiting(refund.top_up, recovery.LOSS)
+    recovery.release_wait(refund.top_up, reason="refunded at Stripe")
     balance, loss, stripe = open_accounts([name, recovery.LOSS, booking.PLATFORM])
     present = Account.objects.get(pk=balance.pk)
     from_balance = min(max(present.available, 0), int(refund.amount))
@@ -168,8 +168,16 @@ def _post_unasked(refund: TopUpRefund, ref: str, group_id: UUID) -> None:
     code = TransferCode.DEPOSIT_REFUND
     parts = ((balance, from_balance), (loss, refund.shortage))
     out = [ledger.NewTransfer(debit, stripe, amount, code, external_ref=ref) for debit, amount in parts if amount]
-    recovery.post_from(balance, out, group_id=group_id)
+    ledger.post_from_frozen(balance, out, group_id=group_id)
     refund.save(update_fields=["shortage"])
+
+
+def _lock_waiting(top_up: TopUp, *names: AccountName) -> Hold | None:
+    """What of the top-up waits because its payer is new; it, and every account that a refund touches, are locked."""
+    waiting = holds.lock_open_hold(top_up.pk)
+    set_aside = [AccountName(AccountKind.JOB_HOLD, top_up.owner_id, top_up.pk)] if waiting is not None else []
+    booking.lock(_balance_of(top_up), *set_aside, *names)
+    return waiting
 
 
 def _resolution(pending: Transfer, mode: TransferMode, *, ref: str = "") -> ledger.NewTransfer:

@@ -23,7 +23,7 @@ from billing.fiat import booking, claims, customers, rules
 from billing.fiat.errors import CardsUnavailable, NotOurs, TopUpLimitReached, TopUpRefused, TopUpUnderWay
 from billing.fiat.states import TOP_UP_UNDER_WAY, TopUpState
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Hold, TopUp
+from billing.models import Account, Hold, TopUp
 from billing.money import MICROS_PER_CENT, MICROS_PER_USD, format_usd
 from billing.rails import fake_cards, stripe_rail
 from billing.rails.base import RailError
@@ -34,6 +34,8 @@ from marketplace.foundation.states import advance, record_birth
 
 CALL: Final = "stripe.top_up"
 DAY: Final = timedelta(days=1)
+DECLINES_PER_DAY_MAX: Final = 10  # of one payer; more is somebody who tries out cards
+TOP_UPS_PER_DAY_MAX: Final = 200  # of one payer, whatever became of them
 ACTOR: Final = "stripe"
 RELEASES_MAX: Final = 500  # in one tick; the next takes the next
 OPERATOR: Final = AccountName(AccountKind.OPERATOR_CASH)
@@ -167,9 +169,13 @@ def _shown(amount: int) -> str:
 
 def _check_day(owner_id: UUID, amount: int) -> None:
     """Under the payer's lock, so that two requests cannot each be the last one that fits."""
-    alive = TopUp.objects.filter(owner_id=owner_id, created_at__gt=clock.now() - DAY).exclude(
-        state__in=[TopUpState.FAILED, TopUpState.EXPIRED]
-    )
+    asked = TopUp.objects.filter(owner_id=owner_id, created_at__gt=clock.now() - DAY)
+    if asked.filter(state=TopUpState.FAILED).count() >= DECLINES_PER_DAY_MAX:
+        text = "Too many of your payments were refused within 24 hours. Ask your bank, and try again tomorrow."
+        raise TopUpLimitReached(text)
+    if asked.count() >= TOP_UPS_PER_DAY_MAX:
+        raise TopUpLimitReached(f"At most {TOP_UPS_PER_DAY_MAX} top-ups can be asked for within 24 hours.")
+    alive = asked.exclude(state__in=[TopUpState.FAILED, TopUpState.EXPIRED])
     used = alive.aggregate(used=Sum("amount"))["used"] or 0
     dollars = (
         min(settings.SOUK_TOP_UP_NEW_USD_DAY_MAX, settings.SOUK_TOP_UP_USD_DAY_MAX)
@@ -192,8 +198,10 @@ def _credit(top_up: TopUp, intent: Intent) -> TopUp:
             return top_up
         now, paid = clock.now(), booking.micros(entry.amount_cents)
         amount, fee = min(paid, top_up.amount), booking.micros(entry.fee_cents)
-        must_wait = amount > settings.SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX * MICROS_PER_USD and is_new_payer(top_up.owner_id)
-        booking.lock(OPERATOR, AccountName(AccountKind.CUSTOMER_AVAILABLE, top_up.owner_id))
+        balance = AccountName(AccountKind.CUSTOMER_AVAILABLE, top_up.owner_id)
+        booking.lock(OPERATOR, balance)
+        # A frozen balance keeps it in by itself, and gives nothing to set aside.
+        must_wait = not Account.objects.get(pk=balance.id).is_frozen and _is_too_much_at_once(top_up, amount)
         deposits.credit(top_up.owner_id, amount, reference=entry.id, actor=ACTOR, source=deposits.STRIPE)
         _post_cost(entry.id, fee=fee, tax=paid - amount, group_id=group_id)
         if must_wait:
@@ -218,6 +226,19 @@ def _credit(top_up: TopUp, intent: Intent) -> TopUp:
         if top_up.method == TopUp.Method.AUTOMATIC:
             rules.count_success(top_up.owner_id)
         return top_up
+
+
+def _is_too_much_at_once(top_up: TopUp, amount: int) -> bool:
+    """Whether a new payer could spend more than the limit with it, all that they asked for shortly before counted.
+
+    By when they were asked for, so that it does not matter which one is heard of first.
+    """
+    if not is_new_payer(top_up.owner_id):
+        return False
+    since = top_up.created_at - timedelta(seconds=settings.SOUK_TOP_UP_NEW_WAIT_SECONDS)
+    before = TopUp.objects.filter(owner_id=top_up.owner_id, created_at__gt=since, created_at__lt=top_up.created_at)
+    asked = before.exclude(state__in=[TopUpState.FAILED, TopUpState.EXPIRED]).aggregate(sum=Sum("amount"))["sum"] or 0
+    return int(asked) + amount > settings.SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX * MICROS_PER_USD
 
 
 def _post_cost(ref: str, *, fee: int, tax: int, group_id: UUID) -> None:

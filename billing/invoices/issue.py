@@ -60,7 +60,10 @@ def issue_due(now: datetime | None = None) -> int:
 def _issue_all(start: datetime, end: datetime) -> int:
     settled = Settlement.objects.filter(created_at__gte=start, created_at__lt=end).values_list("owner_id", flat=True)
     refunded = _refunds(start, end).values_list("credit__owner_id", flat=True)
-    owners = sorted({owner for owner in [*settled.distinct(), *refunded.distinct()] if owner is not None})
+    # Whoever has a document of this month has all: they are issued together. Were they counted, the first of very
+    # many would keep the last waiting for ever.
+    issued = set(Invoice.objects.filter(month=start.date()).values_list("owner_id", flat=True))
+    owners = sorted({*settled.distinct(), *refunded.distinct()} - issued - {None})
     return sum(len(issue_month(owner, start.date())) for owner in owners[:OWNERS_PER_RUN_MAX])
 
 

@@ -18,6 +18,8 @@ from typing import Any, Final
 from billing.rails.base import RailError
 
 CURRENCY: Final = "usd"
+NAMED_IN_EVENTS: Final = ("id", "object", "payment_intent", "customer", "charge")  # what handlers look up
+NAME_CHARACTERS_MAX: Final = 120
 Json = Mapping[str, Any]
 
 
@@ -301,7 +303,16 @@ class EventRecord:
 
     @classmethod
     def read(cls, json: Json) -> EventRecord:
-        return cls(json["id"], json["type"], time_of(json["created"]), json.get("account") or "", json)
+        """Names only: an object in full has its payer's name, address and card, which are not ours to keep."""
+        named = json["data"]["object"]
+        kept = {name: id_of(named.get(name)) for name in NAMED_IN_EVENTS if named.get(name)}
+        return cls(
+            id=_text(json["id"]),
+            type=_text(json["type"]),
+            at=time_of(json["created"]),
+            account=_text(json.get("account") or ""),
+            payload={"data": {"object": {name: _text(value) for name, value in kept.items()}}},
+        )
 
 
 def id_of(value: Any) -> str:
@@ -309,6 +320,13 @@ def id_of(value: Any) -> str:
     if isinstance(value, Mapping):
         return str(value.get("id") or "")
     return str(value or "")
+
+
+def _text(value: Any) -> str:
+    """Raises ValueError for what no name at Stripe is, and no column takes."""
+    if not isinstance(value, str) or not value.isprintable() or len(value) > NAME_CHARACTERS_MAX:
+        raise ValueError(f"{value!r:.60} is not a name at Stripe")
+    return value
 
 
 def time_of(seconds: int) -> datetime:

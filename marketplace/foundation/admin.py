@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db import models
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 
 from marketplace.foundation import clock
+from marketplace.foundation.errors import SoukError
 from marketplace.foundation.models import Event, IdempotencyKey, OutboxMessage
 
 if TYPE_CHECKING:
@@ -26,6 +28,20 @@ class ReadOnlyAdmin(PlainAdmin):
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}")
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """What a verb refuses after its form was checked, as when another operator was faster, is said on the page."""
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except SoukError as error:
+            messages.error(request, error.message)
+            return redirect(request.path)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -1,6 +1,6 @@
 """Calls to the outside world: written in the transaction that decided them, made after it, at least once.
 
-    enqueue -> claim (leased to one worker) -> done | fail (again later, at last for good)
+    enqueue -> claim (leased to one worker) -> renew -> done | fail (again later, at last for good)
 
 The receiver of a call must take `business_key` as its idempotency key: a worker that dies between the call and `done`
 makes it again.
@@ -55,6 +55,17 @@ def claim(kinds: Collection[str], *, limit: int = CLAIM_MAX, lease_seconds: int 
             message.lease_until = now + timedelta(seconds=lease_seconds)
         OutboxMessage.objects.bulk_update(messages, ["attempts", "lease_owner", "lease_until"])
     return messages
+
+
+def renew(message: OutboxMessage, *, lease_seconds: int = LEASE_SECONDS) -> bool:
+    """Begin the lease anew right before the call is made; False where it ended and went to somebody else.
+
+    Calls are claimed many at a time: without this the last ones of slow ones would be made by two workers at once.
+    """
+    now = clock.now()
+    mine = OutboxMessage.objects.filter(pk=message.pk, state=_State.WAITING, lease_owner=message.lease_owner)
+    message.lease_until = now + timedelta(seconds=lease_seconds)
+    return bool(message.lease_owner) and mine.update(lease_until=message.lease_until) == 1
 
 
 def done(message: OutboxMessage, *, external_id: str = "") -> OutboxMessage:

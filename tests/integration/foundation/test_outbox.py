@@ -51,6 +51,18 @@ def test_the_call_of_a_dead_worker_is_claimed_by_another_which_alone_may_finish_
     outbox.done(alive)
 
 
+def test_a_call_whose_lease_went_to_another_is_left_to_them() -> None:
+    outbox.enqueue("payout", "payout:1", {})
+    (slow,) = outbox.claim(["payout"], lease_seconds=-1)
+    assert outbox.renew(slow)
+    assert outbox.claim(["payout"]) == []
+    assert outbox.renew(slow, lease_seconds=-1)
+    (other,) = outbox.claim(["payout"])
+    assert not outbox.renew(slow) and outbox.renew(other)
+    outbox.done(other)
+    assert not outbox.renew(other)
+
+
 def test_a_failed_call_is_tried_again_later() -> None:
     outbox.enqueue("payout", "payout:1", {})
     (message,) = outbox.claim(["payout"])

@@ -12,7 +12,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Sum
 
 from billing import disputes, invoices
-from billing.invoices import show
+from billing.invoices import issue, show
 from billing.invoices.issue import contained_tax
 from billing.limits import month_of
 from billing.models import BillingDetails, Invoice, InvoiceCounter, Transfer
@@ -146,6 +146,40 @@ def test_json_csv_and_pdf_say_the_same(at):
     pdf = show.as_pdf(issued)
     assert pdf.startswith(b"%PDF-") and pdf == show.as_pdf(issued)
     assert pdf.count(b"/Type /Page\n") == 2
+
+
+def test_more_customers_than_one_run_takes_are_issued_by_the_next(at, monkeypatch):
+    monkeypatch.setattr(issue, "OWNERS_PER_RUN_MAX", 2)
+    for _ in range(5):
+        settle(fund(uuid4()), uuid4())
+    at(MAY + timedelta(days=30))
+    assert [invoices.issue_due() for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_an_invoice_that_is_too_long_for_paper_still_has_its_total(at, monkeypatch):
+    monkeypatch.setattr(show, "LINES_MAX", 10)
+    alice = fund(uuid4())
+    for _ in range(60):
+        settle(alice, uuid4(), charged=1000, held=2000)
+    at(MAY + timedelta(days=30))
+    invoices.issue_due()
+    drawn = []
+    monkeypatch.setattr(show, "_page", lambda canvas, rows: drawn.extend(rows))
+    show.as_pdf(Invoice.objects.select_related("asset").get())
+    amounts = [right for left, right in drawn if right.startswith("$")]
+    assert amounts == ["$0.001"] * 10 + ["$0.05", "$0.06", "$10.00", "$0.00"]  # the rest, the total, paid in, given
+
+
+@pytest.mark.parametrize(
+    "name", ["株式会社", "Ünïcødé", "(a) Tj ET \\) Tj", "a\u202eb", "\x07\x1b[31m", "😀" * 30, "x" * 200, "\n\n"]
+)
+def test_no_name_breaks_the_paper_or_writes_into_it(at, name):
+    alice = fund(uuid4())
+    BillingDetails.objects.create(owner_id=alice, name=name, address=name)
+    settle(alice, uuid4())
+    at(MAY + timedelta(days=30))
+    invoices.issue_due()
+    assert show.as_pdf(Invoice.objects.select_related("asset").get()).startswith(b"%PDF-")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,92 @@
+"""How Stripe is asked, whatever for: nothing twice, and lists whole. Knows nothing of Stripe's library.
+
+Nothing is retried in here: whoever calls does so from the outbox, which tries again with a growing pause. Each call
+that creates something takes a `Key`, which makes its repetition harmless:
+
+    1. asked before, or long ago?   look it up; what is found is the answer
+    2. create, under the key
+    3. the stored answer is of no use (a 500, or a balance that was short then)?   look it up, else take the next key
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from billing.rails.stripe_records import Json, StripeRefused, StripeUnknown
+from marketplace.foundation import clock
+from marketplace.foundation.models import OutboxMessage
+
+KEY_HOURS_MAX: Final = 23  # Stripe forgets keys after 24
+KEYS_MAX: Final = 24  # for one wish, where each one's stored answer is of no use; Stripe forgets them after a day
+PASSING: Final = frozenset({"balance_insufficient"})  # refusals that time may heal, and that Stripe repeats from memory
+PAGES_MAX: Final = 100
+PAGE_SIZE: Final = 100
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Key:
+    """What makes a call happen once: `text` for Stripe, and whether to look before asking."""
+
+    text: str
+    is_repeat: bool = False
+
+    @classmethod
+    def of(cls, message: OutboxMessage) -> Key:
+        """The outbox message's own; after the first attempt, or near the end of Stripe's memory, one looks first."""
+        is_old = message.created_at < clock.now() - timedelta(hours=KEY_HOURS_MAX)
+        return cls(str(message.pk), is_repeat=message.attempts > 1 or is_old)
+
+
+class Asking(ABC):
+    """What every subject's calls stand on."""
+
+    @abstractmethod
+    def _ask(self, method: str, path: str, params: Json, *, account: str = "", key: str = "") -> Any:
+        """One call; raises a RailError of stripe_records."""
+
+    def _make(self, create: Callable[[str], T], key: Key, *, find: Callable[[], T | None] | None = None) -> T:
+        """Once per key, whatever happened before; see the top of this file."""
+        found = find() if find and key.is_repeat else None
+        for number in range(1, KEYS_MAX + 1):
+            if found is not None:
+                return found
+            try:
+                return create(key.text if number == 1 else f"{key.text}-{number}")
+            except StripeUnknown as error:
+                if not error.is_replay:
+                    raise
+            except StripeRefused as error:
+                if not (error.is_replay and error.code in PASSING):
+                    raise
+            found = find() if find else None
+        if found is not None:
+            return found
+        raise StripeUnknown(f"Stripe keeps a useless answer to each of {KEYS_MAX} tries.")
+
+    def _first(self, path: str, params: Json, name: str, value: str, *, account: str = "") -> Mapping[str, Any] | None:
+        listed = self._list(path, params, account=account)
+        return next((one for one in listed if (one.get("metadata") or {}).get(name) == value), None)
+
+    def _list(self, path: str, params: Json, *, account: str = "") -> Iterator[Mapping[str, Any]]:
+        """Newest first, all pages; raises StripeUnknown rather than answer with a part."""
+        after: dict[str, str] = {}
+        for _ in range(PAGES_MAX):
+            page = self._get(path, {**params, "limit": PAGE_SIZE, **after}, account=account)
+            rows: Sequence[Mapping[str, Any]] = page["data"]
+            yield from rows
+            if not page["has_more"] or not rows:
+                return
+            after = {"starting_after": rows[-1]["id"]}
+        raise StripeUnknown(f"{path} has more than {PAGES_MAX} pages.")
+
+    def _get(self, path: str, params: Json | None = None, *, account: str = "") -> Any:
+        return self._ask("get", path, params or {}, account=account)
+
+    def _post(self, path: str, params: Json, *, key: str = "", account: str = "") -> Any:
+        return self._ask("post", path, params, account=account, key=key)
