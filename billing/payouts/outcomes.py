@@ -36,10 +36,12 @@ FAILURE_PAUSE: Final = timedelta(hours=6)  # before the next try, and longer wit
 def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -> Payout:
     """Move one payout to where its rail says that it is; a webhook, an indexer and our own question may all call this.
 
-    The payout's row is locked, so that of two who heard the same thing one books it and the other finds it booked.
+    The payout's row is locked, so that of two who heard the same thing one books it and the other finds it booked. Then
+    its provider's settings, and the accounts last: the order of everybody who pays.
     """
     with transaction.atomic():
         payout = Payout.objects.select_for_update(of=("self",)).select_related("pending_transfer").get(pk=payout_id)
+        _settings(payout).select_for_update().first()
         payout.checked_at = clock.now()
         if outcome.external_id and outcome.fate in {Fate.UNDER_WAY, Fate.CONFIRMED}:
             payout.external_id = outcome.external_id
@@ -144,7 +146,7 @@ def _return(payout: Payout, outcome: Outcome, *, actor: str) -> None:
 
 def _count_failure(payout: Payout, cause: str) -> None:
     """Put off the next try, longer each time; after FAILURES_MAX in a row (paying.py) none comes by itself."""
-    row = _settings(payout).select_for_update().first()
+    row = _settings(payout).first()
     if row is None:
         return
     row.failures += 1

@@ -6,6 +6,7 @@ choose (another place)  used SOUK_PAYOUT_CHANGE_SECONDS later; the owners see th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -85,13 +86,14 @@ def settings_of(provider_id: UUID, asset: Asset) -> PayoutSettings:
     return row
 
 
-def adopt_ripe_destination(row: PayoutSettings) -> PayoutSettings:
-    """Begin to use a changed destination once its waiting time is over; the caller holds the row's lock."""
-    if row.next_from is not None and row.next_from <= clock.now():
+def adopt_ripe_destinations(rows: Sequence[PayoutSettings]) -> None:
+    """Begin to use changed destinations whose waiting time is over; the caller holds the rows' locks."""
+    now = clock.now()
+    ripe = [row for row in rows if row.next_from is not None and row.next_from <= now]
+    for row in ripe:
         row.rail, row.destination = row.next_rail, row.next_destination
         row.next_rail, row.next_destination, row.next_from = "", "", None
-        row.save(update_fields=["rail", "destination", "next_rail", "next_destination", "next_from"])
-    return row
+    PayoutSettings.objects.bulk_update(ripe, ["rail", "destination", "next_rail", "next_destination", "next_from"])
 
 
 def wallet_text(provider_id: UUID, asset: Asset, destination: str, version: int) -> str:
