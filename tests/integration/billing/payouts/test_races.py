@@ -153,7 +153,7 @@ def test_a_payout_and_a_return_of_one_provider_never_wait_for_each_other(
     ledger.post([ledger.NewTransfer(open_account(AccountKind.ROUNDING), clearing, 5, TransferCode.CORRECTION)])
     keep, has_kept = reserve.keep, Event()
 
-    def keep_and_dawdle(*args: Any, **kwargs: Any) -> int:
+    def keep_and_dawdle(*args: Any, **kwargs: Any) -> object:
         amount = keep(*args, **kwargs)
         has_kept.set()
         time.sleep(0.5)
