@@ -18,11 +18,13 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 
-from billing import ledger
+from billing import alerts, ledger
 from billing.chart import AccountName, open_accounts
 from billing.kinds import OWNED_KINDS, AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
+from billing.payouts import telling
 from billing.payouts.calendar import next_due
+from billing.payouts.paying import FAILURES_MAX
 from billing.rails import registry
 from billing.rails.base import Fate, Outcome
 from billing.states import PayoutState
@@ -92,6 +94,7 @@ def _confirm(payout: Payout, outcome: Outcome, *, actor: str) -> None:
         last_error="",
     )
     _settings(payout).update(failures=0, last_error="")
+    alerts.close(_alert_key(payout))
 
 
 def _fail(payout: Payout, outcome: Outcome, *, actor: str) -> None:
@@ -145,15 +148,27 @@ def _return(payout: Payout, outcome: Outcome, *, actor: str) -> None:
 
 
 def _count_failure(payout: Payout, cause: str) -> None:
-    """Put off the next try, longer each time; after FAILURES_MAX in a row (paying.py) none comes by itself."""
-    row = _settings(payout).first()
-    if row is None:
-        return
-    row.failures += 1
-    row.last_error = cause
-    if row.schedule != PayoutSettings.Schedule.MANUAL:
-        row.due_at = next_due(row.schedule, clock.now() + FAILURE_PAUSE * (2 ** (min(row.failures, 5) - 1)))
-    row.save(update_fields=["failures", "last_error", "due_at"])
+    """Put off the next try, longer each time, and say so; after FAILURES_MAX in a row none comes by itself."""
+    row, failures = _settings(payout).first(), 1
+    if row is not None:
+        row.failures = failures = row.failures + 1
+        row.last_error = cause
+        if row.schedule != PayoutSettings.Schedule.MANUAL:
+            row.due_at = next_due(row.schedule, clock.now() + FAILURE_PAUSE * (2 ** (min(row.failures, 5) - 1)))
+        row.save(update_fields=["failures", "last_error", "due_at"])
+    has_to_act = failures >= FAILURES_MAX
+    telling.tell_failure(payout, row, cause=cause, has_to_act=has_to_act)
+    alerts.raise_once(
+        _alert_key(payout),
+        kind="payout_failed",
+        severity=alerts.Severity.WARNING if has_to_act else alerts.Severity.INFO,
+        subject=payout.pk,
+        message=f"A payout by {payout.rail} {payout.state}, {failures} in a row of this provider: {cause}",
+    )
+
+
+def _alert_key(payout: Payout) -> str:
+    return f"payout_failed:{payout.provider_id}:{payout.asset_id}"
 
 
 def _settings(payout: Payout) -> QuerySet[PayoutSettings]:

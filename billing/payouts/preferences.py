@@ -1,7 +1,7 @@
 """Where a provider wants its money: chosen once, changed with a delay, so that a stolen session steals nothing.
 
 choose (first time)     used from the next payout on
-choose (another place)  used SOUK_PAYOUT_CHANGE_SECONDS later; the owners see the event, and can choose again
+choose (another place)  used SOUK_PAYOUT_CHANGE_SECONDS later; the owners are told by mail, and can choose again
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from eth_account.messages import encode_defunct
 
 from billing.errors import AmountInvalid
 from billing.models import Asset, PayoutSettings
+from billing.payouts import telling
 from billing.payouts.calendar import next_due
 from billing.payouts.errors import DestinationRefused, PayoutSettingsMissing, RailOff, WalletNotSigned
 from billing.rails import registry
@@ -27,7 +28,6 @@ from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.models import Event
 from provider_agent.protocol import payout_wallet_text
 
-EVENT_KIND: Final = "payout_settings"
 SIGNATURE_CHARACTERS_MAX: Final = 200
 
 
@@ -54,6 +54,7 @@ def choose(provider_id: UUID, asset: Asset, wish: Wish, *, actor: str) -> Payout
     with transaction.atomic():
         row = PayoutSettings.objects.select_for_update().filter(provider_id=provider_id, asset=asset).first()
         is_same = row is not None and (row.rail, row.destination) == (wish.rail, destination)
+        is_waiting = row is not None and (row.next_rail, row.next_destination) == (wish.rail, destination)
         if not is_same and registry.book_of(wish.rail).is_wallet:
             _check_signature(provider_id, asset, destination, wish.signature, version=row.version if row else 0)
         if row is None:
@@ -61,7 +62,7 @@ def choose(provider_id: UUID, asset: Asset, wish: Wish, *, actor: str) -> Payout
         else:
             _change(row, wish, destination, is_same=is_same)
         Event.objects.create(
-            subject_kind=EVENT_KIND,
+            subject_kind=telling.EVENT_KIND,
             subject_id=row.pk,
             from_state="",
             to_state=row.schedule,
@@ -75,6 +76,8 @@ def choose(provider_id: UUID, asset: Asset, wish: Wish, *, actor: str) -> Payout
                 "used_from": (row.next_from or now).isoformat(),
             },
         )
+        if not is_same and not is_waiting:
+            telling.tell_destination(row)
         return row
 
 
