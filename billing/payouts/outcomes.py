@@ -6,6 +6,7 @@ confirmed    submitted                   confirmed: the pending transfer is post
 failed       reserved or submitted       failed: the pending transfer is voided, exactly the amount is back
 returned     submitted or confirmed      (confirmed, then) returned: a new credit of the amount
 failed       confirmed                   as returned: the rail took its word back
+confirmed    failed or returned          nothing, and an alert: it may have been paid twice; reconciliation has the sums
 absent       anything                    nothing; submission sends it
 """
 
@@ -58,6 +59,8 @@ def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -
             _fail(payout, outcome, actor=actor)
         elif fate in {Fate.RETURNED, Fate.FAILED} and payout.state == PayoutState.CONFIRMED:
             _return(payout, outcome, actor=actor)
+        elif fate == Fate.CONFIRMED and payout.state in {PayoutState.FAILED, PayoutState.RETURNED}:
+            _tell_of_contradiction(payout)
         return payout
 
 
@@ -164,6 +167,16 @@ def _count_failure(payout: Payout, cause: str) -> None:
         severity=alerts.Severity.WARNING if has_to_act else alerts.Severity.INFO,
         subject=payout.pk,
         message=f"A payout by {payout.rail} {payout.state}, {failures} in a row of this provider: {cause}",
+    )
+
+
+def _tell_of_contradiction(payout: Payout) -> None:
+    alerts.raise_once(
+        f"payout_contradicted:{payout.pk}",
+        kind="payout_contradicted",
+        severity=alerts.Severity.CRITICAL,
+        subject=payout.pk,
+        message=f"The {payout.rail} rail says that a payout arrived which it called {payout.state} before.",
     )
 
 
