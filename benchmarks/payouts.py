@@ -164,7 +164,7 @@ def tree_of(wallets: int) -> dict[str, Any]:
 
     from billing.chain import merkle
 
-    place = {"chain_id": 31337, "contract": "0x" + "11" * 20, "token": "0x" + "22" * 20}
+    place: dict[str, Any] = {"chain_id": 31337, "contract": "0x" + "11" * 20, "token": "0x" + "22" * 20}
     totals = {Account.from_key(Web3.keccak(text=f"wallet {i}")).address: PAY * (i + 1) for i in range(wallets)}
     started = time.perf_counter()
     tree = merkle.tree(totals, **place)

@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from billing import dispatch, ledger, settlement
+from billing import deposits, dispatch, holds, ledger, settlement
 from billing.chart import AccountName
 from billing.errors import TransferRefused
 from billing.kinds import AccountKind
-from billing.models import Account, Payout, PayoutSettings, ReserveSlice, SettlementShare
+from billing.models import Account, Asset, Payout, PayoutSettings, ReserveSlice, SettlementShare
 from billing.money import split_fee
-from billing.payouts import paying, reserve, running
+from billing.payouts import paying, reserve, running, submission
 from billing.payouts.errors import RailOff
 from billing.payouts.running import run_payouts
 from billing.rails import registry
@@ -32,6 +32,7 @@ from billing.rails.fake_rail import FakeRail
 from billing.reconciliation import breaker
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event as Told
+from marketplace.foundation.models import OutboxMessage
 from tests.integration.billing.payouts.scenes import (
     CENT,
     choose,
@@ -283,6 +284,44 @@ def test_nothing_is_set_aside_for_a_rail_that_is_off(bob: UUID, settings: Any) -
     with pytest.raises(RailOff):
         paying.pay_now(bob, usd(), actor="bob")
     assert (states(bob), spendable(bob)) == ([], 10 * DOLLAR)
+
+
+@pytest.mark.django_db
+def test_cents_and_amounts_of_256_bits_go_in_one_batch(bob: UUID, alice: UUID, settings: Any) -> None:
+    """One provider in two assets, on probation in both: each has its own reserve, to the unit."""
+    settings.SOUK_RESERVE_BPS = 1000
+    settings.SOUK_PAYOUT_RAILS = ["fake", "chain"]
+    token = Asset.objects.create(id=9, code="TOK", scale=18, kind="erc20", chain_id=1, contract="0x" + "1" * 40)
+    amount, job_id = 2**250 + 7, uuid4()
+    deposits.credit(alice, amount, reference="t", actor="x", source=deposits.CHAIN, asset_id=token.pk)
+    holds.place_hold(owner_id=alice, job_id=job_id, amount=amount, asset_id=token.pk)
+    settlement.settle_job(job_id=job_id, charges=[settlement.LeaseCharge(uuid4(), bob, amount)], fee_bps=0)
+    earn(bob, 3 * CENT)
+    dollars = choose(bob)
+    tokens = PayoutSettings.objects.create(
+        provider_id=bob, asset=token, rail="chain", destination="0x" + "2" * 40, minimum=0, due_at=clock.now()
+    )
+    assert running._pay_batch([dollars.pk, tokens.pk], clock.now() + timedelta(seconds=1), ["fake", "chain"]) == 2
+    found = {one.asset_id: int(one.amount) for one in Payout.objects.all()}
+    assert found == {1: 2 * CENT, 9: amount - amount // 10}  # 0.3 cents are kept, 0.7 are dust
+    assert ledger.balance(bob, AccountKind.PROVIDER_RESERVE, asset_id=9) == amount // 10
+    assert Payout.objects.values("batch_id").distinct().count() == 2  # a call a rail and asset
+
+
+@pytest.mark.django_db
+def test_a_payout_whose_call_is_gone_is_found_behind_many_whose_call_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    providers = [uuid4() for _ in range(4)]
+    for provider in providers:
+        earn(provider, DOLLAR)
+        choose(provider, schedule="manual")
+        paying.pay_now(provider, usd(), actor="bob")
+    newest = Payout.objects.latest("created_at")
+    OutboxMessage.objects.filter(business_key=f"{paying.SUBMIT}:{newest.batch_id}").update(state="failed")
+    monkeypatch.setattr(submission, "LOST_AFTER", timedelta(0))
+    monkeypatch.setattr(submission, "PAYOUTS_PER_CALL_MAX", 2)
+    assert submission.heal_lost() == 1
+    send()
+    assert [paid_outside(provider) for provider in providers] == [DOLLAR] * 4
 
 
 @pytest.mark.django_db(transaction=True)

@@ -87,6 +87,9 @@ def test_pretended_money_is_refused_where_others_can_come(settings: Any, bob: UU
     settings.SOUK_PAYOUT_RAILS = ["fkae"]
     settings.SOUK_PAYOUT_HOUR = 24
     assert [found.id for found in check_rails(None)] == ["souk.E040", "souk.E042"]
+    settings.SOUK_PAYOUT_RAILS, settings.SOUK_PAYOUT_HOUR = ["stripe"], 22
+    settings.SOUK_RESERVE_BPS, settings.SOUK_PAYOUT_CHANGE_SECONDS = 10_001, -1
+    assert [found.id for found in check_rails(None)] == ["souk.E043", "souk.E044"]
 
 
 class WalletRail(FakeRail):
