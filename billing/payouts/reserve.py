@@ -22,6 +22,7 @@ from marketplace.foundation import clock
 
 SLICES_PER_RELEASE_MAX: Final = 2_000
 RELEASES_PER_CALL_MAX: Final = 50
+STRANDED_PER_RELEASE_MAX: Final = 200
 
 
 Owner = tuple[UUID, int]  # a provider and an asset
@@ -56,6 +57,15 @@ _KEEP = """
         FROM running RETURNING provider_id, asset_id, amount
     )
     SELECT provider_id, asset_id, sum(amount) FROM kept GROUP BY provider_id, asset_id HAVING sum(amount) > 0
+"""
+_STRANDED = """
+    SELECT a.owner_id, a.asset_id FROM billing_account a
+    WHERE a.kind = 'provider_reserve' AND NOT a.is_frozen
+      AND a.credits_posted - a.debits_posted - a.debits_pending > (
+          SELECT coalesce(sum(r.amount), 0) FROM billing_reserveslice r
+          WHERE r.provider_id = a.owner_id AND r.asset_id = a.asset_id AND r.released_at IS NULL
+      )
+    ORDER BY a.id LIMIT %(most)s
 """
 
 
@@ -120,6 +130,7 @@ def release_ripe(now: datetime | None = None) -> int:
         released += batch
         if batch < SLICES_PER_RELEASE_MAX:
             break
+    _release_stranded()
     return released
 
 
@@ -165,6 +176,23 @@ def _release_batch(now: datetime) -> int:
             ]
         )
         return len(slices)
+
+
+def _release_stranded() -> None:
+    """Let go of what no slice stands for: a chargeback took it, its slice ended short, and it was won afterwards."""
+    with connection.cursor() as cursor:
+        cursor.execute(_STRANDED, {"most": STRANDED_PER_RELEASE_MAX})
+        owners: list[Owner] = list(cursor.fetchall())
+    for owner in owners:
+        with transaction.atomic():
+            available, reserve = open_accounts(_names(owner))
+            both = Account.objects.filter(pk__in=[available.pk, reserve.pk]).order_by("pk")
+            locked = {account.pk: account for account in both.select_for_update(no_key=True)}
+            waiting = ReserveSlice.objects.filter(provider_id=owner[0], asset_id=owner[1], released_at=None)
+            stands_for = int(waiting.aggregate(total=Sum("amount"))["total"] or 0)
+            units = locked[reserve.pk].available - stands_for
+            if units > 0 and not locked[reserve.pk].is_frozen:
+                ledger.post([ledger.NewTransfer(reserve, available, units, TransferCode.RESERVE_RELEASED)])
 
 
 def _names(owner: Owner) -> tuple[AccountName, AccountName]:

@@ -81,6 +81,21 @@ def test_what_a_chargeback_took_is_not_given_back(bob: UUID) -> None:
     assert_ledger_is_true()
 
 
+def test_what_was_given_back_after_its_slice_was_over_does_not_stay_for_ever(bob: UUID) -> None:
+    earn(bob, leases=2)
+    keep(bob)
+    loss, mine = open_account(AccountKind.CHARGEBACK_LOSS), open_account(AccountKind.PROVIDER_RESERVE, bob)
+    ledger.post([ledger.NewTransfer(mine, loss, 1_500_000, TransferCode.CHARGEBACK_RECOVERY)])
+    later = clock.now() + timedelta(days=31)
+    reserve.release_ripe(later)
+    ledger.post([ledger.NewTransfer(loss, mine, 1_500_000, TransferCode.CHARGEBACK_WON)])
+    earn(bob)
+    keep(bob)  # what a slice stands for stays
+    reserve.release_ripe()
+    assert (kept(bob), spendable(bob)) == (DOLLAR, 29 * DOLLAR)
+    assert_ledger_is_true()
+
+
 def test_more_than_is_there_is_never_kept(bob: UUID) -> None:
     earn(bob)
     sink = open_account(AccountKind.CHARGEBACK_LOSS)
