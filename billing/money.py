@@ -5,40 +5,45 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from provider_agent.protocol import parse_units, show_units
+from provider_agent.protocol.amounts import AMOUNT_CHARACTERS_MAX, USD
+
 USD_SCALE: Final = 6  # micro-USD
 MICROS_PER_USD: Final = 1_000_000
 MICROS_PER_CENT: Final = 10_000
 BPS_WHOLE: Final = 10_000  # basis points in one
 USD_DIGITS_MAX: Final = 18  # of what a person may type
 
-AMOUNT_CHARACTERS_MAX: Final = 120
+__all__ = [
+    "AMOUNT_CHARACTERS_MAX",
+    "BPS_WHOLE",
+    "MICROS_PER_CENT",
+    "MICROS_PER_USD",
+    "USD_SCALE",
+    "format_amount",
+    "format_usd",
+    "parse_amount",
+    "parse_usd",
+    "split_cents",
+    "split_fee",
+]
 
-_DECIMAL = re.compile(r"([0-9]{1,78})(?:\.([0-9]{1,36}))?")
 _DOLLARS = re.compile(r"\$?\s*([0-9][0-9_,]*)(?:\.([0-9]{1,6}))?")
 
 
 def format_usd(usd_micros: int) -> str:
     """Exact dollars with at least two decimals: 2_500_000 -> "$2.50", 1_234 -> "$0.001234"."""
-    return format_amount(usd_micros, code="USD", scale=USD_SCALE)
+    return show_units(usd_micros, asset=USD, scale=USD_SCALE)
 
 
 def format_amount(units: int, *, code: str, scale: int) -> str:
     """Base units of an asset as people write them, exactly: "$2.50", "1.5 WETH", "-3 POINTS"."""
-    whole, fraction = divmod(abs(units), 10**scale)
-    sign = "-" if units < 0 else ""
-    digits = f"{fraction:0{scale}d}".rstrip("0") if scale else ""
-    if code == "USD":
-        return f"{sign}${whole}.{digits.ljust(2, '0')}"
-    return f"{sign}{whole}.{digits} {code}" if digits else f"{sign}{whole} {code}"
+    return show_units(units, asset=code, scale=scale)
 
 
 def parse_amount(text: str, *, scale: int) -> int:
-    """Base units of what a person wrote ("1.5"); raises ValueError for more decimals than the asset has."""
-    match = _DECIMAL.fullmatch(text.strip())
-    if match is None or len(text) > AMOUNT_CHARACTERS_MAX or len(match[2] or "") > scale:
-        raise ValueError(f"{text[:AMOUNT_CHARACTERS_MAX]!r} is not an amount with at most {scale} decimals")
-    units: int = int(match[1]) * 10**scale + int((match[2] or "").ljust(scale, "0") or "0")
-    return units
+    """Base units of what a person wrote ("1.5"), zero too; raises ValueError for what is not plainly an amount."""
+    return parse_units(text, scale=scale, least=0)
 
 
 def parse_usd(text: str) -> int:

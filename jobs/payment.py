@@ -6,18 +6,19 @@ of its own base units, so for USD every conversion is the identity.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-USD: Final = "USD"
+from provider_agent.protocol import parse_units, show_units
+from provider_agent.protocol.amounts import USD
+
 USD_SCALE: Final = 6
 USD_MICROS_PER_DOLLAR: Final = 10**USD_SCALE
 # A rate of fewer base units an hour would be rounded by more than a thousandth, always at the provider's cost.
 RATE_UNITS_MIN: Final = 1000
 
-_DECIMAL = re.compile(r"([0-9]{1,60})(?:\.([0-9]{1,36}))?")
+__all__ = ["RATE_UNITS_MIN", "USD", "USD_MICROS_PER_DOLLAR", "USD_SCALE", "Payment", "parse_units", "show_units"]
 
 
 @dataclass(frozen=True)
@@ -61,27 +62,3 @@ class Payment:
     def show(self, units: int) -> str:
         """An amount as people write it, exactly: "$2.50", "1.5 TUSD"."""
         return show_units(units, asset=self.asset, scale=self.scale)
-
-
-def show_units(units: int, *, asset: str, scale: int) -> str:
-    """Base units as people write them, exactly: "$2.50", "1.5 TUSD", "-3 POINTS"."""
-    whole, rest = divmod(abs(units), 10**scale)
-    sign = "-" if units < 0 else ""
-    digits = f"{rest:0{scale}d}".rstrip("0") if scale else ""
-    if asset == USD:
-        return f"{sign}${whole}.{digits:0<2}"
-    return f"{sign}{whole}.{digits} {asset}" if digits else f"{sign}{whole} {asset}"
-
-
-def parse_units(text: str, *, scale: int) -> int:
-    """Base units of what a person wrote ("1.5"); raises ValueError for zero, and for more decimals than there are."""
-    match = _DECIMAL.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("write digits with a point at most, such as 2.50")
-    fraction = (match[2] or "").rstrip("0")
-    if len(fraction) > scale:
-        raise ValueError(f"it has {scale} decimals at most")
-    units: int = int(match[1]) * 10**scale + int(fraction.ljust(scale, "0") or "0")
-    if units <= 0:
-        raise ValueError("it is not above zero")
-    return units

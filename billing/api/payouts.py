@@ -77,7 +77,7 @@ class PayoutSettingsPage(serializers.Serializer[Any]):
 
 
 class WishSerializer(StrictSerializer):
-    """What the provider wants; a changed destination waits a day before it is used."""
+    """What the provider wants; a changed destination waits before it is used, and all owners are told by mail."""
 
     asset = serializers.CharField(default=USD_ASSET_CODE, max_length=16)
     rail = serializers.CharField(max_length=16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
@@ -17,6 +17,7 @@ from billing.payouts import reserve
 from billing.payouts.statement import COLUMNS
 from billing.rails import registry
 from billing.states import PAYOUT_STATES_OPEN
+from marketplace.foundation import clock
 
 
 @dataclass(frozen=True)
@@ -72,23 +73,21 @@ def _estimate(wish: PayoutSettings, available: int, *, is_new: bool) -> int:
     if wish.due_at is None:
         ripening = 0
     else:
-        shares = SettlementShare.objects.filter(
-            provider_id=wish.provider_id,
-            settlement__asset_id=wish.asset_id,
-            released_at=None,
-            challenge_until__lte=wish.due_at,
+        shares = SettlementShare.objects.ripe(wish.due_at).filter(
+            provider_id=wish.provider_id, settlement__asset_id=wish.asset_id
         )
         ripening = int(shares.aggregate(total=Sum("paid"))["total"] or 0)
     if is_new:
         unseen = SettlementShare.objects.filter(
             provider_id=wish.provider_id,
             settlement__asset_id=wish.asset_id,
-            released_at__isnull=False,
+            released_at__gt=clock.now() - timedelta(days=settings.SOUK_RESERVE_DAYS),
             reserve_slice=None,
         )
         released = min(int(unseen.aggregate(total=Sum("paid"))["total"] or 0), available)
         available -= split_fee(released, settings.SOUK_RESERVE_BPS)[0]
         ripening -= split_fee(ripening, settings.SOUK_RESERVE_BPS)[0]
-    unit = registry.book_of(wish.rail).unit
+    moves = wish.next_from is not None and wish.due_at is not None and wish.next_from <= wish.due_at
+    unit = registry.book_of(wish.next_rail if moves else wish.rail).unit
     estimate = max(available + ripening, 0) // unit * unit
     return estimate if estimate >= max(wish.minimum, 1) else 0

@@ -9,6 +9,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 
+from billing.money import BPS_WHOLE
 from billing.rails.loopback import why_reachable
 from billing.rails.registry import BOOKS
 
@@ -35,4 +36,11 @@ def check_rails(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
         )
     if not 0 <= settings.SOUK_PAYOUT_HOUR < HOURS_OF_A_DAY:
         found.append(Error("SOUK_PAYOUT_HOUR is an hour of the day, 0 to 23.", id="souk.E042"))
+    if not 0 <= settings.SOUK_RESERVE_BPS <= BPS_WHOLE:
+        found.append(Error(f"SOUK_RESERVE_BPS is a part of {BPS_WHOLE}.", id="souk.E043"))
+    days = (settings.SOUK_RESERVE_DAYS, settings.SOUK_PROBATION_DAYS, settings.SOUK_PROBATION_SETTLEMENTS)
+    if min(*days, settings.SOUK_PAYOUT_CHANGE_SECONDS, settings.SOUK_PAYOUT_MINIMUM_USD_MICROS) < 0:
+        found.append(
+            Error("What SOUK_RESERVE_, SOUK_PROBATION_ and SOUK_PAYOUT_ count is not below 0.", id="souk.E044")
+        )
     return found

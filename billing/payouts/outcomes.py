@@ -6,6 +6,7 @@ confirmed    submitted                   confirmed: the pending transfer is post
 failed       reserved or submitted       failed: the pending transfer is voided, exactly the amount is back
 returned     submitted or confirmed      (confirmed, then) returned: a new credit of the amount
 failed       confirmed                   as returned: the rail took its word back
+confirmed    failed or returned          nothing, and an alert: it may have been paid twice; reconciliation has the sums
 absent       anything                    nothing; submission sends it
 """
 
@@ -18,11 +19,13 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 
-from billing import ledger
+from billing import alerts, ledger
 from billing.chart import AccountName, open_accounts
 from billing.kinds import OWNED_KINDS, AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
+from billing.payouts import telling
 from billing.payouts.calendar import next_due
+from billing.payouts.paying import FAILURES_MAX
 from billing.rails import registry
 from billing.rails.base import Fate, Outcome
 from billing.states import PayoutState
@@ -36,10 +39,12 @@ FAILURE_PAUSE: Final = timedelta(hours=6)  # before the next try, and longer wit
 def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -> Payout:
     """Move one payout to where its rail says that it is; a webhook, an indexer and our own question may all call this.
 
-    The payout's row is locked, so that of two who heard the same thing one books it and the other finds it booked.
+    The payout's row is locked, so that of two who heard the same thing one books it and the other finds it booked. Then
+    its provider's settings, and the accounts last: the order of everybody who pays.
     """
     with transaction.atomic():
         payout = Payout.objects.select_for_update(of=("self",)).select_related("pending_transfer").get(pk=payout_id)
+        _settings(payout).select_for_update().first()
         payout.checked_at = clock.now()
         if outcome.external_id and outcome.fate in {Fate.UNDER_WAY, Fate.CONFIRMED}:
             payout.external_id = outcome.external_id
@@ -54,6 +59,8 @@ def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -
             _fail(payout, outcome, actor=actor)
         elif fate in {Fate.RETURNED, Fate.FAILED} and payout.state == PayoutState.CONFIRMED:
             _return(payout, outcome, actor=actor)
+        elif fate == Fate.CONFIRMED and payout.state in {PayoutState.FAILED, PayoutState.RETURNED}:
+            _tell_of_contradiction(payout)
         return payout
 
 
@@ -90,6 +97,7 @@ def _confirm(payout: Payout, outcome: Outcome, *, actor: str) -> None:
         last_error="",
     )
     _settings(payout).update(failures=0, last_error="")
+    alerts.close(_alert_key(payout))
 
 
 def _fail(payout: Payout, outcome: Outcome, *, actor: str) -> None:
@@ -143,15 +151,37 @@ def _return(payout: Payout, outcome: Outcome, *, actor: str) -> None:
 
 
 def _count_failure(payout: Payout, cause: str) -> None:
-    """Put off the next try, longer each time; after FAILURES_MAX in a row (paying.py) none comes by itself."""
-    row = _settings(payout).select_for_update().first()
-    if row is None:
-        return
-    row.failures += 1
-    row.last_error = cause
-    if row.schedule != PayoutSettings.Schedule.MANUAL:
-        row.due_at = next_due(row.schedule, clock.now() + FAILURE_PAUSE * (2 ** (min(row.failures, 5) - 1)))
-    row.save(update_fields=["failures", "last_error", "due_at"])
+    """Put off the next try, longer each time, and say so; after FAILURES_MAX in a row none comes by itself."""
+    row, failures = _settings(payout).first(), 1
+    if row is not None:
+        row.failures = failures = row.failures + 1
+        row.last_error = cause
+        if row.schedule != PayoutSettings.Schedule.MANUAL:
+            row.due_at = next_due(row.schedule, clock.now() + FAILURE_PAUSE * (2 ** (min(row.failures, 5) - 1)))
+        row.save(update_fields=["failures", "last_error", "due_at"])
+    has_to_act = failures >= FAILURES_MAX
+    telling.tell_failure(payout, row, cause=cause, has_to_act=has_to_act)
+    alerts.raise_once(
+        _alert_key(payout),
+        kind="payout_failed",
+        severity=alerts.Severity.WARNING if has_to_act else alerts.Severity.INFO,
+        subject=payout.pk,
+        message=f"A payout by {payout.rail} {payout.state}, {failures} in a row of this provider: {cause}",
+    )
+
+
+def _tell_of_contradiction(payout: Payout) -> None:
+    alerts.raise_once(
+        f"payout_contradicted:{payout.pk}",
+        kind="payout_contradicted",
+        severity=alerts.Severity.CRITICAL,
+        subject=payout.pk,
+        message=f"The {payout.rail} rail says that a payout arrived which it called {payout.state} before.",
+    )
+
+
+def _alert_key(payout: Payout) -> str:
+    return f"payout_failed:{payout.provider_id}:{payout.asset_id}"
 
 
 def _settings(payout: Payout) -> QuerySet[PayoutSettings]:

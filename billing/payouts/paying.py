@@ -1,31 +1,25 @@
-"""One payout from wish to reservation, in one transaction: its money is set aside before anybody outside is asked.
+"""A payout when its provider asks, in one transaction: its money is set aside before anybody outside is asked.
 
-request -> reserve -> enqueue (one call to the rail for many payouts)       see submission.py for what follows
+reserve (reserving.py) -> enqueue (one call to the rail for many payouts)       see submission.py for what follows
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
-from billing import ledger
-from billing.balances import balance
-from billing.chart import AccountName, open_accounts
-from billing.kinds import AccountKind, TransferCode, TransferMode
-from billing.models import Account, Asset, Payout, PayoutSettings
-from billing.payouts import reserve
-from billing.payouts.errors import NothingToPay, PayoutNotFailed, PayoutSettingsMissing, PayoutUnderWay
-from billing.payouts.preferences import adopt_ripe_destination
-from billing.rails import registry
+from billing.models import Asset, Payout, PayoutSettings
+from billing.payouts.errors import PayoutNotFailed, PayoutSettingsMissing
+from billing.payouts.reserving import open_payers, reserve_payouts
 from billing.reconciliation.breaker import require_closed
-from billing.states import PAYOUT_STATES_OPEN, PayoutState
+from billing.states import PayoutState
 from marketplace.foundation import outbox
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.ids import new_id
-from marketplace.foundation.states import advance, record_birth
 
 SUBMIT: Final = "payouts.submit"
 PAYOUTS_PER_CALL_MAX: Final = 200
@@ -35,14 +29,14 @@ FAILURES_MAX: Final = 5  # in a row; then the provider has to change its setting
 def pay_now(provider_id: UUID, asset: Asset, *, actor: str, retry_of: Payout | None = None) -> Payout:
     """Reserve everything that this provider can be paid, and write down the call to the rail.
 
-    Raises PayoutsStopped, PayoutSettingsMissing, PayoutUnderWay, NothingToPay.
+    Raises PayoutsStopped, PayoutSettingsMissing, PayoutUnderWay, RailOff, NothingToPay, AccountFrozen.
     """
     require_closed()
     with transaction.atomic():
         row = PayoutSettings.objects.select_for_update().filter(provider_id=provider_id, asset=asset).first()
         if row is None:
             raise PayoutSettingsMissing(asset=asset.code)
-        payout = request_and_reserve(row, actor=actor, retry_of=retry_of)
+        payout = _reserve_one(row, actor=actor, retry_of=retry_of)
         if row.failures:
             row.failures, row.last_error = 0, ""  # the provider has acted
             row.save(update_fields=["failures", "last_error"])
@@ -66,43 +60,7 @@ def retry(provider_id: UUID, payout_id: UUID, *, actor: str) -> Payout:
         return again or pay_now(provider_id, failed.asset, actor=actor, retry_of=failed)
 
 
-def request_and_reserve(row: PayoutSettings, *, actor: str, retry_of: Payout | None = None) -> Payout:
-    """A payout of all that is there, with its money set aside; the caller holds the lock of the settings.
-
-    Raises PayoutUnderWay, NothingToPay, AccountFrozen.
-    """
-    adopt_ripe_destination(row)
-    if Payout.objects.filter(provider_id=row.provider_id, asset_id=row.asset_id, state__in=PAYOUT_STATES_OPEN).exists():
-        raise PayoutUnderWay
-    _lock_accounts(row)
-    reserve.keep(row.provider_id, asset_id=row.asset_id)
-    amount = payable(row)
-    if amount < max(row.minimum, 1):
-        asset = row.asset
-        raise NothingToPay(available=asset.show(amount), minimum=asset.show(row.minimum))
-    try:
-        with transaction.atomic():
-            payout = Payout.objects.create(
-                provider_id=row.provider_id,
-                rail=row.rail,
-                asset_id=row.asset_id,
-                amount=amount,
-                destination=row.destination,
-                retry_of=retry_of,
-            )
-    except IntegrityError as error:
-        raise PayoutUnderWay from error
-    record_birth(payout, actor=actor, data={"amount": str(amount), "destination": row.destination})
-    return _reserve(payout, actor=actor)
-
-
-def payable(row: PayoutSettings) -> int:
-    """What the rail could pay now: all that is available, less the dust that it cannot move."""
-    available = balance(row.provider_id, AccountKind.PROVIDER_AVAILABLE, asset_id=row.asset_id)
-    return max(available, 0) // registry.book_of(row.rail).unit * registry.book_of(row.rail).unit
-
-
-def enqueue(payouts: list[Payout]) -> None:
+def enqueue(payouts: Sequence[Payout]) -> None:
     """Write down one call for every PAYOUTS_PER_CALL_MAX payouts of a rail and asset, all or none."""
     groups: dict[tuple[str, int], list[Payout]] = defaultdict(list)
     for payout in payouts:
@@ -116,32 +74,10 @@ def enqueue(payouts: list[Payout]) -> None:
                 outbox.enqueue(SUBMIT, f"{SUBMIT}:{batch_id}", {"rail": rail, "batch_id": str(batch_id)})
 
 
-def _lock_accounts(row: PayoutSettings) -> None:
-    """All that this payout will touch, at once and in one order, so that it never waits for who waits for it."""
-    kinds = (AccountKind.PROVIDER_AVAILABLE, AccountKind.PROVIDER_RESERVE, AccountKind.PAYOUT_CLEARING)
-    accounts = open_accounts([AccountName(kind, row.provider_id, asset_id=row.asset_id) for kind in kinds])
-    ids = [account.pk for account in accounts]
-    list(Account.objects.filter(pk__in=ids).order_by("pk").select_for_update(no_key=True))
-
-
-def _reserve(payout: Payout, *, actor: str) -> Payout:
-    """Set the money aside: from here on it is neither spendable nor gone. P21: never more than is available."""
-    names = [
-        AccountName(kind, payout.provider_id, asset_id=payout.asset_id)
-        for kind in (AccountKind.PROVIDER_AVAILABLE, AccountKind.PAYOUT_CLEARING)
-    ]
-    available, clearing = open_accounts(names)
-    [pending] = ledger.post(
-        [
-            ledger.NewTransfer(
-                available,
-                clearing,
-                payout.amount,
-                TransferCode.PAYOUT,
-                mode=TransferMode.PENDING,
-                external_ref=f"payout:{payout.pk}",
-            )
-        ],
-        group_id=payout.pk,
-    )
-    return advance(payout, PayoutState.RESERVED, reason="reserved", actor=actor, pending_transfer=pending)
+def _reserve_one(row: PayoutSettings, *, actor: str, retry_of: Payout | None) -> Payout:
+    open_payers([row])
+    done = reserve_payouts([row], actor=actor, is_patient=True, retry_of=retry_of)
+    for refusal in done.refused.values():
+        raise refusal
+    [payout] = done.payouts
+    return payout

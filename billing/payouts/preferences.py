@@ -1,11 +1,12 @@
 """Where a provider wants its money: chosen once, changed with a delay, so that a stolen session steals nothing.
 
 choose (first time)     used from the next payout on
-choose (another place)  used SOUK_PAYOUT_CHANGE_SECONDS later; the owners see the event, and can choose again
+choose (another place)  used SOUK_PAYOUT_CHANGE_SECONDS later; the owners are told by mail, and can choose again
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -18,6 +19,7 @@ from eth_account.messages import encode_defunct
 
 from billing.errors import AmountInvalid
 from billing.models import Asset, PayoutSettings
+from billing.payouts import telling
 from billing.payouts.calendar import next_due
 from billing.payouts.errors import DestinationRefused, PayoutSettingsMissing, RailOff, WalletNotSigned
 from billing.rails import registry
@@ -26,7 +28,6 @@ from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.models import Event
 from provider_agent.protocol import payout_wallet_text
 
-EVENT_KIND: Final = "payout_settings"
 SIGNATURE_CHARACTERS_MAX: Final = 200
 
 
@@ -53,6 +54,7 @@ def choose(provider_id: UUID, asset: Asset, wish: Wish, *, actor: str) -> Payout
     with transaction.atomic():
         row = PayoutSettings.objects.select_for_update().filter(provider_id=provider_id, asset=asset).first()
         is_same = row is not None and (row.rail, row.destination) == (wish.rail, destination)
+        is_waiting = row is not None and (row.next_rail, row.next_destination) == (wish.rail, destination)
         if not is_same and registry.book_of(wish.rail).is_wallet:
             _check_signature(provider_id, asset, destination, wish.signature, version=row.version if row else 0)
         if row is None:
@@ -60,7 +62,7 @@ def choose(provider_id: UUID, asset: Asset, wish: Wish, *, actor: str) -> Payout
         else:
             _change(row, wish, destination, is_same=is_same)
         Event.objects.create(
-            subject_kind=EVENT_KIND,
+            subject_kind=telling.EVENT_KIND,
             subject_id=row.pk,
             from_state="",
             to_state=row.schedule,
@@ -74,6 +76,8 @@ def choose(provider_id: UUID, asset: Asset, wish: Wish, *, actor: str) -> Payout
                 "used_from": (row.next_from or now).isoformat(),
             },
         )
+        if not is_same and not is_waiting:
+            telling.tell_destination(row)
         return row
 
 
@@ -85,13 +89,14 @@ def settings_of(provider_id: UUID, asset: Asset) -> PayoutSettings:
     return row
 
 
-def adopt_ripe_destination(row: PayoutSettings) -> PayoutSettings:
-    """Begin to use a changed destination once its waiting time is over; the caller holds the row's lock."""
-    if row.next_from is not None and row.next_from <= clock.now():
+def adopt_ripe_destinations(rows: Sequence[PayoutSettings]) -> None:
+    """Begin to use changed destinations whose waiting time is over; the caller holds the rows' locks."""
+    now = clock.now()
+    ripe = [row for row in rows if row.next_from is not None and row.next_from <= now]
+    for row in ripe:
         row.rail, row.destination = row.next_rail, row.next_destination
         row.next_rail, row.next_destination, row.next_from = "", "", None
-        row.save(update_fields=["rail", "destination", "next_rail", "next_destination", "next_from"])
-    return row
+    PayoutSettings.objects.bulk_update(ripe, ["rail", "destination", "next_rail", "next_destination", "next_from"])
 
 
 def wallet_text(provider_id: UUID, asset: Asset, destination: str, version: int) -> str:

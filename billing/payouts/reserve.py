@@ -5,79 +5,120 @@ keep (before each payout of a provider on probation) -> release_ripe (SOUK_RESER
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
-from django.db.models import Exists, Min, OuterRef, Sum
+from django.db import connection, transaction
+from django.db.models import Min, Sum
 
 from billing import ledger
 from billing.chart import AccountName, open_accounts
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Account, ReserveSlice, SettlementShare
-from billing.money import split_fee
+from billing.models import Account, ReserveSlice
 from marketplace.foundation import clock
 
-SHARES_PER_KEEP_MAX: Final = 5_000  # what is more waits for the next payout, and is not paid before
 SLICES_PER_RELEASE_MAX: Final = 2_000
 RELEASES_PER_CALL_MAX: Final = 50
+STRANDED_PER_RELEASE_MAX: Final = 200
+
+
+Owner = tuple[UUID, int]  # a provider and an asset
+
+_NEW = """
+    SELECT p.id FROM unnest(%(providers)s::uuid[]) AS p (id)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM billing_settlementshare s JOIN billing_settlement t ON t.id = s.settlement_id
+        WHERE s.provider_id = p.id AND t.created_at <= %(since)s
+    ) OR %(settlements)s > (
+        SELECT count(*) FROM (
+            SELECT 1 FROM billing_settlementshare s WHERE s.provider_id = p.id LIMIT %(settlements)s
+        ) few
+    )
+"""
+# Of each share its part, oldest first, for as long as there is something left: `upto` is what all parts up to this one
+# come to, so that what is kept of it is what min(part, left) one after the other would keep.
+_KEEP = """
+    WITH unseen AS (
+        SELECT s.id, s.provider_id, t.asset_id, s.released_at, o.units, div(s.paid * %(bps)s, 10000) AS part
+        FROM unnest(%(providers)s::uuid[], %(assets)s::int[], %(units)s::numeric[]) AS o (provider_id, asset_id, units)
+        JOIN billing_settlementshare s ON s.provider_id = o.provider_id
+        JOIN billing_settlement t ON t.id = s.settlement_id AND t.asset_id = o.asset_id
+        WHERE s.released_at > %(since)s
+          AND NOT EXISTS (SELECT 1 FROM billing_reserveslice r WHERE r.share_id = s.id)
+    ), running AS (
+        SELECT *, sum(part) OVER (PARTITION BY provider_id, asset_id ORDER BY released_at, id) AS upto FROM unseen
+    ), kept AS (
+        INSERT INTO billing_reserveslice (share_id, provider_id, asset_id, amount, release_at, released, created_at)
+        SELECT id, provider_id, asset_id, least(upto, units) - least(upto - part, units),
+               released_at + %(stay)s, 0, %(now)s
+        FROM running RETURNING provider_id, asset_id, amount
+    )
+    SELECT provider_id, asset_id, sum(amount) FROM kept GROUP BY provider_id, asset_id HAVING sum(amount) > 0
+"""
+_STRANDED = """
+    SELECT a.owner_id, a.asset_id FROM billing_account a
+    WHERE a.kind = 'provider_reserve' AND NOT a.is_frozen
+      AND a.credits_posted - a.debits_posted - a.debits_pending > (
+          SELECT coalesce(sum(r.amount), 0) FROM billing_reserveslice r
+          WHERE r.provider_id = a.owner_id AND r.asset_id = a.asset_id AND r.released_at IS NULL
+      )
+    ORDER BY a.id LIMIT %(most)s
+"""
 
 
 def is_on_probation(provider_id: UUID, now: datetime | None = None) -> bool:
     """Whether this provider is new: its first days, or its first settlements, whichever last longer."""
-    now = now or clock.now()
-    shares = SettlementShare.objects.filter(provider_id=provider_id)
-    first = shares.aggregate(first=Min("settlement__created_at"))["first"]
-    if first is None or first > now - timedelta(days=settings.SOUK_PROBATION_DAYS):
-        return True
-    return len(shares.values_list("pk")[: settings.SOUK_PROBATION_SETTLEMENTS]) < settings.SOUK_PROBATION_SETTLEMENTS
+    return bool(on_probation([provider_id], now))
 
 
-def keep(provider_id: UUID, *, asset_id: int) -> int:
-    """Move the reserve's part of every share that was released and not looked at yet; how much that was.
+def on_probation(provider_ids: Collection[UUID], now: datetime | None = None) -> set[UUID]:
+    """Which of these are new."""
+    since = (now or clock.now()) - timedelta(days=settings.SOUK_PROBATION_DAYS)
+    values: dict[str, Any] = {
+        "providers": list(provider_ids),
+        "since": since,
+        "settlements": settings.SOUK_PROBATION_SETTLEMENTS,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_NEW, values)
+        return {row[0] for row in cursor.fetchall()}
 
-    A share is looked at once, whatever the outcome. The caller's transaction holds the provider's payout settings, so
-    that nobody else keeps for the same provider.
+
+def keep(available: Mapping[Owner, int]) -> dict[Owner, int]:
+    """Move the reserve's part of every share that was released and not looked at yet; how much that was of whom.
+
+    A share is looked at once, whatever the outcome. `available` is what each provider has. The caller's transaction
+    holds their accounts, and their payout settings, so that nobody else keeps for them.
     """
-    now = clock.now()
-    bps = settings.SOUK_RESERVE_BPS
-    since = now - timedelta(days=settings.SOUK_RESERVE_DAYS)
-    if not bps or not is_on_probation(provider_id, now):
-        return 0
-    unseen = SettlementShare.objects.filter(
-        ~Exists(ReserveSlice.objects.filter(share_id=OuterRef("pk"))),
-        provider_id=provider_id,
-        settlement__asset_id=asset_id,
-        released_at__gt=since,
-    ).order_by("released_at")
-    shares = list(unseen[:SHARES_PER_KEEP_MAX])
-    if not shares:
-        return 0
-    with transaction.atomic():
-        names = [
-            AccountName(kind, provider_id, asset_id=asset_id)
-            for kind in (AccountKind.PROVIDER_AVAILABLE, AccountKind.PROVIDER_RESERVE)
+    now, bps, stay = clock.now(), settings.SOUK_RESERVE_BPS, timedelta(days=settings.SOUK_RESERVE_DAYS)
+    new = on_probation({provider_id for provider_id, _ in available}, now) if bps else set()
+    owners = [owner for owner in available if owner[0] in new]
+    if not owners:
+        return {}
+    values: dict[str, Any] = {
+        "providers": [provider_id for provider_id, _ in owners],
+        "assets": [asset_id for _, asset_id in owners],
+        "units": [max(available[owner], 0) for owner in owners],
+        "bps": bps,
+        "since": now - stay,
+        "stay": stay,
+        "now": now,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_KEEP, values)
+        kept = {(provider_id, asset_id): int(units) for provider_id, asset_id, units in cursor.fetchall()}
+    names = [_names(owner) for owner in kept]
+    accounts = open_accounts([name for pair in names for name in pair])
+    ledger.post(
+        [
+            ledger.NewTransfer(source, target, units, TransferCode.RESERVE_KEPT)
+            for source, target, units in zip(accounts[::2], accounts[1::2], kept.values(), strict=True)
         ]
-        available, reserve = open_accounts(names)
-        locked = Account.objects.filter(pk__in=[available.pk, reserve.pk]).order_by("pk")
-        left = {account.pk: account.available for account in locked.select_for_update(no_key=True)}[available.pk]
-        slices = []
-        for share in shares:
-            amount = min(split_fee(share.paid, bps)[0], max(left, 0))
-            left -= amount
-            release_at = (share.released_at or now) + timedelta(days=settings.SOUK_RESERVE_DAYS)
-            slices.append(
-                ReserveSlice(
-                    share=share, provider_id=provider_id, asset_id=asset_id, amount=amount, release_at=release_at
-                )
-            )
-        ReserveSlice.objects.bulk_create(slices)
-        kept = sum(each.amount for each in slices)
-        if kept:
-            ledger.post([ledger.NewTransfer(available, reserve, kept, TransferCode.RESERVE_KEPT)])
-        return kept
+    )
+    return kept
 
 
 def release_ripe(now: datetime | None = None) -> int:
@@ -89,6 +130,7 @@ def release_ripe(now: datetime | None = None) -> int:
         released += batch
         if batch < SLICES_PER_RELEASE_MAX:
             break
+    _release_stranded()
     return released
 
 
@@ -134,3 +176,28 @@ def _release_batch(now: datetime) -> int:
             ]
         )
         return len(slices)
+
+
+def _release_stranded() -> None:
+    """Let go of what no slice stands for: a chargeback took it, its slice ended short, and it was won afterwards."""
+    with connection.cursor() as cursor:
+        cursor.execute(_STRANDED, {"most": STRANDED_PER_RELEASE_MAX})
+        owners: list[Owner] = list(cursor.fetchall())
+    for owner in owners:
+        with transaction.atomic():
+            available, reserve = open_accounts(_names(owner))
+            both = Account.objects.filter(pk__in=[available.pk, reserve.pk]).order_by("pk")
+            locked = {account.pk: account for account in both.select_for_update(no_key=True)}
+            waiting = ReserveSlice.objects.filter(provider_id=owner[0], asset_id=owner[1], released_at=None)
+            stands_for = int(waiting.aggregate(total=Sum("amount"))["total"] or 0)
+            units = locked[reserve.pk].available - stands_for
+            if units > 0 and not locked[reserve.pk].is_frozen:
+                ledger.post([ledger.NewTransfer(reserve, available, units, TransferCode.RESERVE_RELEASED)])
+
+
+def _names(owner: Owner) -> tuple[AccountName, AccountName]:
+    provider_id, asset_id = owner
+    return (
+        AccountName(AccountKind.PROVIDER_AVAILABLE, provider_id, asset_id=asset_id),
+        AccountName(AccountKind.PROVIDER_RESERVE, provider_id, asset_id=asset_id),
+    )

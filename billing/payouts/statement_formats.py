@@ -37,7 +37,7 @@ CSV_COLUMNS: Final = (
     "change",
     "balance",
 )
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", *"\uff1d\uff0b\uff0d\uff20")  # the last: = + - @ of full width
 
 _MARGIN, _ROW, _SIZE = 36, 11, 7.5
 _TABS: Final = (36, 128, 238, 480, 560, 630, 715, 806)  # left edges; from the fifth on: right edges

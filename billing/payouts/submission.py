@@ -1,11 +1,12 @@
 """Reserved payouts are handed to their rail, outside of any transaction; each leaves once, whoever dies when.
 
-    1. claim     those of the batch that are reserved become submitted, and are committed: from here on they may be out
-    2. look up   those that were submitted before: the outcome is unknown, so the rail is asked before it is told
-    3. submit    the fresh ones, and those that the rail never received; the payout's id is the idempotency key
-    4. apply     what the rail said of each, one transaction a payout
+    1. look up   those that were submitted before: the outcome is unknown, so the rail is asked before it is told
+    2. claim     of the reserved ones as many as the rail takes at a time become submitted, and are committed: from here
+                 on they may be out
+    3. submit    these, and those that the rail never received; the payout's id is the idempotency key
+    4. apply     what the rail said of each, one transaction a payout; then 2 again, while payouts may leave
 
-Dying after 1 or 3 leaves submitted payouts; the call is made again and begins with 2. Dying in 4 leaves the same.
+Dying after 2 or 3 leaves submitted payouts; the call is made again and begins with 1. Dying in 4 leaves the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from datetime import timedelta
 from typing import Final
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, TextField, Value
+from django.db.models.functions import Cast, Concat
 
 from billing.dispatch import handles
 from billing.models import Payout
@@ -26,9 +28,8 @@ from billing.rails.base import Fate, Outcome, Rail, RailError
 from billing.reconciliation.breaker import require_closed
 from billing.states import PayoutState
 from marketplace.foundation import clock
-from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.models import OutboxMessage
-from marketplace.foundation.states import advance
+from marketplace.foundation.states import advance_all
 
 FOLLOW_EVERY: Final = timedelta(minutes=2)  # how often a rail is asked about one payout that is under way
 RETURNS_WATCHED: Final = timedelta(days=14)  # how long after its arrival a payout may come back unasked
@@ -44,15 +45,16 @@ log = logging.getLogger(__name__)
 def submit_batch(message: OutboxMessage) -> str:
     """Steps 1 to 4 for one batch; raises RailError, RailUnknown or PayoutsStopped to be called again."""
     require_closed()  # before anything is claimed: a stopped payout stays reserved, and is sent when all is well
-    rail = registry.open_rail(message.payload["rail"])
-    batch = Payout.objects.filter(batch_id=message.payload["batch_id"], rail=rail.name).order_by("created_at", "pk")
+    name = message.payload["rail"]
+    rail, at_a_time = registry.open_rail(name), registry.book_of(name).at_a_time
+    batch = Payout.objects.filter(batch_id=message.payload["batch_id"], rail=name).order_by("created_at", "pk")
     unknown = list(batch.filter(state=PayoutState.SUBMITTED)[:PAYOUTS_PER_CALL_MAX])
-    fresh = [payout for payout in batch.filter(state=PayoutState.RESERVED)[:PAYOUTS_PER_CALL_MAX] if _claim(payout)]
-    outcomes = rail.find(unknown) if unknown else {}
-    absent = [payout for payout in unknown if _fate(outcomes, payout) == Fate.ABSENT]
-    if fresh or absent:
-        outcomes = {**outcomes, **rail.submit(fresh + absent)}
-    _apply(fresh + unknown, outcomes)
+    fresh = list(batch.filter(state=PayoutState.RESERVED)[:PAYOUTS_PER_CALL_MAX])
+    found = rail.find(unknown) if unknown else {}
+    _apply(unknown, found)
+    waiting = [payout for payout in unknown if _fate(found, payout) == Fate.ABSENT] + fresh
+    for start in range(0, len(waiting), at_a_time):
+        _submit(rail, waiting[start : start + at_a_time])
     return str(len(fresh + unknown))
 
 
@@ -82,24 +84,27 @@ def heal_lost() -> int:
     waiting = OutboxMessage.objects.filter(kind=SUBMIT, state=OutboxMessage.State.WAITING)
     with transaction.atomic():
         old = Payout.objects.filter(
+            ~Exists(waiting.filter(business_key=Concat(Value(f"{SUBMIT}:"), Cast(OuterRef("batch_id"), TextField())))),
             Q(state=PayoutState.RESERVED) | Q(state=PayoutState.SUBMITTED, checked_at=None),
             created_at__lt=clock.now() - LOST_AFTER,
         )
-        lost = [
-            payout
-            for payout in old.select_for_update(skip_locked=True).order_by("created_at")[:PAYOUTS_PER_CALL_MAX]
-            if not waiting.filter(business_key=f"{SUBMIT}:{payout.batch_id}").exists()
-        ]
+        lost = list(old.select_for_update(skip_locked=True).order_by("created_at")[:PAYOUTS_PER_CALL_MAX])
         enqueue(lost)
     return len(lost)
 
 
-def _claim(payout: Payout) -> bool:
-    try:
-        advance(payout, PayoutState.SUBMITTED, reason="submitted", only_from=[PayoutState.RESERVED])
-    except StateConflict:  # another worker has it
-        return False
-    return True
+def _submit(rail: Rail, payouts: list[Payout]) -> None:
+    """Hand over those of these that are still ours to send, unless payouts were stopped meanwhile."""
+    require_closed()
+    absent = [payout for payout in payouts if payout.state == PayoutState.SUBMITTED]
+    mine = absent + _claim([payout for payout in payouts if payout.state == PayoutState.RESERVED])
+    if mine:
+        _apply(mine, rail.submit(mine))
+
+
+def _claim(payouts: list[Payout]) -> list[Payout]:
+    """Those that no other worker has."""
+    return advance_all(payouts, PayoutState.SUBMITTED, reason="submitted", only_from=[PayoutState.RESERVED])
 
 
 def _fate(outcomes: dict[str, Outcome], payout: Payout) -> Fate | None:

@@ -31,6 +31,7 @@ class RailBook:
     asset_kind: str
     unit: int = 1  # base units of the smallest amount that it can move; what is left stays with the provider
     books_mirror: bool = True  # False: the mirror moves later, when the outside says that the money left
+    at_a_time: int = 200  # payouts handed over before one looks again whether payouts are stopped
     is_wallet: bool = False  # the destination is an address, and its owner signs for it
 
 
@@ -41,6 +42,7 @@ BOOKS: Final[Mapping[str, RailBook]] = {
         AccountKind.STRIPE_FEE_EXPENSE,
         Asset.Kind.FIAT,
         unit=MICROS_PER_CENT,
+        at_a_time=20,
     ),
     "chain": RailBook(
         "billing.rails.chain_rail.ChainRail",
@@ -56,6 +58,7 @@ BOOKS: Final[Mapping[str, RailBook]] = {
         AccountKind.STRIPE_FEE_EXPENSE,
         Asset.Kind.FIAT,
         unit=MICROS_PER_CENT,
+        at_a_time=20,
     ),
 }
 

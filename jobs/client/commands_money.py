@@ -1,25 +1,36 @@
-"""balance, transfers, deposit."""
+"""balance, transfers, topup, deposit."""
 
 from __future__ import annotations
 
+import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.client.errors import ChainFailed, UsageMistake
+from jobs.client.errors import ChainFailed, PaymentFailed, UsageMistake
 from jobs.client.options import Json, Server, ask, find_job, open_souk
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from jobs.client.sdk import Souk
     from jobs.wire import AssetBalanceView, AssetView
+    from jobs.wire.topups import TopUpView
 
 PANEL = "Account"
 TRANSFERS = 30
 TRANSFERS_MAX = 10_000
 POLL_SECONDS = 1.0
 CREDIT_SECONDS = 1800  # for the chain to be final, at most
+PAGE_SECONDS = 60  # for the payment processor to make its page, at most
+PAY_SECONDS = 3600  # for somebody to pay there, at most
+UNDER_WAY = ("requested", "open")
+USD_SCALE = 6
+CENT = 10_000  # micro-USD
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 SHOWN = {
     "available": "available",
     "promotion": "given credit",
@@ -34,7 +45,7 @@ ALWAYS_SHOWN = ("available", "held")
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (balance, transfers, deposit):
+    for command in (balance, transfers, topup, deposit):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -85,6 +96,46 @@ def transfers(
     ]
     columns = ("when (UTC)", "why", "amount", "yours by", "from -> to", "job")
     console().print(table("", columns, rows, right=columns[2:4]))
+
+
+def topup(
+    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Dollars, such as 25 or 2.50.")],
+    *,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the payment has arrived.")] = True,
+    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    save_card: Annotated[bool, typer.Option("--save-card", help="Keep the card for automatic top-ups.")] = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Pay in by card: prints the payment processor's page, opens it, and waits until the money is there.
+
+    The card's number is given to the payment processor only. With --no-wait, and with --json, no browser is opened.
+
+    Examples: souk topup 25; souk topup 25 --no-wait --json
+    """
+    from jobs.client.output import console, notice, print_json
+    from jobs.payment import show_units
+
+    units = _dollars(amount)
+    with open_souk(server) as souk:
+        made = _wait_for_page(souk, souk.request_top_up(units, save_card=save_card))
+        if made.state == "open" and wait:
+            notice(f"Pay {show_units(units, asset='USD', scale=USD_SCALE)} here: {made.checkout_url}")
+            if browser and not as_json and sys.stdout.isatty():
+                _open_page(made.checkout_url)
+            made = _wait_for_payment(souk, made)
+    if made.state not in (*UNDER_WAY, "succeeded"):
+        raise PaymentFailed(made.message or f"The payment is {made.state}: nothing was charged.", _about(made.id))
+    if as_json:
+        print_json(made)
+    elif made.state != "succeeded":
+        console().print(made.checkout_url, markup=False)
+    else:
+        until = made.spendable_at
+        later = f" It can be spent from {until:%Y-%m-%d %H:%M} UTC on." if until and until > datetime.now(UTC) else ""
+        shown = show_units(made.amount_usd_micros, asset="USD", scale=USD_SCALE)
+        fake = " FAKE: nobody was charged." if made.is_fake else ""
+        console().print(f"{shown} arrived.{later}{fake}", markup=False)
 
 
 def deposit(
@@ -148,6 +199,56 @@ def wait_for_credit(souk: Souk, reference: str, *, seconds: float) -> None:
         if time.monotonic() > until:
             raise ChainFailed(f"{reference} is not credited after {seconds:.0f} s; `souk balance` will show it later.")
         time.sleep(POLL_SECONDS)
+
+
+def _dollars(text: str) -> int:
+    from jobs.payment import parse_units
+
+    try:
+        units = parse_units(text.strip().removeprefix("$"), scale=USD_SCALE)
+    except ValueError as error:
+        raise UsageMistake(f"{text!r} is no amount of dollars: {error}") from error
+    if units % CENT:
+        raise UsageMistake(f"{text!r} is no amount of dollars: a card pays whole cents.")
+    return units
+
+
+def _wait_for_page(souk: Souk, made: TopUpView) -> TopUpView:
+    """Until the payment processor has made its page, or refused; raises PaymentFailed."""
+    until = time.monotonic() + PAGE_SECONDS
+    while made.state == "requested" or (made.state == "open" and not made.checkout_url):
+        if time.monotonic() > until:
+            raise PaymentFailed("The payment processor has made no page yet; try again later.", _about(made.id))
+        time.sleep(POLL_SECONDS)
+        made = souk.top_up(made.id)
+    return made
+
+
+def _wait_for_payment(souk: Souk, made: TopUpView) -> TopUpView:
+    """Until it has ended one way or the other; raises PaymentFailed."""
+    until = time.monotonic() + PAY_SECONDS
+    while made.state in UNDER_WAY:
+        if time.monotonic() > until:
+            message = "Nothing was paid yet. The page stays open for a while; `souk balance` shows what arrives."
+            raise PaymentFailed(message, _about(made.id))
+        time.sleep(POLL_SECONDS)
+        made = souk.top_up(made.id)
+    return made
+
+
+def _open_page(url: str) -> None:
+    """In a browser, where it is a page that a browser may be sent to: encrypted, or on this computer."""
+    import webbrowser
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK):
+        webbrowser.open(url)
+
+
+def _about(top_up_id: UUID) -> dict[str, str]:
+    """What an error says of which top-up it was."""
+    return {"top_up": str(top_up_id)}
 
 
 def _find_token(souk: Souk, code: str) -> AssetView:

@@ -1,9 +1,14 @@
-"""provider pay-to, payouts, pay-out, claim: how what was earned reaches its owner."""
+"""provider pay-to, payouts, pay-out, claim, statement: how what was earned reaches its owner."""
 
 from __future__ import annotations
 
+import calendar
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +23,8 @@ PAYOUTS = 30
 PAYOUTS_MAX = 10_000
 CLAIM_SECONDS = 600.0
 WALLET_RAIL = "chain"
+FORMATS = ("csv", "pdf", "json")
+PARTIAL_SUFFIX = ".souk-partial"
 
 AssetCode = Annotated[str, typer.Option("--asset", help="USD, or a token; `souk assets` lists them.")]
 KeyFile = Annotated[
@@ -27,7 +34,13 @@ KeyFile = Annotated[
 
 def register(provider: typer.Typer) -> None:
     """Add this module's commands below `souk provider`."""
-    for name, command in (("pay-to", pay_to), ("payouts", payouts), ("pay-out", pay_out), ("claim", claim)):
+    for name, command in (
+        ("pay-to", pay_to),
+        ("payouts", payouts),
+        ("pay-out", pay_out),
+        ("claim", claim),
+        ("statement", statement),
+    ):
         provider.command(name)(command)
 
 
@@ -43,7 +56,7 @@ def pay_to(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Say where your earnings go; a later change waits a day before it is used.
+    """Say where your earnings go; a later change waits three days before it is used, and all owners are told by mail.
 
     A wallet agrees by its signature, made here: its key is sent nowhere, and need not be on any node.
 
@@ -76,16 +89,23 @@ def payouts(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """List your payouts, newest first, each with its cause where it failed.
+    """List your payouts, newest first, each with its cause where it failed; and a change of destination that waits.
 
     Example: souk provider payouts
     """
     from rich.markup import escape
 
-    from jobs.client.output import console, print_json, table
+    from jobs.client.output import console, notice, print_json, table
 
     with open_souk(server) as souk:
-        found, scales = souk.payouts(limit=limit), _scales(souk)
+        found, scales, chosen = souk.payouts(limit=limit), _scales(souk), souk.payout_settings()
+    for each in chosen:
+        if each.next_from is not None:
+            notice(
+                f"From {each.next_from:%Y-%m-%d %H:%M} UTC on, {each.asset} goes to {each.next_destination} by"
+                f" {each.next_rail}, and until then to {each.destination}. Was that none of you? Then"
+                f" `souk provider pay-to {each.destination} --rail {each.rail} --asset {each.asset}` stops it."
+            )
     if as_json:
         print_json(found)
         return
@@ -167,6 +187,39 @@ def claim(
     console().print(f"Claimed for {proof.wallet} in transaction {signed.hash}, block {block}.", markup=False)
 
 
+def statement(
+    *,
+    month: Annotated[str, typer.Option("--month", help="Such as 2026-11 [default: this month].")] = "",
+    format: Annotated[str, typer.Option("--format", help="csv, pdf or json.")] = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file [default: stdout].", show_default=False)
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch every movement of what you earned in a month: opening balance + lines = closing balance, by asset.
+
+    Months are UTC's. Without --format the file's name says it, and csv is meant where it does not.
+
+    Examples: souk provider statement --month 2026-11 --output november.pdf
+
+    souk provider statement --month 2026-11 > november.csv
+    """
+    from jobs.client.output import notice
+
+    first, last = _month(month)
+    wanted = _format(format, output, as_json=as_json)
+    with open_souk(server) as souk:
+        if output is None:
+            if wanted == "pdf" and sys.stdout.isatty():
+                raise UsageMistake("A PDF is nothing for a terminal: add --output FILE.")
+            souk.save_statement(first, last, format=wanted, into=sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+            return
+        _save(output, lambda into: souk.save_statement(first, last, format=wanted, into=into))
+    notice(f"{output}: {first} to {last}.")
+
+
 def _sign(souk: Souk, asset: str, key_file: Path, destination: str) -> tuple[str, str]:
     """The wallet, and its signature of a text that is made here: what a server sends is never signed."""
     from jobs.client.wallet import read_wallet
@@ -188,6 +241,44 @@ def _choose(souk: Souk, payout: str, asset: str) -> PayoutView:
     if not payout and not asset and len({each.asset for each in found}) > 1:
         raise UsageMistake("You were paid in several tokens: say which, with --asset.")
     return found[0]
+
+
+def _month(text: str) -> tuple[date, date]:
+    """Its first day and its last."""
+    today = datetime.now(UTC).date()
+    found = re.fullmatch(r"([0-9]{4})-([0-9]{2})", text or f"{today:%Y-%m}")
+    try:
+        first = date(int(found[1]), int(found[2]), 1) if found else None
+    except ValueError:
+        first = None
+    if first is None:
+        raise UsageMistake(f"--month: {text!r} is no month such as 2026-11.")
+    if first > today:
+        raise UsageMistake(f"--month: {text} has not begun.")
+    return first, first.replace(day=calendar.monthrange(first.year, first.month)[1])
+
+
+def _format(text: str, output: Path | None, *, as_json: bool) -> str:
+    if as_json and text not in ("", "json"):
+        raise UsageMistake(f"--json and --format {text} do not go together.")
+    suffix = output.suffix.removeprefix(".").lower() if output else ""
+    wanted = text or ("json" if as_json else suffix if suffix in FORMATS else "csv")
+    if wanted not in FORMATS:
+        raise UsageMistake(f"--format: {wanted!r} is none of {', '.join(FORMATS)}.")
+    return wanted
+
+
+def _save(path: Path, fetch: Callable[[IO[bytes]], int]) -> None:
+    """The whole file, or the one that was there before; raises UsageMistake where it cannot be written."""
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    try:
+        with partial.open("wb") as into:
+            fetch(into)
+        partial.replace(path)
+    except OSError as error:
+        raise UsageMistake(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _scales(souk: Souk) -> dict[str, AssetView]:

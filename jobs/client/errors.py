@@ -8,6 +8,7 @@ SoukClientError
 ├── NothingFits            no node fits the job
 ├── TransferFailed         a file could not be sent or fetched whole, or would be overwritten
 ├── RemoteInstallFailed    a machine reached by SSH did not become a node
+├── PaymentFailed          a payment by card did not come
 ├── ChainFailed            a chain's endpoint, or the chain itself, did not do what was asked
 ├── TermsRefused           the marketplace wants something signed that the job file and its quote do not say
 └── BillDoesNotVerify      the bill is not backed by its receipts
@@ -79,6 +80,13 @@ class TransferFailed(SoukClientError):
 
     code = "transfer_failed"
     exit_code = ExitCode.TRANSFER_FAILED
+
+
+class PaymentFailed(SoukClientError):
+    """The payment did not come."""
+
+    code = "payment_failed"
+    exit_code = ExitCode.REFUSED
 
 
 class RemoteInstallFailed(SoukClientError):

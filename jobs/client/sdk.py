@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import date, datetime
 from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import IO, Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from jobs.client.errors import TermsRefused
@@ -43,6 +43,7 @@ from jobs.wire import (
     UploadView,
     Wire,
 )
+from jobs.wire.topups import TopUpView
 from provider_agent.protocol import HoldAuthorization, SignedDelegation, SignedHoldAuthorization
 
 DEPOSITS_MAX = 200
@@ -103,6 +104,20 @@ class Souk:
     def deposits(self, *, limit: int = DEPOSITS_MAX) -> list[DepositView]:
         """What was paid in, newest first."""
         return list(islice(self._all("/deposits", DepositView), limit))
+
+    def request_top_up(self, usd_micros: int, *, save_card: bool = False) -> TopUpView:
+        """Begin to pay in by card; ask `top_up` for its page, and for what became of it."""
+        body = {"amount_usd_micros": str(usd_micros), "save_card": save_card}
+        return TopUpView.model_validate(self.transport.post("/top-ups", body))
+
+    def top_up(self, top_up_id: UUID) -> TopUpView:
+        """One payment by card."""
+        return TopUpView.model_validate(self.transport.get(f"/top-ups/{top_up_id}"))
+
+    def save_statement(self, first: date, last: date, *, format: str, into: IO[bytes]) -> int:
+        """Every movement of what was earned, both days in it, as `csv`, `pdf` or `json`; how many bytes that were."""
+        query = {"from": first.isoformat(), "to": last.isoformat(), "format": format}
+        return self.transport.save("/statements", into, **query)
 
     def payout_settings(self) -> list[PayoutSettingsView]:
         """Where what was earned goes, a row an asset."""

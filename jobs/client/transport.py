@@ -6,7 +6,7 @@ import random
 import re
 import time
 import uuid
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -45,6 +45,28 @@ class Transport:
         given = {name: value for name, value in params.items() if value is not None}
         # None and not {}, which would cut the path's own query.
         return self._request("GET", path, read_seconds=read_seconds, params=given or None)
+
+    def save(self, path: str, into: IO[bytes], **params: Any) -> int:
+        """Write the answer of a GET to `into` as it comes, whatever it is and however long; how many bytes that were.
+
+        Not repeated: what was written cannot be taken back. Raises ServerUnreachable when it ends too early.
+        """
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        written = 0
+        try:
+            url = f"{self.server}/api/v1{path}"
+            with self.http.stream("GET", url, headers=headers, params=params, timeout=timeout) as response:
+                if not response.is_success:
+                    response.read()
+                    _answer(response, self.server, is_signed_in=bool(self._key))
+                for chunk in response.iter_bytes():
+                    written += into.write(chunk)
+        except httpx.TransportError as error:
+            raise ServerUnreachable(f"{self.server} does not answer: {_why(error)}") from error
+        return written
 
     def post(self, path: str, body: Any = None, *, idempotency_key: str | None = None) -> Any:
         """The JSON answer of a POST; its idempotency key makes repeating it harmless."""

@@ -98,7 +98,10 @@ SOUK_DISPUTE_DECIDE_SECONDS = int(os.environ.get("SOUK_DISPUTE_DECIDE_SECONDS", 
 SOUK_INVOICE_SELLER: dict[str, str] = json.loads(os.environ.get("SOUK_INVOICE_SELLER", '{"name": "Souk"}'))
 # Alerts to the operators go by e-mail where addresses are given.
 SOUK_ALERT_EMAILS = [each.strip() for each in os.environ.get("SOUK_ALERT_EMAILS", "").split(",") if each.strip()]
-EMAIL_HOST = os.environ.get("SOUK_SMTP_HOST", "localhost")
+# Mail goes out where a server is named, or operators are to be told; elsewhere it is printed into the worker's log.
+_HAS_MAIL = bool(os.environ.get("SOUK_SMTP_HOST") or SOUK_ALERT_EMAILS)
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if _HAS_MAIL else 'console'}.EmailBackend"
+EMAIL_HOST = os.environ.get("SOUK_SMTP_HOST") or "localhost"
 EMAIL_PORT = int(os.environ.get("SOUK_SMTP_PORT", "25"))
 EMAIL_HOST_USER = os.environ.get("SOUK_SMTP_USER", "")
 EMAIL_HOST_PASSWORD = os.environ.get("SOUK_SMTP_PASSWORD", "")
@@ -135,7 +138,8 @@ _RAILS = ",".join(rail for rail in (_FOR_DOLLARS, "chain" if SOUK_CHAINS else ""
 SOUK_PAYOUT_RAILS = os.environ.get("SOUK_PAYOUT_RAILS", _RAILS).split(",")
 SOUK_PAYOUT_HOUR = int(os.environ.get("SOUK_PAYOUT_HOUR", "22"))  # of the day, UTC
 SOUK_PAYOUT_MINIMUM_USD_MICROS = int(os.environ.get("SOUK_PAYOUT_MINIMUM_USD_MICROS", "1000000"))
-SOUK_PAYOUT_CHANGE_SECONDS = int(os.environ.get("SOUK_PAYOUT_CHANGE_SECONDS", "86400"))
+# How long another destination waits before it is used, so that a stolen login cannot redirect the next payout.
+SOUK_PAYOUT_CHANGE_SECONDS = int(os.environ.get("SOUK_PAYOUT_CHANGE_SECONDS", str(72 * 3600)))
 SOUK_PROBATION_DAYS = int(os.environ.get("SOUK_PROBATION_DAYS", "30"))
 SOUK_PROBATION_SETTLEMENTS = int(os.environ.get("SOUK_PROBATION_SETTLEMENTS", "20"))
 SOUK_RESERVE_BPS = int(os.environ.get("SOUK_RESERVE_BPS", "1000"))

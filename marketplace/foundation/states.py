@@ -6,7 +6,7 @@ A hold is opened and captured by SQL functions (`billing/sql/`), which write the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -83,6 +83,47 @@ def advance(
     return instance
 
 
+def advance_all(
+    instances: Sequence[M],
+    to: str,
+    *,
+    reason: str = "",
+    actor: str = "system",
+    only_from: Iterable[str] | None = None,
+    **fields: Any,
+) -> list[M]:
+    """Move those rows of one model to `to` that may go there, each with its event, all in one; which those were.
+
+    As `advance` for each, in five statements. One that cannot move is left out: somebody else has moved it.
+    """
+    if not instances:
+        return []
+    rules: StateMachine = instances[0].STATE_MACHINE  # type: ignore[attr-defined]
+    to, manager = str(to), type(instances[0])._default_manager
+    sources = rules.sources(to) if only_from is None else rules.sources(to) & set(map(str, only_from))
+    with transaction.atomic():
+        mine = manager.select_for_update(of=("self",)).filter(pk__in=[one.pk for one in instances], state__in=sources)
+        before = dict(mine.order_by("pk").values_list("pk", "state"))
+        manager.filter(pk__in=list(before)).update(state=to, **fields)
+        Event.objects.bulk_create(
+            Event(
+                subject_kind=rules.kind,
+                subject_id=pk,
+                from_state=state,
+                to_state=to,
+                reason=str(reason),
+                actor=actor,
+            )
+            for pk, state in before.items()
+        )
+    moved = [one for one in instances if one.pk in before]
+    for one in moved:
+        one.state = to  # type: ignore[attr-defined]
+        for name, value in fields.items():
+            setattr(one, name, value)
+    return moved
+
+
 def record_birth(instance: models.Model, *, actor: str = "system", data: Mapping[str, Any] | None = None) -> Event:
     """The first event of a row that was just created, from the empty state to its initial one."""
     rules: StateMachine = instance.STATE_MACHINE  # type: ignore[attr-defined]
@@ -93,4 +134,21 @@ def record_birth(instance: models.Model, *, actor: str = "system", data: Mapping
         to_state=instance.state,  # type: ignore[attr-defined]
         actor=actor,
         data=dict(data or {}),
+    )
+
+
+def record_births(
+    instances: Sequence[models.Model], *, actor: str = "system", data: Mapping[Any, Mapping[str, Any]] | None = None
+) -> None:
+    """As record_birth for each of one model's rows; `data` by their ids."""
+    Event.objects.bulk_create(
+        Event(
+            subject_kind=one.STATE_MACHINE.kind,  # type: ignore[attr-defined]
+            subject_id=one.pk,
+            from_state="",
+            to_state=one.state,  # type: ignore[attr-defined]
+            actor=actor,
+            data=dict((data or {}).get(one.pk, {})),
+        )
+        for one in instances
     )

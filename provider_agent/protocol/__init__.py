@@ -17,6 +17,7 @@ one before it.
 from __future__ import annotations
 
 from provider_agent.protocol import ethereum
+from provider_agent.protocol.amounts import parse_units, show_units
 from provider_agent.protocol.appends import (
     AppendResponse,
     ArtifactBegin,

@@ -10,7 +10,7 @@ from billing import holds, ledger, settlement, tasks
 from billing.chart import open_usd
 from billing.kinds import AccountKind
 from billing.models import Asset, FakeMovement, Payout, PayoutSettings
-from billing.payouts import preferences
+from billing.payouts import preferences, reserve
 from billing.payouts.preferences import Wish
 from billing.settlement import LeaseCharge
 from marketplace.foundation import clock
@@ -59,6 +59,12 @@ def spendable(provider: UUID) -> int:
 
 def kept(provider: UUID) -> int:
     return ledger.balance(provider, AccountKind.PROVIDER_RESERVE)
+
+
+def keep(provider: UUID, *, asset_id: int = 1) -> int:
+    """What a payout does first: the reserve's part of what was earned; how much that was."""
+    units = ledger.balance(provider, AccountKind.PROVIDER_AVAILABLE, asset_id=asset_id)
+    return sum(reserve.keep({(provider, asset_id): units}).values())
 
 
 def paid_outside(provider: UUID) -> int:

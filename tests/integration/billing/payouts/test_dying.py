@@ -10,7 +10,7 @@ import pytest
 
 from billing import dispatch
 from billing.models import FakeMovement
-from billing.payouts import outcomes, paying, reserve, running, submission
+from billing.payouts import outcomes, paying, reserve, reserving, running, submission
 from billing.payouts.running import run_payouts
 from billing.rails.base import RailError
 from billing.rails.fake_rail import FakeRail
@@ -31,10 +31,11 @@ pytestmark = pytest.mark.django_db
 
 SEAMS: list[tuple[Any, str]] = [
     (reserve, "keep"),
-    (running, "request_and_reserve"),
-    (paying, "_reserve"),
+    (running, "reserve_payouts"),
+    (reserving, "_reserve"),
     (running, "enqueue"),
     (submission, "require_closed"),
+    (submission, "_submit"),
     (submission, "_claim"),
     (FakeRail, "submit"),
     (submission, "_apply"),

@@ -12,7 +12,7 @@ from eth_account.messages import encode_defunct
 
 from billing.errors import AmountInvalid
 from billing.models import Asset, Payout, PayoutSettings
-from billing.payouts import paying, preferences
+from billing.payouts import paying, preferences, telling
 from billing.payouts.calendar import next_due
 from billing.payouts.errors import DestinationRefused, RailOff, WalletNotSigned
 from billing.payouts.preferences import Wish, wallet_text
@@ -27,14 +27,14 @@ from tests.integration.billing.payouts.scenes import choose, earn, usd
 pytestmark = pytest.mark.django_db
 
 
-def test_the_first_destination_is_used_at_once_and_a_changed_one_a_day_later(bob: UUID, settings: Any) -> None:
+def test_the_first_destination_is_used_at_once_and_a_changed_one_days_later(bob: UUID, settings: Any) -> None:
     choose(bob, "fake:bob", schedule="manual")
     row = choose(bob, "fake:mallory", schedule="manual")
     assert (row.destination, row.next_destination) == ("fake:bob", "fake:mallory")
-    assert row.next_from > clock.now() + timedelta(hours=23)
+    assert row.next_from > clock.now() + timedelta(hours=71)
     earn(bob)
     assert paying.pay_now(bob, usd(), actor="mallory").destination == "fake:bob"
-    told = Event.objects.filter(subject_kind=preferences.EVENT_KIND, data__provider_id=str(bob)).order_by("id")
+    told = Event.objects.filter(subject_kind=telling.EVENT_KIND, data__provider_id=str(bob)).order_by("id")
     assert [event.data["destination"] for event in told] == ["fake:bob", "fake:mallory"]
     assert [event.reason for event in told] == ["chosen", "changed"]
 
@@ -87,6 +87,9 @@ def test_pretended_money_is_refused_where_others_can_come(settings: Any, bob: UU
     settings.SOUK_PAYOUT_RAILS = ["fkae"]
     settings.SOUK_PAYOUT_HOUR = 24
     assert [found.id for found in check_rails(None)] == ["souk.E040", "souk.E042"]
+    settings.SOUK_PAYOUT_RAILS, settings.SOUK_PAYOUT_HOUR = ["stripe"], 22
+    settings.SOUK_RESERVE_BPS, settings.SOUK_PAYOUT_CHANGE_SECONDS = 10_001, -1
+    assert [found.id for found in check_rails(None)] == ["souk.E043", "souk.E044"]
 
 
 class WalletRail(FakeRail):

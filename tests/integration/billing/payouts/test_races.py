@@ -14,7 +14,8 @@ import pytest
 from billing import dispatch, ledger, settlement
 from billing.chart import AccountName, open_account, open_accounts
 from billing.kinds import AccountKind, TransferCode
-from billing.models import FakeMovement, Payout, PayoutBreaker, ReserveSlice
+from billing.models import FakeMovement, Payout, PayoutBreaker, PayoutSettings, ReserveSlice
+from billing.payouts import outcomes as outcomes_module
 from billing.payouts import paying, reserve, running
 from billing.payouts.outcomes import apply_outcome
 from billing.payouts.running import run_payouts
@@ -22,7 +23,17 @@ from billing.rails.base import Fate, Outcome
 from billing.reconciliation.breaker import open_breaker
 from marketplace.foundation import clock
 from marketplace.foundation.errors import SoukError
-from tests.integration.billing.payouts.scenes import choose, earn, kept, paid_outside, spendable, states, usd
+from tests.integration.billing.payouts.scenes import (
+    choose,
+    earn,
+    keep,
+    kept,
+    make_due,
+    paid_outside,
+    spendable,
+    states,
+    usd,
+)
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,7 +65,7 @@ def test_two_runs_without_the_lock_that_keeps_them_apart_still_pay_once(monkeypa
         earn(provider)
         rows.append(choose(provider))
     now = clock.now()
-    outcomes = race([partial(running._pay_batch, [row.pk for row in rows], now)] * 4)
+    outcomes = race([partial(running._pay_batch, [row.pk for row in rows], now, ["fake"])] * 4)
     assert sum(made for made in outcomes if isinstance(made, int)) == 6, outcomes
     race([dispatch.dispatch_due] * 3)
     assert [paid_outside(provider) for provider in providers] == [10 * DOLLAR] * 6
@@ -97,7 +108,7 @@ def test_contradicting_words_at_once_are_booked_in_one_order(bob: UUID) -> None:
 def test_reserves_are_given_back_once_by_two_at_once(bob: UUID, settings: Any) -> None:
     settings.SOUK_RESERVE_BPS = 1000
     earn(bob, 10 * DOLLAR, leases=3)
-    reserve.keep(bob, asset_id=1)
+    keep(bob)
     assert (kept(bob), spendable(bob)) == (3 * DOLLAR, 27 * DOLLAR)
     ReserveSlice.objects.update(release_at=clock.now())
     released = race([reserve.release_ripe] * 4)
@@ -112,7 +123,7 @@ def test_earning_keeping_paying_and_giving_back_at_once_never_deadlock(settings:
     for provider in providers:
         earn(provider)
         choose(provider, schedule="manual")
-        reserve.keep(provider, asset_id=1)
+        keep(provider)
     ReserveSlice.objects.update(release_at=clock.now())
     verbs: list[Any] = [reserve.release_ripe, settlement.release_pending] * 2
     for provider in providers:
@@ -142,7 +153,7 @@ def test_a_payout_and_a_return_of_one_provider_never_wait_for_each_other(
     ledger.post([ledger.NewTransfer(open_account(AccountKind.ROUNDING), clearing, 5, TransferCode.CORRECTION)])
     keep, has_kept = reserve.keep, Event()
 
-    def keep_and_dawdle(*args: Any, **kwargs: Any) -> int:
+    def keep_and_dawdle(*args: Any, **kwargs: Any) -> object:
         amount = keep(*args, **kwargs)
         has_kept.set()
         time.sleep(0.5)
@@ -155,3 +166,31 @@ def test_a_payout_and_a_return_of_one_provider_never_wait_for_each_other(
     monkeypatch.setattr(reserve, "keep", keep_and_dawdle)
     outcomes = race([partial(paying.pay_now, bob, usd(), actor="bob"), come_back])
     assert not [outcome for outcome in outcomes if isinstance(outcome, Exception)], outcomes
+
+
+def test_a_return_days_later_and_the_next_payout_never_wait_for_each_other(
+    bob: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order forced: what came back is in the ledger, and its failure is not counted yet, when the run comes."""
+    earn(bob)
+    choose(bob, "fake:returned:bob")
+    run_payouts()
+    dispatch.dispatch_due()
+    [paid] = Payout.objects.all()
+    earn(bob)
+    make_due(PayoutSettings.objects.get())
+    count, has_posted = outcomes_module._count_failure, Event()
+
+    def count_and_dawdle(payout: Payout, cause: str) -> None:
+        has_posted.set()
+        time.sleep(0.5)
+        count(payout, cause)
+
+    def run() -> object:
+        assert has_posted.wait(timeout=20)
+        return running._pay_batch([PayoutSettings.objects.get().pk], clock.now(), ["fake"])
+
+    monkeypatch.setattr(outcomes_module, "_count_failure", count_and_dawdle)
+    answers = race([partial(apply_outcome, paid.pk, Outcome(Fate.RETURNED)), run])
+    assert not [answer for answer in answers if isinstance(answer, Exception)], answers
+    assert Payout.objects.get(pk=paid.pk).state == "returned"

@@ -15,7 +15,7 @@ from billing.models import Account, Payout, PayoutSettings, ReserveSlice
 from billing.payouts import reserve
 from billing.payouts.running import run_payouts
 from marketplace.foundation import clock
-from tests.integration.billing.payouts.scenes import choose, earn, kept, spendable, usd
+from tests.integration.billing.payouts.scenes import choose, earn, keep, kept, spendable, usd
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true
 
 pytestmark = pytest.mark.django_db
@@ -44,10 +44,10 @@ def test_a_new_provider_is_paid_all_but_the_reserve_and_the_reserve_in_time(bob:
 
 def test_of_each_lease_the_part_is_kept_once(bob: UUID) -> None:
     earn(bob, leases=2)
-    assert [reserve.keep(bob, asset_id=1) for _ in range(3)] == [2 * DOLLAR, 0, 0]
+    assert [keep(bob) for _ in range(3)] == [2 * DOLLAR, 0, 0]
     earn(bob, 5 * DOLLAR)
-    assert reserve.keep(bob, asset_id=1) == DOLLAR // 2
-    assert reserve.keep(bob, asset_id=2) == 0
+    assert keep(bob) == DOLLAR // 2
+    assert keep(bob, asset_id=2) == 0
 
 
 def test_probation_lasts_for_days_and_for_settlements(bob: UUID, settings: Any) -> None:
@@ -64,13 +64,13 @@ def test_probation_lasts_for_days_and_for_settlements(bob: UUID, settings: Any) 
 def test_nothing_is_kept_of_a_provider_who_is_known(bob: UUID, settings: Any) -> None:
     settings.SOUK_PROBATION_SETTLEMENTS, settings.SOUK_PROBATION_DAYS = 1, 0
     earn(bob)
-    assert reserve.keep(bob, asset_id=1) == 0
+    assert keep(bob) == 0
     assert not ReserveSlice.objects.exists()
 
 
 def test_what_a_chargeback_took_is_not_given_back(bob: UUID) -> None:
     earn(bob, leases=2)
-    reserve.keep(bob, asset_id=1)
+    keep(bob)
     loss = open_account(AccountKind.CHARGEBACK_LOSS)
     taken = ledger.NewTransfer(
         open_account(AccountKind.PROVIDER_RESERVE, bob), loss, 1_500_000, TransferCode.CHARGEBACK_RECOVERY
@@ -81,19 +81,34 @@ def test_what_a_chargeback_took_is_not_given_back(bob: UUID) -> None:
     assert_ledger_is_true()
 
 
+def test_what_was_given_back_after_its_slice_was_over_does_not_stay_for_ever(bob: UUID) -> None:
+    earn(bob, leases=2)
+    keep(bob)
+    loss, mine = open_account(AccountKind.CHARGEBACK_LOSS), open_account(AccountKind.PROVIDER_RESERVE, bob)
+    ledger.post([ledger.NewTransfer(mine, loss, 1_500_000, TransferCode.CHARGEBACK_RECOVERY)])
+    later = clock.now() + timedelta(days=31)
+    reserve.release_ripe(later)
+    ledger.post([ledger.NewTransfer(loss, mine, 1_500_000, TransferCode.CHARGEBACK_WON)])
+    earn(bob)
+    keep(bob)  # what a slice stands for stays
+    reserve.release_ripe()
+    assert (kept(bob), spendable(bob)) == (DOLLAR, 29 * DOLLAR)
+    assert_ledger_is_true()
+
+
 def test_more_than_is_there_is_never_kept(bob: UUID) -> None:
     earn(bob)
     sink = open_account(AccountKind.CHARGEBACK_LOSS)
     available = open_account(AccountKind.PROVIDER_AVAILABLE, bob)
     ledger.post([ledger.NewTransfer(available, sink, 10 * DOLLAR - 5, TransferCode.CHARGEBACK_RECOVERY)])
-    assert reserve.keep(bob, asset_id=1) == 5
+    assert keep(bob) == 5
     assert (kept(bob), spendable(bob)) == (5, 0)
 
 
 def test_a_frozen_reserve_waits_and_stops_nobody_elses(bob: UUID, alice: UUID) -> None:
     for provider in (alice, bob):
         earn(provider)
-        reserve.keep(provider, asset_id=1)
+        keep(provider)
     Account.objects.filter(owner_id=bob, kind=AccountKind.PROVIDER_RESERVE).update(is_frozen=True)
     later = clock.now() + timedelta(days=31)
     assert reserve.release_ripe(later) == 1
