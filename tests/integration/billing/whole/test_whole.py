@@ -1,0 +1,71 @@
+"""All of billing at once: after every step the ledger is true, and at the end of every story so is everything else.
+
+A Stripe that duplicates, reorders, delays, drops and fails, a chain whose blocks come and go, processes that die, people
+who lie, and time that passes. SOUK_MONEY_STEPS says how many steps at least; the default is what `make test` has time for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.integration.billing.whole import ending
+from tests.integration.billing.whole.leaving import Whole
+from tests.integration.billing.whole.story import taken
+from tests.integration.billing.whole.world import make_world
+
+STEPS_QUICK = 200
+STEPS_EACH = 100  # of one story, before it starts anew
+STEPS_WANTED = int(os.environ.get("SOUK_MONEY_STEPS", STEPS_QUICK))
+LONGEST_SECONDS = 3_600
+IS_LONG = STEPS_WANTED >= 2_000
+
+
+class WholeToTheEnd(Whole):
+    """Each story is told to its end."""
+
+    def teardown(self) -> None:
+        try:
+            if sys.exc_info()[0] is None:  # else it failed on its way
+                ending.drain(self)
+                ending.check(self)
+        finally:
+            super().teardown()
+
+
+@pytest.mark.timeout(LONGEST_SECONDS)
+def test_the_whole_of_billing_agrees_with_naive_books_stripe_and_the_chain(db: None, settings_: Any) -> None:
+    taken.clear()
+    with make_world(settings_) as world:
+        Whole.world = world
+        run_state_machine_as_test(
+            WholeToTheEnd,
+            settings=settings(
+                max_examples=-(-STEPS_WANTED // STEPS_EACH),
+                stateful_step_count=STEPS_EACH,
+                deadline=None,
+                derandomize=not IS_LONG,
+                database=None,
+                phases=[Phase.generate],  # to shrink a story takes longer than to read it
+                suppress_health_check=list(HealthCheck),
+            ),
+            _min_steps=STEPS_EACH,
+        )
+    print("\n".join(f"{count:6} {what}" for what, count in taken.most_common()))
+    assert taken["steps"] >= STEPS_WANTED
+    never = [name for name in RULES if not taken[name]]
+    assert not IS_LONG or never == []
+
+
+RULES: list[str] = []
+
+
+@pytest.fixture
+def settings_(settings: Any) -> Any:
+    """pytest's, under a name that Hypothesis's own leaves free."""
+    return settings
