@@ -147,7 +147,9 @@ class Books:
         if is_settled:
             town = world.town
             owed = -self.posted("chain_escrow", town.asset_id)
-            assert owed == town.tokens_of(town.contract.address) == world.view("totalLiabilities")[0], "P20: sums differ"
+            assert owed == town.tokens_of(town.contract.address) == world.view("totalLiabilities")[0], (
+                "P20: sums differ"
+            )
 
 
 def fire_deferred_rules() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from billing import disputes, holds, metering, offences, promotions, settlement
-from billing.chart import open_accounts, AccountName
+from billing.chart import AccountName, open_accounts
 from billing.errors import AccountFrozen, AmountInvalid, BillingError, ChargeAboveHold, InsufficientFunds
 from billing.exchange import Quote, exchange
 from billing.kinds import AccountKind, TransferCode
@@ -62,6 +62,17 @@ class Buying(Story):
         self.model.jobs.append(job)
         again = holds.place_hold(owner_id=owner, job_id=job.id, amount=amount, asset_id=asset)
         assert again.job_id == job.id
+
+    @rule(who=customers, provider=providers, is_token=st.booleans(), amount=amounts, ms=st.integers(0, 4_000_000))
+    def job_at_once(self, who: str, provider: str, is_token: bool, amount: int, ms: int) -> None:
+        """From its hold to its settlement, in one step."""
+        known = len(self.model.jobs)
+        self.place(who, provider, is_token, amount, 2)
+        if len(self.model.jobs) > known:
+            last = self.open_jobs().index(self.model.jobs[-1])
+            self.run(last, ms, False, 1)
+            self.settle(last, False)
+            self.did("job_at_once")
 
     @precondition(lambda self: self.open_jobs())
     @rule(number=which, amount=amounts)

@@ -130,9 +130,22 @@ class Escrowing(Story):
         escrow.settle_lease(signed)
         self.did("settle_lease")
 
+    @rule(who=customers, provider=providers, share=st.integers(1, 4))
+    def lease_on_chain(self, who: str, provider: str, share: int) -> None:
+        """From the authorization to a settled lease inside its window, in one step."""
+        self.open_hold(who, provider, share, 1)
+        self.follow()
+        if self.holds and escrow.is_open(self.holds[-1].job) and not self.holds[-1].seq:
+            last = [h for h in self.holds if escrow.is_open(h.job) and not h.is_closing].index(self.holds[-1])
+            self.settle_lease(last, share)
+            self.follow()
+            self.did("lease_on_chain")
+
     @rule(number=which)
     def challenge(self, number: int) -> None:
-        hold = self.pick([h for h in self.holds if h.seq], number)
+        """Mostly of what waits; the contract refuses the rest."""
+        waiting = [h for h in self.holds if h.seq and self.world.view("leases", id_bytes32(h.lease))[LEASE_PENDING]]
+        hold = self.pick(waiting if number % 4 else [h for h in self.holds if h.seq], number)
         if hold is not None:
             self.calls("challenge", hold.customer, "challenge", id_bytes32(hold.lease), EVIDENCE)
 
@@ -178,12 +191,15 @@ class Escrowing(Story):
 
     @rule(who=providers, amount=amounts)
     def unstake(self, who: str, amount: int) -> None:
-        self.calls("request_unstake", who, "requestUnstake", amount)
+        has = self.world.view("staked", self.world.town.key(who).address)[0]
+        self.calls("request_unstake", who, "requestUnstake", amount % has + 1 if has else amount)
         self.calls("unstake", who, "unstake")
 
     @rule(who=providers, amount=amounts, customer=customers)
     def slash(self, who: str, amount: int, customer: str) -> None:
         town, offence = self.world.town, uuid4().bytes * 2
+        has = self.world.view("staked", town.key(who).address)[0]
+        amount = amount % has + 1 if has else amount
         if self.calls("slash", "arbiter", "slash", town.key(who).address, amount, offence, EVIDENCE):
             self.calls("compensate", "arbiter", "compensate", town.key(customer).address, amount, offence)
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from django.test import Client
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from billing import tasks
 from billing.errors import AccountFrozen, InsufficientFunds
-from billing.fiat import automatic, customers as payers, events, refunds, rules, sweeping, topups
-from billing.fiat.errors import CardNotFound, RefundRefused, TopUpRefused, TopUpUnderWay
-from billing.models import CardDispute, StripeEvent, TopUp
+from billing.fiat import automatic, events, refunds, sweeping, topups
+from billing.fiat import customers as payers
+from billing.fiat.errors import CardNotFound, RefundRefused, TopUpRefused
+from billing.models import StripeEvent, TopUp
 from billing.money import MICROS_PER_CENT
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage

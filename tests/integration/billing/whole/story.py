@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
-from uuid import UUID
 
 from django.db import transaction
 from hypothesis import strategies as st
@@ -41,7 +40,6 @@ class Story(RuleBasedStateMachine):
         self.world.begin()
         self.model, self.books = Model(), Books(self.world)
         self.owners, self.users = self.world.owners, self.world.users
-        self.may_break = False  # whether a rule did what the breaker is for
 
     def teardown(self) -> None:
         self.world.end()
@@ -146,7 +144,9 @@ class Story(RuleBasedStateMachine):
 
     def check_effects(self) -> None:
         """P19: nothing that was asked for once was done twice."""
-        asked = set(OutboxMessage.objects.values_list("pk", flat=True)) | set(Payout.objects.values_list("pk", flat=True))
+        asked = set(OutboxMessage.objects.values_list("pk", flat=True)) | set(
+            Payout.objects.values_list("pk", flat=True)
+        )
         names = {str(each) for each in asked}
         marks = Counter((e.noun, mark) for e in self.world.stripe.effect_log for mark in e.marks & names)
         for (noun, mark), count in marks.items():

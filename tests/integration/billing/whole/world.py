@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -61,6 +61,10 @@ class Clock:
     def advance(self, seconds: float) -> None:
         self._now += seconds
 
+    def catch_up(self, seconds: float) -> None:
+        """No block is of the future."""
+        self._now = max(self._now, seconds)
+
     def now(self, zone: Any = UTC) -> datetime:
         self._now += 0.001
         return datetime.fromtimestamp(self._now, zone)
@@ -84,11 +88,13 @@ class Clock:
 class ForkingChain(DevChain):
     """A development chain whose newest blocks can be taken back, and whose time is the story's."""
 
-    clock: Callable[[], float] = time.time
+    clock: Clock = field(default_factory=lambda: Clock())
     raws: list[bytes | None] = field(default_factory=list)  # of each block after the first
 
     def _now(self) -> int:
-        return max(int(self.clock()), int(self.blocks[-1].header["timestamp"]) + 1)
+        at = max(int(self.clock.seconds()), int(self.blocks[-1].header["timestamp"]) + 1)
+        self.clock.catch_up(at)
+        return at
 
     def _mine(self, raw: bytes | None, at: int) -> None:
         super()._mine(raw, at)
@@ -195,7 +201,7 @@ class Direct(JSONBaseProvider):
 def make_world(settings: Any) -> Iterator[World]:
     """Built in the caller's transaction, which the stories leave as it is."""
     story_time = Clock()
-    chain = ForkingChain(clock=story_time.seconds)
+    chain = ForkingChain(clock=story_time)
     web3 = Web3(Direct(chain))
     url = f"http://127.0.0.1:1/{id(chain)}"  # nobody listens there, and a client is kept by its address
     settings.SOUK_CHAINS = [
@@ -225,6 +231,7 @@ def make_world(settings: Any) -> Iterator[World]:
             for _ in range(CONFIRMATIONS + 1):
                 chain.mine_empty()
             town.follow()
+            story_time.start = story_time.seconds()
             yield World(settings, story_time, chain, town, chain.head, server, owners, users)
     finally:
         server.close()
