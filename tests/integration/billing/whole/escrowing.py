@@ -212,7 +212,7 @@ class Escrowing(Story):
 
     @rule(depth=st.integers(1, CONFIRMATIONS), is_kept=st.booleans(), is_seen=st.booleans())
     def reorganise(self, depth: int, is_kept: bool, is_seen: bool) -> None:
-        """Blocks that were not final are replaced, seen by us before or not; their transactions come again, or do not."""
+        """Blocks that were not final, seen or not, are replaced; their transactions come again, or do not."""
         if self.world.chain.head - depth < self.world.base + 1:
             return
         if is_seen:

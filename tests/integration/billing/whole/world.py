@@ -88,7 +88,7 @@ class Clock:
 class ForkingChain(DevChain):
     """A development chain whose newest blocks can be taken back, and whose time is the story's."""
 
-    clock: Clock = field(default_factory=lambda: Clock())
+    clock: Clock = field(default_factory=Clock)
     raws: list[bytes | None] = field(default_factory=list)  # of each block after the first
 
     def _now(self) -> int:
