@@ -86,19 +86,23 @@ def end(payout: Payout, step: str, has: int) -> int:
 @pytest.mark.django_db
 def test_P21_the_database_refuses_a_reservation_above_what_is_available(bob: UUID) -> None:
     earn(bob, DOLLAR)
-    accounts = [open_account(kind, bob) for kind in (AccountKind.PROVIDER_AVAILABLE, AccountKind.PAYOUT_CLEARING)]
-    new = ledger.NewTransfer(*accounts, DOLLAR + 1, TransferCode.PAYOUT, mode=TransferMode.PENDING)
+    available = open_account(AccountKind.PROVIDER_AVAILABLE, bob)
+    out = open_account(AccountKind.PAYOUT_CLEARING, bob)
+
+    def reservation(amount: int) -> ledger.NewTransfer:
+        return ledger.NewTransfer(available, out, amount, TransferCode.PAYOUT, mode=TransferMode.PENDING)
+
     with pytest.raises(InsufficientFunds):
-        ledger.post([new])
-    [reserved] = ledger.post([ledger.NewTransfer(*accounts, DOLLAR, TransferCode.PAYOUT, mode=TransferMode.PENDING)])
+        ledger.post([reservation(DOLLAR + 1)])
+    [reserved] = ledger.post([reservation(DOLLAR)])
     assert spendable(bob) == 0
-    void = partial(
-        ledger.NewTransfer, *accounts, code=TransferCode.PAYOUT, mode=TransferMode.VOID, pending_id=reserved.pk
+    void = ledger.NewTransfer(
+        available, out, DOLLAR, TransferCode.PAYOUT, mode=TransferMode.VOID, pending_id=reserved.pk
     )
-    ledger.post([void(amount=DOLLAR)])
+    ledger.post([void])
     assert spendable(bob) == DOLLAR
     with pytest.raises(IntegrityError), transaction.atomic():
-        ledger.post([void(amount=DOLLAR)])
+        ledger.post([void])
     assert spendable(bob) == DOLLAR
 
 

@@ -277,10 +277,12 @@ class Buying(Story):
         least = 10_000 if step else 1
         quote = Quote(str(uuid4()), self.token, USD_ASSET_ID, numerator, denominator, least)
         errors = (InsufficientFunds, AmountInvalid, AccountFrozen)
-        for _ in range(2):  # a repeat returns the first
-            made = self.tries("exchange", lambda: exchange(owner_id=owner, sold=sold, quote=quote), *errors)
-            if made is None:
-                return
+        if not self.tries("exchange", lambda: exchange(owner_id=owner, sold=sold, quote=quote), *errors):
+            return
+        # A repeat moves nothing; it finds the first where the balance would still allow another.
+        before = self.fingerprint()
+        self.tries("exchange again", lambda: exchange(owner_id=owner, sold=sold, quote=quote), InsufficientFunds)
+        assert self.fingerprint() == before, "P13"
         value = sold * numerator // denominator
         self.model.spend[owner, self.token] -= sold
         self.model.spend[owner, USD_ASSET_ID] += value - value % least

@@ -72,16 +72,13 @@ class Clock:
     @contextmanager
     def rules(self) -> Iterator[None]:
         """The server asks this clock."""
-        real, ours = clock.datetime, self
+        ours = self
 
         class Datetime:
             now = staticmethod(ours.now)
 
-        clock.datetime = Datetime  # type: ignore[misc, assignment]
-        try:
+        with mock.patch.object(clock, "datetime", Datetime):
             yield
-        finally:
-            clock.datetime = real  # type: ignore[misc]
 
 
 @dataclass
