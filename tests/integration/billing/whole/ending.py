@@ -1,0 +1,204 @@
+"""The end of a story: everything that waits is let happen, and then nothing may differ anywhere."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from billing import ledger
+from billing.chain.wallets import wallet_owner
+from billing.fiat import claims, events, sweeping, topups
+from billing.fiat.states import TOP_UP_UNDER_WAY
+from billing.models import ChainTransaction, Payout, StripeEvent, TopUp
+from billing.models.ledger import USD_ASSET_ID
+from billing.money import MICROS_PER_CENT
+from billing.payouts import submission
+from billing.reconciliation.reconciling import reconcile
+from billing.solvency import solvency
+from billing.states import PAYOUT_STATES_OPEN
+from marketplace.foundation.models import OutboxMessage
+from tests.integration.billing.whole.leaving import Whole
+from tests.integration.billing.whole.paying import receive
+from tests.integration.billing.whole.world import CUSTOMERS, PROVIDERS, facts
+
+ROUNDS_MAX: Final = 25
+QUIET_ROUNDS: Final = 2
+ROUND_SECONDS: Final = 1_300
+
+
+def drain(story: Whole) -> None:
+    """Deliver all, follow, call, poll, sweep, until nothing changes any more. The line is good from here on."""
+    world = story.world
+    world.stripe.faults.clear()
+    world.stripe.fund(10_000_000)  # nobody waits because the operator is short
+    before, quiet = None, 0
+    for _ in range(ROUNDS_MAX):
+        world.advance(ROUND_SECONDS)
+        world.stripe.deliver(receive)
+        events.poll()
+        story.work_off()
+        story.make_calls()
+        sweeping.sweep()
+        story.work_off()
+        topups.release_waiting()
+        story.follow()
+        submission.follow_payouts()
+        now = story.fingerprint(), _waiting()
+        quiet = quiet + 1 if now == before else 0
+        before = now
+        if quiet == QUIET_ROUNDS:
+            return
+    raise AssertionError(f"it never comes to rest: {_waiting()}")
+
+
+def _waiting() -> dict[str, Any]:
+    return {
+        "calls": list(OutboxMessage.objects.filter(state="waiting").values_list("kind", "last_error")),
+        "events": list(StripeEvent.objects.filter(processed_at=None).values_list("type", "error")),
+        "payouts": Payout.objects.filter(state__in=PAYOUT_STATES_OPEN).count(),
+        "transactions": ChainTransaction.objects.exclude(
+            state__in=["final", "reverted", "replaced", "refused"]
+        ).count(),
+    }
+
+
+def check(story: Whole) -> None:
+    """P18, P19, P20, reconciliation, solvency, and the naive books with what the outside says."""
+    story.everything_adds_up()
+    story.books.check_stripe(is_settled=True)
+    story.books.check_chain(is_settled=True)
+    story.world.stripe.check()
+    _check_nothing_waits(story)
+    _check_told_again(story)
+    _check_effects(story)
+    _check_reconciled(story)
+    _check_owners(story)
+    _check_wallets(story)
+    assert ledger.verify().problems == []
+
+
+def _check_nothing_waits(story: Whole) -> None:
+    stuck = StripeEvent.objects.exclude(outcome__in=["handled", "ignored"]).values_list("type", "error")
+    assert list(stuck) == [], "an event of Stripe's was not handled"
+    assert story.unbooked() == 0, "an event of the chain was not booked"
+    assert not OutboxMessage.objects.exclude(state="done").exists(), _waiting()
+
+
+def _check_told_again(story: Whole) -> None:
+    """P18: all of it once more, backwards, changes nothing."""
+    before = story.fingerprint()
+    StripeEvent.objects.update(processed_at=None, outcome="waiting", attempts=0)
+    story.work_off()
+    story.world.town.follow()
+    submission.follow_payouts()
+    assert story.fingerprint() == before, "P18: the same events again moved money"
+
+
+def _check_effects(story: Whole) -> None:
+    """P19: each call that was made has exactly the effect that its row says it has."""
+    stripe = story.world.stripe
+    for top_up in TopUp.objects.all():
+        message = OutboxMessage.objects.get(business_key=f"top_up:{top_up.pk}")
+        made = stripe.effects(message.pk, kind="checkout.session" if top_up.method == "checkout" else "payment_intent")
+        assert made <= 1, "P19: a top-up was made twice"
+        paid = [one for one in stripe.store.all("charge") if one["paid"] and _of(one, "top_up_id") == str(top_up.pk)]
+        assert len(paid) == (top_up.state == "succeeded"), f"P19: {top_up.state} and {len(paid)} payments"
+        assert top_up.state not in TOP_UP_UNDER_WAY or not paid
+    for payout in Payout.objects.filter(rail="stripe"):
+        moved = [one for one in stripe.store.all("transfer") if one["transfer_group"] == str(payout.pk)]
+        assert len(moved) == (payout.state in {"confirmed", "returned"}), f"P19: {payout.state}, {len(moved)} transfers"
+        assert all(one["amount"] * MICROS_PER_CENT == payout.amount for one in moved)
+
+
+def _of(row: dict[str, Any], key: str) -> str:
+    return str((row["metadata"] or {}).get(key, ""))
+
+
+def _check_reconciled(story: Whole) -> None:
+    report = reconcile(reason="the end")
+    assert report.unanswered == {}
+    assert [str(vars(one)) for one in report.differences.all()] == []
+    story.check_breaker()
+    for one in solvency()["assets"]:
+        assert one["is_balanced"], f"solvency of {one['asset']} does not add up"
+
+
+def _check_owners(story: Whole) -> None:
+    """What each has is what came in outside, less what went out, and what the rules did meanwhile."""
+    model, says = story.model, story.books.balance
+    total = 0
+    for name in CUSTOMERS:
+        owner = story.owners[name]
+        # What waits because its payer is new is set aside under the payment's own name.
+        has = says("customer_available", owner) + says("job_hold", owner) - model.held(owner, USD_ASSET_ID)
+        should, claimed = _dollars_of(story, owner)
+        total += has - should
+        if not claimed:
+            assert has == should, f"{name} has {has}, and should have {should}"
+    for name in PROVIDERS:
+        owner = story.owners[name]
+        has = sum(says(kind, owner) for kind in ("provider_available", "provider_reserve", "payout_clearing"))
+        total += has - (model.earned[owner, USD_ASSET_ID] - _paid_out(story, owner))
+    loss = says("chargeback_loss")
+    assert total + loss == 0, f"what is missing at owners is {-total}, and the loss {-loss}"
+    for name in CUSTOMERS:
+        owner = story.owners[name]
+        if claims.settle(owner):
+            raise AssertionError(f"{name} could pay a claim, and did not")
+
+
+def _dollars_of(story: Whole, owner: UUID) -> tuple[int, int]:
+    """(what the customer should have if nobody had claimed anything of it, what was claimed)."""
+    stripe = story.world.stripe
+    charges = {one["id"]: one for one in stripe.store.all("charge") if one["paid"]}
+    mine = {each for each, one in charges.items() if _of(one, "organisation_id") == str(owner)}
+    cents = sum(charges[each]["amount"] for each in mine)
+    claimed = 0
+    asked = set(OutboxMessage.objects.filter(kind="stripe.refund").values_list("pk", flat=True))
+    for one in stripe.store.all("refund"):
+        if one["charge"] in mine and one["status"] == "succeeded":
+            cents -= one["amount"]
+    claimed += sum(
+        _of(one, "outbox_id") not in {str(each) for each in asked}
+        for one in stripe.store.all("refund")
+        if one["charge"] in mine
+    )
+    for one in stripe.store.all("dispute"):
+        if one["charge"] in mine:
+            claimed += 1
+            cents += sum(row["amount"] - row["fee"] for row in one["balance_transactions"])
+    should = cents * MICROS_PER_CENT + story.model.spend[owner, USD_ASSET_ID]
+    return should, claimed
+
+
+def _paid_out(story: Whole, owner: UUID) -> int:
+    """What Stripe moved to a provider and not back."""
+    payouts = {str(each) for each in Payout.objects.filter(provider_id=owner).values_list("pk", flat=True)}
+    moved = [one for one in story.world.stripe.store.all("transfer") if one["transfer_group"] in payouts]
+    return int(sum(one["amount"] - one["amount_reversed"] for one in moved)) * MICROS_PER_CENT
+
+
+def _check_wallets(story: Whole) -> None:
+    """Tokens: credits as bought and spent, payouts as promised and claimed, wallets as the contract has them."""
+    town, says, model = story.world.town, story.books.balance, story.model
+    bought: dict[str, int] = {}
+    for name, arguments, _ in facts(story.world.chain, town).values():
+        if name == "CreditsBought":
+            bought[arguments["account"]] = bought.get(arguments["account"], 0) + int(arguments["amount"])
+    for who in CUSTOMERS:
+        owner = story.owners[who]
+        came = sum(amount for account, amount in bought.items() if account.endswith(owner.hex))
+        has = says("customer_available", owner, town.asset_id)
+        assert has == came + model.spend[owner, town.asset_id], f"tokens of {who}"
+    for who in PROVIDERS:
+        owner = story.owners[who]
+        has = sum(
+            says(kind, owner, town.asset_id) for kind in ("provider_available", "provider_reserve", "payout_clearing")
+        )
+        claimed = story.world.view("claimed", town.key(who).address)[0]
+        assert has == model.earned[owner, town.asset_id] - claimed, f"tokens of {who}"
+    for who in (*CUSTOMERS, *PROVIDERS, "Mallory"):
+        wallet = town.key(who).address
+        for kind, function in (("wallet_available", "available"), ("wallet_stake", "staked")):
+            has = story.world.view(function, wallet)[0]
+            assert says(kind, wallet_owner(wallet), town.asset_id) == has, f"{kind} of {who}"

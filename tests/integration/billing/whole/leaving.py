@@ -1,0 +1,313 @@
+"""Rules of payouts on both rails, and of what watches over all of it: reconciliation, seals, time, death, erasure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from unittest import mock
+
+from django.db import DataError
+from eth_account import Account as EthereumAccount
+from eth_account.messages import encode_defunct
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from billing import deposits, holds, ledger, promotions, seal
+from billing.chain import effects, roots, transactions
+from billing.chain.client import ChainClient
+from billing.chain.errors import ProofNotReady
+from billing.errors import BillingError
+from billing.fiat import accounts, claims, events, sweeping, topups
+from billing.kinds import AccountKind
+from billing.models import Asset, ConnectAccount, Difference, Payout, PayoutSettings
+from billing.models.ledger import USD_ASSET_ID
+from billing.payouts import outcomes, paying, preferences, running, submission
+from billing.payouts.errors import NothingToPay, PayoutSettingsMissing, PayoutUnderWay
+from billing.payouts.preferences import Wish
+from billing.reconciliation import breaker
+from billing.reconciliation.reconciling import reconcile
+from marketplace.accounts import erasure
+from marketplace.foundation import clock, outbox
+from tests.integration.billing.whole.buying import Buying
+from tests.integration.billing.whole.escrowing import Escrowing
+from tests.integration.billing.whole.paying import Paying, receive
+from tests.integration.billing.whole.story import customers, providers, taken, which
+from tests.integration.billing.whole.world import CUSTOMERS, PROVIDERS
+
+
+class Died(BaseException):
+    """The process is gone, here and now."""
+
+
+# Where a process dies, before or after what stands there, and what it was doing.
+SEAMS: dict[str, tuple[Any, str, str]] = {
+    "a call was made and is not noted": (outbox, "done", "make_calls"),
+    "payouts are at the rail": (submission, "_apply", "make_calls"),
+    "payouts are reserved": (running, "enqueue", "pay_all"),
+    "an outcome is half booked": (outcomes, "advance", "make_calls"),
+    "a payment is credited": (claims, "settle", "work_off"),
+    "a transaction is signed": (ChainClient, "broadcast", "follow"),
+    "an event is half booked": (effects.Booking, "post", "follow"),
+    "an event is being booked": (effects, "book", "follow"),
+    "a root is planned": (transactions, "plan", "make_calls"),
+}
+
+
+class Whole(Buying, Paying, Escrowing):
+    """All of billing at once."""
+
+    def begin(self) -> None:
+        """Customers have paid by card once, providers have said where they want to be paid."""
+        for name in CUSTOMERS:
+            self.ask(name, 10_000)
+        for name in PROVIDERS:
+            accounts.request_account(self.owners[name], country="US", email="bob@example.org")
+        self.make_calls()
+        for page in self.world.stripe.store.all("checkout.session"):
+            self.world.stripe.pay_session(page["id"])
+        self.world.stripe.deliver(receive)
+        self.work_off()
+        for name in PROVIDERS:
+            self.join(name)
+            self.choose(name)
+
+    def listen(self) -> None:
+        with self.line_is_good():
+            events.poll()
+            self.work_off()
+            sweeping.sweep()
+        self.follow()
+
+    # --- payouts
+
+    @rule(who=providers)
+    def join_stripe(self, who: str) -> None:
+        self.join(who)
+        self.did("join_stripe")
+
+    def join(self, who: str) -> None:
+        owner = self.owners[who]
+        with self.line_is_good():
+            self.make_calls()
+            row = ConnectAccount.objects.get(owner_id=owner)
+            if row.stripe_id is None:
+                return
+            if not row.is_payable:
+                self.world.stripe.onboard(row.stripe_id)
+                accounts.refresh(row.stripe_id)
+            usd = Asset.objects.get(pk=USD_ASSET_ID)
+            preferences.choose(owner, usd, Wish("stripe", row.stripe_id), actor=who)
+
+    @rule(who=providers)
+    def choose_wallet(self, who: str) -> None:
+        self.choose(who)
+        self.did("choose_wallet")
+
+    def choose(self, who: str) -> None:
+        owner, wallet = self.owners[who], self.world.town.key(who).address
+        token = Asset.objects.get(pk=self.token)
+        version = (
+            PayoutSettings.objects.filter(provider_id=owner, asset=token).values_list("version", flat=True).first()
+        )
+        text = preferences.wallet_text(owner, token, wallet, version or 0)
+        forged = self.sign("Mallory", text)
+        wish = Wish("chain", wallet, signature=forged)
+        if not version:
+            self.tries("forged wallet", lambda: preferences.choose(owner, token, wish, actor="mallory"), BillingError)
+            assert not taken["forged wallet"]
+        preferences.choose(owner, token, Wish("chain", wallet, signature=self.sign(who, text)), actor=who)
+
+    def sign(self, who: str, text: str) -> str:
+        signed = EthereumAccount.from_key(self.world.town.secret(who)).sign_message(encode_defunct(text=text))
+        return "0x" + bytes(signed.signature).hex()
+
+    @rule(is_late=st.booleans())
+    def run_payouts(self, is_late: bool) -> None:
+        if is_late:
+            self.let_pass(86_400)
+        if self.pay_all():
+            self.did("run_payouts")
+
+    def check_breaker(self) -> None:
+        found = breaker.current()
+        assert found is None, [str(vars(one)) for one in Difference.objects.filter(explanation="")]
+
+    def pay_all(self) -> int:
+        self.listen()  # a payout run holds the books against what was told; it does not ask itself
+        PayoutSettings.objects.filter(due_at__gt=clock.now()).update(due_at=clock.now())
+        before = {
+            (owner, asset): ledger.balance(owner, AccountKind.PROVIDER_AVAILABLE, asset_id=asset)
+            for owner in (self.owners[name] for name in PROVIDERS)
+            for asset in self.assets
+        }
+        made = running.run_payouts()
+        self.check_breaker()
+        for payout in Payout.objects.order_by("-created_at")[:made]:
+            assert 0 < payout.amount <= before[payout.provider_id, payout.asset_id] + self.reserve_released, "P21"
+        return made
+
+    @property
+    def reserve_released(self) -> int:
+        return 10**18  # a run may release reserves first; the database's own rule is what P21 rests on
+
+    @rule(is_followed=st.booleans())
+    def pay_day(self, is_followed: bool) -> None:
+        """What was earned leaves its window, and is paid on the same day."""
+        self.windows_pass()
+        if self.pay_all():
+            self.make_calls()
+            self.did("pay_day")
+        if is_followed:
+            self.follow()
+            self.follow_payouts()
+            self.follow()
+
+    @rule(who=providers, is_token=st.booleans())
+    def pay_now(self, who: str, is_token: bool) -> None:
+        asset = Asset.objects.get(pk=self.assets[is_token])
+        has = ledger.balance(self.owners[who], AccountKind.PROVIDER_AVAILABLE, asset_id=asset.pk)
+        errors = (NothingToPay, PayoutUnderWay, PayoutSettingsMissing, BillingError)
+        payout = self.tries("pay_now", lambda: paying.pay_now(self.owners[who], asset, actor=who), *errors)
+        assert payout is None or 0 < payout.amount <= has, "P21: more than there was"
+
+    @rule()
+    def follow_payouts(self) -> None:
+        self.world.advance(180)
+        if submission.follow_payouts():
+            self.did("follow_payouts")
+
+    @rule(number=which)
+    def bank_sends_back(self, number: int) -> None:
+        """From the provider's bank to its account at Stripe; from there it is ours again when we look."""
+        rows = [
+            one
+            for account in self.world.stripe.store.accounts()
+            for one in self.world.stripe.store.all("payout", account)
+            if one["status"] in {"pending", "in_transit", "paid"} and one["metadata"].get("payout_id")
+        ]
+        payout = self.pick(rows, number)
+        if payout is not None:
+            self.world.stripe.fail_payout(payout["id"])
+            self.did("bank_sends_back")
+
+    @rule(who=providers)
+    def stripe_asks_more(self, who: str) -> None:
+        row = ConnectAccount.objects.filter(owner_id=self.owners[who]).exclude(stripe_id=None).first()
+        if row is not None:
+            self.world.stripe.restrict(row.stripe_id or "")
+            with self.line_is_good():
+                accounts.refresh(row.stripe_id or "")
+            self.did("stripe_asks_more")
+
+    @rule(number=which)
+    def retry_payout(self, number: int) -> None:
+        failed = self.pick(list(Payout.objects.filter(state__in=["failed", "returned"]).order_by("created_at")), number)
+        if failed is not None:
+            verb = lambda: paying.retry(failed.provider_id, failed.pk, actor="bob")  # noqa: E731
+            self.tries("retry_payout", verb, BillingError)
+
+    @rule(number=which)
+    def claim(self, number: int) -> None:
+        confirmed = list(Payout.objects.filter(rail="chain", state="confirmed").order_by("created_at"))
+        payout = self.pick(confirmed, number)
+        if payout is None:
+            return
+        try:
+            proof = roots.prove(payout.pk)
+        except ProofNotReady:
+            return
+        self.calls("claim", "Mallory", "claim", proof.wallet, proof.cumulative, proof.proof)
+
+    @rule()
+    def ticks(self) -> None:
+        """Everything that runs by the minute runs once."""
+        self.listen()
+        self.make_calls()
+        self.did("ticks")
+
+    # --- what watches
+
+    @rule()
+    def reconcile(self) -> None:
+        """In the middle of everything: what is under way is explained, and nothing else is there."""
+        self.listen()
+        with self.line_is_good():
+            report = reconcile(reason="hourly")
+        assert report.unanswered == {}
+        self.check_breaker()
+        self.did("reconcile")
+
+    @rule()
+    def seal(self) -> None:
+        if seal.seal_transfers():
+            self.did("seal")
+
+    @rule(seconds=st.sampled_from([1, 60, 900, 3_600, 86_400]))
+    def wait(self, seconds: int) -> None:
+        self.let_pass(seconds)
+        self.did("wait")
+
+    @rule(who=customers)
+    def erase(self, who: str) -> None:
+        """P26: a person goes, and no unit moves."""
+        before = self.fingerprint()
+        erasure.erase(self.users[who])
+        assert self.fingerprint() == before, "P26"
+        self.did("erase")
+
+    @rule(seam=st.sampled_from(sorted(SEAMS)), is_after=st.booleans(), nth=st.integers(1, 3))
+    def die(self, seam: str, is_after: bool, nth: int) -> None:
+        """Whatever runs is killed there; somebody else goes on later with what is stored."""
+        where, name, doing = SEAMS[seam]
+        try:
+            with dying(where, name, nth=nth, is_after=is_after):
+                getattr(self, doing)()
+        except Died:
+            self.did(f"die: {seam}")
+            self.world.advance(120)  # until its leases are over
+
+    # --- what is refused changes nothing
+
+    @rule(who=customers, amount=st.sampled_from([0, -1, -(10**12), 2**256, 2**300, True]))
+    def ask_for_nonsense(self, who: str, amount: Any) -> None:
+        owner, before = self.owners[who], self.fingerprint()
+        until = self.now() + timedelta(days=1)
+        gift = 0 if amount is True else amount
+        verbs: list[Callable[[], object]] = [
+            lambda: holds.place_hold(owner_id=owner, job_id=owner, amount=amount),
+            lambda: deposits.credit(owner, amount, reference="nonsense", actor="x"),
+            lambda: topups.request_top_up(owner, amount, method="checkout", actor="x"),
+            lambda: promotions.grant(owner, gift, expires_at=until, reference="nonsense", actor="x"),
+        ]
+        for verb in verbs:
+            self.tries("nonsense", verb, BillingError, DataError)
+        assert not taken["nonsense"], "nonsense was done"
+        assert self.fingerprint() == before
+        self.did("ask_for_nonsense")
+
+    @rule()
+    def mallory_calls_the_webhook(self) -> None:
+        before = self.fingerprint()
+        assert receive(b'{"id": "evt_1", "type": "payment_intent.succeeded"}', "t=1,v1=00") == 400
+        assert self.fingerprint() == before
+        self.did("mallory_calls_the_webhook")
+
+
+@contextmanager
+def dying(where: Any, name: str, *, nth: int, is_after: bool) -> Iterator[None]:
+    """The nth call to this function kills whoever makes it."""
+    real, calls = getattr(where, name), [0]
+
+    def deadly(*args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == nth and not is_after:
+            raise Died(name)
+        result = real(*args, **kwargs)
+        if calls[0] == nth:
+            raise Died(name)
+        return result
+
+    with mock.patch.object(where, name, deadly):
+        yield

@@ -1,0 +1,81 @@
+"""All of billing at once: after every step the ledger is true, and at the end of every story so is everything else.
+
+A Stripe that duplicates, reorders, delays, drops and fails, a chain whose blocks come and go, processes that die,
+people who lie, and time that passes. SOUK_MONEY_STEPS says how many steps at least; the default is what `make test` has
+time for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.integration.billing.whole import ending
+from tests.integration.billing.whole.leaving import SEAMS, Whole
+from tests.integration.billing.whole.story import taken
+from tests.integration.billing.whole.world import make_world
+
+STEPS_QUICK = 200
+STEPS_EACH = 100  # of one story, before it starts anew
+STEPS_WANTED = int(os.environ.get("SOUK_MONEY_STEPS", STEPS_QUICK))
+LONGEST_SECONDS = 3_600
+IS_LONG = STEPS_WANTED >= 2_000
+# What a long run has to have done at least once, and with an effect.
+WANTED = """
+    ask_for_a_page pay_at_once pay_a_page save_card charge_saved_card set_automatic run_automatic refund
+    refund_at_stripe bank_refuses_refund charge_back fund_platform deliver work_events_off poll sweep
+    line_goes_bad call place extend run settle release windows_pass job_at_once contest decide offend give_stake
+    give gifts_expire exchange freeze_or_thaw silence_is_an_answer buy_credits deposit withdraw open_hold
+    settle_lease lease_on_chain challenge resolve wait_on_chain close_hold take_back_expired stake
+    request_unstake unstake slash compensate follow_chain reorganise join_stripe choose_wallet run_payouts
+    pay_day pay_now follow_payouts bank_sends_back stripe_asks_more retry_payout claim ticks reconcile seal wait
+    erase ask_for_nonsense mallory_calls_the_webhook
+"""
+OUTCOMES = ("withdraw a dispute", "bank_decides for us", "bank_decides against us", *(f"die: {one}" for one in SEAMS))
+
+
+class WholeToTheEnd(Whole):
+    """Each story is told to its end."""
+
+    def teardown(self) -> None:
+        try:
+            if sys.exc_info()[0] is None:  # else it failed on its way
+                ending.drain(self)
+                ending.check(self)
+        finally:
+            super().teardown()
+
+
+@pytest.mark.timeout(LONGEST_SECONDS)
+def test_the_whole_of_billing_agrees_with_naive_books_stripe_and_the_chain(db: None, settings_: Any) -> None:
+    taken.clear()
+    with make_world(settings_) as world:
+        Whole.world = world
+        run_state_machine_as_test(
+            WholeToTheEnd,
+            settings=settings(
+                max_examples=-(-STEPS_WANTED // STEPS_EACH),
+                stateful_step_count=STEPS_EACH,
+                deadline=None,
+                derandomize=not IS_LONG,
+                database=None,
+                phases=[Phase.generate],  # to shrink a story takes longer than to read it
+                suppress_health_check=list(HealthCheck),
+            ),
+            _min_steps=STEPS_EACH,
+        )
+    print("\n".join(f"{count:6} {what}" for what, count in taken.most_common()))
+    assert taken["steps"] >= STEPS_WANTED
+    if IS_LONG:
+        assert [what for what in (*WANTED.split(), *OUTCOMES) if not taken[what]] == [], "it never came to these"
+
+
+@pytest.fixture
+def settings_(settings: Any) -> Any:
+    """pytest's, under a name that Hypothesis's own leaves free."""
+    return settings
