@@ -9,6 +9,7 @@ release_rest   what an offence left of a share, when its challenge window is ove
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,12 +19,13 @@ from uuid import UUID, uuid5
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Sum
 
-from billing import alerts, ledger, prices
+from billing import alerts, ledger, prices, promotions
 from billing.chart import AccountName, open_account, open_accounts
-from billing.errors import OffenceUnknown
+from billing.errors import BillingError, OffenceUnknown
 from billing.kinds import AccountKind, TransferCode
 from billing.models import (
     Account,
+    Dispute,
     EndRecord,
     EscrowHold,
     Offence,
@@ -39,6 +41,8 @@ from billing.states import DisputeState
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
 from marketplace.foundation.ids import new_id
+
+log = logging.getLogger(__name__)
 
 OFFENCE_NAMESPACE: Final = UUID("5f0c2a52-6d0e-4c8e-9a55-736f756b0002")
 SHARES_MAX: Final = 1_000  # looked at for one offence
@@ -78,6 +82,8 @@ def record(
         present = Offence.objects.filter(pk=offence_id).first()
         if present is not None:
             return present
+        if victim:
+            promotions.lock_job(victim.job_id)
         # 2. Find the money, under the locks of where it lies.
         sources, takings = _find(provider_id, asset_id, penalty)
         taken = sum(amount for _, amount in sources)
@@ -101,6 +107,8 @@ def record(
             OffenceTaking.objects.create(offence=offence, share=share, amount=amount)
         SettlementShare.objects.filter(pk__in=[share.pk for share, _ in takings]).update(is_disputed=True)
         _post(offence, sources)
+        if victim:  # what was paid with given credit comes back as that, not as cash
+            promotions.take_back_refunded(victim.job_id)
         if taken < penalty:
             message = f"Provider {provider_id} owes {penalty} base units for {reason}; only {taken} were found."
             alerts.raise_once(f"offence/{offence_id}", kind="offence_unpaid", subject=provider_id, message=message)
@@ -142,6 +150,20 @@ def release_rest(now: datetime | None = None) -> int:
         held = held.filter(Exists(OffenceTaking.objects.filter(share=OuterRef("pk"))))
         rows = held.exclude(dispute__state__in=contested).order_by("challenge_until", "pk")
         shares = list(rows.select_related("settlement").select_for_update(skip_locked=True, of=("self",))[:SHARES_MAX])
+        try:
+            return _release(shares, now)
+        except BillingError:
+            log.exception("What fines left could not be released at once; each share is tried alone.")
+        released = 0
+        for share in shares:
+            with alone("What a fine left could not be released.", lease_id=str(share.lease_id)):
+                released += _release([share], now)
+        return released
+
+
+def _release(shares: Sequence[SettlementShare], now: datetime) -> int:
+    """All of these or none."""
+    with transaction.atomic():
         left = {share.pk: share.paid - _taken_of(share) for share in shares}
         paid = [share for share in shares if left[share.pk]]
         names = [(share.provider_id, share.settlement.asset_id) for share in paid]
@@ -152,7 +174,8 @@ def release_rest(now: datetime | None = None) -> int:
             [
                 ledger.NewTransfer(debit, credit, left[share.pk], code, job_id=share.settlement.job_id)
                 for debit, credit, share in zip(pending, available, paid, strict=True)
-            ]
+            ],
+            savepoint=False,
         )
         SettlementShare.objects.filter(pk__in=[share.pk for share in shares]).update(released_at=now)
         return len(shares)
@@ -171,7 +194,16 @@ def _find(
     shares = SettlementShare.objects.filter(
         provider_id=provider_id, settlement__asset_id=asset_id, released_at=None, paid__gt=0
     ).exclude(dispute__state__in=[DisputeState.OPENED, DisputeState.ANSWERED])
-    for share in shares.order_by("challenge_until", "pk").select_for_update(of=("self",))[:SHARES_MAX]:
+    locked_shares = list(shares.order_by("challenge_until", "pk").select_for_update(of=("self",))[:SHARES_MAX])
+    # Asked again under the locks: waiting for one re-checks the share, and not the dispute that was opened meanwhile.
+    contested = set(
+        Dispute.objects.filter(
+            share__in=locked_shares, state__in=[DisputeState.OPENED, DisputeState.ANSWERED]
+        ).values_list("share_id", flat=True)
+    )
+    for share in locked_shares:
+        if share.pk in contested:
+            continue
         amount = min(left, share.paid - _taken_of(share))
         if amount > 0:
             takings.append((share, amount))

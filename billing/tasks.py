@@ -55,9 +55,9 @@ def refresh_prices() -> None:
 @shared_task
 def sweep_disputes() -> None:
     """Close what nobody answered, remind of what nobody decided, fine what was proven, release what fines left."""
-    disputes.sweep()
-    offences.judge()
-    offences.release_rest()
+    for part in (disputes.sweep, offences.judge, offences.release_rest):
+        with alone("A part of the sweep of disputes failed."):
+            part()
 
 
 @shared_task

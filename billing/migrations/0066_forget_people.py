@@ -52,7 +52,7 @@ def _id_of(value: Any) -> str:
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0056_dispute_states"),
+        ("billing", "0064_stake_slash_states"),
         ("accounts", "0001_initial"),
         ("foundation", "0002_state_edges"),
     ]

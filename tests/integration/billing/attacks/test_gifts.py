@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import disputes, ledger, promotions
+from billing import disputes, ledger, offences, promotions
 from billing.chart import open_account
 from billing.errors import AmountInvalid
 from billing.kinds import AccountKind, TransferCode
@@ -39,6 +39,19 @@ def test_a_decision_after_a_compensation_leaves_no_cash_of_a_gift(bob: UUID) -> 
     disputes.decide(made.pk, to_customer=20 * DOLLAR, to_provider=20 * DOLLAR, to_platform=0, text="Half.", actor="op")
     assert (available(alice), promotions.spendable(alice)) == (0, 40 * DOLLAR)
     assert promotions.take_back_refunded(job_id) == 0
+    assert_ledger_is_true()
+
+
+def test_a_fines_compensation_is_no_cash_of_a_gift(bob: UUID) -> None:
+    """Two friends, a gift and a provoked fine would else turn credit into a refund on a card."""
+    alice = uuid4()
+    give(alice, 50 * DOLLAR)
+    job_id = hold(alice, 50 * DOLLAR)
+    settle(job_id, 50 * DOLLAR, bob)
+    victim = offences.Victim(alice, job_id, SettlementShare.objects.get().lease_id)
+    offence = offences.record(bob, uuid4(), "equivocation", {}, claimed=50 * DOLLAR, victim=victim)
+    assert offence.compensated > 0
+    assert (available(alice), promotions.spendable(alice)) == (0, offence.compensated)
     assert_ledger_is_true()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from threading import Event
+from time import sleep
 from uuid import uuid4
 
 import pytest
@@ -14,7 +16,7 @@ from billing import disputes, ledger, offences, settlement
 from billing.chart import open_account
 from billing.errors import OffenceUnknown
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Alert, EndRecord, Offence, ReceiptEvidence
+from billing.models import Account, Alert, EndRecord, Offence, ReceiptEvidence
 from billing.offences import Victim
 from billing.penalties import PENALTIES
 from marketplace.foundation import clock
@@ -215,4 +217,39 @@ def test_a_fine_and_a_release_at_once_never_spend_the_same_pay():
     race([lambda: fine(bob, share), lambda: settlement.release_pending(clock.now() + LATER)])
     assert pending(bob) == 0
     assert earned(bob) + sum(offence.taken for offence in Offence.objects.all()) == PAID
+    assert_ledger_is_true()
+
+
+def test_the_rest_of_a_frozen_providers_pay_delays_nobody_elses(alice, bob):
+    carol = uuid4()
+    for provider in (bob, carol):
+        fine(provider, settle(alice, provider, charged=3 * DOLLAR), claimed=DOLLAR)
+    Account.objects.filter(pk=open_account(AccountKind.PROVIDER_PENDING, bob).pk).update(is_frozen=True)
+    assert offences.release_rest(clock.now() + LATER) == 1
+    assert (earned(bob), earned(carol)) == (0, 27 * DOLLAR // 10 - DOLLAR)
+    Account.objects.filter(pk=open_account(AccountKind.PROVIDER_PENDING, bob).pk).update(is_frozen=False)
+    assert offences.release_rest(clock.now() + LATER) == 1
+    assert earned(bob) == earned(carol)
+    assert_ledger_is_true()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_fine_that_waited_for_a_dispute_leaves_what_the_dispute_froze(alice, bob):
+    """PostgreSQL looks again at the share that it waited for, and not at the dispute beside it."""
+    contested, other = settle(alice, bob), settle(alice, bob)
+    is_open = Event()
+
+    def dispute() -> None:
+        with transaction.atomic():
+            disputes.open_dispute(customer_id=alice, lease_id=contested.lease_id, text="It never ran.", actor="a")
+            is_open.set()
+            sleep(0.5)  # the fine waits for the share's row meanwhile
+
+    def record() -> offences.Offence:
+        assert is_open.wait(10)
+        return fine(bob, other, claimed=CHARGED)
+
+    _, offence = race([dispute, record])
+    assert [taking.share_id for taking in offence.takings.all()] == [other.pk]
+    assert offence.taken == PAID
     assert_ledger_is_true()
