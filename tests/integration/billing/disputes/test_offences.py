@@ -245,7 +245,7 @@ def test_a_fine_that_waited_for_a_dispute_leaves_what_the_dispute_froze(alice, b
             is_open.set()
             sleep(0.5)  # the fine waits for the share's row meanwhile
 
-    def record() -> offences.Offence:
+    def record() -> Offence:
         assert is_open.wait(10)
         return fine(bob, other, claimed=CHARGED)
 
