@@ -18,7 +18,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from billing import alerts
 from billing.chain import builds, periods, transactions
@@ -31,6 +31,7 @@ from billing.errors import HoldConflict, HoldNotFound
 from billing.models import (
     ChainBlock,
     ChainTransaction,
+    ContractTerms,
     EscrowClaim,
     EscrowContract,
     EscrowHold,
@@ -191,12 +192,18 @@ def _finalize_due(chain_id: int) -> int:
     newest = ChainBlock.objects.filter(chain_id=chain_id, state=ChainBlock.State.FINAL).aggregate(at=Max("mined_at"))
     now, planned = clock.now(), 0
     chain_now = max(now, newest["at"] or now)  # the chain's clock counts, and may be ahead of ours
-    due = EscrowLease.objects.select_related("hold__contract").filter(
-        hold__contract__chain_id=chain_id, pending__gt=0, is_challenged=False, release_at__lte=chain_now
+    waiting = EscrowLease.objects.select_related("hold__contract").filter(
+        hold__contract__chain_id=chain_id, pending__gt=0, release_at__lte=chain_now
     )
-    for lease in due.order_by("release_at")[:SWEPT_PER_RUN_MAX]:
+    # A challenge that the arbiter did not decide in time is the provider's: the contract pays it to whoever asks.
+    due = Q(is_challenged=False)
+    for terms in ContractTerms.objects.filter(contract__chain_id=chain_id):
+        decided_by = chain_now - timedelta(seconds=terms.dispute_seconds)
+        due |= Q(is_challenged=True, hold__contract=terms.contract_id, release_at__lte=decided_by)
+    for lease in waiting.filter(due).order_by("release_at")[:SWEPT_PER_RUN_MAX]:
         with transaction.atomic():
-            key = f"finalize:{lease.pk}:{lease.seq}"
+            # A challenge that our books did not know yet may have made the plain one fail.
+            key = f"finalize:{lease.pk}:{lease.seq}" + (":undecided" if lease.is_challenged else "")
             one = _plan(lease.hold.contract, "finalize", [id_bytes32(lease.pk)], key)
             planned += one.created_at >= now
     return planned

@@ -161,6 +161,36 @@ def test_a_challenged_lease_is_divided_by_the_arbiter(db: None, settings: Any, m
         assert_ledger_is_true()
 
 
+def test_a_challenge_that_nobody_decides_in_time_is_paid_to_the_provider(
+    db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = development.terms
+    monkeypatch.setattr(
+        development,
+        "terms",
+        lambda *given: dataclasses.replace(terms(*given), challenge_seconds=3600, dispute_seconds=7200),
+    )
+    with devchain_town(settings) as town:
+        town.deposit("Alice", 20 * TOKEN)
+        delegate(town)
+        job_id, lease_id = open_job(town), uuid4()
+        escrow.settle_lease(receipt_of(town, job_id, lease_id, 1, 100_000))
+        town.follow(2)
+        town.call("Alice", "challenge", id_bytes32(lease_id), b"\x05" * 32)
+        town.follow()
+        assert town.chain is not None
+        town.chain.ahead_seconds += 3700
+        town.call("Alice", "withdraw", 1)
+        town.follow(2)
+        assert EscrowLease.objects.get(pk=lease_id).pending == TOKEN  # the arbiter may still decide
+        town.chain.ahead_seconds += 7200
+        town.call("Alice", "withdraw", 1)
+        town.follow(3)
+        lease = EscrowLease.objects.get(pk=lease_id)
+        assert (lease.paid, lease.fee, lease.refunded, lease.pending) == (900_000, 100_000, 0, 0)
+        town.assert_books_match()
+
+
 def test_a_hold_that_its_wallet_opened_itself_is_booked(town: Town) -> None:
     town.deposit("Alice", 20 * TOKEN)
     job_id = uuid4()
