@@ -27,7 +27,7 @@ django.setup()
 
 from tests import emptying  # noqa: E402
 
-TransactionTestCase._fixture_teardown = emptying.empty_databases  # type: ignore[method-assign]
+TransactionTestCase._fixture_teardown = emptying.empty_databases  # type: ignore[attr-defined]
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request would hide everything else
 _redis = redis.Redis.from_url(os.environ["REDIS_URL"])
 

@@ -13,7 +13,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import DEFAULT_DB_ALIAS, connection
 from django.test import TransactionTestCase
 
-_flush = TransactionTestCase._fixture_teardown
+_flush = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
 
 # What the code says, and flush would write again as it was.
 KEPT = {ContentType._meta.db_table, Permission._meta.db_table}
@@ -25,7 +25,7 @@ def empty_databases(case: TransactionTestCase) -> None:
     In place of TransactionTestCase's own, which is left to databases where we may not do without triggers. Sequences go
     on, as they do there.
     """
-    assert tuple(case._databases_names(include_mirrors=False)) == (DEFAULT_DB_ALIAS,)
+    assert tuple(case._databases_names(include_mirrors=False)) == (DEFAULT_DB_ALIAS,)  # type: ignore[attr-defined]
     if not _is_superuser():
         _flush(case)
         return
