@@ -19,10 +19,15 @@ import django  # noqa: E402
 import pytest_django  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
+from django.test import TransactionTestCase  # noqa: E402
 
 # Passwords of tests need not withstand anybody.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 django.setup()
+
+from tests import emptying  # noqa: E402
+
+TransactionTestCase._fixture_teardown = emptying.empty_databases  # type: ignore[attr-defined]
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request would hide everything else
 _redis = redis.Redis.from_url(os.environ["REDIS_URL"])
 
@@ -37,6 +42,14 @@ def pytest_xdist_setupnodes() -> None:
     Named in the environment, the settings would be loaded there by pytest-django before this file is read.
     """
     os.environ.pop("DJANGO_SETTINGS_MODULE", None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first among several workers, so that none is left alone with one at the end."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(autouse=True)

@@ -40,6 +40,13 @@ def eventually(condition: Callable[[], Any], what: str = "", seconds: float = SE
     raise AssertionError(f"did not happen in {seconds} s: {what or condition}")
 
 
+# The very agent as it stays in memory, but that it looks at its machine more often. `start` would replace the process,
+# and with it what is set here.
+LOOKS_OFTEN = (
+    "from provider_agent import health, resident; health.LOOK_SECONDS = 0.3; raise SystemExit(resident.main())"
+)
+
+
 class Bob:
     """A provider with one node, whose agent is started and killed as a process."""
 

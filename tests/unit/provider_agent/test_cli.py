@@ -16,6 +16,8 @@ from provider_agent.protocol import CheckVerdict, Finding
 from .conftest import REPOSITORY, Bob
 from .fake_server import FakeServer
 
+pytestmark = pytest.mark.slow
+
 ENROL = ["--name", "bob-1", "--price", "0.75", "--region", "eu-west", "--device-kind", "cpu", "--devices", "2"]
 
 

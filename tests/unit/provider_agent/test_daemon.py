@@ -20,6 +20,8 @@ from .conftest import Bob, eventually, processes_of, python
 from .fake_leases import Lease
 from .fake_server import FakeServer
 
+pytestmark = pytest.mark.slow
+
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 
 

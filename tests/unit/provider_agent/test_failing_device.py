@@ -16,17 +16,11 @@ import pytest
 from provider_agent.devices.nvidia import NVML_LIBRARY
 from provider_agent.protocol import AttemptState, NodeFacts, Reason
 
-from .conftest import REPOSITORY, Bob, eventually, python
+from .conftest import LOOKS_OFTEN, REPOSITORY, Bob, eventually, python
 from .fake_leases import Lease
 from .fake_server import FakeServer
 
 DRIVER = Path(__file__).parent / "fake_driver"
-# The very agent, but that it looks more often.
-FAST = (
-    "from provider_agent import health; health.LOOK_SECONDS = 0.3\n"
-    "from provider_agent.cli import main\n"
-    "if __name__ == '__main__': main()\n"
-)
 UP = "import time; print('up', flush=True); time.sleep(600)"
 
 
@@ -48,7 +42,6 @@ class Gpus:
 def gpus(bob: Bob, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
     """Bob's node has two GPUs; its agent runs."""
     found = Gpus(tmp_path / "gpus.json")
-    (tmp_path / "fast.py").write_text(FAST)
     # The agent looks for the driver's library before it loads its wrapper, which is what is faked; any library will do.
     shutil.copy(str(psutil._psutil_linux.__file__), tmp_path / NVML_LIBRARY)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
@@ -57,7 +50,7 @@ def gpus(bob: Bob, server: FakeServer, tmp_path: Path, monkeypatch: pytest.Monke
     done = bob.run("enrol", "--server", server.url, "--token", server.token, "--runtime-python", sys.executable)
     assert done.returncode == 0, done.stderr
     bob.mark_measured()
-    bob.start(program=[sys.executable, str(tmp_path / "fast.py")])
+    bob.start(program=[sys.executable, "-c", LOOKS_OFTEN])
     return found
 
 

@@ -16,15 +16,9 @@ from provider_agent.ghosts import FACT_KILLED
 from provider_agent.journal import Journal
 from provider_agent.protocol import AttemptState, Reason
 
-from .conftest import Bob, eventually, processes_of, python
+from .conftest import LOOKS_OFTEN, Bob, eventually, processes_of, python
 from .fake_server import FakeServer
 
-# The very agent, but that it looks at its machine more often.
-FAST = (
-    "from provider_agent import health; health.LOOK_SECONDS = 0.3\n"
-    "from provider_agent.cli import main\n"
-    "if __name__ == '__main__': main()\n"
-)
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 
 
@@ -70,8 +64,7 @@ def test_program_without_a_lease_is_killed_and_counted_and_other_agents_are_left
     assert lease.report.state is AttemptState.RUNNING
     eventually(lambda: killed_so_far(bob) == "2", "the count in the journal")
     bob.stop()
-    (tmp_path / "fast.py").write_text(FAST)
-    bob.start(program=[sys.executable, str(tmp_path / "fast.py")])  # a new agent goes on counting
+    bob.start(program=[sys.executable, "-c", LOOKS_OFTEN])  # a new agent goes on counting
     eventually(lambda: any(s.load and s.load.node["ghosts_killed"] == 2 for s in server.syncs), "the count")
     assert processes_of(lease.assignment.lease_id)
 

@@ -21,6 +21,8 @@ from .conftest import Bob, eventually, python
 from .fake_server import FakeServer
 from .test_fabric_probe import free_ports
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "127.0.0.1"
 TOKEN = "souk_enrol_0123456789abcdef"  # each is good for one node
 

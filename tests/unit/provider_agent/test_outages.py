@@ -19,6 +19,8 @@ from .conftest import Bob, eventually, processes_of, python
 from .fake_leases import Lease
 from .fake_server import FakeServer
 
+pytestmark = pytest.mark.slow
+
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 UNTIL_GO = "import os, time\nprint(1, flush=True)\nwhile not os.path.exists('go'): time.sleep(0.1)\nprint(2)"
 DISK_BYTES = 4 * 1024 * 1024

@@ -86,6 +86,12 @@ def test_C03_a_used_nonce_uses_up_no_other(scene: Scene, nonce: int, other: int)
     scene.chain.revert(before)
 
 
+def test_C03_a_used_nonce_uses_up_none_that_differs_in_one_bit(scene: Scene) -> None:
+    nonce = UNLIMITED // 3
+    scene.do("alice", "cancelNonce", nonce)
+    assert [bit for bit in range(256) if scene.view("nonceUsed", address("alice"), nonce ^ (1 << bit))] == []
+
+
 # ------------------------------------------------------------------ C4
 
 

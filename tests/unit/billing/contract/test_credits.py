@@ -95,3 +95,12 @@ def test_a_leaf_of_another_chain_or_escrow_claims_nothing_here(scene: Scene) -> 
         scene.chain.at(scene.now() + scene.terms.root_delay_seconds)
         scene.refuses("BadProof", "bob", "claim", address("bob"), 10, [])
         scene.chain.revert(before)
+
+
+def test_a_second_claim_is_paid_what_was_added_since_the_first(scene: Scene) -> None:
+    scene.buy_credits(5_000)
+    before = scene.balance(address("bob"))
+    scene.claim(scene.publish({"bob": 100, "ben": 1_000}), "bob", 100)
+    [claimed] = scene.claim(scene.publish({"bob": 250, "ben": 1_000}), "bob", 250)
+    assert claimed.args == {"account": address("bob"), "amount": 150, "cumulative": 250}
+    assert scene.balance(address("bob")) == before + 250
