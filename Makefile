@@ -28,7 +28,7 @@ export OMP_NUM_THREADS ?= 1
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
 
-demo: $(INSTALLED) ## the whole product on real input, checked, in five minutes
+demo: $(INSTALLED) ## the whole product on real input, checked, in seven minutes
 	$(BIN)/python -m examples.demo
 
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
