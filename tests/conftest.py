@@ -19,15 +19,10 @@ import django  # noqa: E402
 import pytest_django  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
-from django.test import TransactionTestCase  # noqa: E402
 
 # Passwords of tests need not withstand anybody.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 django.setup()
-
-from tests import emptying  # noqa: E402
-
-TransactionTestCase._fixture_teardown = emptying.empty_databases  # type: ignore[attr-defined]
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request would hide everything else
 _redis = redis.Redis.from_url(os.environ["REDIS_URL"])
 

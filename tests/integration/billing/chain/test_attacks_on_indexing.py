@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from billing import ledger
-from billing.chain import devchain_rpc, escrow, following, indexer
+from billing.chain import devchain_methods, escrow, following, indexer
 from billing.chain.devchain import CHAIN_ID
 from billing.chain.errors import EndpointsDisagree
 from billing.chain.states import EscrowHoldState
@@ -99,7 +99,7 @@ def test_a_node_that_answers_small_questions_only_is_asked_small_ones(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ "query exceeds the range", "query returned more than 10000 results": there is no end to their sentences."""
-    monkeypatch.setattr(devchain_rpc, "BLOCKS_PER_QUERY_MAX", 2)
+    monkeypatch.setattr(devchain_methods, "BLOCKS_PER_QUERY_MAX", 2)
     alice = uuid4()
     town.buy_credits("Alice", alice, 25 * TOKEN)
     town.follow(2)
