@@ -21,7 +21,7 @@ from eth_account import Account as EthereumAccount
 from web3 import Web3
 from web3.providers.base import JSONBaseProvider
 
-from billing.chain import builds, client, deploy, development, escrow
+from billing.chain import builds, deploy, development, escrow, transport
 from billing.chain.client import Log
 from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain, Refused
 from billing.chain.devchain_rpc import answer
@@ -219,7 +219,7 @@ def make_world(settings: Any) -> Iterator[World]:
     server = FakeStripe()
     server.start()
     try:
-        with story_time.rules(), mock.patch.object(client, "_connect", lambda *_: web3):
+        with story_time.rules(), mock.patch.object(transport, "connect", lambda *_: web3):
             town = _build(chain)
             owners, users = _people()
             for name in CUSTOMERS:
