@@ -143,11 +143,15 @@ class Buying(Story):
     @rule()
     def windows_pass(self) -> None:
         self.let_pass(WINDOW_SECONDS)
+        if self.release_due():
+            self.did("windows_pass")
+
+    def release_due(self) -> int:
+        """Pay whose window is over, and no other."""
         now = self.now()
         moved = settlement.release_pending(now) + offences.release_rest(now)
         self.model.window_passes(now)
-        if moved:
-            self.did("windows_pass")
+        return moved
 
     # --- disputes and offences
 

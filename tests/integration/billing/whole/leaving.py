@@ -224,6 +224,7 @@ class Whole(Buying, Paying, Escrowing):
         """Everything that runs by the minute runs once."""
         self.listen()
         self.make_calls()
+        self.release_due()
         self.did("ticks")
 
     # --- what watches
