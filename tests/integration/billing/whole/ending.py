@@ -64,7 +64,7 @@ def _waiting() -> dict[str, Any]:
 
 def check(story: Whole) -> None:
     """P18, P19, P20, reconciliation, solvency, and the naive books with what the outside says."""
-    story.everything_adds_up()
+    story.check_all()
     story.books.check_stripe(is_settled=True)
     story.books.check_chain(is_settled=True)
     story.world.stripe.check()

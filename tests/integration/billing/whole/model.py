@@ -40,7 +40,7 @@ class Job:
     state: str = "open"  # settled, released
     draws: list[tuple[Gift, int]] = field(default_factory=list)  # what it took of which gift, and has not given back
     shares: list[Share] = field(default_factory=list)
-    to_customer: int = 0  # by disputes
+    to_customer: int = 0  # by disputes and fines
 
     def give_back(self, spent: int) -> int:
         """What it drew and did not spend is a gift again, the last first; how much."""
@@ -131,8 +131,18 @@ class Model:
         self.earned[share.provider, job.asset] += provider
         self.fees[job.asset] += platform
         share.state, share.frozen = "decided", 0
-        job.to_customer += customer
-        self.spend[job.owner, job.asset] -= job.give_back(sum(each.charged for each in job.shares) - job.to_customer)
+        self.refund(job, customer)
+
+    def compensate(self, job: Job, amount: int) -> None:
+        """Whose job it was gets what a provider is fined."""
+        self.spend[job.owner, USD_ASSET_ID] += amount
+        self.refund(job, amount)
+
+    def refund(self, job: Job, amount: int) -> None:
+        """Of what came back, that which was paid with gifts is a gift again, after what was paid with money."""
+        job.to_customer += amount
+        spent = max(0, sum(each.charged for each in job.shares) - job.to_customer)
+        self.spend[job.owner, job.asset] -= job.give_back(spent)
 
     def pending(self, provider: UUID, asset: int) -> int:
         return sum(

@@ -1,18 +1,23 @@
 """All of billing at once: after every step the ledger is true, and at the end of every story so is everything else.
 
 A Stripe that duplicates, reorders, delays, drops and fails, a chain whose blocks come and go, processes that die,
-people who lie, and time that passes. SOUK_MONEY_STEPS says how many steps at least; the default is what `make test` has
-time for.
+people who lie, and time that passes. SOUK_MONEY_STEPS says how many steps; the default is what `make test` has time
+for. The stories are always the same; SOUK_MONEY_SEED=N tells others.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
 import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.integration.billing.whole import ending
@@ -22,6 +27,7 @@ from tests.integration.billing.whole.world import make_world
 
 STEPS_QUICK = 200
 STEPS_EACH = 100  # of one story, before it starts anew
+SEED = int(os.environ.get("SOUK_MONEY_SEED", "1"))
 STEPS_WANTED = int(os.environ.get("SOUK_MONEY_STEPS", STEPS_QUICK))
 LONGEST_SECONDS = 3_600
 IS_LONG = STEPS_WANTED >= 2_000
@@ -39,8 +45,23 @@ WANTED = """
 OUTCOMES = ("withdraw a dispute", "bank_decides for us", "bank_decides against us", *(f"die: {one}" for one in SEAMS))
 
 
+stories = itertools.count(1)
+
+
+class EveryRule:
+    """In place of Hypothesis's choice of some rules."""
+
+    def is_enabled(self, name: str) -> bool:
+        return True
+
+
 class WholeToTheEnd(Whole):
-    """Each story is told to its end."""
+    """Each story is told to its end; any rule may come next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Hypothesis leaves out most rules of each story, and what needs five of them in a row never comes about.
+        self._rules_strategy.enabled_rules_strategy = st.just(EveryRule())
 
     def teardown(self) -> None:
         try:
@@ -49,30 +70,43 @@ class WholeToTheEnd(Whole):
                 ending.check(self)
         finally:
             super().teardown()
+        print(f"story {next(stories)}: {taken['steps']} steps, {time.process_time():.0f} s of CPU", flush=True)
 
 
 @pytest.mark.timeout(LONGEST_SECONDS)
-def test_the_whole_of_billing_agrees_with_naive_books_stripe_and_the_chain(db: None, settings_: Any) -> None:
+def test_the_whole_of_billing_agrees_with_naive_books_stripe_and_the_chain(
+    db: None, settings_: Any, silence: None
+) -> None:
     taken.clear()
-    with make_world(settings_) as world:
-        Whole.world = world
-        run_state_machine_as_test(
-            WholeToTheEnd,
-            settings=settings(
-                max_examples=-(-STEPS_WANTED // STEPS_EACH),
-                stateful_step_count=STEPS_EACH,
-                deadline=None,
-                derandomize=not IS_LONG,
-                database=None,
-                phases=[Phase.generate],  # to shrink a story takes longer than to read it
-                suppress_health_check=list(HealthCheck),
-            ),
-            _min_steps=STEPS_EACH,
-        )
-    print("\n".join(f"{count:6} {what}" for what, count in taken.most_common()))
+    try:
+        with make_world(settings_) as world:
+            Whole.world = world
+            run_state_machine_as_test(
+                seed(SEED)(WholeToTheEnd),
+                settings=settings(
+                    max_examples=-(-STEPS_WANTED // STEPS_EACH),
+                    stateful_step_count=STEPS_EACH + 1,  # with the people who come
+                    deadline=None,
+                    derandomize=True,
+                    database=None,
+                    phases=[Phase.generate],  # to shrink a story takes longer than to read it
+                    suppress_health_check=list(HealthCheck),
+                ),
+                _min_steps=STEPS_EACH + 1,
+            )
+    finally:
+        print("\n".join(f"{count:6} {what}" for what, count in taken.most_common()))
     assert taken["steps"] >= STEPS_WANTED
     if IS_LONG:
         assert [what for what in (*WANTED.split(), *OUTCOMES) if not taken[what]] == [], "it never came to these"
+
+
+@pytest.fixture
+def silence() -> Iterator[None]:
+    """Thousands of steps log megabytes, most of it what was made to go wrong."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
+import os
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,13 +18,14 @@ from unittest import mock
 from uuid import UUID, uuid4
 
 from django.db import transaction
+from eth._utils import headers
 from eth_account import Account as EthereumAccount
 from web3 import Web3
 from web3.providers.base import JSONBaseProvider
 
 from billing.chain import builds, deploy, development, escrow, transport
 from billing.chain.client import Log
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain, Refused
+from billing.chain.devchain import BLOCK_GAS, CHAIN_ID, DEVELOPMENT_KEYS, DevChain, Refused, _raise_revert
 from billing.chain.devchain_rpc import answer
 from billing.chain.keys import Role, SigningKey, key_for
 from billing.models import EscrowContract
@@ -34,9 +36,11 @@ from provider_agent.protocol import ReceiptKeyDelegation, ethereum, id_bytes32, 
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.chain.town import TOKEN, Town, give_coins
 
+BEGINNING: Final = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp())
 CONFIRMATIONS: Final = 2  # how deep a reorganisation may be, and how long nothing is believed
 CHALLENGE_SECONDS: Final = 3_600
 DAY: Final = 86_400
+SPARE_GAS: Final = 50_000
 PURSE: Final = 100_000 * TOKEN  # what everybody has in tokens to begin with
 SPENT_AT_FIRST: Final = 50 * TOKEN
 CUSTOMERS: Final = ("Alice", "Anna")
@@ -49,7 +53,7 @@ class Clock:
     """The time of the story: it moves by a millisecond whenever somebody looks, and otherwise when a rule says so."""
 
     def __init__(self) -> None:
-        self.start = float(int(time.time()))
+        self.start = float(BEGINNING)
         self.reset()
 
     def reset(self) -> None:
@@ -77,7 +81,30 @@ class Clock:
         class Datetime:
             now = staticmethod(ours.now)
 
-        with mock.patch.object(clock, "datetime", Datetime):
+        # py-evm estimates gas in a block of the present.
+        with mock.patch.object(clock, "datetime", Datetime), mock.patch.object(headers, "eth_now", ours._second):
+            yield
+
+    def _second(self) -> int:
+        return int(self._now)
+
+
+class Dice:
+    """Whatever is chosen at random, ids and keys too: of one number, so that a story can be told again as it was."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(BEGINNING)
+
+    def seed(self, number: int) -> None:
+        self._random.seed(number)
+
+    def urandom(self, size: int) -> bytes:
+        return self._random.randbytes(size)
+
+    @contextmanager
+    def rules(self) -> Iterator[None]:
+        """uuid4, secrets and wallets ask these dice."""
+        with mock.patch.object(os, "urandom", self.urandom), mock.patch.object(random, "_urandom", self.urandom):
             yield
 
 
@@ -96,6 +123,20 @@ class ForkingChain(DevChain):
     def _mine(self, raw: bytes | None, at: int) -> None:
         super()._mine(raw, at)
         self.raws.append(raw)
+
+    def estimate(self, message: dict[str, Any]) -> int:
+        """One run and a good deal more: to look for the least that does takes a third of a story's time."""
+        from eth.vm.spoof import SpoofTransaction
+
+        with self._lock:
+            vm = self._backend.chain.get_vm(self._pending_header().copy(base_fee_per_gas=0))
+            plain = self._unsigned(message, BLOCK_GAS)
+            transaction = SpoofTransaction(plain, from_=message["from"])
+            snapshot = vm.state.snapshot()
+            computation = vm.state.costless_execute_transaction(transaction)
+            vm.state.revert(snapshot)
+            _raise_revert(computation)
+            return int(plain.intrinsic_gas + 2 * computation.get_gas_used() + 40 * len(plain.data) + SPARE_GAS)
 
     def rewind(self, number: int) -> None:
         """Forget every block after this one."""
@@ -127,6 +168,7 @@ class World:
 
     settings: Any
     time: Clock
+    dice: Dice
     chain: ForkingChain
     town: Town
     base: int
@@ -197,7 +239,7 @@ class Direct(JSONBaseProvider):
 @contextmanager
 def make_world(settings: Any) -> Iterator[World]:
     """Built in the caller's transaction, which the stories leave as it is."""
-    story_time = Clock()
+    story_time, dice = Clock(), Dice()
     chain = ForkingChain(clock=story_time)
     web3 = Web3(Direct(chain))
     url = f"http://127.0.0.1:1/{id(chain)}"  # nobody listens there, and a client is kept by its address
@@ -219,7 +261,7 @@ def make_world(settings: Any) -> Iterator[World]:
     server = FakeStripe()
     server.start()
     try:
-        with story_time.rules(), mock.patch.object(transport, "connect", lambda *_: web3):
+        with story_time.rules(), dice.rules(), mock.patch.object(transport, "connect", lambda *_: web3):
             town = _build(chain)
             owners, users = _people()
             for name in CUSTOMERS:
@@ -229,7 +271,7 @@ def make_world(settings: Any) -> Iterator[World]:
                 chain.mine_empty()
             town.follow()
             story_time.start = story_time.seconds()
-            yield World(settings, story_time, chain, town, chain.head, server, owners, users)
+            yield World(settings, story_time, dice, chain, town, chain.head, server, owners, users)
     finally:
         server.close()
 
