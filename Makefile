@@ -2,7 +2,7 @@
 #
 #   TORCH_INDEX=URL   package index for torch (PyTorch's CPU index spares a laptop CUDA's gigabytes)
 #   PYTHON=python3.12 the interpreter that .venv is made with
-#   WORKERS=3         parallel test processes; on average a third of them waits for clocks, containers and children
+#   WORKERS=3         parallel test processes
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,7 +20,6 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 TOKENS := tests/unit/billing/contract/tokens
 BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas
-LONG_STORIES := $(filter-out %/test_whole_path.py,$(wildcard tests/acceptance/test_*.py))
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo up test acceptance check bench lock openapi contracts format clean
@@ -35,7 +34,8 @@ up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100
 	$(BIN)/souk up $(UP)
 
 test: $(INSTALLED) ## every test but the long stories, and one of those
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(LONG_STORIES:%=--ignore=%)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance
+	$(BIN)/python -m pytest tests/acceptance/test_whole_path.py
 
 acceptance: $(INSTALLED) ## the long stories: whole marketplaces, strangers' nodes, a network that breaks
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance --ignore tests/acceptance/test_whole_path.py

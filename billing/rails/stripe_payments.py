@@ -39,8 +39,18 @@ class Payments(Asking):
     # Payments
 
     def create_checkout(self, params: Json, *, key: Key) -> Session:
-        """A page to pay on. One that was made and never seen moves no money, so nothing is looked up."""
-        return self._make(lambda one: Session.read(self._post("/v1/checkout/sessions", params, key=one)), key)
+        """A page to pay on."""
+        return self._make(
+            lambda one: Session.read(self._post("/v1/checkout/sessions", params, key=one)),
+            key,
+            find=lambda: self.find_session(params["customer"], params["metadata"]),
+        )
+
+    def find_session(self, customer_id: str, metadata: Mapping[str, str]) -> Session | None:
+        """The page of this outbox message: two pages for one wish could both be paid."""
+        params = {"customer": customer_id}
+        found = self._first("/v1/checkout/sessions", params, "outbox_id", metadata["outbox_id"])
+        return Session.read(found) if found else None
 
     def fetch_session(self, session_id: str) -> Session:
         return Session.read(self._get(f"/v1/checkout/sessions/{session_id}"))

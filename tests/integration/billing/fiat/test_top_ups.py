@@ -142,6 +142,7 @@ def test_a_page_is_made_whatever_happens_to_the_answer(
     stripe.script(fault, path, times=2)
     scenes.pay_in(stripe, alice)
     assert available(alice) == 50 * DOLLAR
+    assert len(stripe.store.all("checkout.session")) == 1, "two pages for one wish could both be paid"
 
 
 def test_a_charge_that_stripe_forgot_the_key_of_is_looked_up_and_not_made_again(
