@@ -23,6 +23,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.integration.billing.whole import ending
 from tests.integration.billing.whole.leaving import SEAMS, Whole
 from tests.integration.billing.whole.story import taken
+from tests.integration.billing.whole.usual import Usual
 from tests.integration.billing.whole.world import make_world
 
 STEPS_QUICK = 200
@@ -55,7 +56,7 @@ class EveryRule:
         return True
 
 
-class WholeToTheEnd(Whole):
+class WholeToTheEnd(Usual):
     """Each story is told to its end; any rule may come next."""
 
     def __init__(self) -> None:

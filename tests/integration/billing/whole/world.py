@@ -255,6 +255,7 @@ def make_world(settings: Any) -> Iterator[World]:
     ]
     settings.SOUK_CHAIN_KEY = DEVELOPMENT_KEYS[0]
     settings.SOUK_CHAIN_SETTLER_KEY = settings.SOUK_CHAIN_PUBLISHER_KEY = ""
+    settings.SOUK_CHALLENGE_SECONDS = 86_400
     settings.SOUK_PAYOUT_RAILS = ["stripe", "chain"]
     settings.SOUK_TOP_UP_USD_DAY_MAX = settings.SOUK_TOP_UP_NEW_USD_DAY_MAX = 10_000_000
     settings.SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX = 100
