@@ -155,9 +155,10 @@ def verify(on_progress: Progress | None = None) -> VerifyReport:
         report.accounts = _count("billing_account")
         report.transfers = _count("billing_transfer")
         report.receipts = _count("billing_usagereceipt")
-        for number, (check, subject, sql) in enumerate(_CHECKS):
-            told("tables", number, len(_CHECKS))
-            report.problems += [Problem(check, subject, str(row[0]), row[1]) for row in _select(sql)]
+        with _planned_for_whole_tables():
+            for number, (check, subject, sql) in enumerate(_CHECKS):
+                told("tables", number, len(_CHECKS))
+                report.problems += [Problem(check, subject, str(row[0]), row[1]) for row in _select(sql)]
         report.totals = asset_totals()
         report.problems += [
             Problem("trial_balance", "asset", totals.asset, f"debits and credits differ: {totals}")
@@ -261,6 +262,15 @@ def _one_moment() -> Iterator[None]:
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         yield
+
+
+@contextmanager
+def _planned_for_whole_tables() -> Iterator[None]:
+    """Without nested loops: planned by figures of when a table was nearly empty, they take minutes where it is not."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_nestloop = off")
+        yield
+        cursor.execute("SET LOCAL enable_nestloop = DEFAULT")
 
 
 def _count(table: str) -> int:
