@@ -225,6 +225,21 @@ def isolation(f: Figures) -> list[tuple[str, str, str]]:
     return rows
 
 
+def payouts(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    rows = []
+    for count, run in sorted(f["runs"].items(), key=lambda item: int(item[0])):
+        rows.append(
+            (
+                f"a payout run of {int(count):,} new providers, {f['leases_per_provider']} leases each: reserved, then sent",
+                f"{run['reserve_s']:.1f} s, {run['send_s']:.1f} s",
+                "",
+            )
+        )
+    tree = f"the tree of a payout root with {f['tree_wallets']:,} wallets, and one proof out of it"
+    return [*rows, (tree, f"{f['tree_s']:.2f} s, {f['proof_ms']:.2f} ms", "")]
+
+
 def isolation_in_short(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     return [row for row in isolation(f) if row[0].startswith("a training step")]
@@ -235,6 +250,7 @@ ROWS: Rows = {
     "matching": matching,
     "ledger": ledger,
     "gas": gas,
+    "payouts": payouts,
     "fleet": fleet,
     "client": client,
     "verification": verification,
