@@ -25,6 +25,8 @@ BillingError
 |-- PromoCodeRefused          409  unknown, over, used up, used before
 |-- SpendLimitReached         402  says which limit, what is used, left, and when it starts anew
 |-- InvoiceNotFound           404
+|-- SolvencyReportNotFound    404  none of that number, or its proofs are no longer kept
+|-- SolvencyUnprovable        409  what the accounts hold makes no tree: nothing is published
 `-- ReceiptRefused            409  (the newest accepted receipt is in details.seq)
     |-- ReceiptForeign             of another job, lease, party or asset
     |-- ReceiptSignatureInvalid    not signed by the lease's receipt key
@@ -216,6 +218,19 @@ class InvoiceNotFound(BillingError):
 
     code = "invoice_not_found"
     status = 404
+
+
+class SolvencyReportNotFound(BillingError):
+    """There is no such solvency report: {why}."""
+
+    code = "solvency_report_not_found"
+    status = 404
+
+
+class SolvencyUnprovable(BillingError):
+    """No solvency report can be sealed: {why}."""
+
+    code = "solvency_unprovable"
 
 
 class AlertNotFound(BillingError):

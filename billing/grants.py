@@ -18,6 +18,7 @@ IMMUTABLE: Final = (
     "billing_deposit",
     "billing_receiptevidence",
     "billing_settlement",
+    "billing_solvencyreport",
     "billing_usagereceipt",
     "foundation_event",
 )

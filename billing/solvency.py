@@ -82,6 +82,22 @@ class AssetSolvency:
         return self.owed + sum(self.own.values()) == self.held
 
 
+def add_kind(one: AssetSolvency, kind: AccountKind, balance: int, *, is_coin: bool) -> None:
+    """Put the accounts of one kind on their side; `is_coin`: of a chain's own coin, in which its gas is paid."""
+    if kind in CUSTOMERS:
+        one.customers += balance
+    elif kind in PROVIDERS:
+        one.providers += balance
+    elif kind == AccountKind.DISPUTED:
+        one.disputed += balance
+    elif kind == AccountKind.OPERATOR_CASH and is_coin:
+        one.own[kind] = balance  # what the operator put in for gas: no bank has it, the keys' wallets do
+    elif kind in MIRRORS:
+        one.mirrors[kind] = -balance
+    else:
+        one.own[kind] = balance
+
+
 def cached_solvency() -> dict[str, Any]:
     """The report, at most a minute old; one process adds up, the others show what was there before."""
     try:
@@ -133,19 +149,7 @@ def _add_up() -> dict[str, AssetSolvency]:
     coins = set(Asset.objects.filter(kind=Asset.Kind.NATIVE).values_list("code", flat=True))
     found: dict[str, AssetSolvency] = defaultdict(AssetSolvency)
     for row in balances_by_kind():
-        one, kind = found[row.asset], AccountKind(row.kind)
-        if kind in CUSTOMERS:
-            one.customers += row.balance
-        elif kind in PROVIDERS:
-            one.providers += row.balance
-        elif kind == AccountKind.DISPUTED:
-            one.disputed += row.balance
-        elif kind == AccountKind.OPERATOR_CASH and row.asset in coins:
-            one.own[kind] = row.balance  # what the operator put in for gas: no bank has it, the keys' wallets do
-        elif kind in MIRRORS:
-            one.mirrors[kind] = -row.balance
-        else:
-            one.own[kind] = row.balance
+        add_kind(found[row.asset], AccountKind(row.kind), row.balance, is_coin=row.asset in coins)
     return found
 
 

@@ -13,6 +13,7 @@ from billing import (
     promotions,
     seal,
     settlement,
+    solvency_publishing,
 )
 from billing.fiat import (
     accounts,
@@ -30,8 +31,11 @@ from marketplace.foundation.exclusive import alone
 
 @shared_task
 def seal_transfers() -> None:
-    """Extend the hash chain; once a day, seal the day."""
+    """Extend the hash chain; once a day, seal the day; where it is due, seal what is owed."""
     seal.seal_transfers()
+    with alone("No solvency report could be sealed."):
+        solvency_publishing.publish_due()
+    solvency_publishing.forget_old_proofs()
 
 
 @shared_task

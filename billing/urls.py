@@ -10,7 +10,7 @@ from billing.api.deposits import DepositList
 from billing.api.fake_card import fake_card_page
 from billing.api.payout_account import OnboardingView, PayoutAccountView
 from billing.api.payouts import AccrualView, PayoutList, PayoutRetry, PayoutSettingsView, StatementView
-from billing.api.solvency import SolvencyView
+from billing.api.solvency import SolvencyProofView, SolvencyReportsView, SolvencyReportView, SolvencyView
 from billing.api.topups import RefundsView, RuleView, TopUpsView, TopUpView
 from billing.api.webhook import WebhookView
 
@@ -24,6 +24,9 @@ urlpatterns = [
     path("accrual", AccrualView.as_view(), name="accrual"),
     path("statements", StatementView.as_view(), name="statements"),
     path("solvency", SolvencyView.as_view(), name="solvency"),
+    path("solvency/proof", SolvencyProofView.as_view(), name="solvency-proof"),
+    path("solvency/reports", SolvencyReportsView.as_view(), name="solvency-reports"),
+    path("solvency/reports/<int:number>", SolvencyReportView.as_view(), name="solvency-report"),
     path("escrow", EscrowList.as_view(), name="escrow"),
     path("payouts/<uuid:payout_id>/proof", PayoutProof.as_view(), name="payout-proof"),
     path("disputes", disputes.DisputesView.as_view(), name="disputes"),

@@ -79,6 +79,7 @@ class TransferSerializer(serializers.ModelSerializer[Transfer]):
         model = Transfer
         fields = [
             "id",
+            "seq",
             "created_at",
             "code",
             "asset",

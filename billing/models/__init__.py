@@ -21,6 +21,7 @@ from billing.models.payouts import FakeMovement, Payout, PayoutSettings, Reserve
 from billing.models.prices import TokenPrice
 from billing.models.promotions import PromoCode, PromotionDraw, PromotionGrant
 from billing.models.reconciliation import Difference, PayoutBreaker, Position, Reconciliation
+from billing.models.solvency import SolvencyChunk, SolvencyReport
 from billing.models.stakes import StakeSlash
 from billing.models.topups import AutoTopUp, CardDispute, ChargebackRecovery, TopUp, TopUpRefund, TransferReversal
 from billing.models.usage import ReceiptEvidence, UsageReceipt
@@ -71,6 +72,8 @@ __all__ = [
     "Settlement",
     "SettlementShare",
     "Signer",
+    "SolvencyChunk",
+    "SolvencyReport",
     "SpendLimit",
     "StakeSlash",
     "StripeBooking",

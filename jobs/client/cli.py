@@ -22,6 +22,7 @@ from jobs.client import (
     commands_market,
     commands_money,
     commands_payouts,
+    commands_solvency,
     commands_wallet,
 )
 from jobs.client.errors import SoukClientError, UsageMistake
@@ -52,6 +53,7 @@ for _module in (
     commands_artifacts,
     commands_account,
     commands_money,
+    commands_solvency,
     commands_escrow,
     commands_market,
 ):

@@ -94,6 +94,8 @@ SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
 # How long a provider may take to answer a dispute, and an operator to decide it before an alert reminds them.
 SOUK_DISPUTE_ANSWER_SECONDS = int(os.environ.get("SOUK_DISPUTE_ANSWER_SECONDS", str(3 * 86400)))
 SOUK_DISPUTE_DECIDE_SECONDS = int(os.environ.get("SOUK_DISPUTE_DECIDE_SECONDS", str(7 * 86400)))
+# How often what is owed is sealed in a report of which everybody can prove their part; billing/solvency_publishing.py.
+SOUK_SOLVENCY_SECONDS = float(os.environ.get("SOUK_SOLVENCY_SECONDS", "3600"))
 # What invoices say of the seller: {"name": "...", "address": "...", "tax_id": "..."}.
 SOUK_INVOICE_SELLER: dict[str, str] = json.loads(os.environ.get("SOUK_INVOICE_SELLER", '{"name": "Souk"}'))
 # Alerts to the operators go by e-mail where addresses are given.
