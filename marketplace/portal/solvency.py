@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import cache_control
 
+from billing.models import SolvencyReport
 from billing.money import format_amount
 from billing.solvency import FRESH_SECONDS, cached_solvency
 
@@ -27,8 +28,26 @@ def solvency_page(request: HttpRequest) -> HttpResponse:
     """Figures, the time they are of, the newest sealed root, and what to do with it; everybody may see it."""
     report = cached_solvency()
     assets = [_asset(one) for one in report["assets"]]
-    context = {"report": report, "assets": assets, "api_url": settings.SOUK_API_URL}
+    context = {"report": report, "assets": assets, "sealed": _sealed(), "api_url": settings.SOUK_API_URL}
     return render(request, "portal/solvency.html", context)
+
+
+def _sealed() -> dict[str, Any] | None:
+    """The newest sealed report, of which each customer can prove its own part; None before the first."""
+    newest = SolvencyReport.objects.order_by("-number").defer("secret").first()
+    if newest is None:
+        return None
+    trees = [
+        {
+            "code": one["asset"],
+            "accounts": one["leaves"],
+            "owed": format_amount(int(one["owed"]), code=one["asset"], scale=one["scale"]),
+            "root": one["root"],
+        }
+        for one in newest.body["assets"]
+        if one["leaves"]
+    ]
+    return {"number": newest.number, "at": newest.at, "commitment": newest.commitment, "trees": trees}
 
 
 def _asset(one: dict[str, Any]) -> dict[str, Any]:

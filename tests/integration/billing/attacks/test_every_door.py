@@ -25,7 +25,13 @@ from tests.people import join, sign
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
 
 METHODS = ("get", "post", "put", "patch", "delete")
-OPEN = {("get", "solvency"), ("post", "stripe/webhook"), ("get", "fake-card/<uuid:top_up_id>")}
+OPEN = {
+    ("get", "solvency"),
+    ("get", "solvency/reports"),
+    ("get", "solvency/reports/<int:number>"),
+    ("post", "stripe/webhook"),
+    ("get", "fake-card/<uuid:top_up_id>"),
+}
 
 
 def doors() -> Iterator[tuple[str, str]]:

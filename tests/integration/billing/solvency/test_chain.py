@@ -1,0 +1,95 @@
+"""What lies in the contract is asked of the chain itself, at the block up to which the books say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from billing.models import SolvencyReport
+from jobs.client.known_contracts import KnownContract, remember_contract
+from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
+from tests.integration.billing.solvency.scenes import changed, publish, signed
+from tests.integration.billing.solvency.shell import URL, Shell
+
+BROKEN = 10
+
+
+@pytest.fixture
+def town(db: None, settings: Any) -> Iterator[Town]:
+    with devchain_town(settings) as made:
+        yield made
+
+
+def rpc_url(town: Town) -> str:
+    return town.client.config.rpc_urls[0]
+
+
+def test_the_chain_has_what_the_report_says(town: Town, shell: Shell) -> None:
+    town.buy_credits("Alice", shell.owner, 7 * TOKEN)
+    town.deposit("Bob", 2 * TOKEN)
+    town.follow(2)
+    report = publish()
+    [place] = [one["chain"] for one in report.body["assets"] if one["asset"] == "TUSD"]
+    assert (place["contract"], place["token"]) == (town.contract.address, town.token) and place["block"] is not None
+    told = shell.verify("--rpc-url", rpc_url(town))
+    assert told.status == 0, told
+    assert told.json["own"]["TUSD"] == {"customer_available": "7000000"}
+    assert told.json["chain"] == {"TUSD": {"block": place["block"], "balance": "9000000", "liabilities": "9000000"}}
+    town.buy_credits("Alice", shell.owner, TOKEN)  # later blocks count for nothing
+    assert shell.run("solvency", "--json", "--rpc-url", rpc_url(town)).json["chain"]["TUSD"]["balance"] == "9000000"
+    shown = shell.run("solvency").out
+    assert f"balanceOf(address)(uint256)' {place['contract']} --block {place['block']}" in shown
+
+
+def test_a_report_of_more_than_the_chain_has_is_found(town: Town, shell: Shell) -> None:
+    town.buy_credits("Alice", shell.owner, 7 * TOKEN)
+    town.follow(2)
+    report = publish()
+
+    def more(body: dict[str, Any]) -> None:
+        for one in body["assets"]:
+            if one["asset"] == "TUSD":
+                one.update(held="8000000", own={"fee_revenue": "1000000"}, mirrors={"chain_escrow": "8000000"})
+
+    lying = signed(changed(report.body, more))
+    shell.lies.append(lambda path, said: {**said, "results": [lying]} if path == "/solvency/reports" else said)
+    assert shell.run("solvency").status == 0
+    ended = shell.run("solvency", "--json", "--rpc-url", rpc_url(town))
+    assert (ended.status, "the chain has 7000000 there" in ended.refusal) == (BROKEN, True), ended
+
+
+def test_the_contract_of_somebody_else_is_not_taken_for_the_known_one(town: Town, shell: Shell) -> None:
+    town.buy_credits("Alice", shell.owner, TOKEN)
+    town.follow(2)
+    publish()
+    known = KnownContract(
+        chain_id=town.contract.chain_id, contract="0x" + "11" * 20, token=town.token, scale=town.contract.asset.scale
+    )
+    remember_contract(URL, "TUSD", known)
+    ended = shell.run("solvency", "--json", "--rpc-url", rpc_url(town))
+    assert (ended.status, "until now it was 0x1111" in ended.refusal) == (BROKEN, True)
+
+
+def test_in_the_middle_of_a_blocks_events_no_block_is_named(town: Town, shell: Shell) -> None:
+    town.buy_credits("Alice", shell.owner, TOKEN)
+    town.follow(2)
+    report = publish()
+    town.buy_credits("Alice", uuid4(), TOKEN)
+    town.follow(2)  # booked, and not sealed yet
+    from billing import solvency_publishing
+
+    assert solvency_publishing.publish() is not None
+    second = SolvencyReport.objects.get(number=report.number + 1)
+    [place] = [one["chain"] for one in second.body["assets"] if one["asset"] == "TUSD"]
+    assert place["block"] is None
+    told = shell.run("solvency", "--json", "--rpc-url", rpc_url(town))
+    assert told.json["chain"]["TUSD"] == {"block": None, "balance": "2000000", "liabilities": "2000000"}
+
+
+def test_an_endpoint_of_another_chain_is_refused(shell: Shell, town: Town) -> None:
+    publish()
+    ended = shell.run("solvency", "--rpc-url", "http://127.0.0.1:1")
+    assert ended.status == 6 and "does not answer" in ended.err
