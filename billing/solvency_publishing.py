@@ -90,22 +90,18 @@ def publish() -> SolvencyReport | None:
         if head is None or head.hash is None:
             return None
         previous, now = SolvencyReport.objects.order_by("-number").first(), clock.now()
+        secret = secrets.token_bytes(SECRET_BYTES)
         assets = {asset.pk: asset for asset in Asset.objects.all()}
-        sums, secret = _sums(head.seq), secrets.token_bytes(SECRET_BYTES)
         trees = {
             asset_id: build(assets[asset_id].code, accounts, secret)
             for asset_id, accounts in _accounts(head.seq).items()
         }
-        places = _places(head.seq)
-        body = {
+        body: dict[str, Any] = {
             "number": previous.number + 1 if previous else 1,
             "at": now.isoformat(timespec="seconds"),
             "previous": previous.commitment if previous else solvency.NO_REPORT,
             "transfers": {"seq": head.seq, "hash": head.hash},
-            "assets": [
-                _asset_json(assets[asset_id], sums[asset_id], trees.get(asset_id, []), places.get(asset_id))
-                for asset_id in sorted(sums, key=lambda asset_id: assets[asset_id].code)
-            ],
+            "assets": _assets_json(head.seq, assets, trees),
         }
         report = SolvencyReport.objects.create(
             number=body["number"],
@@ -185,6 +181,14 @@ def _places(seq: int) -> dict[int, dict[str, Any]]:
             "block": max(contract.scanned_block, contract.deployed_block) if is_settled else None,
         }
     return found
+
+
+def _assets_json(seq: int, assets: dict[int, Asset], trees: dict[int, list[Chunk]]) -> list[dict[str, Any]]:
+    sums, places = _sums(seq), _places(seq)
+    return [
+        _asset_json(assets[asset_id], sums[asset_id], trees.get(asset_id, []), places.get(asset_id))
+        for asset_id in sorted(sums, key=lambda asset_id: assets[asset_id].code)
+    ]
 
 
 def _asset_json(asset: Asset, one: AssetSolvency, chunks: list[Chunk], place: dict[str, Any] | None) -> dict[str, Any]:

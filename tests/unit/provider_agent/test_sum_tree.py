@@ -63,7 +63,8 @@ def test_any_flipped_bit_of_a_hash_and_any_other_amount_is_found(amounts: list[i
     flipped[bit // 8] ^= 1 << bit % 8
     by = data.draw(st.integers(1, 2**256))
     for changed in (Node(bytes(flipped), way[step].sum), Node(way[step].hash, way[step].sum + by)):
-        start, *sisters = [*way[:step], changed, *way[step + 1 :]]
+        other = [*way[:step], changed, *way[step + 1 :]]
+        start, sisters = other[0], other[1:]
         if changed.hash == way[step].hash and len(way) == 1:
             continue  # a lone leaf is its own root; that its amount is in its hash, account_leaf sees to
         assert not leads(start, place, len(nodes), sisters, root)

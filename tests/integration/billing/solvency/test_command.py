@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -178,11 +179,7 @@ def test_a_history_that_is_told_in_two_ways_is_noticed(sealed: Shell) -> None:
     publish()
     rewritten = changed(SolvencyReport.objects.get(number=2).body, lambda body: body.update(previous="ab" * 32))
     for body in (rewritten, changed(rewritten, lambda body: body.update(previous=report.commitment))):
-        relink: Lie = lambda path, said, body=body: {  # noqa: E731
-            **said,
-            "results": [signed(body) if each["body"]["number"] == 2 else each for each in said["results"]],
-        }
-        sealed.lies[:] = [relink]
+        sealed.lies[:] = [instead_of_number_2(body)]
         ended = sealed.run("solvency", "--json")
         if body["previous"] == report.commitment:
             assert ended.status == 0  # that is the truth, signed again
@@ -336,9 +333,50 @@ def test_a_leaf_that_two_customers_share_is_no_proof_for_the_second(sealed: Shel
     publish()
     others = solvency_proving.prove(bob)["accounts"]
     for shown in (others[0], {**others[0], "owner_id": str(sealed.owner)}):
-        sealed.lies[:] = [edit_accounts(lambda accounts, shown=shown: accounts.__setitem__(0, shown))]
+        sealed.lies[:] = [edit_accounts(partial(set_balance, shown))]
         ended = sealed.verify()
         assert ended.status == BROKEN, ended
+
+
+def set_balance(shown: dict[str, Any], accounts: list[dict[str, Any]]) -> None:
+    """In place of Alice's balance."""
+    accounts[:] = [shown if each["kind"] == "customer_available" else each for each in accounts]
+
+
+def instead_of_number_2(body: dict[str, Any]) -> Lie:
+    def lie(path: str, said: Any) -> Any:
+        results = [signed(body) if each["body"]["number"] == 2 else each for each in said["results"]]
+        return {**said, "results": results}
+
+    return lie
+
+
+def test_a_root_whose_sum_is_published_lower_is_found(sealed: Shell) -> None:
+    """The tree is true and all are in it; only the figure that everybody reads is not its sum."""
+
+    def lower(body: dict[str, Any]) -> None:
+        body["assets"][0].update(owed="5", owed_to_customers="5", held="5", mirrors={"operator_cash": "5"})
+
+    lying = signed(changed(SolvencyReport.objects.get().body, lower))
+
+    def lie(path: str, said: Any) -> Any:
+        return {**said, "report": lying} if path == "/solvency/proof" else {**said, "results": [lying]}
+
+    sealed.lies.append(lambda path, said: lie(path, said) if path.startswith("/solvency") else said)
+    assert sealed.run("solvency").status == 0
+    sealed.lies[0:0] = [lambda path, said: {"results": [said]} if path == "/solvency/reports/1" else said]
+    assert "says that 5 is owed" in sealed.verify().refusal
+
+
+def test_a_transfer_that_changed_more_than_its_amount_is_no_transfer() -> None:
+    one = {"id": "t", "seq": 3, "mode": "single", "asset": "USD", "debit_kind": "a", "credit_kind": "b", "amount": "5"}
+    assert solvency.add_up([one | {"change": "5"}], until=3) == {("USD", "b"): 5}
+    assert solvency.add_up([one | {"change": "-5"}], until=3) == {("USD", "a"): -5}
+    assert solvency.add_up([one | {"change": "0"}], until=3) == {("USD", "a"): -5, ("USD", "b"): 5}
+    assert solvency.add_up([one | {"change": "5"}], until=2) == {}
+    assert solvency.add_up([one | {"change": "5", "mode": "pending"}], until=3) == {}
+    with pytest.raises(solvency.SolvencyBroken, match="changed what you own by 4"):
+        solvency.add_up([one | {"change": "4"}], until=3)
 
 
 def words_of(value: Any, path: tuple[Any, ...] = ()) -> Any:

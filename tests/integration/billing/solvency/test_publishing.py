@@ -17,7 +17,7 @@ from billing import holds, ledger, seal, settlement, solvency_publishing, solven
 from billing.chart import open_account
 from billing.errors import SolvencyReportNotFound, SolvencyUnprovable
 from billing.fields import AMOUNT_MAX
-from billing.kinds import AccountKind, TransferCode
+from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import SolvencyChunk, SolvencyReport, Transfer
 from billing.settlement import LeaseCharge
 from billing.solvency import solvency
@@ -72,12 +72,12 @@ def test_a_report_is_of_the_newest_sealed_transfer_and_nothing_later_counts(alic
 def test_money_on_its_way_out_is_owed_until_it_has_arrived(alice: UUID, bob: UUID) -> None:
     source = open_account(AccountKind.CUSTOMER_AVAILABLE, alice)
     clearing = open_account(AccountKind.PAYOUT_CLEARING, alice)
-    leaving = ledger.NewTransfer(source, clearing, DOLLAR, TransferCode.PAYOUT, mode=ledger.TransferMode.PENDING)
+    leaving = ledger.NewTransfer(source, clearing, DOLLAR, TransferCode.PAYOUT, mode=TransferMode.PENDING)
     [pending] = ledger.post([leaving])
     publish()
     assert proven(alice) == {("USD", "customer_available"): 10 * DOLLAR}
     post = ledger.NewTransfer(
-        source, clearing, DOLLAR, TransferCode.PAYOUT, mode=ledger.TransferMode.POST, pending_id=pending.pk
+        source, clearing, DOLLAR, TransferCode.PAYOUT, mode=TransferMode.POST, pending_id=pending.pk
     )
     ledger.post([post])
     publish()
@@ -132,6 +132,8 @@ def test_an_owner_of_many_accounts_gets_them_in_pages_and_each_once(alice: UUID)
     report, accounts = whole_proof(owner)
     assert len(accounts) == 1500 and len({each.job_id for each in accounts}) == 1500
     assert check_accounts(report, accounts, owner) == {("USD", "wallet_held"): 4500}
+    with pytest.raises(SolvencyBroken, match="proven twice"):
+        check_accounts(report, [*accounts, accounts[0]], owner)
     assert proven(alice) == {("USD", "customer_available"): 10 * DOLLAR}
 
 
