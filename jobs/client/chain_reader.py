@@ -1,38 +1,33 @@
-"""A wallet that speaks to a chain by JSON-RPC: reads, signs here, sends, waits. Needs only httpx and eth-account.
+"""A chain by JSON-RPC, read with httpx alone. The endpoint is the user's choice (`--rpc-url`), and is not believed.
 
-The endpoint is the user's own choice (`--rpc-url`): it sees the address and what is sent, and never the key.
+Whatever it answers is bounded in size and time, and of the kind that was asked for, or ChainFailed says so.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import httpx
 
 from jobs.client.contract_errors import explain_refusal
-from jobs.client.errors import ChainFailed
+from jobs.client.errors import ChainFailed, ChainSilent
 from jobs.client.transport import without_controls
-from jobs.client.wallet import Wallet
 
-READ_SECONDS: Final = 20.0
-POLL_SECONDS: Final = 1.0
-GAS_MARGIN_PERCENT: Final = 25  # what a call needs may grow until it is mined
-TIP_WEI: Final = 10**9  # where the endpoint cannot say
+READ_SECONDS: Final = 20.0  # between two pieces of an answer
+ANSWER_SECONDS: Final = 60.0
+ANSWER_BYTES_MAX: Final = 32 << 20
 MESSAGE_CHARACTERS_MAX: Final = 300
 LOG_QUERIES_MAX: Final = 256  # of one search; endpoints differ in how many blocks they look through at once
+LOGS_MAX: Final = 5_000  # that one search finds
 
-
-@dataclass(frozen=True)
-class SignedTransaction:
-    """What goes out: these bytes may be sent any number of times, and count once."""
-
-    hash: str
-    raw: str
-    nonce: int
+_NUMBER = re.compile(r"0x[0-9a-fA-F]{1,64}")
+_BYTES = re.compile(r"0x(?:[0-9a-fA-F]{2})*")
 
 
 class ChainReader:
@@ -42,9 +37,12 @@ class ChainReader:
         self._url = rpc_url
         self._http = httpx.Client(timeout=READ_SECONDS, follow_redirects=False)
         self._asked = 0
-        self.chain_id = int(self.ask("eth_chainId"), 16)
+        self.chain_id = self.number("eth_chainId")
         if chain_id is not None and self.chain_id != chain_id:
-            raise ChainFailed(f"{rpc_url} is chain {self.chain_id}, and the token is on chain {chain_id}.")
+            raise ChainFailed(
+                f"The endpoint {_place(rpc_url)} is chain {self.chain_id}, and the token is on chain {chain_id}."
+                " Give an endpoint of that chain with --rpc-url."
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -60,19 +58,38 @@ class ChainReader:
 
     def read(self, contract: str, call: bytes) -> bytes:
         """What a view answers."""
-        return bytes.fromhex(self.ask("eth_call", {"to": contract, "data": "0x" + call.hex()}, "latest")[2:])
+        found = self.ask("eth_call", {"to": contract, "data": "0x" + call.hex()}, "latest")
+        return bytes.fromhex(_require(found, _BYTES, "eth_call")[2:])
 
     def has_code(self, address: str) -> bool:
         """Whether a contract is there."""
-        return bool(self.ask("eth_getCode", address, "latest").removeprefix("0x"))
+        return _require(self.ask("eth_getCode", address, "latest"), _BYTES, "eth_getCode") != "0x"
 
     def time(self) -> int:
         """The newest block's, in unix seconds: what contracts compare with."""
-        return int(self.ask("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
+        return as_number(self.newest_block().get("timestamp"), "eth_getBlockByNumber")
+
+    def newest_block(self) -> dict[str, Any]:
+        """Without its transactions."""
+        found = self.row("eth_getBlockByNumber", "latest", False)
+        if found is None:
+            raise _nonsense("eth_getBlockByNumber")
+        return found
+
+    def number(self, method: str, *params: Any) -> int:
+        """The result of a call that is a number."""
+        return as_number(self.ask(method, *params), method)
+
+    def row(self, method: str, *params: Any) -> dict[str, Any] | None:
+        """The result of a call that is an object, or nothing."""
+        found = self.ask(method, *params)
+        if found is not None and not isinstance(found, dict):
+            raise _nonsense(method)
+        return found
 
     def logs(self, contract: str, topics: Sequence[str | None], *, first_block: int = 0) -> list[dict[str, Any]]:
         """A contract's events from `first_block` on, oldest first; ranges that the endpoint refuses are halved."""
-        last = int(self.ask("eth_blockNumber"), 16)
+        last = self.number("eth_blockNumber")
         ranges, found = [(first_block, last)], list[dict[str, Any]]()
         for _ in range(LOG_QUERIES_MAX):
             if not ranges:
@@ -80,120 +97,90 @@ class ChainReader:
             first, until = ranges.pop()
             asked = {"address": contract, "topics": list(topics), "fromBlock": hex(first), "toBlock": hex(until)}
             try:
-                found += self.ask("eth_getLogs", asked)
+                found += _logs_of(self.ask("eth_getLogs", asked), len(topics))
+            except ChainSilent:
+                raise
             except ChainFailed:
                 if first >= until:
                     raise
                 middle = (first + until) // 2
                 ranges += [(middle + 1, until), (first, middle)]
+            if len(found) > LOGS_MAX:
+                raise ChainFailed(
+                    f"There are more than {LOGS_MAX} events: give --from-block, the block from which on to search."
+                )
         raise ChainFailed(
             "The chain's endpoint looks through too few blocks at once to search them all: give --from-block, the"
             " block from which on to search, or another --rpc-url."
         )
 
     def ask(self, method: str, *params: Any) -> Any:
-        """The result of one call; a contract's refusal is told in words, its error's name in `details`."""
+        """The result of one call; a contract's refusal is told in words, its error's name in `details`.
+
+        Raises ChainSilent where no answer came that could be read.
+        """
         self._asked += 1
         body = {"jsonrpc": "2.0", "id": self._asked, "method": method, "params": list(params)}
         try:
-            answer = self._http.post(self._url, json=body).json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise ChainFailed(
-                f"The chain's endpoint does not answer ({type(error).__name__}). Try another --rpc-url."
-            ) from error
+            answer = self._post(body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _silent(f"does not answer ({type(error).__name__})") from error
         if not isinstance(answer, dict) or "error" in answer or "result" not in answer:
             raise _refusal(method, answer.get("error") if isinstance(answer, dict) else answer)
         return answer["result"]
 
-
-class ChainWallet(ChainReader):
-    """One wallet on one chain; raises ChainFailed, which says what to do."""
-
-    def __init__(self, rpc_url: str, wallet: Wallet, *, chain_id: int | None = None) -> None:
-        self.wallet = wallet
-        super().__init__(rpc_url, chain_id=chain_id)
-
-    def estimate(self, contract: str, call: bytes) -> int:
-        """The gas that a call would take; the endpoint tries it, so that a refusal is known before anything is sent."""
-        request = {"from": self.wallet.address, "to": contract, "data": "0x" + call.hex()}
-        return int(self.ask("eth_estimateGas", request), 16)
-
-    def sign(self, contract: str, call: bytes) -> SignedTransaction:
-        """A signed call, at the next nonce and twice the present base fee; it is tried by the endpoint first."""
-        from provider_agent.protocol import ethereum
-
-        gas = self.estimate(contract, call)
-        base = int(self.ask("eth_getBlockByNumber", "latest", False).get("baseFeePerGas") or "0x0", 16)
-        tip = self._tip()
-        nonce = int(self.ask("eth_getTransactionCount", self.wallet.address, "pending"), 16)
-        raw = ethereum.sign_transaction(
-            self.wallet.key_hex,
-            {
-                "type": 2,
-                "chainId": self.chain_id,
-                "nonce": nonce,
-                "to": contract,
-                "value": 0,
-                "data": "0x" + call.hex(),
-                "gas": gas * (100 + GAS_MARGIN_PERCENT) // 100,
-                "maxFeePerGas": 2 * base + tip,
-                "maxPriorityFeePerGas": tip,
-            },
-        )
-        return SignedTransaction(ethereum.transaction_hash(raw), raw, nonce)
-
-    def send(self, signed: SignedTransaction) -> None:
-        """Send the bytes; sending what the chain knows already is no failure."""
+    def _post(self, body: dict[str, Any]) -> Any:
+        """The answer as JSON, unless it is too long or takes too long."""
+        until, said = time.monotonic() + ANSWER_SECONDS, bytearray()
+        with self._http.stream("POST", self._url, json=body) as response:
+            for piece in response.iter_bytes():
+                said += piece
+                if len(said) > ANSWER_BYTES_MAX:
+                    raise _silent(f"answers with more than {ANSWER_BYTES_MAX} bytes")
+                if time.monotonic() > until:
+                    raise _silent(f"does not end its answer within {ANSWER_SECONDS:.0f} s")
         try:
-            self.ask("eth_sendRawTransaction", signed.raw)
-        except ChainFailed:
-            if self.ask("eth_getTransactionByHash", signed.hash) is None:
-                raise
-
-    def is_superseded(self, signed: SignedTransaction) -> bool:
-        """Whether another transaction of the wallet took its nonce: then these bytes can never count."""
-        mined = int(self.ask("eth_getTransactionCount", self.wallet.address, "latest"), 16)
-        return mined > signed.nonce and self.ask("eth_getTransactionByHash", signed.hash) is None
-
-    def wait(self, tx_hash: str, *, seconds: float, tell: Callable[[str], None]) -> int:
-        """The block that it is in, once it is in one; raises ChainFailed when it failed there, or waits in vain."""
-        until, told = time.monotonic() + seconds, False
-        while time.monotonic() < until:
-            receipt = self.ask("eth_getTransactionReceipt", tx_hash)
-            if receipt is not None and receipt.get("blockNumber"):
-                if int(receipt["status"], 16) != 1:
-                    raise ChainFailed(
-                        f"The chain refused transaction {tx_hash}; nothing moved but the gas.", {"is_mined": True}
-                    )
-                return int(receipt["blockNumber"], 16)
-            if not told:
-                tell(f"waiting for {tx_hash} ...")
-                told = True
-            time.sleep(POLL_SECONDS)
-        raise ChainFailed(
-            f"Transaction {tx_hash} is not in a block after {seconds:.0f} s. It may still come: look again."
-        )
-
-    def _tip(self) -> int:
-        try:
-            return int(self.ask("eth_maxPriorityFeePerGas"), 16)
-        except ChainFailed:
-            return TIP_WEI
+            return json.loads(said)
+        except (ValueError, RecursionError) as error:
+            raise _silent(f"answers HTTP {response.status_code}, without JSON") from error
 
 
-def encode_call(signature: str, arguments: Sequence[Any]) -> bytes:
-    """The data of a call, such as ("approve(address,uint256)", [spender, 5])."""
-    from eth_abi.abi import encode
-
-    types = signature[signature.index("(") + 1 : -1]
-    return selector(signature) + bytes(encode(types.split(",") if types else [], arguments))
+def as_number(found: Any, method: str) -> int:
+    """A number as JSON-RPC writes it; raises ChainFailed."""
+    return int(_require(found, _NUMBER, method), 16)
 
 
-def selector(signature: str) -> bytes:
-    """The four bytes that say which function a call is of."""
-    from eth_utils.crypto import keccak
+def _logs_of(found: Any, topics: int) -> list[dict[str, Any]]:
+    """Events with as many topics as were asked for, at least."""
+    if not isinstance(found, list) or not all(_is_log(log, topics) for log in found):
+        raise _silent("answers eth_getLogs with what are no events")
+    return found
 
-    return bytes(keccak(signature.encode()))[:4]
+
+def _is_log(log: Any, topics: int) -> bool:
+    words = log.get("topics") if isinstance(log, dict) else None
+    if not isinstance(words, list) or len(words) < topics:
+        return False
+    return all(isinstance(word, str) and len(word) == 66 and _BYTES.fullmatch(word) for word in words)
+
+
+def _require(found: Any, pattern: re.Pattern[str], method: str) -> str:
+    if not isinstance(found, str) or not pattern.fullmatch(found):
+        raise _nonsense(method)
+    return found
+
+
+def _nonsense(method: str) -> ChainFailed:
+    return _silent(f"answers {method} with something else than was asked for")
+
+
+def _silent(what: str) -> ChainSilent:
+    return ChainSilent(f"The chain's endpoint {what}. Try another --rpc-url.")
+
+
+def _place(rpc_url: str) -> str:
+    """The endpoint without its path, which often is a key."""
+    return urlsplit(rpc_url).hostname or "that you gave"
 
 
 def _refusal(method: str, said: Any) -> ChainFailed:
