@@ -87,7 +87,7 @@ def read_kept(job_id: UUID) -> tuple[SignedHoldAuthorization, ReceiptDomain]:
         return SignedHoldAuthorization.model_validate(body["signed"]), ReceiptDomain.model_validate(body["domain"])
     except FileNotFoundError:
         raise UsageMistake(f"Nothing was signed on this computer for the job {job_id}.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageMistake(f"{path} is damaged: {type(error).__name__}.") from error
 
 

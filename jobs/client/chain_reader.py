@@ -72,7 +72,7 @@ class ChainReader:
     def newest_block(self) -> dict[str, Any]:
         """Without its transactions."""
         found = self.row("eth_getBlockByNumber", "latest", False)
-        if found is None:
+        if found is None or "timestamp" not in found:
             raise _nonsense("eth_getBlockByNumber")
         return found
 

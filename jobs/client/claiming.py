@@ -38,7 +38,12 @@ def claim(proof: ProofView, rpc_url: str, wallet: Wallet, *, fee_max: int, tell:
 
 def claim_call(proof: ProofView) -> bytes:
     """The data of the call; raises TermsRefused for a proof that is none."""
-    if len(proof.proof) > PROOF_WORDS_MAX or not all(_WORD.fullmatch(word) for word in proof.proof):
-        raise TermsRefused("The marketplace's proof of the payout is none. Nothing was signed.")
-    words = [bytes.fromhex(word[2:]) for word in proof.proof]
-    return encode_call(CLAIM, [proof.wallet, proof.cumulative, words])
+    from eth_abi.exceptions import EncodingError
+
+    try:
+        if len(proof.proof) > PROOF_WORDS_MAX or not all(_WORD.fullmatch(word) for word in proof.proof):
+            raise ValueError("its words are none")
+        words = [bytes.fromhex(word[2:]) for word in proof.proof]
+        return encode_call(CLAIM, [proof.wallet, proof.cumulative, words])
+    except (EncodingError, ValueError) as error:
+        raise TermsRefused("The marketplace's proof of the payout is none. Nothing was signed.") from error

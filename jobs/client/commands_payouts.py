@@ -159,6 +159,7 @@ def claim(
     Examples: souk provider claim --asset USDC; souk provider claim --asset USDC --rpc-url URL --wallet-key-file ~/w.key
     """
     from jobs.client.claiming import claim as send_claim
+    from jobs.client.claiming import claim_call
     from jobs.client.output import console, notice, print_json
     from jobs.client.wallet import read_wallet, require_fee
 
@@ -172,7 +173,8 @@ def claim(
         if as_json:
             print_json(proof)
             return
-        console().print(f"chain {proof.chain_id}\nto    {proof.contract}\ndata  {proof.call_data}", markup=False)
+        data = "0x" + claim_call(proof).hex()
+        console().print(f"chain {proof.chain_id}\nto    {proof.contract}\ndata  {data}", markup=False)
         notice(f"Send it from any wallet: {proof.wallet} gets what is promised to it. Or add --rpc-url and a key file.")
         return
     mined, is_earlier = send_claim(proof, rpc_url, wallet, fee_max=fee_max, tell=notice)

@@ -92,7 +92,7 @@ class Sender:
             kept = Kept(signed, str(body["what"]), body["contract"], bytes.fromhex(body["call"][2:]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ChainFailed(
                 f"{self.pending} tells of an earlier transaction and cannot be read ({error}). Look at the wallet's"
                 " transactions, then remove the file."
