@@ -75,7 +75,8 @@ def test_events_that_are_none_are_said_to_be_none(people: Shells, endpoint: Lyin
     wallet = people.town.key("Alice").address
     where = ["--contract", people.town.contract.address, "--rpc-url", endpoint.url, "--json"]
     short = [{"topics": ["0x" + "00" * 32] * 2}]
-    for nonsense in (None, {}, "0x", [None], [{}], [{"topics": ["0x12"] * 4}], [{"topics": "x" * 66}], short):
+    lies: list[Any] = [None, {}, "0x", [None], [{}], [{"topics": ["0x12"] * 4}], [{"topics": "x" * 66}], short]
+    for nonsense in lies:
         endpoint.say("eth_getLogs", nonsense)
         ended = people.run("escrow", "balance", "--wallet", wallet, *where)
         assert (ended.status, ended.json["held"]) == (0, None), ended
