@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from jobs.client.chain_wallet import ChainReader
+from jobs.client.chain_reader import ChainReader
 from jobs.client.errors import ChainFailed, TermsRefused, UsageMistake
 from jobs.client.escrow_contract import EscrowContract
 from jobs.client.settings import settings_path, write_private
@@ -87,7 +87,7 @@ def read_kept(job_id: UUID) -> tuple[SignedHoldAuthorization, ReceiptDomain]:
         return SignedHoldAuthorization.model_validate(body["signed"]), ReceiptDomain.model_validate(body["domain"])
     except FileNotFoundError:
         raise UsageMistake(f"Nothing was signed on this computer for the job {job_id}.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageMistake(f"{path} is damaged: {type(error).__name__}.") from error
 
 
@@ -171,7 +171,8 @@ def _choose_deadline(terms: EscrowTerms, wanted: int | None) -> int:
     now = time.time()
     _require(
         now < terms.deadline_min <= terms.deadline_max <= now + AHEAD_SECONDS_MAX,
-        "the hold's deadlines are in the past, or further away than the contract allows",
+        "the hold's deadlines are in the past, or further away than the contract allows, by this computer's clock:"
+        f" {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
     if wanted is None:
         return min(terms.deadline_max, terms.deadline_min + SLACK_SECONDS)

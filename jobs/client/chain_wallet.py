@@ -1,29 +1,23 @@
-"""A wallet that speaks to a chain by JSON-RPC: reads, signs here, sends, waits. Needs only httpx and eth-account.
-
-The endpoint is the user's own choice (`--rpc-url`): it sees the address and what is sent, and never the key.
-"""
+"""A wallet that speaks to a chain: prices a call, signs it here, sends it, waits. Its key never leaves the process."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from decimal import Decimal
+from typing import Any, Final
 
-import httpx
+from jobs.client.chain_reader import ChainReader, as_number
+from jobs.client.errors import ChainFailed, ChainSilent
+from jobs.client.wallet import COIN, FEE_MAX, Wallet
 
-from jobs.client.contract_errors import explain_refusal
-from jobs.client.errors import ChainFailed
-from jobs.client.transport import without_controls
-from jobs.client.wallet import Wallet
-
-READ_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 1.0
+SILENCES_MAX: Final = 3  # of the endpoint, while a transaction is waited for
+LOOKS: Final = 3  # before a transaction counts as lost: endpoints are many computers that do not know the same
 GAS_MARGIN_PERCENT: Final = 25  # what a call needs may grow until it is mined
 TIP_WEI: Final = 10**9  # where the endpoint cannot say
-MESSAGE_CHARACTERS_MAX: Final = 300
-LOG_QUERIES_MAX: Final = 256  # of one search; endpoints differ in how many blocks they look through at once
+RECEIPT: Final = "eth_getTransactionReceipt"
 
 
 @dataclass(frozen=True)
@@ -35,97 +29,71 @@ class SignedTransaction:
     nonce: int
 
 
-class ChainReader:
-    """One chain by one endpoint, without a wallet; raises ChainFailed, which says what to do."""
+@dataclass(frozen=True)
+class Price:
+    """What a call takes: `gas` as it was tried; amounts in wei, the smallest unit of the chain's own coins."""
 
-    def __init__(self, rpc_url: str, *, chain_id: int | None = None) -> None:
-        self._url = rpc_url
-        self._http = httpx.Client(timeout=READ_SECONDS, follow_redirects=False)
-        self._asked = 0
-        self.chain_id = int(self.ask("eth_chainId"), 16)
-        if chain_id is not None and self.chain_id != chain_id:
-            raise ChainFailed(f"{rpc_url} is chain {self.chain_id}, and the token is on chain {chain_id}.")
+    gas: int
+    fee_per_gas: int
+    tip_per_gas: int
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def gas_limit(self) -> int:
+        """With a margin."""
+        return self.gas * (100 + GAS_MARGIN_PERCENT) // 100
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    @property
+    def most(self) -> int:
+        """What is paid at the very most."""
+        return self.gas_limit * self.fee_per_gas
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
-
-    def read(self, contract: str, call: bytes) -> bytes:
-        """What a view answers."""
-        return bytes.fromhex(self.ask("eth_call", {"to": contract, "data": "0x" + call.hex()}, "latest")[2:])
-
-    def has_code(self, address: str) -> bool:
-        """Whether a contract is there."""
-        return bool(self.ask("eth_getCode", address, "latest").removeprefix("0x"))
-
-    def time(self) -> int:
-        """The newest block's, in unix seconds: what contracts compare with."""
-        return int(self.ask("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
-
-    def logs(self, contract: str, topics: Sequence[str | None], *, first_block: int = 0) -> list[dict[str, Any]]:
-        """A contract's events from `first_block` on, oldest first; ranges that the endpoint refuses are halved."""
-        last = int(self.ask("eth_blockNumber"), 16)
-        ranges, found = [(first_block, last)], list[dict[str, Any]]()
-        for _ in range(LOG_QUERIES_MAX):
-            if not ranges:
-                return found
-            first, until = ranges.pop()
-            asked = {"address": contract, "topics": list(topics), "fromBlock": hex(first), "toBlock": hex(until)}
-            try:
-                found += self.ask("eth_getLogs", asked)
-            except ChainFailed:
-                if first >= until:
-                    raise
-                middle = (first + until) // 2
-                ranges += [(middle + 1, until), (first, middle)]
-        raise ChainFailed(
-            "The chain's endpoint looks through too few blocks at once to search them all: give --from-block, the"
-            " block from which on to search, or another --rpc-url."
-        )
-
-    def ask(self, method: str, *params: Any) -> Any:
-        """The result of one call; a contract's refusal is told in words, its error's name in `details`."""
-        self._asked += 1
-        body = {"jsonrpc": "2.0", "id": self._asked, "method": method, "params": list(params)}
-        try:
-            answer = self._http.post(self._url, json=body).json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise ChainFailed(
-                f"The chain's endpoint does not answer ({type(error).__name__}). Try another --rpc-url."
-            ) from error
-        if not isinstance(answer, dict) or "error" in answer or "result" not in answer:
-            raise _refusal(method, answer.get("error") if isinstance(answer, dict) else answer)
-        return answer["result"]
+    @property
+    def shown(self) -> str:
+        """The same in coins."""
+        return show_coins(self.most)
 
 
 class ChainWallet(ChainReader):
     """One wallet on one chain; raises ChainFailed, which says what to do."""
 
-    def __init__(self, rpc_url: str, wallet: Wallet, *, chain_id: int | None = None) -> None:
-        self.wallet = wallet
+    def __init__(self, rpc_url: str, wallet: Wallet, *, chain_id: int | None = None, fee_max: int = FEE_MAX) -> None:
+        self.wallet, self.fee_max = wallet, fee_max
         super().__init__(rpc_url, chain_id=chain_id)
 
     def estimate(self, contract: str, call: bytes) -> int:
         """The gas that a call would take; the endpoint tries it, so that a refusal is known before anything is sent."""
         request = {"from": self.wallet.address, "to": contract, "data": "0x" + call.hex()}
-        return int(self.ask("eth_estimateGas", request), 16)
+        return self.number("eth_estimateGas", request)
+
+    def price(self, contract: str, call: bytes) -> Price:
+        """What a call would take at twice the present base fee.
+
+        Raises ChainFailed for more than the user allows, whoever says that it costs so much, and more than there is.
+        """
+        gas = self.estimate(contract, call)
+        base = as_number(self.newest_block().get("baseFeePerGas") or "0x0", "eth_getBlockByNumber")
+        tip = self._tip()
+        price = Price(gas, 2 * base + tip, tip)
+        if price.most > self.fee_max:
+            raise ChainFailed(
+                f"The endpoint wants up to {price.shown} of the chain's coins for gas, and at most"
+                f" {show_coins(self.fee_max)} are allowed. Wait for a cheaper hour, try another --rpc-url, or allow"
+                " more with --max-fee. Nothing was sent."
+            )
+        have = self.number("eth_getBalance", self.wallet.address, "latest")
+        if have < price.most:
+            raise ChainFailed(
+                f"The wallet {self.wallet.address} has {show_coins(have)} of the coins of chain {self.chain_id}, and"
+                f" gas may take {price.shown}: send it some. Nothing was sent."
+            )
+        return price
 
     def sign(self, contract: str, call: bytes) -> SignedTransaction:
-        """A signed call, at the next nonce and twice the present base fee; it is tried by the endpoint first."""
+        """A signed call at the next nonce and the present `price`, as whose refusals this raises."""
         from provider_agent.protocol import ethereum
 
-        gas = self.estimate(contract, call)
-        base = int(self.ask("eth_getBlockByNumber", "latest", False).get("baseFeePerGas") or "0x0", 16)
-        tip = self._tip()
-        nonce = int(self.ask("eth_getTransactionCount", self.wallet.address, "pending"), 16)
+        price = self.price(contract, call)
+        nonce = self.number("eth_getTransactionCount", self.wallet.address, "pending")
         raw = ethereum.sign_transaction(
             self.wallet.key_hex,
             {
@@ -135,9 +103,9 @@ class ChainWallet(ChainReader):
                 "to": contract,
                 "value": 0,
                 "data": "0x" + call.hex(),
-                "gas": gas * (100 + GAS_MARGIN_PERCENT) // 100,
-                "maxFeePerGas": 2 * base + tip,
-                "maxPriorityFeePerGas": tip,
+                "gas": price.gas_limit,
+                "maxFeePerGas": price.fee_per_gas,
+                "maxPriorityFeePerGas": price.tip_per_gas,
             },
         )
         return SignedTransaction(ethereum.transaction_hash(raw), raw, nonce)
@@ -146,39 +114,72 @@ class ChainWallet(ChainReader):
         """Send the bytes; sending what the chain knows already is no failure."""
         try:
             self.ask("eth_sendRawTransaction", signed.raw)
-        except ChainFailed:
-            if self.ask("eth_getTransactionByHash", signed.hash) is None:
+        except ChainFailed as failed:
+            try:
+                is_known = self.knows(signed.hash)
+            except ChainFailed:
+                raise failed from None
+            if not is_known:
                 raise
 
+    def knows(self, tx_hash: str) -> bool:
+        """Whether the endpoint has the transaction, in a block or on its way there."""
+        return self.row("eth_getTransactionByHash", tx_hash) is not None
+
     def is_superseded(self, signed: SignedTransaction) -> bool:
-        """Whether another transaction of the wallet took its nonce: then these bytes can never count."""
-        mined = int(self.ask("eth_getTransactionCount", self.wallet.address, "latest"), 16)
-        return mined > signed.nonce and self.ask("eth_getTransactionByHash", signed.hash) is None
+        """Whether another transaction of the wallet took its nonce: then these bytes can never count.
+
+        A computer behind the endpoint that lags must not make it so: it is looked for several times.
+        """
+        for look in range(LOOKS):
+            mined = self.number("eth_getTransactionCount", self.wallet.address, "latest")
+            if mined <= signed.nonce or self.knows(signed.hash) or self._receipt(signed.hash) is not None:
+                return False
+            if look + 1 < LOOKS:
+                time.sleep(POLL_SECONDS)
+        return True
 
     def wait(self, tx_hash: str, *, seconds: float, tell: Callable[[str], None]) -> int:
         """The block that it is in, once it is in one; raises ChainFailed when it failed there, or waits in vain."""
-        until, told = time.monotonic() + seconds, False
+        until, has_told, silences = time.monotonic() + seconds, False, 0
         while time.monotonic() < until:
-            receipt = self.ask("eth_getTransactionReceipt", tx_hash)
+            try:
+                receipt = self._receipt(tx_hash)
+            except ChainSilent:
+                silences += 1
+                if silences >= SILENCES_MAX:
+                    raise
+                receipt = None
             if receipt is not None and receipt.get("blockNumber"):
-                if int(receipt["status"], 16) != 1:
+                if as_number(receipt.get("status"), RECEIPT) != 1:
                     raise ChainFailed(
                         f"The chain refused transaction {tx_hash}; nothing moved but the gas.", {"is_mined": True}
                     )
-                return int(receipt["blockNumber"], 16)
-            if not told:
+                return as_number(receipt["blockNumber"], RECEIPT)
+            if not has_told:
                 tell(f"waiting for {tx_hash} ...")
-                told = True
+                has_told = True
             time.sleep(POLL_SECONDS)
-        raise ChainFailed(
-            f"Transaction {tx_hash} is not in a block after {seconds:.0f} s. It may still come: look again."
-        )
+        raise ChainFailed(f"Transaction {tx_hash} is not in a block after {seconds:.0f} s.")
+
+    def _receipt(self, tx_hash: str) -> dict[str, Any] | None:
+        found = self.row(RECEIPT, tx_hash)
+        if found is not None and found.get("transactionHash") != tx_hash:
+            raise ChainSilent("The chain's endpoint answers about another transaction. Try another --rpc-url.")
+        return found
 
     def _tip(self) -> int:
         try:
-            return int(self.ask("eth_maxPriorityFeePerGas"), 16)
-        except ChainFailed:
+            return self.number("eth_maxPriorityFeePerGas")
+        except ChainSilent:
+            raise
+        except ChainFailed:  # a chain without tips
             return TIP_WEI
+
+
+def show_coins(wei: int) -> str:
+    """Whole coins, with three digits that count: "0.00123"."""
+    return f"{Decimal(f'{Decimal(wei) / COIN:.3g}'):f}"
 
 
 def encode_call(signature: str, arguments: Sequence[Any]) -> bytes:
@@ -194,16 +195,3 @@ def selector(signature: str) -> bytes:
     from eth_utils.crypto import keccak
 
     return bytes(keccak(signature.encode()))[:4]
-
-
-def _refusal(method: str, said: Any) -> ChainFailed:
-    """What an endpoint's error says, in our words where a contract gave its reason."""
-    about = said if isinstance(said, dict) else {"message": said}
-    data = about.get("data")
-    if isinstance(data, dict):  # some nodes wrap it once more
-        data = data.get("data") or data.get("result")
-    refusal = explain_refusal(data) if isinstance(data, str) else None
-    if refusal is not None:
-        return ChainFailed(f"The contract refuses: {refusal.sentence}", {"error": refusal.name})
-    text = str(without_controls(str(about.get("message", said))))[:MESSAGE_CHARACTERS_MAX]
-    return ChainFailed(f"The chain's endpoint refuses {method}: {text}")

@@ -8,23 +8,9 @@ from uuid import UUID
 import typer
 
 from jobs.client.errors import ChainFailed, UsageMistake
-from jobs.client.escrow_desk import (
-    ALL,
-    Asset,
-    ChainId,
-    Contract,
-    Desk,
-    FromBlock,
-    Job,
-    KeyFile,
-    Place,
-    RpcUrl,
-    find_job_id,
-    open_desk,
-    require_address,
-    tell,
-)
-from jobs.client.options import Json, Server, Yes
+from jobs.client.escrow_desk import ALL, Desk, find_job_id, open_desk, require_address
+from jobs.client.escrow_options import Amount, FromBlock, Job, Reading, Sending
+from jobs.client.option_groups import with_groups
 
 if TYPE_CHECKING:
     from jobs.client.escrow_contract import HoldAccount, LeaseAccount
@@ -46,20 +32,15 @@ escrow = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the group with this module's commands."""
     for command in (balance, deposit, withdraw, show):
-        escrow.command()(command)
+        escrow.command()(with_groups(command))
     app.add_typer(escrow, name="escrow", rich_help_panel=PANEL)
 
 
 def balance(
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
     wallet: Annotated[str, typer.Option("--wallet", help="The wallet's address; reading needs no key.")],
     from_block: FromBlock = 0,
-    server: Server = None,
-    as_json: Json = False,
+    way: Reading,
 ) -> None:
     """Show what a wallet has in the contract: available, held and for which jobs, earned, staked; and beside it.
 
@@ -69,7 +50,7 @@ def balance(
     from jobs.client.output import console, notice, print_json
 
     address = require_address(wallet)
-    with open_desk(Place(asset, contract, chain_id, rpc_url, server)) as desk:
+    with open_desk(way) as desk:
         leaving, leaving_at = desk.contract.unstaking(address)
         found: dict[str, int | None] = {
             "available": desk.contract.available(address),
@@ -89,7 +70,7 @@ def balance(
         except ChainFailed as failed:  # the rest is known all the same
             notice(f"What is held and earned could not be added up. {failed.message}")
         about = {"asset": desk.code, "scale": desk.scale, "wallet": address, "contract": desk.contract.address}
-        if as_json:
+        if way.as_json:
             amounts = {name: None if units is None else str(units) for name, units in found.items()}
             about |= {"chain_id": desk.chain.chain_id, "unstaking_at": leaving_at or None}
             held = [{"job_id": str(job_id), **_hold_json(desk, hold)} for job_id, hold in open_holds]
@@ -113,16 +94,9 @@ def balance(
 
 
 def deposit(
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Such as 25 or 2.50, in the token.")],
+    amount: Amount,
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
-    wallet_key_file: KeyFile,
-    yes: Yes = False,
-    server: Server = None,
-    as_json: Json = False,
+    way: Sending,
 ) -> None:
     """Pay tokens into the contract as your wallet's own balance there, for jobs with `payment.mode: escrow`.
 
@@ -131,26 +105,19 @@ def deposit(
 
     Example: souk escrow deposit 25 --asset USDC --rpc-url https://rpc.example --wallet-key-file ~/wallet.key
     """
-    with open_desk(Place(asset, contract, chain_id, rpc_url, server), wallet_key_file) as desk:
+    with open_desk(way) as desk:
         units = desk.parse(amount)
         what = f"Pay {desk.show(units)} in"
-        done = desk.pay_in(units, "deposit(uint256)", [units], what=what, yes=yes, as_json=as_json)
+        done = desk.pay_in(units, "deposit(uint256)", what=what)
         have = desk.contract.available(desk.wallet)
         hint = f"Available to {desk.wallet}: {desk.show(have)}."
-        tell(done, as_json=as_json, more={"available": str(have)}, hint=hint)
+        desk.tell(done, more={"available": str(have)}, hint=hint)
 
 
 def withdraw(
     amount: Annotated[str, typer.Argument(metavar="AMOUNT|all", help="Such as 25 or 2.50, in the token; or all.")],
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
-    wallet_key_file: KeyFile,
-    yes: Yes = False,
-    server: Server = None,
-    as_json: Json = False,
+    way: Sending,
 ) -> None:
     """Take what is available to your wallet in the contract out, into the wallet. Nobody can stop it.
 
@@ -159,28 +126,23 @@ def withdraw(
     souk escrow withdraw 2.50 --contract 0x1234... --rpc-url URL --wallet-key-file ~/wallet.key
     """
     signature = "withdraw(uint256)"
-    with open_desk(Place(asset, contract, chain_id, rpc_url, server), wallet_key_file) as desk:
+    with open_desk(way) as desk:
         done = desk.finish(signature)
         if done is None:
             units = desk.contract.available(desk.wallet) if amount == ALL else desk.parse(amount)
             if not units:
                 raise UsageMistake(f"Nothing is available to {desk.wallet} in the contract.")
             what = f"Withdraw {desk.show(units)} to the wallet"
-            done = desk.call(signature, [units], what=what, yes=yes, as_json=as_json)
+            done = desk.call(signature, [units], what=what)
         left = desk.contract.available(desk.wallet)
-        tell(done, as_json=as_json, more={"available": str(left)}, hint=f"Left in the contract: {desk.show(left)}.")
+        desk.tell(done, more={"available": str(left)}, hint=f"Left in the contract: {desk.show(left)}.")
 
 
 def show(
     job: Job,
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
     from_block: FromBlock = 0,
-    server: Server = None,
-    as_json: Json = False,
+    way: Reading,
 ) -> None:
     """Show a job's hold and its leases as the contract has them, whatever anybody says of them. Needs no key.
 
@@ -188,12 +150,11 @@ def show(
     """
     from jobs.client.output import console, print_json
 
-    place = Place(asset, contract, chain_id, rpc_url, server)
-    job_id = find_job_id(job, place)
-    with open_desk(place) as desk:
+    job_id = find_job_id(job, way)
+    with open_desk(way) as desk:
         hold = desk.contract.hold(job_id)
         leases = desk.contract.leases_of_job(job_id, first_block=from_block) if hold else []
-        if as_json:
+        if way.as_json:
             about: dict[str, Any] = {"job_id": str(job_id), "asset": desk.code, "scale": desk.scale}
             about |= {"chain_id": desk.chain.chain_id, "contract": desk.contract.address}
             held = _hold_json(desk, hold) if hold else None

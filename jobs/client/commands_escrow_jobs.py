@@ -9,21 +9,9 @@ from typing import Annotated
 import typer
 
 from jobs.client.errors import ChainFailed, UsageMistake
-from jobs.client.escrow_desk import (
-    Asset,
-    ChainId,
-    Contract,
-    Job,
-    KeyFile,
-    Lease,
-    Place,
-    RpcUrl,
-    add_when,
-    find_job_id,
-    open_desk,
-    tell,
-)
-from jobs.client.options import Json, Server, Yes
+from jobs.client.escrow_desk import add_when, find_job_id, open_desk
+from jobs.client.escrow_options import Job, Lease, Sending
+from jobs.client.option_groups import with_groups
 
 EVIDENCE_BYTES_MAX = 1 << 30
 CHUNK_BYTES = 1 << 20
@@ -32,7 +20,7 @@ CHUNK_BYTES = 1 << 20
 def register(escrow: typer.Typer) -> None:
     """Add this module's commands to the group."""
     for name, command in (("challenge", challenge), ("finalize", finalize), ("refund", refund), ("give-up", give_up)):
-        escrow.command(name)(command)
+        escrow.command(name)(with_groups(command))
 
 
 def challenge(
@@ -41,14 +29,7 @@ def challenge(
     evidence: Annotated[
         Path, typer.Option("--evidence", help="What shows it; the contract gets its SHA-256, the arbiter the file.")
     ],
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
-    wallet_key_file: KeyFile,
-    yes: Yes = False,
-    server: Server = None,
-    as_json: Json = False,
+    way: Sending,
 ) -> None:
     """Contest what waits on a lease, before its window ends: the arbiter divides it then. The job's wallet alone may.
 
@@ -61,11 +42,11 @@ def challenge(
     from provider_agent.protocol import id_bytes32
 
     digest = _digest(evidence)
-    with open_desk(Place(asset, contract, chain_id, rpc_url, server), wallet_key_file) as desk:
+    with open_desk(way) as desk:
         found = desk.contract.lease(lease)
         waits = f"the {desk.show(found.pending)} that wait" if found else "what waits"
         call = ("challenge(bytes32,bytes32)", [id_bytes32(lease), digest])
-        done = desk.call(*call, what=f"Contest {waits} on lease {lease}", yes=yes, as_json=as_json)
+        done = desk.call(*call, what=f"Contest {waits} on lease {lease}")
         after = desk.contract.lease(lease)
         until = after.due_at(desk.contract.terms) if after else 0
         more = {"lease_id": str(lease), "evidence_sha256": digest.hex(), "decided_until": until}
@@ -73,20 +54,13 @@ def challenge(
             f"Evidence: SHA-256 {digest.hex()}. Give {evidence} to the arbiter; undecided by {at(until):%Y-%m-%d %H:%M}"
             " UTC, the provider is paid."
         )
-        tell(done, as_json=as_json, more=more, hint=hint)
+        desk.tell(done, more=more, hint=hint)
 
 
 def finalize(
     lease: Lease,
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
-    wallet_key_file: KeyFile,
-    yes: Yes = False,
-    server: Server = None,
-    as_json: Json = False,
+    way: Sending,
 ) -> None:
     """Pay a lease's provider what has waited out its window. Anybody may; the money goes to the provider all the same.
 
@@ -96,32 +70,25 @@ def finalize(
     from jobs.client.escrow_contract import at
     from provider_agent.protocol import id_bytes32
 
-    with open_desk(Place(asset, contract, chain_id, rpc_url, server), wallet_key_file) as desk:
+    with open_desk(way) as desk:
         found = desk.contract.lease(lease)
         waits = f"{desk.show(found.pending)} (less the fee) to {found.provider}" if found else "what waits"
         try:
             call = ("finalize(bytes32)", [id_bytes32(lease)])
-            done = desk.call(*call, what=f"Pay {waits} for lease {lease}", yes=yes, as_json=as_json)
+            done = desk.call(*call, what=f"Pay {waits} for lease {lease}")
         except ChainFailed as refused:
             if found:
                 moment = at(found.due_at(desk.contract.terms))
                 add_when(refused, "TooEarly", moment, "It can be finalized from")
                 add_when(refused, "Disputed", moment, "If nobody decides, it can be finalized from")
             raise
-        tell(done, as_json=as_json, more={"lease_id": str(lease)}, hint="`souk escrow withdraw all` takes it out.")
+        desk.tell(done, more={"lease_id": str(lease)}, hint="`souk escrow withdraw all` takes it out.")
 
 
 def refund(
     job: Job,
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
-    wallet_key_file: KeyFile,
-    yes: Yes = False,
-    server: Server = None,
-    as_json: Json = False,
+    way: Sending,
 ) -> None:
     """Give what is left of a hold back to its customer, after its deadline and the grace. The way out without us.
 
@@ -132,33 +99,25 @@ def refund(
     from jobs.client.escrow_contract import at
     from provider_agent.protocol import id_bytes32
 
-    place = Place(asset, contract, chain_id, rpc_url, server)
-    job_id = find_job_id(job, place)
-    with open_desk(place, wallet_key_file) as desk:
+    job_id = find_job_id(job, way)
+    with open_desk(way) as desk:
         hold = desk.contract.hold(job_id)
         rest = f"{desk.show(hold.remaining)} to {hold.customer}" if hold else "the rest"
         try:
             call = ("refundExpired(bytes32)", [id_bytes32(job_id)])
-            done = desk.call(*call, what=f"Give back {rest}", yes=yes, as_json=as_json)
+            done = desk.call(*call, what=f"Give back {rest}")
         except ChainFailed as refused:
             if hold:
                 moment = at(hold.deadline + desk.contract.terms.grace_seconds)
                 add_when(refused, "TooEarly", moment, "It can be refunded after")
             raise
-        tell(done, as_json=as_json, more={"job_id": str(job_id)}, hint="`souk escrow withdraw all` takes it out.")
+        desk.tell(done, more={"job_id": str(job_id)}, hint="`souk escrow withdraw all` takes it out.")
 
 
 def give_up(
     job: Job,
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
-    wallet_key_file: KeyFile,
-    yes: Yes = False,
-    server: Server = None,
-    as_json: Json = False,
+    way: Sending,
 ) -> None:
     """Take back what your wallet signed for a job, while no hold was opened by it: as after a launch that failed.
 
@@ -170,10 +129,9 @@ def give_up(
     """
     from jobs.client.authorizing import read_kept
 
-    place = Place(asset, contract, chain_id, rpc_url, server)
-    job_id = find_job_id(job, place)
+    job_id = find_job_id(job, way)
     signed, domain = read_kept(job_id)
-    with open_desk(place, wallet_key_file) as desk:
+    with open_desk(way) as desk:
         said = signed.authorization
         if said.customer.lower() != desk.wallet.lower():
             raise UsageMistake(f"It was signed by {said.customer}, and this key is that of {desk.wallet}.")
@@ -182,8 +140,8 @@ def give_up(
             raise UsageMistake(f"It was signed for the contract {its_contract} on chain {its_chain}.")
         call = ("cancelNonce(uint256)", [said.nonce])
         what = f"Give up the signature for {desk.show(said.max_amount)} for job {job_id}"
-        done = desk.call(*call, what=what, yes=yes, as_json=as_json)
-        tell(done, as_json=as_json, more={"job_id": str(job_id)})
+        done = desk.call(*call, what=what)
+        desk.tell(done, more={"job_id": str(job_id)})
 
 
 def _digest(path: Path) -> bytes:

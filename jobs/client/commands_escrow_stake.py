@@ -7,20 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from jobs.client.errors import ChainFailed, UsageMistake
-from jobs.client.escrow_desk import (
-    ALL,
-    Asset,
-    ChainId,
-    Contract,
-    KeyFile,
-    Place,
-    RpcUrl,
-    add_when,
-    open_desk,
-    require_address,
-    tell,
-)
-from jobs.client.options import Json, Server, Yes
+from jobs.client.escrow_desk import ALL, add_when, open_desk, require_address
+from jobs.client.escrow_options import Amount, Sending
+from jobs.client.option_groups import with_groups
 
 REQUEST: Final = "requestUnstake(uint256)"
 
@@ -28,30 +17,23 @@ REQUEST: Final = "requestUnstake(uint256)"
 def register(escrow: typer.Typer) -> None:
     """Add this module's commands to the group."""
     for name, command in (("stake", stake), ("unstake", unstake), ("revoke-key", revoke_key)):
-        escrow.command(name)(command)
+        escrow.command(name)(with_groups(command))
 
 
 def stake(
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Such as 25 or 2.50, in the token.")],
+    amount: Amount,
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
-    wallet_key_file: KeyFile,
-    yes: Yes = False,
-    server: Server = None,
-    as_json: Json = False,
+    way: Sending,
 ) -> None:
     """Provider: add to your stake, which is taken in part if you break the rules. It leaves after a wait only.
 
     Example: souk escrow stake 500 --asset USDC --rpc-url URL --wallet-key-file ~/payout.key
     """
-    with open_desk(Place(asset, contract, chain_id, rpc_url, server), wallet_key_file) as desk:
+    with open_desk(way) as desk:
         units = desk.parse(amount)
-        done = desk.pay_in(units, "stake(uint256)", [units], what=f"Stake {desk.show(units)}", yes=yes, as_json=as_json)
+        done = desk.pay_in(units, "stake(uint256)", what=f"Stake {desk.show(units)}")
         staked = desk.contract.staked(desk.wallet)
-        tell(done, as_json=as_json, more={"staked": str(staked)}, hint=f"Staked in all: {desk.show(staked)}.")
+        desk.tell(done, more={"staked": str(staked)}, hint=f"Staked in all: {desk.show(staked)}.")
 
 
 def unstake(
@@ -59,14 +41,7 @@ def unstake(
         str, typer.Argument(metavar="[AMOUNT|all]", help="Ask for so much; without it, take what has waited.")
     ] = "",
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
-    wallet_key_file: KeyFile,
-    yes: Yes = False,
-    server: Server = None,
-    as_json: Json = False,
+    way: Sending,
 ) -> None:
     """Provider: ask for your stake back, and after the wait take it, with the same command without an amount.
 
@@ -78,7 +53,7 @@ def unstake(
     """
     from jobs.client.escrow_contract import at
 
-    with open_desk(Place(asset, contract, chain_id, rpc_url, server), wallet_key_file) as desk:
+    with open_desk(way) as desk:
         done = desk.finish(REQUEST if amount else "unstake()")
         leaving, leaving_at = desk.contract.unstaking(desk.wallet)
         if done is None and amount:
@@ -87,12 +62,12 @@ def unstake(
             if not units:
                 raise UsageMistake(f"{desk.wallet} has no stake that is not leaving already.")
             what = f"Ask for {desk.show(units)} of the stake of {desk.show(active)}"
-            done = desk.call(REQUEST, [units], what=what, yes=yes, as_json=as_json)
+            done = desk.call(REQUEST, [units], what=what)
         elif done is None:
             if not leaving:
                 raise UsageMistake(f"Nothing of {desk.wallet}'s stake is leaving: say how much, or all.")
             try:
-                done = desk.call("unstake()", [], what=f"Take out {desk.show(leaving)}", yes=yes, as_json=as_json)
+                done = desk.call("unstake()", [], what=f"Take out {desk.show(leaving)}")
             except ChainFailed as refused:
                 add_when(refused, "TooEarly", at(leaving_at), "It can be taken from")
                 raise
@@ -102,7 +77,7 @@ def unstake(
         if leaving:
             hint += f" Of it {desk.show(leaving)} can be taken from {at(leaving_at):%Y-%m-%d %H:%M:%S} UTC on."
         more = {"staked": str(staked), "unstaking": str(leaving), "unstaking_at": leaving_at if leaving else None}
-        tell(done, as_json=as_json, more=more, hint=hint)
+        desk.tell(done, more=more, hint=hint)
 
 
 def revoke_key(
@@ -110,14 +85,7 @@ def revoke_key(
         str, typer.Argument(metavar="ADDRESS", help="The receipt key's; `souk provider delegate` showed it.")
     ],
     *,
-    asset: Asset = "",
-    contract: Contract = "",
-    chain_id: ChainId = None,
-    rpc_url: RpcUrl,
-    wallet_key_file: KeyFile,
-    yes: Yes = False,
-    server: Server = None,
-    as_json: Json = False,
+    way: Sending,
 ) -> None:
     """Provider: take back that a node's receipt key speaks for your wallet, as when the node was broken into.
 
@@ -126,11 +94,11 @@ def revoke_key(
     Example: souk escrow revoke-key 0xabcd... --asset USDC --rpc-url URL --wallet-key-file ~/payout.key
     """
     key = require_address(address)
-    with open_desk(Place(asset, contract, chain_id, rpc_url, server), wallet_key_file) as desk:
+    with open_desk(way) as desk:
         call = ("revokeReceiptKey(address)", [key])
         done = desk.finish(*call)
         if done is None:
             if not desk.contract.receipt_key_until(desk.wallet, key):
                 raise UsageMistake(f"{key} does not speak for {desk.wallet} in this contract.")
-            done = desk.call(*call, what=f"Take back that {key} signs for the wallet", yes=yes, as_json=as_json)
-        tell(done, as_json=as_json, more={"receipt_key": key})
+            done = desk.call(*call, what=f"Take back that {key} signs for the wallet")
+        desk.tell(done, more={"receipt_key": key})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
-from jobs.client.errors import SoukApiError
+from jobs.client.errors import SendingInterrupted, SoukApiError, SoukClientError
 from jobs.client.exit_codes import ExitCode
 from jobs.client.options import JobFilePath, Json, Server, Yes, ask, open_souk
 
@@ -75,7 +77,7 @@ def launch(
 
     souk launch job.yaml --wallet-key-file ~/wallet.key --rpc-url https://rpc.example
     """
-    from jobs.client.launch import explain_refusal, prepare, require_fit, require_wallet
+    from jobs.client.launch import prepare, require_fit, require_wallet
     from jobs.client.output import console, print_json
     from jobs.client.plan_view import plan_view
     from jobs.client.wallet import read_wallet
@@ -91,12 +93,11 @@ def launch(
         said = _draw_up(souk, job_file, quote, wallet, (hold_until, rpc_url), as_json=as_json) if wallet else None
         if not yes and not ask("Sign and launch?" if said else "Launch?", as_json=as_json):
             raise typer.Exit(ExitCode.OK)
-        signed = _sign(wallet, said, quote) if wallet and said else None
+        authorize = partial(_sign, wallet, said, quote) if wallet and said else None
         try:
-            job = _submit(souk, job_file, quote, signed, is_paid_in=bool(signed and rpc_url), as_json=as_json)
-        except SoukApiError as error:
-            error.message = " ".join(part for part in (error.message, explain_refusal(error)) if part)
-            raise
+            job = _submit(souk, job_file, quote, authorize, is_paid_in=bool(said and rpc_url), as_json=as_json)
+        except (SoukClientError, KeyboardInterrupt) as error:
+            raise _explained(error, said, quote) from None
         if detach:
             if as_json:
                 print_json({"type": "job", "job": job})
@@ -130,24 +131,40 @@ def _sign(wallet: Wallet, said: HoldAuthorization, quote: QuoteView) -> SignedHo
     return sign(wallet, said, quote)
 
 
+def _explained(
+    error: SoukClientError | KeyboardInterrupt, said: HoldAuthorization | None, quote: QuoteView
+) -> BaseException:
+    """The same with what to do about it, and about what was signed."""
+    from jobs.client.authorizing import kept_path
+    from jobs.client.launch import explain_refusal, tell_signed
+
+    way_on, about = "", dict[str, Any]()
+    if said is not None and kept_path(said.job_id).exists():  # it was signed
+        way_on, about = tell_signed(said, quote), {"job_id": str(said.job_id)}
+    if isinstance(error, KeyboardInterrupt):
+        return SendingInterrupted(f"Interrupted. {way_on}", about) if way_on else error
+    what_to_do = explain_refusal(error) if isinstance(error, SoukApiError) else ""
+    error.message = " ".join(filter(None, (error.message, what_to_do, way_on)))
+    error.details = about | error.details
+    return error
+
+
 def _submit(
     souk: Souk,
     job_file: JobFile,
     quote: QuoteView,
-    signed: SignedHoldAuthorization | None,
+    authorize: Callable[[], SignedHoldAuthorization] | None,
     *,
     is_paid_in: bool,
     as_json: bool,
 ) -> JobView:
-    from functools import partial
-
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     from jobs.client.launch import submit
     from jobs.client.output import console
 
     size = sum(file.entry.size for file in job_file.files)
-    send = partial(submit, souk, job_file, quote, authorization=signed, is_paid_in=is_paid_in)
+    send = partial(submit, souk, job_file, quote, authorize=authorize, is_paid_in=is_paid_in)
     if as_json or not job_file.files:
         return send()
     with Progress(TextColumn("sending files"), BarColumn(), DownloadColumn(), console=console()) as bar:

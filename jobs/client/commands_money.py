@@ -5,13 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs.client.errors import ChainFailed, PaymentFailed, UsageMistake
-from jobs.client.options import Json, Server, ask, find_job, open_souk
+from jobs.client.options import (
+    FEE_COINS_MAX,
+    Json,
+    KeyFile,
+    MaxFee,
+    RpcUrl,
+    Server,
+    Yes,
+    ask,
+    find_job,
+    open_souk,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -142,14 +152,11 @@ def deposit(
     amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Such as 25 or 2.50, in the token.")],
     *,
     asset: Annotated[str, typer.Option("--asset", help="The token, such as USDC; `souk assets` lists them.")],
-    rpc_url: Annotated[
-        str, typer.Option("--rpc-url", envvar="SOUK_RPC_URL", help="An endpoint of the token's chain, of your choice.")
-    ],
-    wallet_key_file: Annotated[
-        Path, typer.Option("--wallet-key-file", help="Your wallet's private key, 64 hex characters, mode 600.")
-    ],
+    rpc_url: RpcUrl,
+    wallet_key_file: KeyFile,
+    max_fee: MaxFee = FEE_COINS_MAX,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the balance has it.")] = True,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -162,11 +169,11 @@ def deposit(
     """
     from jobs.client.depositing import Deposit
     from jobs.client.output import notice, print_json
-    from jobs.client.wallet import read_wallet
+    from jobs.client.wallet import read_wallet, require_fee
     from jobs.payment import parse_units, show_units
     from provider_agent.protocol import id_bytes32
 
-    wallet = read_wallet(wallet_key_file)
+    wallet, fee_max = read_wallet(wallet_key_file), require_fee(max_fee)
     with open_souk(server) as souk:
         token = _find_token(souk, asset)
         try:
@@ -177,7 +184,8 @@ def deposit(
         organisation = souk.me().organisation
         if not yes and not ask(f"Pay {shown} from {wallet.address} for {organisation.name}?", as_json=as_json):
             raise typer.Abort
-        with Deposit(rpc_url, wallet, token) as way:
+        with Deposit(rpc_url, wallet, token, fee_max=fee_max) as way:
+            way.compare()
             earlier = way.finish_earlier(tell=notice)
             made = earlier or way.pay(id_bytes32(organisation.id), units, tell=notice)
         result = {**made.as_json(), "is_earlier": earlier is not None, "is_credited": False}
@@ -252,11 +260,16 @@ def _about(top_up_id: UUID) -> dict[str, str]:
 
 
 def _find_token(souk: Souk, code: str) -> AssetView:
+    """The token; raises UsageMistake where it is none, or another contract than it used to be is named for it."""
+    from jobs.client.known_contracts import KnownContract, remember_contract
+
     known = souk.assets()
     found = next((each for each in known if each.code == code), None)
     tokens = ", ".join(each.code for each in known if each.contract.strip("0x")) or "none"
     if found is None or found.chain_id is None or not found.contract.strip("0x"):
         raise UsageMistake(f"{code} cannot be deposited here; what can: {tokens}.")
+    if (contract := KnownContract.of(found)) is not None:
+        remember_contract(souk.transport.server, code, contract)
     return found
 
 

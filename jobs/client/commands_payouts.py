@@ -12,16 +12,15 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.client.errors import UsageMistake
-from jobs.client.options import Json, Server, open_souk
+from jobs.client.errors import TermsRefused, UsageMistake
+from jobs.client.options import FEE_COINS_MAX, Json, MaxFee, RpcUrl, Server, open_souk
 
 if TYPE_CHECKING:
     from jobs.client.sdk import Souk
-    from jobs.wire import AssetView, PayoutView
+    from jobs.wire import AssetView, PayoutView, ProofView
 
 PAYOUTS = 30
 PAYOUTS_MAX = 10_000
-CLAIM_SECONDS = 600.0
 WALLET_RAIL = "chain"
 FORMATS = ("csv", "pdf", "json")
 PARTIAL_SUFFIX = ".souk-partial"
@@ -146,10 +145,9 @@ def claim(
     ] = "",
     *,
     asset: AssetCode = "",
-    rpc_url: Annotated[
-        str, typer.Option("--rpc-url", envvar="SOUK_RPC_URL", help="An endpoint of the token's chain, of your choice.")
-    ] = "",
+    rpc_url: RpcUrl = "",
     wallet_key_file: KeyFile = None,
+    max_fee: MaxFee = FEE_COINS_MAX,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -160,31 +158,31 @@ def claim(
 
     Examples: souk provider claim --asset USDC; souk provider claim --asset USDC --rpc-url URL --wallet-key-file ~/w.key
     """
-    from jobs.client.chain_wallet import ChainWallet
+    from jobs.client.claiming import claim as send_claim
+    from jobs.client.claiming import claim_call
     from jobs.client.output import console, notice, print_json
-    from jobs.client.wallet import read_wallet
+    from jobs.client.wallet import read_wallet, require_fee
 
+    wallet = read_wallet(wallet_key_file) if wallet_key_file else None
+    fee_max = require_fee(max_fee)
     with open_souk(server) as souk:
-        proof = souk.payout_proof(_choose(souk, payout, asset).id)
-    if wallet_key_file is None or not rpc_url:
+        chosen = _choose(souk, payout, asset)
+        proof = souk.payout_proof(chosen.id)
+        _require_known(souk, chosen.asset, proof)
+    if wallet is None or not rpc_url:
         if as_json:
             print_json(proof)
             return
-        console().print(f"chain {proof.chain_id}\nto    {proof.contract}\ndata  {proof.call_data}", markup=False)
+        data = "0x" + claim_call(proof).hex()
+        console().print(f"chain {proof.chain_id}\nto    {proof.contract}\ndata  {data}", markup=False)
         notice(f"Send it from any wallet: {proof.wallet} gets what is promised to it. Or add --rpc-url and a key file.")
         return
-    wallet = read_wallet(wallet_key_file)
-    chain = ChainWallet(rpc_url, wallet, chain_id=proof.chain_id)
-    try:
-        signed = chain.sign(proof.contract, bytes.fromhex(proof.call_data.removeprefix("0x")))
-        chain.send(signed)
-        block = chain.wait(signed.hash, seconds=CLAIM_SECONDS, tell=notice)
-    finally:
-        chain.close()
+    mined, is_earlier = send_claim(proof, rpc_url, wallet, fee_max=fee_max, tell=notice)
     if as_json:
-        print_json({"tx_hash": signed.hash, "block": block, "wallet": proof.wallet})
+        print_json({**mined.as_json(), "wallet": proof.wallet, "is_earlier": is_earlier})
         return
-    console().print(f"Claimed for {proof.wallet} in transaction {signed.hash}, block {block}.", markup=False)
+    lead = "An earlier command was finished, and nothing new was sent: claimed" if is_earlier else "Claimed"
+    console().print(f"{lead} for {proof.wallet} in transaction {mined.tx_hash}, block {mined.block}.", markup=False)
 
 
 def statement(
@@ -241,6 +239,17 @@ def _choose(souk: Souk, payout: str, asset: str) -> PayoutView:
     if not payout and not asset and len({each.asset for each in found}) > 1:
         raise UsageMistake("You were paid in several tokens: say which, with --asset.")
     return found[0]
+
+
+def _require_known(souk: Souk, code: str, proof: ProofView) -> None:
+    """Raise where the proof is for another contract than the token's, or that than it used to be."""
+    from jobs.client.known_contracts import KnownContract, remember_contract
+
+    asset = next((each for each in souk.assets() if each.code == code), None)
+    known = KnownContract.of(asset) if asset else None
+    if known is None or (known.chain_id, known.contract.lower()) != (proof.chain_id, proof.contract.lower()):
+        raise TermsRefused(f"The proof is for {proof.contract}, which is not the contract of {code} in `souk assets`.")
+    remember_contract(souk.transport.server, code, known)
 
 
 def _month(text: str) -> tuple[date, date]:

@@ -6,28 +6,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from jobs.client.chain_wallet import ChainWallet, encode_call, selector
-from jobs.client.errors import ChainFailed
-from jobs.client.sending import MINED_SECONDS, Mined, Sender, Tell
-from jobs.client.wallet import Wallet
+from jobs.client.errors import ChainFailed, ChainSilent
+from jobs.client.escrow_contract import EscrowContract
+from jobs.client.sending import Mined, Sender, Tell
+from jobs.client.wallet import FEE_MAX, Wallet
 from jobs.payment import show_units
 from jobs.wire import AssetView
 
 WORD: Final = 32  # bytes of one argument
+APPROVE: Final = "approve(address,uint256)"
 BUY_CREDITS: Final = "buyCredits(bytes32,uint256)"
 
 
 class Deposit:
     """One wallet's way into one token's escrow."""
 
-    def __init__(self, rpc_url: str, wallet: Wallet, token: AssetView) -> None:
+    def __init__(self, rpc_url: str, wallet: Wallet, token: AssetView, *, fee_max: int = FEE_MAX) -> None:
         assert token.chain_id is not None  # noqa: S101 - only tokens come here
         self.token = token
-        self.chain = ChainWallet(rpc_url, wallet, chain_id=token.chain_id)
+        self.chain = ChainWallet(rpc_url, wallet, chain_id=token.chain_id, fee_max=fee_max)
         self.sender = Sender(self.chain)
 
     def __enter__(self) -> Self:
@@ -38,16 +40,20 @@ class Deposit:
     ) -> None:
         self.chain.close()
 
+    def compare(self) -> None:
+        """Raise ChainFailed unless the contract on the chain is an escrow of just this token."""
+        EscrowContract(self.chain, self.token.contract).require_token(self.token.token, self.token.scale)
+
     def pay(self, account: bytes, units: int, *, tell: Tell) -> Mined:
         """Buy credits of `units` for the account of 32 bytes; raises ChainFailed."""
-        shown = show_units(units, asset=self.token.code, scale=self.token.scale)
         return pay_in(
             self.sender,
             (self.token.token, self.token.contract),
             units,
             call=(BUY_CREDITS, [account, units]),
-            what=f"pay {shown} as credit",
+            what=f"pay {self._show(units)} as credit",
             tell=tell,
+            show=self._show,
         )
 
     def finish_earlier(self, *, tell: Tell) -> Mined | None:
@@ -56,6 +62,9 @@ class Deposit:
         if found is None or not found[0].is_like(self.token.contract, selector(BUY_CREDITS)):
             return None
         return found[1]
+
+    def _show(self, units: int) -> str:
+        return show_units(units, asset=self.token.code, scale=self.token.scale)
 
 
 def pay_in(
@@ -66,17 +75,46 @@ def pay_in(
     call: tuple[str, Sequence[Any]],
     what: str,
     tell: Tell,
+    show: Callable[[int], str],
 ) -> Mined:
-    """Allow the contract to take `units`, then make the call that does; raises ChainFailed."""
-    (token, contract), chain = token_and_contract, sender.chain
-    address = chain.wallet.address
-    have = int.from_bytes(chain.read(token, encode_call("balanceOf(address)", [address]))[:WORD])
+    """Allow the contract to take `units`, then make the call that does; raises as Sender.send."""
+    token, contract = token_and_contract
+    address = sender.chain.wallet.address
+    have = _number(sender, token, "balanceOf(address)", address)
     if have < units:
-        raise ChainFailed(f"The wallet {address} has {have} base units of the token, and {units} are needed.")
-    allowed = chain.read(token, encode_call("allowance(address,address)", [address, contract]))
-    if int.from_bytes(allowed[:WORD]) < units:
+        raise ChainFailed(f"The wallet {address} has {show(have)}, and {show(units)} are needed. Nothing was sent.")
+    allowed = _number(sender, token, "allowance(address,address)", address, contract)
+    if allowed < units:
         tell("allowing the escrow contract to take the amount ...")
-        signed = chain.sign(token, encode_call("approve(address,uint256)", [contract, units]))
-        chain.send(signed)
-        chain.wait(signed.hash, seconds=MINED_SECONDS, tell=tell)
+        _allow(sender, token_and_contract, units, allowed, tell=tell, show=show)
     return sender.send(contract, encode_call(*call), what=what, tell=tell)
+
+
+def _allow(
+    sender: Sender,
+    token_and_contract: tuple[str, str],
+    units: int,
+    allowed: int,
+    *,
+    tell: Tell,
+    show: Callable[[int], str],
+) -> None:
+    """One transaction; two for a token as USDT, which lets an amount be changed only by way of 0."""
+    token, contract = token_and_contract
+    call = encode_call(APPROVE, [contract, units])
+    if allowed:
+        try:
+            sender.chain.estimate(token, call)
+        except ChainSilent:
+            raise
+        except ChainFailed:
+            sender.send(token, encode_call(APPROVE, [contract, 0]), what="allow the escrow contract nothing", tell=tell)
+    sender.send(token, call, what=f"allow the escrow contract {show(units)}", tell=tell)
+
+
+def _number(sender: Sender, token: str, view: str, *arguments: str) -> int:
+    """What a token's view answers; one that says nothing is no token."""
+    word = sender.chain.read(token, encode_call(view, arguments))
+    if len(word) < WORD:
+        raise ChainFailed(f"{token} does not answer as a token does: try another --rpc-url.")
+    return int.from_bytes(word[:WORD])

@@ -10,6 +10,9 @@ SoukClientError
 ├── RemoteInstallFailed    a machine reached by SSH did not become a node
 ├── PaymentFailed          a payment by card did not come
 ├── ChainFailed            a chain's endpoint, or the chain itself, did not do what was asked
+│   ├── ChainSilent        the endpoint gave no answer that could be read: what was sent may have arrived
+│   └── SendingFailed      a transaction is signed and kept, and not known to be in a block
+├── SendingInterrupted     Ctrl-C after something was signed: what, and the way on
 ├── TermsRefused           the marketplace wants something signed that the job file and its quote do not say
 └── BillDoesNotVerify      the bill is not backed by its receipts
 """
@@ -101,6 +104,21 @@ class ChainFailed(SoukClientError):
 
     code = "chain_failed"
     exit_code = ExitCode.REFUSED
+
+
+class ChainSilent(ChainFailed):
+    """The chain's endpoint does not answer."""
+
+
+class SendingFailed(ChainFailed):
+    """A transaction was signed, and whether it is in a block is not known."""
+
+
+class SendingInterrupted(SoukClientError):
+    """Interrupted after something was signed."""
+
+    code = "interrupted"
+    exit_code = ExitCode.INTERRUPTED
 
 
 class TermsRefused(SoukClientError):

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from jobs.client.chain_wallet import ChainReader, encode_call
+from jobs.client.chain_reader import ChainReader
+from jobs.client.chain_wallet import encode_call
 from jobs.client.errors import ChainFailed
 from provider_agent.protocol import ZERO_ADDRESS, ZERO_HASH, id_bytes32
 
@@ -92,6 +93,15 @@ class EscrowContract:
         except ChainFailed:
             symbol = ""  # an old token answers in another type, or not at all
         return (symbol if _SYMBOL.fullmatch(symbol) else "tokens"), scale
+
+    def require_token(self, token: str, scale: int) -> None:
+        """Raise ChainFailed unless this is the token that it holds, as a marketplace says."""
+        found = self.describe_token()[1]
+        if (token.lower(), scale) != (self.terms.token.lower(), found):
+            raise ChainFailed(
+                f"The contract's token is {self.terms.token} with {found} decimals, by this endpoint; the marketplace"
+                f" says {token} with {scale}. Try another --rpc-url; else ask the marketplace."
+            )
 
     def token_balance(self, wallet: str) -> int:
         """What the wallet has of the token outside of the contract."""
@@ -201,6 +211,8 @@ def _address_topic(address: str) -> str:
 
 
 def _ids(logs: Sequence[dict[str, Any]], *, topic: int) -> list[UUID]:
-    """The ids at one place of the events, each once."""
+    """The ids at one place of the events, each once; raises ChainFailed where an event has no such place."""
+    if any(len(log["topics"]) <= topic for log in logs):
+        raise ChainFailed("The chain's endpoint answers with other events than were asked for. Try another --rpc-url.")
     words = dict.fromkeys(bytes.fromhex(log["topics"][topic][2:]) for log in logs)
     return [UUID(bytes=word[-UUID_BYTES:]) for word in words if not any(word[:-UUID_BYTES])]

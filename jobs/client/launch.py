@@ -17,10 +17,11 @@ from jobs.client.output import duration, notice
 from jobs.client.sdk import Souk
 from jobs.client.upload import upload_files
 from jobs.client.wallet import Wallet
+from jobs.payment import show_units
 from jobs.spec import Spec, SpecError, SpecErrors, parse
 from jobs.spec.document import FILE_BYTES_MAX
 from jobs.wire import JobView, QuoteView
-from provider_agent.protocol import SignedHoldAuthorization
+from provider_agent.protocol import HoldAuthorization, SignedHoldAuthorization
 
 QUOTE_MARGIN: Final = timedelta(seconds=10)  # before it expires, nothing is sent any more
 FINAL_POLL_SECONDS: Final = 2.0
@@ -89,23 +90,37 @@ def require_fit(quote: QuoteView) -> None:
     raise NothingFits(message, {"plan": plan.model_dump(mode="json")})
 
 
+def require_fresh(quote: QuoteView) -> None:
+    """Raise UsageMistake where the quote is over, as when somebody thought for long: then nothing should be signed."""
+    now = datetime.now(UTC)
+    if quote.expires_at is not None and now > quote.expires_at - QUOTE_MARGIN:
+        raise UsageMistake(
+            f"The quote is over since {quote.expires_at:%Y-%m-%d %H:%M:%S} UTC, and nothing was signed: run the command"
+            f" again for a new one. (This computer's clock says {now:%Y-%m-%d %H:%M:%S} UTC.)"
+        )
+
+
 def submit(
     souk: Souk,
     job_file: JobFile,
     quote: QuoteView,
     *,
-    authorization: SignedHoldAuthorization | None = None,
+    authorize: Callable[[], SignedHoldAuthorization] | None = None,
     is_paid_in: bool = False,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> JobView:
     """Send the files, then submit exactly what was quoted; repeating a lost submit changes nothing.
 
-    `is_paid_in`: the contract has the wallet's money, so that a marketplace that lacks it waits for final blocks only.
+    `authorize` is called when nothing is left but to submit, and only while the quote is good. `is_paid_in`: the
+    contract has the wallet's money, so that a marketplace that lacks it waits for final blocks only.
     """
     require_fit(quote)
     quote_id = quote.quote_id
     assert quote_id is not None  # noqa: S101 - require_fit has raised otherwise
     input_id = upload_files(souk, job_file.files, on_bytes=on_bytes) if job_file.files else None
+    if authorize is not None:
+        require_fresh(quote)
+    authorization = authorize() if authorize is not None else None
 
     def send() -> JobView:
         return souk.submit(
@@ -134,6 +149,16 @@ def _repeat_until_final(send: Callable[[], JobView], quote: QuoteView) -> JobVie
             notice("The contract has the wallet's money, and the marketplace waits until that is final ...")
             has_told = True
         time.sleep(FINAL_POLL_SECONDS)
+
+
+def tell_signed(said: HoldAuthorization, quote: QuoteView) -> str:
+    """What to do about a signature that was made for a submit which did not succeed, or nobody knows whether it did."""
+    most = show_units(said.max_amount, asset=quote.asset, scale=quote.asset_scale)
+    return (
+        f"Your wallet has signed for job {said.job_id}, for at most {most}, and the marketplace may have that."
+        f" `souk show {said.job_id}` tells whether the job is there; if not, `souk escrow give-up {said.job_id} --asset"
+        f" {quote.asset} --wallet-key-file FILE` takes it back."
+    )
 
 
 def explain_refusal(error: SoukApiError) -> str:

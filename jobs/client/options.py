@@ -23,6 +23,19 @@ Server = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+RpcUrl = Annotated[
+    str, typer.Option("--rpc-url", envvar="SOUK_RPC_URL", help="An endpoint of the chain, of your choice.")
+]
+KeyFile = Annotated[
+    Path, typer.Option("--wallet-key-file", help="Your wallet's private key, 64 hex characters, mode 600.")
+]
+FEE_COINS_MAX = "0.05"
+MaxFee = Annotated[
+    str,
+    typer.Option(
+        "--max-fee", metavar="COINS", help="Most that one transaction's gas may cost, in the chain's own coins."
+    ),
+]
 JobFilePath = Annotated[Path, typer.Argument(metavar="FILE", help="The job file.", show_default=False)]
 JobName = Annotated[
     str,

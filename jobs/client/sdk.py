@@ -2,146 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import datetime
 from itertools import islice
-from types import TracebackType
-from typing import IO, Any, Literal, Self, TypeVar
+from typing import Any, Literal
 from uuid import UUID
 
 from jobs.client.errors import TermsRefused
-from jobs.client.settings import choose_key, choose_server, load_settings
-from jobs.client.transport import READ_SECONDS, Transport
+from jobs.client.sdk_account import Account
+from jobs.client.transport import READ_SECONDS
 from jobs.client.wallet import Wallet
 from jobs.spec import Spec, canonical
 from jobs.wire import (
     ArtifactView,
     AssetList,
     AssetView,
-    BalanceView,
     BillView,
     DelegationList,
     DelegationRequest,
     DelegationView,
-    DepositView,
     EnrolmentTokenView,
     JobView,
-    MeView,
     NodeView,
     OfferView,
-    PayoutSettingsView,
-    PayoutView,
-    ProofView,
     ProviderView,
     QuoteView,
-    SignIn,
     StreamPage,
     SubmitRequest,
-    TransferView,
     UploadComplete,
     UploadRequest,
     UploadView,
-    Wire,
 )
-from jobs.wire.topups import TopUpView
 from provider_agent.protocol import HoldAuthorization, SignedDelegation, SignedHoldAuthorization
 
-DEPOSITS_MAX = 200
-PAGES_MAX = 1000
 
-View = TypeVar("View", bound=Wire)
-
-
-class Souk:
+class Souk(Account):
     """A signed-in customer or provider. Raises SoukClientError's classes; safe to repeat after any of them."""
-
-    def __init__(self, server: str, key: str = "") -> None:
-        self.transport = Transport(server, key)
-
-    @classmethod
-    def from_settings(cls, server: str | None = None) -> Souk:
-        """As the command does: the server and key from the environment or from what `souk login` remembered."""
-        settings = load_settings()
-        chosen = choose_server(server, settings)
-        return cls(chosen, choose_key(chosen, settings))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections."""
-        self.transport.close()
-
-    # --- who I am
-
-    def login(self, email: str, password: str) -> SignIn:
-        """A new key for this command; it replaces none."""
-        return SignIn.model_validate(self.transport.post("/login", {"email": email, "password": password}))
-
-    def sign_up(self, email: str, password: str, *, organisation: str = "", invitation: str = "") -> None:
-        """An account with an organisation of its own, or in the one that invited it; `login` is next."""
-        body = {"email": email, "password": password, "organisation": organisation, "invitation": invitation}
-        self.transport.post("/signup", {name: value for name, value in body.items() if value})
-
-    def me(self) -> MeView:
-        """In whose name this key acts."""
-        return MeView.model_validate(self.transport.get("/me"))
-
-    def balance(self) -> BalanceView:
-        """What the organisation has, holds and earned."""
-        return BalanceView.model_validate(self.transport.get("/balance"))
-
-    def transfers(self, *, job_id: UUID | None = None, limit: int | None = None) -> list[TransferView]:
-        """Every movement of the organisation's money (or only of one job's), newest first."""
-        path = "/transfers" if job_id is None else f"/transfers?job={job_id}"
-        return list(islice(self._all(path, TransferView), limit))
-
-    def deposits(self, *, limit: int = DEPOSITS_MAX) -> list[DepositView]:
-        """What was paid in, newest first."""
-        return list(islice(self._all("/deposits", DepositView), limit))
-
-    def request_top_up(self, usd_micros: int, *, save_card: bool = False) -> TopUpView:
-        """Begin to pay in by card; ask `top_up` for its page, and for what became of it."""
-        body = {"amount_usd_micros": str(usd_micros), "save_card": save_card}
-        return TopUpView.model_validate(self.transport.post("/top-ups", body))
-
-    def top_up(self, top_up_id: UUID) -> TopUpView:
-        """One payment by card."""
-        return TopUpView.model_validate(self.transport.get(f"/top-ups/{top_up_id}"))
-
-    def save_statement(self, first: date, last: date, *, format: str, into: IO[bytes]) -> int:
-        """Every movement of what was earned, both days in it, as `csv`, `pdf` or `json`; how many bytes that were."""
-        query = {"from": first.isoformat(), "to": last.isoformat(), "format": format}
-        return self.transport.save("/statements", into, **query)
-
-    def payout_settings(self) -> list[PayoutSettingsView]:
-        """Where what was earned goes, a row an asset."""
-        found = self.transport.get("/payout-settings")["settings"]
-        return [PayoutSettingsView.model_validate(row) for row in found]
-
-    def choose_payout(
-        self, *, asset: str, rail: str, destination: str, schedule: str = "daily", signature: str = ""
-    ) -> PayoutSettingsView:
-        """Say where one asset goes from now on; a wallet has signed `payout_wallet_text`."""
-        body = {"asset": asset, "rail": rail, "destination": destination, "schedule": schedule, "signature": signature}
-        return PayoutSettingsView.model_validate(self.transport.put("/payout-settings", body))
-
-    def payouts(self, *, limit: int | None = None) -> list[PayoutView]:
-        """What was paid out, newest first."""
-        return list(islice(self._all("/payouts", PayoutView), limit))
-
-    def request_payout(self, asset: str) -> PayoutView:
-        """Pay out now what is there."""
-        return PayoutView.model_validate(self.transport.post("/payouts", {"asset": asset}))
-
-    def payout_proof(self, payout_id: UUID) -> ProofView:
-        """What claims a payout in tokens; refused until its root is open."""
-        return ProofView.model_validate(self.transport.get(f"/payouts/{payout_id}/proof"))
 
     # --- a job
 
@@ -212,7 +107,7 @@ class Souk:
 
     def jobs(self, *, limit: int | None = None) -> list[JobView]:
         """The organisation's jobs, newest first."""
-        return list(islice(self._all("/jobs", JobView), limit))
+        return list(islice(self.all_of("/jobs", JobView), limit))
 
     def job(self, job_id: UUID) -> JobView:
         """One job with its attempts."""
@@ -250,7 +145,7 @@ class Souk:
 
     def artifacts(self, job_id: UUID) -> list[ArtifactView]:
         """Checkpoints and outputs of a job, newest first, without addresses."""
-        return list(self._all(f"/jobs/{job_id}/artifacts", ArtifactView))
+        return list(self.all_of(f"/jobs/{job_id}/artifacts", ArtifactView))
 
     def artifact(self, artifact_id: UUID) -> ArtifactView:
         """One artifact with an address for each file, which expires."""
@@ -273,7 +168,7 @@ class Souk:
 
     def offers(self) -> list[OfferView]:
         """What can be rented now."""
-        return list(self._all("/offers", OfferView))
+        return list(self.all_of("/offers", OfferView))
 
     def create_provider(self, name: str) -> ProviderView:
         """Make the organisation a provider, under the name that customers see; 409 where it is one already."""
@@ -285,7 +180,7 @@ class Souk:
 
     def nodes(self) -> list[NodeView]:
         """The provider's nodes."""
-        return list(self._all("/provider/nodes", NodeView))
+        return list(self.all_of("/provider/nodes", NodeView))
 
     def export_earnings(self, *, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
         """The provider's own leases with the marketplace's signature, as it came."""
@@ -305,20 +200,6 @@ class Souk:
         """Which wallets the provider's nodes are paid to on chain."""
         return DelegationList.model_validate(self.transport.get("/provider/delegations")).results
 
-    def _all(self, path: str, view: type[View]) -> Iterator[View]:
-        """Every row of a list that comes in pages."""
-        for _ in range(PAGES_MAX):
-            page = self.transport.get(path)
-            yield from (view.model_validate(row) for row in page["results"])
-            if not page.get("next"):
-                return
-            path = _relative(page["next"])
-
 
 def _body(spec: Spec | dict[str, Any]) -> dict[str, Any]:
     return canonical(spec) if isinstance(spec, Spec) else spec
-
-
-def _relative(url: str) -> str:
-    """The next page's path and query: the key never follows a link to another address."""
-    return url.split("/api/v1", 1)[-1]

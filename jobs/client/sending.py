@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from jobs.client.chain_wallet import ChainWallet, SignedTransaction
-from jobs.client.errors import ChainFailed
+from jobs.client.errors import ChainFailed, SendingFailed, SendingInterrupted
 from jobs.client.settings import settings_path, write_private
 
 MINED_SECONDS: Final = 600.0
@@ -66,9 +66,7 @@ class Sender:
         self.pending = settings_path().parent / "transactions" / name
 
     def send(self, contract: str, call: bytes, *, what: str, tell: Tell) -> Mined:
-        """Sign, keep, send, wait; raises ChainFailed."""
-        if self.pending.exists():
-            raise ChainFailed(f"Another command is sending for this wallet ({self.pending}): wait for its end.")
+        """Sign, keep, send, wait; raises ChainFailed, and SendingInterrupted at Ctrl-C."""
         kept = Kept(self.chain.sign(contract, call), what, contract, call)
         body = {
             "hash": kept.signed.hash,
@@ -78,7 +76,12 @@ class Sender:
             "contract": contract,
             "call": "0x" + call.hex(),
         }
-        write_private(self.pending, json.dumps(body))
+        try:
+            write_private(self.pending, json.dumps(body), is_new=True)
+        except FileExistsError:
+            raise ChainFailed(
+                f"Another command is sending for this wallet ({self.pending}): wait for its end. Nothing was sent."
+            ) from None
         return self._bring(kept, tell)
 
     def finish_earlier(self, *, tell: Tell) -> tuple[Kept, Mined] | None:
@@ -89,7 +92,7 @@ class Sender:
             kept = Kept(signed, str(body["what"]), body["contract"], bytes.fromhex(body["call"][2:]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ChainFailed(
                 f"{self.pending} tells of an earlier transaction and cannot be read ({error}). Look at the wallet's"
                 " transactions, then remove the file."
@@ -102,15 +105,20 @@ class Sender:
         return kept, self._bring(kept, tell)
 
     def _bring(self, kept: Kept, tell: Tell) -> Mined:
-        self.chain.send(kept.signed)
+        signed = kept.signed
+        about = {"tx_hash": signed.hash, "chain_id": self.chain.chain_id, "kept_in": str(self.pending)}
         try:
-            block = self.chain.wait(kept.signed.hash, seconds=MINED_SECONDS, tell=tell)
+            self.chain.send(signed)
+            block = self.chain.wait(signed.hash, seconds=MINED_SECONDS, tell=tell)
         except ChainFailed as failed:
             if failed.details.get("is_mined"):  # it is over, and sending it again would change nothing
                 self._forget(kept)
-            raise
+                raise
+            raise SendingFailed(f"{failed.message} {_way_on(kept)}", failed.details | about) from failed
+        except KeyboardInterrupt:
+            raise SendingInterrupted(f"Interrupted. {_way_on(kept)}", about) from None
         self._forget(kept)
-        return Mined(self.chain.chain_id, kept.signed.hash, block)
+        return Mined(self.chain.chain_id, signed.hash, block)
 
     def _forget(self, kept: Kept) -> None:
         """Remove the file, unless it is of another command by now, which found this one and finished it too."""
@@ -120,3 +128,11 @@ class Sender:
             return
         if is_ours:
             self.pending.unlink(missing_ok=True)
+
+
+def _way_on(kept: Kept) -> str:
+    """What became of a transaction that is signed, and what to do."""
+    return (
+        f"Transaction {kept.signed.hash} ({kept.what}) is signed and kept, and may be in a block yet. The same command"
+        " again, with this endpoint or another, finishes it and sends nothing twice."
+    )

@@ -53,8 +53,11 @@ def save_settings(settings: Settings) -> Path:
     return write_private(settings_path(), json.dumps(body, indent=2))
 
 
-def write_private(path: Path, text: str) -> Path:
-    """Replace a file atomically; its mode is 0600 from the first byte on, and its folder's 0700."""
+def write_private(path: Path, text: str, *, is_new: bool = False) -> Path:
+    """Replace a file atomically; its mode is 0600 from the first byte on, and its folder's 0700.
+
+    `is_new`: raises FileExistsError where it is there already, however closely two commands meet.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".partial-")  # mkstemp makes it 0600
     try:
@@ -62,7 +65,11 @@ def write_private(path: Path, text: str) -> Path:
             out.write(text)
             out.flush()
             os.fsync(out.fileno())
-        Path(partial).replace(path)
+        if is_new:
+            path.hardlink_to(partial)
+            Path(partial).unlink()
+        else:
+            Path(partial).replace(path)
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise

@@ -100,7 +100,7 @@ def test_an_interrupted_deposit_is_finished_and_never_paid_twice(
     send = ChainWallet.send
 
     def interrupted(wallet: ChainWallet, signed: Any) -> None:
-        if list((settings_path().parent / "transactions").glob("*.json")):  # it is signed and kept
+        if "allow" not in next((settings_path().parent / "transactions").glob("*.json")).read_text():
             if seam == "after it is sent":
                 send(wallet, signed)
             raise KeyboardInterrupt
@@ -132,6 +132,9 @@ def test_a_wallet_with_too_little_and_a_wrong_chain_are_told_apart(alice: Shell,
     poor.chmod(0o600)
     status, answer, _ = alice.deposit("1", wallet=poor)
     assert (status, answer["error"]["code"]) == (6, "chain_failed")
-    assert "has 0 base units" in answer["error"]["message"]
+    assert "has 0 TUSD" in answer["error"]["message"]
     Asset.objects.filter(pk=alice.town.asset_id).update(chain_id=5)
+    swapped = alice.deposit("1")[1]["error"]["message"]
+    assert "names the contract" in swapped and "until now it was" in swapped
+    settings_path().with_name("contracts.json").unlink()
     assert "is chain 31337, and the token is on chain 5" in alice.deposit("1")[1]["error"]["message"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from billing.ledger import balance
 from billing.models import EscrowHold
 from jobs.client import cli
 from jobs.client.authorizing import is_escrow
+from jobs.client.errors import ServerUnreachable, TransferFailed
 from jobs.client.sdk import Souk
 from jobs.client.wallet import read_wallet
 from jobs.models import Job
@@ -212,3 +214,62 @@ def test_a_marketplace_that_swaps_the_contract_gets_nothing_signed(shell: Shell,
     assert status == 2
     assert "until now it was 0x7777" in told["error"]["message"]
     assert not Job.objects.exists()
+
+
+def signatures(shell: Shell) -> list[str]:
+    """The jobs that something was signed for at this computer."""
+    return [file.stem for file in (shell.folder / "config" / "souk" / "holds").glob("*.json")]
+
+
+def test_a_quote_that_is_over_is_not_signed(shell: Shell, bob: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody thought for long, sent files for long, or has a wrong clock."""
+    monkeypatch.setattr("jobs.client.launch.QUOTE_MARGIN", timedelta(days=1))
+    status, told = shell.launch("--wallet-key-file", shell.key_file())
+    assert (status, told["error"]["code"]) == (2, "usage")
+    assert "nothing was signed" in told["error"]["message"]
+    assert "This computer's clock says 20" in told["error"]["message"]
+    assert not signatures(shell) and not Job.objects.exists()
+
+
+def test_files_that_do_not_arrive_leave_no_signature(shell: Shell, bob: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shell.folder / "train.py").write_text("print()")
+    file = shell.job_file(JOB_FILE.replace("command", "files: [train.py]\ncommand"))
+
+    def fail(*given: Any, **more: Any) -> None:
+        raise TransferFailed("train.py did not arrive.")
+
+    monkeypatch.setattr("jobs.client.launch.upload_files", fail)
+    status, out, _ = shell.run("launch", file, "--yes", "--json", "--wallet-key-file", shell.key_file())
+    assert (status, json.loads(out)["error"]["message"]) == (12, "train.py did not arrive.")
+    assert not signatures(shell)
+
+
+def test_a_submit_that_is_refused_says_how_to_take_the_signature_back(shell: Shell, bob: Node) -> None:
+    status, told = shell.launch("--wallet-key-file", shell.key_file("Anna"))
+    [job_id] = signatures(shell)
+    assert (status, told["error"]["code"], told["error"]["details"]["job_id"]) == (6, "wallet_short", job_id)
+    assert f"for at most 4 TUSD, and the marketplace may have that. `souk show {job_id}`" in told["error"]["message"]
+    words = told["error"]["message"].split("`")[-2].replace("FILE", str(shell.key_file("Anna"))).split()[1:]
+    assert shell.run(*words, "--rpc-url", shell.rpc_url, "--yes")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [(KeyboardInterrupt(), "interrupted"), (ServerUnreachable("It is gone."), "unreachable")]
+)
+def test_a_submit_whose_answer_is_lost_names_the_job(
+    shell: Shell, alice: Organisation, bob: Node, monkeypatch: pytest.MonkeyPatch, end: BaseException, code: str
+) -> None:
+    submit = Souk.submit
+
+    def lose(*given: Any, **more: Any) -> None:
+        submit(*given, **more)
+        raise end
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Souk, "submit", lose)
+        status, told = shell.launch("--wallet-key-file", shell.key_file())
+    [job_id] = signatures(shell)
+    assert (status, told["error"]["code"]) == ({"interrupted": 130, "unreachable": 5}[code], code)
+    assert told["error"]["details"]["job_id"] == job_id and f"`souk show {job_id}`" in told["error"]["message"]
+    assert shell.run("show", job_id)[0] == 0
+    assert EscrowHold.objects.count() == Job.objects.count() == 1

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from jobs.client import chain_wallet
-from jobs.client.chain_wallet import ChainReader
+from jobs.client import chain_reader
+from jobs.client.chain_reader import ChainReader
 from jobs.client.errors import ChainFailed
 
 HEAD = 1_000_000
+TOPIC = "0x" + "00" * 32
 EVENTS = (3, 70_000, 999_999)
 
 
@@ -27,11 +28,11 @@ class Endpoint(ChainReader):
         first, last = (int(params[0][name], 16) for name in ("fromBlock", "toBlock"))
         if last - first >= self.span:
             raise ChainFailed("too many blocks")
-        return [{"blockNumber": number} for number in EVENTS if first <= number <= last]
+        return [{"blockNumber": number, "topics": [TOPIC]} for number in EVENTS if first <= number <= last]
 
 
 def found(endpoint: Endpoint, **options: Any) -> list[int]:
-    return [log["blockNumber"] for log in endpoint.logs("0x" + "11" * 20, ["0x00"], **options)]
+    return [log["blockNumber"] for log in endpoint.logs("0x" + "11" * 20, [TOPIC], **options)]
 
 
 @pytest.mark.parametrize("span", [HEAD + 1, HEAD, 10_000])
@@ -43,7 +44,7 @@ def test_a_search_has_an_end_and_says_what_to_do() -> None:
     endpoint = Endpoint(100)
     with pytest.raises(ChainFailed, match="--from-block"):
         found(endpoint)
-    assert endpoint.queries == chain_wallet.LOG_QUERIES_MAX
+    assert endpoint.queries == chain_reader.LOG_QUERIES_MAX
     assert found(Endpoint(100), first_block=HEAD - 1000) == [999_999]
 
 

@@ -9,7 +9,7 @@ from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
 from billing.chain import builds
-from jobs.client.chain_wallet import _refusal
+from jobs.client.chain_reader import _refusal
 from jobs.client.contract_errors import SENTENCES, explain_refusal
 
 

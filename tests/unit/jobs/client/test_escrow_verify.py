@@ -26,7 +26,7 @@ NODE, MALLORY = Account.create(), Account.create()
 ALICE, BOB = "0x" + "a1" * 20, "0x" + "b0" * 20
 CONTRACT, TOKEN = "0x" + "c0" * 20, "0x" + "70" * 20
 RATE, JOB, LEASE = 720_000, uuid4(), uuid4()
-HELD = 2_000_000
+HELD, CLAIMED_MS = 2_000_000, 60_000
 DOMAIN = ReceiptDomain(chain_id=31337, verifying_contract=CONTRACT)
 
 Bill = dict[str, Any]
@@ -53,19 +53,47 @@ def receipts(milliseconds: list[int], **parties: str) -> list[dict[str, Any]]:
 
 def true_bill(**terms: Any) -> Bill:
     """One lease of 60 s: 12,000 units, of which the fee is 1,200; half an hour's hold was left."""
-    claimed, due = 60_000, charge(RATE, 60_000)
+    due = charge(RATE, CLAIMED_MS)
+    return {
+        "job_id": str(JOB),
+        "state": "completed",
+        "is_final": True,
+        "lines": [_line(due, terms)],
+        "total_usd_micros": due,
+        "fee_usd_micros": due // 10,
+        "hold_usd_micros": HELD,
+        "released_usd_micros": HELD - due,
+        "asset": "TUSD",
+        "price": {"usd_micros_per_token": "1000000", "source": "test", "observed_at": None},
+        "cap_usd_micros": HELD,
+        "escrow": _contracts_hold(due),
+    }
+
+
+def _line(due: int, terms: dict[str, Any]) -> dict[str, Any]:
+    """What the marketplace charges for the lease, and the receipts that say so."""
     parties = {name: terms[name] for name in ("provider", "customer") if name in terms}
-    line = {
+    payment = {
+        "asset": "TUSD",
+        "token": TOKEN,
+        "chain_id": 31337,
+        "contract": CONTRACT,
+        "provider": BOB,
+        "customer": ALICE,
+        "rate_per_hour": RATE,
+        "cap": HELD,
+    }
+    return {
         "attempt": 1,
         "lease_id": str(LEASE),
         "node_name": "bob",
         "receipt_address": NODE.address,
         "devices": 2,
         "rate_usd_micros_per_hour": RATE,
-        "receipts": receipts([30_000, claimed], **parties),
-        "claimed_ms": claimed,
-        "observed_ms": claimed,
-        "billable_ms": claimed,
+        "receipts": receipts([CLAIMED_MS // 2, CLAIMED_MS], **parties),
+        "claimed_ms": CLAIMED_MS,
+        "observed_ms": CLAIMED_MS,
+        "billable_ms": CLAIMED_MS,
         "claimed_usd_micros": due,
         "charge_usd_micros": due,
         "refunded_usd_micros": 0,
@@ -75,18 +103,12 @@ def true_bill(**terms: Any) -> Bill:
         "is_ended": True,
         "charged_seq": 2,
         "cap_units": str(HELD),
-        "payment": {
-            "asset": "TUSD",
-            "token": TOKEN,
-            "chain_id": 31337,
-            "contract": CONTRACT,
-            "provider": BOB,
-            "customer": ALICE,
-            "rate_per_hour": RATE,
-            "cap": HELD,
-        }
-        | terms,
+        "payment": payment | terms,
     }
+
+
+def _contracts_hold(due: int) -> dict[str, Any]:
+    """What the contract says: held, settled by one lease and paid out, the rest given back."""
     lease = {
         "lease_id": str(LEASE),
         "provider": BOB,
@@ -98,7 +120,7 @@ def true_bill(**terms: Any) -> Bill:
         "release_at": NOW.isoformat(),
         "is_challenged": False,
     }
-    hold = {
+    return {
         "state": "closed",
         "reason": "",
         "wallet": ALICE,
@@ -110,20 +132,6 @@ def true_bill(**terms: Any) -> Bill:
         "deadline": NOW.isoformat(),
         "transaction_hash": "0x" + "11" * 32,
         "leases": [lease],
-    }
-    return {
-        "job_id": str(JOB),
-        "state": "completed",
-        "is_final": True,
-        "lines": [line],
-        "total_usd_micros": due,
-        "fee_usd_micros": due // 10,
-        "hold_usd_micros": HELD,
-        "released_usd_micros": HELD - due,
-        "asset": "TUSD",
-        "price": {"usd_micros_per_token": "1000000", "source": "test", "observed_at": None},
-        "cap_usd_micros": HELD,
-        "escrow": hold,
     }
 
 
