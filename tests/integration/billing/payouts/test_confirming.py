@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from threading import Event
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -127,7 +128,7 @@ def test_what_became_of_a_payout_meanwhile_is_not_booked_again() -> None:
 def test_batches_and_single_news_of_the_same_payouts_at_once_book_each_once() -> None:
     payouts = sent(6)
     said = arrived(payouts)
-    verbs: list[partial[object]] = [
+    verbs: list[partial[Any]] = [
         partial(apply_outcomes, payouts, said),
         partial(apply_outcomes, payouts[::-1], said),
     ]
