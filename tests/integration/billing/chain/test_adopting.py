@@ -53,11 +53,10 @@ def souk(address: str, *words: str, answer: str = "") -> Any:
 
 
 @pytest.fixture
-def stopped(town: Town, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ChainTransaction]:
+def stopped(town: Town) -> tuple[str, ChainTransaction]:
     """One of ours is final; then the key was used elsewhere, and what is planned next is not signed."""
     plan(town)
     town.follow(3)
-    monkeypatch.setattr(deploy, "refuse_our_keys", lambda *_: None, raising=False)
     address = use_elsewhere(town)
     waiting = plan(town)
     town.follow(3)
