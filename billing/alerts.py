@@ -10,6 +10,7 @@ An alert is written in the transaction around it: raise it outside of one that i
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
@@ -32,7 +33,7 @@ ROUNDS_MAX: Final = 3  # somebody may close it between the insert and the look
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Severity", "acknowledge", "close", "open_by_kind", "raise_once"]
+__all__ = ["Severity", "acknowledge", "close", "close_all", "open_by_kind", "raise_once"]
 
 
 def raise_once(
@@ -63,6 +64,12 @@ def raise_once(
 def close(key: str) -> bool:
     """The cause of this alert is gone; whether one was open."""
     return Alert.objects.open().filter(key=key[:KEY_CHARACTERS_MAX]).update(closed_at=clock.now()) == 1
+
+
+def close_all(keys: Collection[str]) -> int:
+    """As close for each of these; how many were open."""
+    known = [key[:KEY_CHARACTERS_MAX] for key in keys]
+    return Alert.objects.open().filter(key__in=known).update(closed_at=clock.now())
 
 
 def acknowledge(alert_id: UUID, *, actor: str) -> Alert:

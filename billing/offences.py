@@ -9,7 +9,6 @@ release_rest   what an offence left of a share, when its challenge window is ove
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +20,7 @@ from django.db.models import Exists, OuterRef, Sum
 
 from billing import alerts, ledger, prices, promotions
 from billing.chart import AccountName, open_account, open_accounts
-from billing.errors import BillingError, OffenceUnknown
+from billing.errors import OffenceUnknown
 from billing.kinds import AccountKind, TransferCode
 from billing.models import (
     Account,
@@ -37,12 +36,11 @@ from billing.models import (
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import BPS_WHOLE
 from billing.penalties import EQUIVOCATION, PENALTIES
+from billing.releasing import lock_shares, release_shares
 from billing.states import DisputeState
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
 from marketplace.foundation.ids import new_id
-
-log = logging.getLogger(__name__)
 
 OFFENCE_NAMESPACE: Final = UUID("5f0c2a52-6d0e-4c8e-9a55-736f756b0002")
 SHARES_MAX: Final = 1_000  # looked at for one offence
@@ -148,37 +146,9 @@ def release_rest(now: datetime | None = None) -> int:
         held = SettlementShare.objects.filter(is_disputed=True, released_at=None, challenge_until__lte=now)
         contested = [DisputeState.OPENED, DisputeState.ANSWERED]
         held = held.filter(Exists(OffenceTaking.objects.filter(share=OuterRef("pk"))))
-        rows = held.exclude(dispute__state__in=contested).order_by("challenge_until", "pk")
-        shares = list(rows.select_related("settlement").select_for_update(skip_locked=True, of=("self",))[:SHARES_MAX])
-        try:
-            return _release(shares, now)
-        except BillingError:
-            log.exception("What fines left could not be released at once; each share is tried alone.")
-        released = 0
-        for share in shares:
-            with alone("What a fine left could not be released.", lease_id=str(share.lease_id)):
-                released += _release([share], now)
-        return released
-
-
-def _release(shares: Sequence[SettlementShare], now: datetime) -> int:
-    """All of these or none."""
-    with transaction.atomic():
-        left = {share.pk: share.paid - _taken_of(share) for share in shares}
-        paid = [share for share in shares if left[share.pk]]
-        names = [(share.provider_id, share.settlement.asset_id) for share in paid]
-        pending = open_accounts([AccountName(AccountKind.PROVIDER_PENDING, p, asset_id=a) for p, a in names])
-        available = open_accounts([AccountName(AccountKind.PROVIDER_AVAILABLE, p, asset_id=a) for p, a in names])
-        code = TransferCode.CHALLENGE_PASSED
-        ledger.post(
-            [
-                ledger.NewTransfer(debit, credit, left[share.pk], code, job_id=share.settlement.job_id)
-                for debit, credit, share in zip(pending, available, paid, strict=True)
-            ],
-            savepoint=False,
-        )
-        SettlementShare.objects.filter(pk__in=[share.pk for share in shares]).update(released_at=now)
-        return len(shares)
+        shares = lock_shares(held.exclude(dispute__state__in=contested))
+        taken = _taken_of(shares)
+        return release_shares(shares, {share.pk: share.paid - taken.get(share.pk, 0) for share in shares}, now)
 
 
 def _judge_end(end: EndRecord, offence_id: UUID, reason: str, evidence: Mapping[str, Any]) -> None:
@@ -201,10 +171,11 @@ def _find(
             share__in=locked_shares, state__in=[DisputeState.OPENED, DisputeState.ANSWERED]
         ).values_list("share_id", flat=True)
     )
+    taken = _taken_of(locked_shares)
     for share in locked_shares:
         if share.pk in contested:
             continue
-        amount = min(left, share.paid - _taken_of(share))
+        amount = min(left, share.paid - taken.get(share.pk, 0))
         if amount > 0:
             takings.append((share, amount))
             left -= amount
@@ -243,8 +214,10 @@ def _post(offence: Offence, sources: Sequence[tuple[Account, int]]) -> None:
     ledger.post(moves, group_id=offence.group_id, savepoint=False)
 
 
-def _taken_of(share: SettlementShare) -> int:
-    return int(OffenceTaking.objects.filter(share=share).aggregate(sum=Sum("amount"))["sum"] or 0)
+def _taken_of(shares: Sequence[SettlementShare]) -> dict[UUID, int]:
+    """What offences took of each, by its id; the caller holds the shares' rows."""
+    rows = OffenceTaking.objects.filter(share__in=shares).order_by().values("share_id").annotate(sum=Sum("amount"))
+    return {row["share_id"]: int(row["sum"]) for row in rows}
 
 
 def _lock_provider(provider_id: UUID) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,23 +10,19 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef
 
-from billing import functions, ledger
+from billing import functions
 from billing.chart import AccountName, open_accounts
-from billing.errors import AccountFrozen, BillingError, ChargeAboveHold, ChargesInvalid, HoldNotFound
+from billing.errors import AccountFrozen, ChargeAboveHold, ChargesInvalid, HoldNotFound
 from billing.fields import is_amount
 from billing.functions import array, stored
-from billing.kinds import AccountKind, TransferCode
-from billing.models import Account, Settlement, SettlementShare
+from billing.kinds import AccountKind
+from billing.models import Settlement, SettlementShare
 from billing.money import BPS_WHOLE, split_fee
+from billing.releasing import lock_shares, release_shares
 from marketplace.foundation import clock
-from marketplace.foundation.exclusive import alone
 
 SETTLE_TRIES_MAX: Final = 2  # once more when an account has to be opened first
-SHARES_PER_RELEASE_MAX: Final = 1000  # released in one transaction; the next tick takes the next
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,49 +80,11 @@ def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) ->
 
 
 def release_pending(now: datetime | None = None) -> int:
-    """Make spendable what providers earned in settlements whose challenge window is over; how many shares that was.
-
-    A provider who is frozen keeps nobody else waiting, and is paid once the operator has unfrozen them.
-    """
+    """Make spendable what providers earned in settlements whose challenge window is over; how many shares that was."""
     now = now or clock.now()
-    frozen = Account.objects.filter(
-        owner_id=OuterRef("provider_id"),
-        asset_id=OuterRef("settlement__asset_id"),
-        kind=AccountKind.PROVIDER_PENDING,
-        is_frozen=True,
-    )
     with transaction.atomic():
-        ripe = SettlementShare.objects.ripe(now).filter(~Exists(frozen)).order_by("challenge_until", "pk")
-        locked = ripe.select_related("settlement").select_for_update(skip_locked=True, of=("self",))
-        shares = list(locked[:SHARES_PER_RELEASE_MAX])
-        try:
-            return _release(shares, now)
-        except BillingError:
-            log.exception("Providers' pay could not be released at once; each is tried alone.")
-        released = 0
-        for share in shares:
-            with alone("A provider's pay could not be released.", lease_id=str(share.lease_id)):
-                released += _release([share], now)
-        return released
-
-
-def _release(shares: Sequence[SettlementShare], now: datetime) -> int:
-    """All of these or none."""
-    with transaction.atomic():
-        paid = [share for share in shares if share.paid]
-        pending = open_accounts([_of_provider(AccountKind.PROVIDER_PENDING, share) for share in paid])
-        available = open_accounts([_of_provider(AccountKind.PROVIDER_AVAILABLE, share) for share in paid])
-        ledger.post(
-            [
-                ledger.NewTransfer(
-                    debit, credit, share.paid, TransferCode.CHALLENGE_PASSED, job_id=share.settlement.job_id
-                )
-                for debit, credit, share in zip(pending, available, paid, strict=True)
-            ],
-            savepoint=False,
-        )
-        SettlementShare.objects.filter(pk__in=[share.pk for share in shares]).update(released_at=now)
-        return len(shares)
+        shares = lock_shares(SettlementShare.objects.ripe(now))
+        return release_shares(shares, {share.pk: share.paid for share in shares}, now)
 
 
 def _check_charges(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> None:
@@ -171,9 +128,8 @@ def _targets(settlement: Settlement, shares: Sequence[SettlementShare]) -> list[
     return [
         AccountName(AccountKind.FEE_REVENUE, asset_id=settlement.asset_id),
         AccountName(AccountKind.CUSTOMER_AVAILABLE, settlement.owner_id, asset_id=settlement.asset_id),
-        *(_of_provider(AccountKind.PROVIDER_PENDING, share) for share in shares),
+        *(
+            AccountName(AccountKind.PROVIDER_PENDING, share.provider_id, asset_id=settlement.asset_id)
+            for share in shares
+        ),
     ]
-
-
-def _of_provider(kind: AccountKind, share: SettlementShare) -> AccountName:
-    return AccountName(kind, share.provider_id, asset_id=share.settlement.asset_id)

@@ -17,6 +17,7 @@ ChainError (a BillingError)
 |-- ProofNotReady               409  no active root pays this yet
 |-- NotChallenged               404  nobody challenged the lease, or it is decided
 |-- RootNotProposed             409  another root waits, or none
+|-- NonceRefused                409  the chain's count of a key's transactions cannot be taken for ours
 |-- TriedTooOften               409  the call failed so often that a person has to look
 `-- EventUnbooked               409  an event does not fit the books yet; it is tried again
 """
@@ -138,6 +139,13 @@ class RootNotProposed(ChainError):
     """The root {root} is not the one that waits to be opened; that is {proposed}."""
 
     code = "root_not_proposed"
+    status = 409
+
+
+class NonceRefused(ChainError):
+    """The nonce of {address} is not adopted: {why}."""
+
+    code = "nonce_refused"
     status = 409
 
 

@@ -8,7 +8,7 @@ of first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Final, TypeVar
 from uuid import UUID
@@ -61,19 +61,30 @@ def recover_again(limit: int) -> int:
     return recovered
 
 
-def owners_who_can_pay(limit: int) -> list[UUID]:
+def collect(owner_ids: Collection[UUID]) -> int:
+    """Settle what these owe before they are paid anything themselves; how many of them paid something.
+
+    One question to the database where none of them owes. Not within a transaction that holds accounts: it waits.
+    """
+    paid = 0
+    for owner_id in owners_who_can_pay(len(owner_ids), among=owner_ids):
+        with alone("What a provider owes could not be collected.", owner_id=str(owner_id)):
+            paid += settle(owner_id) > 0
+    return paid
+
+
+def owners_who_can_pay(limit: int, *, among: Collection[UUID] | None = None) -> list[UUID]:
     """Customers with an unpaid claim who have something to pay it with."""
-    claims: tuple[QuerySet[CardDispute] | QuerySet[TopUpRefund], ...] = (_disputes(), _carried(), _refunds())
-    owners: set[UUID] = set()
-    for rows in claims:
-        balance = Account.objects.filter(
-            owner_id=OuterRef("top_up__owner_id"),
-            kind__in=PAYING,
-            asset_id=booking.PLATFORM.asset_id,
-            credits_posted__gt=F("debits_posted") + F("debits_pending"),
-        )
-        owners |= set(rows.filter(Exists(balance)).values_list("top_up__owner_id", flat=True)[:limit])
-    return sorted(owners)[:limit]
+    balance = Account.objects.filter(
+        owner_id=OuterRef("top_up__owner_id"),
+        kind__in=PAYING,
+        asset_id=booking.PLATFORM.asset_id,
+        credits_posted__gt=F("debits_posted") + F("debits_pending"),
+    )
+    mine = Q() if among is None else Q(top_up__owner_id__in=among)
+    claims: list[QuerySet[CardDispute] | QuerySet[TopUpRefund]] = [_disputes(), _carried(), _refunds()]
+    owners = [rows.filter(mine, Exists(balance)).order_by().values_list("top_up__owner_id") for rows in claims]
+    return sorted(row[0] for row in owners[0].union(*owners[1:])[:limit])
 
 
 def _pay(name: AccountName, disputes: Sequence[CardDispute], refunds: Sequence[TopUpRefund]) -> int:

@@ -19,7 +19,7 @@ from billing.fiat import accounts, chargebacks, customers, pages, refunds, topup
 from billing.fiat.errors import NotOurs
 from billing.models import StripeCursor, StripeEvent
 from billing.rails import stripe_rail
-from billing.rails.stripe_records import EventRecord, StripeMissing, id_of
+from billing.rails.stripe_records import EventRecord, StripeMissing, StripeTooLong, id_of
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import only_one
 
@@ -33,6 +33,7 @@ POLL_FIRST: Final = timedelta(days=1)
 KEEP_DAYS: Final = 90  # Stripe lists its events for 30
 FORGOTTEN_MAX: Final = 5_000  # by one poll; the next forgets the next
 CURSOR: Final = "events"
+TOO_LONG: Final = "stripe_events_too_long"  # the alert's key
 
 Handler = Callable[[Mapping[str, Any]], object]
 Outcome = StripeEvent.Outcome
@@ -69,13 +70,23 @@ def poll() -> int:
             return 0
         begun = clock.now()
         cursor, _ = StripeCursor.objects.get_or_create(name=CURSOR, defaults={"seen_until": begun - POLL_FIRST})
-        records = stripe_rail.door().list_events(cursor.seen_until - POLL_OVERLAP)
-        store(records)
-        newest = max((one.at for one in records), default=cursor.seen_until)
-        # Stripe's own time, not ours: the two clocks need not agree.
-        StripeCursor.objects.filter(pk=CURSOR).update(seen_until=max(newest, cursor.seen_until))
+        told = 0
+        try:
+            for records in stripe_rail.door().list_events(cursor.seen_until - POLL_OVERLAP):
+                store(records)
+                told += len(records)
+                # Stripe's own time, not ours: the two clocks need not agree. Kept with each part, so that a list which
+                # is too long for one poll, or breaks off, is gone on with where it was left.
+                cursor.seen_until = max([cursor.seen_until, *(one.at for one in records)])
+                cursor.save(update_fields=["seen_until"])
+        except StripeTooLong as error:
+            alerts.raise_once(
+                TOO_LONG, kind="stripe_backlog", message=f"Stripe told of more than one poll reads. {error}"
+            )
+            return told
+        alerts.close(TOO_LONG)
         forget_old()
-        return len(records)
+        return told
 
 
 def forget_old() -> int:

@@ -13,7 +13,7 @@ from billing.fiat.states import TOP_UP_UNDER_WAY, DisputeState, RefundState, Top
 from billing.kinds import AccountKind, TransferCode
 from billing.models import CardDispute, StripeCursor, StripeCustomer, TopUp, TopUpRefund
 from billing.rails import stripe_rail
-from billing.rails.stripe_records import StripeMissing
+from billing.rails.stripe_records import Booking, StripeMissing
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone, only_one
 from marketplace.foundation.ids import new_id
@@ -52,20 +52,27 @@ def book_own_moves() -> int:
     cursor, _ = StripeCursor.objects.get_or_create(name=CURSOR, defaults={"seen_until": begun - FIRST})
     booked = 0
     newest = cursor.seen_until
-    for entry in stripe_rail.door().list_bookings(cursor.seen_until - OVERLAP):
-        newest = max(newest, entry.at)
-        if entry.type not in OWN_MOVES | OWN_COSTS:
-            continue
-        is_cost = entry.type in OWN_COSTS
-        against = booking.FEES if is_cost else OPERATOR
-        code = TransferCode.DEPOSIT_COST if is_cost else TransferCode.RAIL_MOVE
-        with transaction.atomic():
-            group_id = new_id()
-            if booking.take(entry, group_id):
-                booking.change_balance(entry, against=against, code=code, group_id=group_id)
-                booked += 1
-    StripeCursor.objects.filter(pk=CURSOR).update(seen_until=newest)
+    try:
+        for entry in stripe_rail.door().list_bookings(cursor.seen_until - OVERLAP):
+            booked += _book_own_move(entry)
+            newest = max(newest, entry.at)
+    finally:  # a list that is too long, or breaks off, is gone on with where it was left
+        StripeCursor.objects.filter(pk=CURSOR).update(seen_until=newest)
     return booked
+
+
+def _book_own_move(entry: Booking) -> bool:
+    if entry.type not in OWN_MOVES | OWN_COSTS:
+        return False
+    is_cost = entry.type in OWN_COSTS
+    against = booking.FEES if is_cost else OPERATOR
+    code = TransferCode.DEPOSIT_COST if is_cost else TransferCode.RAIL_MOVE
+    with transaction.atomic():
+        group_id = new_id()
+        if not booking.take(entry, group_id):
+            return False
+        booking.change_balance(entry, against=against, code=code, group_id=group_id)
+        return True
 
 
 def _sweep_top_ups() -> int:

@@ -12,28 +12,34 @@ absent       anything                    nothing; submission sends it
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 
 from billing import alerts, ledger
-from billing.chart import AccountName, open_accounts
-from billing.kinds import OWNED_KINDS, AccountKind, TransferCode, TransferMode
+from billing.chart import open_accounts
+from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
 from billing.payouts import telling
 from billing.payouts.calendar import next_due
+from billing.payouts.confirming import confirm, failed_key, name_of, ref_of, stuck_key
 from billing.payouts.paying import FAILURES_MAX
 from billing.rails import registry
 from billing.rails.base import Fate, Outcome
 from billing.states import PayoutState
 from marketplace.foundation import clock
+from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.states import advance
 
 ERROR_CHARACTERS_MAX: Final = 500
 FAILURE_PAUSE: Final = timedelta(hours=6)  # before the next try, and longer with every failure in a row
+
+log = logging.getLogger(__name__)
 
 
 def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -> Payout:
@@ -46,15 +52,15 @@ def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -
         payout = Payout.objects.select_for_update(of=("self",)).select_related("pending_transfer").get(pk=payout_id)
         _settings(payout).select_for_update().first()
         payout.checked_at = clock.now()
-        if outcome.external_id and outcome.fate in {Fate.UNDER_WAY, Fate.CONFIRMED}:
-            payout.external_id = outcome.external_id
+        if outcome.fate in {Fate.UNDER_WAY, Fate.CONFIRMED}:
+            payout.external_id = outcome.external_id or payout.external_id
         payout.save(update_fields=["checked_at", "external_id"])
         state, fate = payout.state, outcome.fate
         if fate in {Fate.CONFIRMED, Fate.RETURNED} and state == PayoutState.RESERVED:
             # A rail that paid what we do not remember to have sent: we died between sending and writing it down.
             advance(payout, PayoutState.SUBMITTED, reason="found_outside", actor=actor)
         if fate in {Fate.CONFIRMED, Fate.RETURNED} and payout.state == PayoutState.SUBMITTED:
-            _confirm(payout, outcome, actor=actor)
+            confirm([payout], [outcome], actor=actor)
         if fate == Fate.FAILED and payout.state in {PayoutState.RESERVED, PayoutState.SUBMITTED}:
             _fail(payout, outcome, actor=actor)
         elif fate in {Fate.RETURNED, Fate.FAILED} and payout.state == PayoutState.CONFIRMED:
@@ -64,40 +70,49 @@ def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -
         return payout
 
 
-def _confirm(payout: Payout, outcome: Outcome, *, actor: str) -> None:
-    book = registry.book_of(payout.rail)
-    ref = _ref(payout)
-    available, clearing, mirror, cost = _accounts(
-        payout, AccountKind.PROVIDER_AVAILABLE, AccountKind.PAYOUT_CLEARING, book.mirror, book.cost
-    )
-    group = [
-        ledger.NewTransfer(
-            available,
-            clearing,
-            payout.amount,
-            TransferCode.PAYOUT,
-            mode=TransferMode.POST,
-            pending_id=payout.pending_transfer_id,
-            external_ref=ref,
-        )
+def apply_outcomes(payouts: Sequence[Payout], outcomes: Mapping[str, Outcome], *, actor: str = "system") -> int:
+    """apply_outcome for each of whom something is known; how many moved. One that cannot be applied stops no other.
+
+    Those that arrived are confirmed in one transaction, for what costs most is a commit a payout.
+    """
+    known = [payout for payout in payouts if str(payout.pk) in outcomes]
+    arrived = [
+        payout
+        for payout in known
+        if outcomes[str(payout.pk)].fate == Fate.CONFIRMED and payout.state == PayoutState.SUBMITTED
     ]
-    if book.books_mirror:
-        group.append(ledger.NewTransfer(clearing, mirror, payout.amount, TransferCode.PAYOUT, external_ref=ref))
-        if outcome.cost:
-            group.append(ledger.NewTransfer(cost, mirror, outcome.cost, TransferCode.PAYOUT_COST, external_ref=ref))
-    ledger.post(group, group_id=payout.pk)
-    advance(
-        payout,
-        PayoutState.CONFIRMED,
-        reason="confirmed",
-        actor=actor,
-        data={"external_id": payout.external_id},
-        cost=outcome.cost if book.books_mirror else 0,
-        closed_at=clock.now(),
-        last_error="",
-    )
-    _settings(payout).update(failures=0, last_error="")
-    alerts.close(_alert_key(payout))
+    done: set[UUID] = set()
+    try:
+        done = {payout.pk for payout in _confirm_together(arrived, outcomes, actor=actor)}
+    except Exception:  # whoever it was is found out below
+        log.exception("Payouts could not be confirmed at once; each is tried alone.")
+    moved = len(done)
+    for payout in known:
+        outcome = outcomes[str(payout.pk)]
+        if payout.pk in done or outcome.fate == Fate.ABSENT:  # what the rail does not know, its call sends again
+            continue
+        try:
+            moved += apply_outcome(payout.pk, outcome, actor=actor).state != payout.state
+        except (StateConflict, OperationalError):
+            raise  # the caller's to try again
+        except Exception as error:
+            log.exception("What a rail said of a payout cannot be booked.", extra={"payout_id": str(payout.pk)})
+            _tell_of_trouble(payout, error)
+    return moved
+
+
+def _confirm_together(payouts: Sequence[Payout], outcomes: Mapping[str, Outcome], *, actor: str) -> list[Payout]:
+    """Those of these that are still submitted become confirmed, all or none; which those were."""
+    with transaction.atomic():
+        # The order of everybody who pays: payouts, settings, accounts, and each by their ids.
+        rows = Payout.objects.select_for_update(of=("self",)).filter(pk__in=[payout.pk for payout in payouts])
+        mine = list(rows.filter(state=PayoutState.SUBMITTED).order_by("pk"))
+        said = [outcomes[str(payout.pk)] for payout in mine]
+        for payout, outcome in zip(mine, said, strict=True):
+            payout.checked_at, payout.external_id = clock.now(), outcome.external_id or payout.external_id
+        Payout.objects.bulk_update(mine, ["checked_at", "external_id"])
+        confirm(mine, said, actor=actor)
+        return mine
 
 
 def _fail(payout: Payout, outcome: Outcome, *, actor: str) -> None:
@@ -130,7 +145,7 @@ def _fail(payout: Payout, outcome: Outcome, *, actor: str) -> None:
 
 def _return(payout: Payout, outcome: Outcome, *, actor: str) -> None:
     book = registry.book_of(payout.rail)
-    ref = outcome.external_id if outcome.external_id not in {"", payout.external_id} else f"{_ref(payout)}:returned"
+    ref = outcome.external_id if outcome.external_id not in {"", payout.external_id} else f"{ref_of(payout)}:returned"
     source_kind = book.mirror if book.books_mirror else AccountKind.PAYOUT_CLEARING
     source, available = _accounts(payout, source_kind, AccountKind.PROVIDER_AVAILABLE)
     ledger.post(
@@ -159,10 +174,11 @@ def _count_failure(payout: Payout, cause: str) -> None:
         if row.schedule != PayoutSettings.Schedule.MANUAL:
             row.due_at = next_due(row.schedule, clock.now() + FAILURE_PAUSE * (2 ** (min(row.failures, 5) - 1)))
         row.save(update_fields=["failures", "last_error", "due_at"])
+    alerts.close(stuck_key(payout))
     has_to_act = failures >= FAILURES_MAX
     telling.tell_failure(payout, row, cause=cause, has_to_act=has_to_act)
     alerts.raise_once(
-        _alert_key(payout),
+        failed_key(payout),
         kind="payout_failed",
         severity=alerts.Severity.WARNING if has_to_act else alerts.Severity.INFO,
         subject=payout.pk,
@@ -180,8 +196,14 @@ def _tell_of_contradiction(payout: Payout) -> None:
     )
 
 
-def _alert_key(payout: Payout) -> str:
-    return f"payout_failed:{payout.provider_id}:{payout.asset_id}"
+def _tell_of_trouble(payout: Payout, error: Exception) -> None:
+    """It is asked after again, and booked once its cause is mended: a frozen account, say."""
+    alerts.raise_once(
+        stuck_key(payout),
+        kind="payout_stuck",
+        subject=payout.pk,
+        message=f"What the {payout.rail} rail says of a payout cannot be booked: {error}",
+    )
 
 
 def _settings(payout: Payout) -> QuerySet[PayoutSettings]:
@@ -189,16 +211,7 @@ def _settings(payout: Payout) -> QuerySet[PayoutSettings]:
 
 
 def _accounts(payout: Payout, *kinds: AccountKind) -> list[Account]:
-    return open_accounts([_name(payout, kind) for kind in kinds])
-
-
-def _name(payout: Payout, kind: AccountKind) -> AccountName:
-    owner = payout.provider_id if kind in OWNED_KINDS else None
-    return AccountName(kind, owner, asset_id=payout.asset_id)
-
-
-def _ref(payout: Payout) -> str:
-    return payout.external_id or f"payout:{payout.pk}"
+    return open_accounts([name_of(payout, kind) for kind in kinds])
 
 
 def _cause(outcome: Outcome) -> str:

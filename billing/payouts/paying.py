@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from billing.fiat import claims
 from billing.models import Asset, Payout, PayoutSettings
 from billing.payouts.errors import PayoutNotFailed, PayoutSettingsMissing
 from billing.payouts.reserving import open_payers, reserve_payouts
@@ -26,22 +27,15 @@ PAYOUTS_PER_CALL_MAX: Final = 200
 FAILURES_MAX: Final = 5  # in a row; then the provider has to change its settings, or ask
 
 
-def pay_now(provider_id: UUID, asset: Asset, *, actor: str, retry_of: Payout | None = None) -> Payout:
+def pay_now(provider_id: UUID, asset: Asset, *, actor: str) -> Payout:
     """Reserve everything that this provider can be paid, and write down the call to the rail.
 
-    Raises PayoutsStopped, PayoutSettingsMissing, PayoutUnderWay, RailOff, NothingToPay, AccountFrozen.
+    What it owes for a chargeback of its own is paid first. Raises PayoutsStopped, PayoutSettingsMissing,
+    PayoutUnderWay, RailOff, NothingToPay, AccountFrozen.
     """
     require_closed()
-    with transaction.atomic():
-        row = PayoutSettings.objects.select_for_update().filter(provider_id=provider_id, asset=asset).first()
-        if row is None:
-            raise PayoutSettingsMissing(asset=asset.code)
-        payout = _reserve_one(row, actor=actor, retry_of=retry_of)
-        if row.failures:
-            row.failures, row.last_error = 0, ""  # the provider has acted
-            row.save(update_fields=["failures", "last_error"])
-        enqueue([payout])
-        return payout
+    claims.collect([provider_id])
+    return _pay(provider_id, asset, actor=actor)
 
 
 def retry(provider_id: UUID, payout_id: UUID, *, actor: str) -> Payout:
@@ -54,10 +48,14 @@ def retry(provider_id: UUID, payout_id: UUID, *, actor: str) -> Payout:
         raise NotFound
     if failed.state not in {PayoutState.FAILED, PayoutState.RETURNED}:
         raise PayoutNotFailed(payout_id=str(payout_id), state=failed.state)
+    claims.collect([provider_id])
     with transaction.atomic():
         Payout.objects.select_for_update().get(pk=failed.pk)  # of two who retry, the second finds the first one's
         again = Payout.objects.filter(retry_of=failed).first()
-        return again or pay_now(provider_id, failed.asset, actor=actor, retry_of=failed)
+        if again is not None:
+            return again
+        require_closed()
+        return _pay(provider_id, failed.asset, actor=actor, retry_of=failed)
 
 
 def enqueue(payouts: Sequence[Payout]) -> None:
@@ -72,6 +70,19 @@ def enqueue(payouts: Sequence[Payout]) -> None:
                 ids = [payout.pk for payout in members[start : start + PAYOUTS_PER_CALL_MAX]]
                 Payout.objects.filter(pk__in=ids).update(batch_id=batch_id)
                 outbox.enqueue(SUBMIT, f"{SUBMIT}:{batch_id}", {"rail": rail, "batch_id": str(batch_id)})
+
+
+def _pay(provider_id: UUID, asset: Asset, *, actor: str, retry_of: Payout | None = None) -> Payout:
+    with transaction.atomic():
+        row = PayoutSettings.objects.select_for_update().filter(provider_id=provider_id, asset=asset).first()
+        if row is None:
+            raise PayoutSettingsMissing(asset=asset.code)
+        payout = _reserve_one(row, actor=actor, retry_of=retry_of)
+        if row.failures:
+            row.failures, row.last_error = 0, ""  # the provider has acted
+            row.save(update_fields=["failures", "last_error"])
+        enqueue([payout])
+        return payout
 
 
 def _reserve_one(row: PayoutSettings, *, actor: str, retry_of: Payout | None) -> Payout:

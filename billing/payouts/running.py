@@ -3,9 +3,10 @@
 1. anybody due, any reserve ripe? (one look; most ticks end here)
 2. reconcile; a difference that nothing explains opens the breaker, and the run ends
 3. release ripe reserves
-4. PROVIDERS_PER_BATCH at a time, while payouts may leave, in one transaction: keep their reserves, reserve their
-   payouts, move their dates on, write down the call to each rail
-5. whoever was busy, and everybody of a batch that failed: the same for each alone
+4. PROVIDERS_PER_BATCH at a time, while payouts may leave: whoever of them owes for a chargeback pays that first
+5. then, in one transaction: keep their reserves, reserve their payouts, move their dates on, write down the call to
+   each rail
+6. whoever was busy, and everybody of a batch that failed: the same for each alone
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from billing.fiat import claims
 from billing.models import PayoutSettings, ReserveSlice
 from billing.payouts import reserve
 from billing.payouts.calendar import next_due
@@ -88,7 +90,9 @@ def _pay_batch(ids: Sequence[UUID], now: datetime, rails: Sequence[str]) -> int:
 def _pay(ids: Sequence[UUID], now: datetime, rails: Sequence[str], *, is_patient: bool) -> tuple[int, list[UUID]]:
     """Payouts for those who are due, with their calls and next dates, or nothing; how many, and who was busy."""
     mine = _due(now, rails).filter(pk__in=ids).select_related("asset").order_by("pk")
-    open_payers(list(mine))
+    rows = list(mine)
+    open_payers(rows)
+    claims.collect({row.provider_id for row in rows})
     with transaction.atomic():
         # Another run may have paid some since we looked, or their owners may be changing them now.
         due = list(mine.select_for_update(of=("self",), skip_locked=True))

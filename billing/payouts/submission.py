@@ -4,7 +4,8 @@
     2. claim     of the reserved ones as many as the rail takes at a time become submitted, and are committed: from here
                  on they may be out
     3. submit    these, and those that the rail never received; the payout's id is the idempotency key
-    4. apply     what the rail said of each, one transaction a payout; then 2 again, while payouts may leave
+    4. apply     what the rail said of each, of those that arrived in one transaction; then 2 again, while payouts may
+                 leave
 
 Dying after 2 or 3 leaves submitted payouts; the call is made again and begins with 1. Dying in 4 leaves the same.
 """
@@ -21,7 +22,7 @@ from django.db.models.functions import Cast, Concat
 
 from billing.dispatch import handles
 from billing.models import Payout
-from billing.payouts.outcomes import apply_outcome
+from billing.payouts.outcomes import apply_outcomes
 from billing.payouts.paying import PAYOUTS_PER_CALL_MAX, SUBMIT, enqueue
 from billing.rails import registry
 from billing.rails.base import Fate, Outcome, Rail, RailError
@@ -51,7 +52,7 @@ def submit_batch(message: OutboxMessage) -> str:
     unknown = list(batch.filter(state=PayoutState.SUBMITTED)[:PAYOUTS_PER_CALL_MAX])
     fresh = list(batch.filter(state=PayoutState.RESERVED)[:PAYOUTS_PER_CALL_MAX])
     found = rail.find(unknown) if unknown else {}
-    _apply(unknown, found)
+    apply_outcomes(unknown, found)
     waiting = [payout for payout in unknown if _fate(found, payout) == Fate.ABSENT] + fresh
     for start in range(0, len(waiting), at_a_time):
         _submit(rail, waiting[start : start + at_a_time])
@@ -99,7 +100,7 @@ def _submit(rail: Rail, payouts: list[Payout]) -> None:
     absent = [payout for payout in payouts if payout.state == PayoutState.SUBMITTED]
     mine = absent + _claim([payout for payout in payouts if payout.state == PayoutState.RESERVED])
     if mine:
-        _apply(mine, rail.submit(mine))
+        apply_outcomes(mine, rail.submit(mine))
 
 
 def _claim(payouts: list[Payout]) -> list[Payout]:
@@ -110,15 +111,6 @@ def _claim(payouts: list[Payout]) -> list[Payout]:
 def _fate(outcomes: dict[str, Outcome], payout: Payout) -> Fate | None:
     outcome = outcomes.get(str(payout.pk))
     return outcome.fate if outcome else None
-
-
-def _apply(payouts: list[Payout], outcomes: dict[str, Outcome]) -> int:
-    moved = 0
-    for payout in payouts:
-        outcome = outcomes.get(str(payout.pk))
-        if outcome is not None and outcome.fate != Fate.ABSENT:  # what the rail does not know, its call sends again
-            moved += apply_outcome(payout.pk, outcome).state != payout.state
-    return moved
 
 
 def _follow_rail(name: str) -> int:
@@ -139,4 +131,4 @@ def _ask(rail: Rail, payouts: list[Payout]) -> int:
     except RailError as error:
         log.warning("A rail could not be asked about payouts. rail=%s error=%s", rail.name, error)
         return 0
-    return _apply(payouts, outcomes)
+    return apply_outcomes(payouts, outcomes)

@@ -10,21 +10,25 @@ that creates something takes a `Key`, which makes its repetition harmless:
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from billing.rails.stripe_records import Json, StripeRefused, StripeUnknown
+from billing.rails.stripe_records import Json, StripeRefused, StripeTooLong, StripeUnknown
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 
 KEY_HOURS_MAX: Final = 23  # Stripe forgets keys after 24
 KEYS_MAX: Final = 24  # for one wish, where each one's stored answer is of no use; Stripe forgets them after a day
 PASSING: Final = frozenset({"balance_insufficient"})  # refusals that time may heal, and that Stripe repeats from memory
-PAGES_MAX: Final = 100
+PAGES_MAX: Final = 100  # of one list: 10,000 rows
 PAGE_SIZE: Final = 100
+LISTS_MAX: Final = 100  # asked for one after the other, where one would be too long
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -74,16 +78,46 @@ class Asking(ABC):
         return next((one for one in listed if (one.get("metadata") or {}).get(name) == value), None)
 
     def _list(self, path: str, params: Json, *, account: str = "") -> Iterator[Mapping[str, Any]]:
-        """Newest first, all pages; raises StripeUnknown rather than answer with a part."""
+        """Newest first, all pages; raises StripeTooLong rather than answer with a part."""
         after: dict[str, str] = {}
+        newest = 0
         for _ in range(PAGES_MAX):
             page = self._get(path, {**params, "limit": PAGE_SIZE, **after}, account=account)
             rows: Sequence[Mapping[str, Any]] = page["data"]
             yield from rows
             if not page["has_more"] or not rows:
                 return
+            newest = newest or int(rows[0].get("created") or 0)
             after = {"starting_after": rows[-1]["id"]}
-        raise StripeUnknown(f"{path} has more than {PAGES_MAX} pages.")
+        raise StripeTooLong(f"{path} has more than {PAGES_MAX} pages.", newest=newest)
+
+    def _list_since(self, path: str, since: datetime) -> Iterator[list[Mapping[str, Any]]]:
+        """All since then, oldest first, in parts of at most PAGES_MAX pages: who keeps how far it came goes on there.
+
+        Stripe lists the newest first, so what is too long is cut by its time, into halves until one fits. Raises
+        StripeTooLong after LISTS_MAX tries, or where one second alone is too long.
+        """
+        start, seconds, last = int(since.timestamp()), 0, 0  # seconds: of the part; 0 is all that there is
+        for _ in range(LISTS_MAX):
+            created = {"gte": start, "lt": start + seconds} if seconds else {"gte": start}
+            try:
+                part = list(self._list(path, {"created": created}))
+            except StripeTooLong as error:
+                last = last if seconds else error.newest
+                log.warning("A list of Stripe's is too long to be read at once. path=%s since=%s", path, start)
+                seconds = ((seconds or last + 1 - start) + 1) // 2 if seconds != 1 else 0
+                if seconds <= 0:
+                    raise
+                continue
+            yield part[::-1]
+            if not seconds:
+                return
+            start, seconds = start + seconds, 2 * seconds
+            if start + seconds > last:
+                seconds = 0
+        raise StripeTooLong(
+            f"{path} is longer than {LISTS_MAX} times {PAGES_MAX} pages: the rest is for the next time."
+        )
 
     def _get(self, path: str, params: Json | None = None, *, account: str = "") -> Any:
         return self._ask("get", path, params or {}, account=account)

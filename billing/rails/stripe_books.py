@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 from billing.rails.stripe_asking import Asking
 from billing.rails.stripe_records import CURRENCY, Booking, EventRecord
@@ -23,18 +25,23 @@ class Books(Asking):
     def fetch_booking(self, booking_id: str) -> Booking:
         return Booking.read(self._get(f"/v1/balance_transactions/{booking_id}"))
 
-    def list_bookings(self, since: datetime) -> list[Booking]:
-        """Every change of our balance since then, oldest first."""
-        params = {"created": {"gte": int(since.timestamp())}}
-        return [Booking.read(one) for one in self._list("/v1/balance_transactions", params)][::-1]
+    def list_bookings(self, since: datetime) -> Iterator[Booking]:
+        """Every change of our balance since then, oldest first; raises StripeTooLong after as many as it can tell."""
+        for part in self._list_since("/v1/balance_transactions", since):
+            yield from map(Booking.read, part)
 
-    def list_events(self, since: datetime) -> list[EventRecord]:
-        """Every event since then that can be read, oldest first: one that cannot must not hide the others."""
-        params = {"created": {"gte": int(since.timestamp())}}
-        records = []
-        for one in self._list("/v1/events", params):
-            try:
-                records.append(EventRecord.read(one))
-            except (ValueError, LookupError, TypeError, AttributeError):
-                log.exception("An event in Stripe's list cannot be read.")
-        return records[::-1]
+    def list_events(self, since: datetime) -> Iterator[list[EventRecord]]:
+        """Every event since then that can be read, oldest first, in parts; one that cannot must not hide the others.
+
+        Raises StripeTooLong after as many parts as it can tell.
+        """
+        for part in self._list_since("/v1/events", since):
+            yield list(_readable(part))
+
+
+def _readable(part: list[Mapping[str, Any]]) -> Iterator[EventRecord]:
+    for one in part:
+        try:
+            yield EventRecord.read(one)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            log.exception("An event in Stripe's list cannot be read.")

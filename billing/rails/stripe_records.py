@@ -3,6 +3,7 @@
 RailError
 |-- StripeBusy        nothing happened; the same call may succeed later
 |-- StripeUnknown     it may have happened: look it up before anything is sent again
+|   `-- StripeTooLong   a list has more pages than are read at once
 `-- StripeRefused     nothing happened, and the same call never will
     |-- StripeMissing   there is no such thing
     `-- CardDeclined    the bank said no
@@ -32,6 +33,14 @@ class StripeUnknown(RailError):
 
     def __init__(self, message: str, *, is_replay: bool = False) -> None:
         self.is_replay = is_replay
+        super().__init__(message)
+
+
+class StripeTooLong(StripeUnknown):
+    """A list has more pages than are read at once; `newest` is when its first row was created."""
+
+    def __init__(self, message: str, *, newest: int = 0) -> None:
+        self.newest = newest
         super().__init__(message)
 
 

@@ -89,12 +89,14 @@ def advance_all(
     *,
     reason: str = "",
     actor: str = "system",
+    data: Mapping[Any, Mapping[str, Any]] | None = None,
     only_from: Iterable[str] | None = None,
     **fields: Any,
 ) -> list[M]:
     """Move those rows of one model to `to` that may go there, each with its event, all in one; which those were.
 
-    As `advance` for each, in five statements. One that cannot move is left out: somebody else has moved it.
+    As `advance` for each, in five statements; `data` by the rows' ids. One that cannot move is left out: somebody else
+    has moved it.
     """
     if not instances:
         return []
@@ -113,6 +115,7 @@ def advance_all(
                 to_state=to,
                 reason=str(reason),
                 actor=actor,
+                data=dict((data or {}).get(pk, {})),
             )
             for pk, state in before.items()
         )

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from billing.chain import builds, fees, transactions
+from billing.chain import builds, fees, sending, signing, transactions
 from billing.chain.client import ChainClient
 from billing.chain.fees import Fees
 from billing.chain.keys import Role, key_for
@@ -156,7 +156,8 @@ def test_P22_nonces_have_no_gap_and_each_is_final_once(anvil: Anvil, monkeypatch
         plan(anvil, number)
     with monkeypatch.context() as patch:
         patch.setattr(ChainClient, "broadcast", shaky(broadcast))
-        patch.setattr(transactions, "advance", shaky(advance))
+        for module in (transactions, sending, signing):
+            patch.setattr(module, "advance", shaky(advance))
         for _ in range(40):
             with contextlib.suppress(Killed):
                 dispatch(anvil)

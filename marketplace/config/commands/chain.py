@@ -192,6 +192,44 @@ def retry_root(
     typer.echo(f"The next root is {root.root}." if root else "There is nothing to publish.")
 
 
+@app.command("adopt-nonce")
+def adopt_nonce(
+    chain_id: ChainId,
+    address: Annotated[str, typer.Argument(help="The key's address, as the alert names it.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+    data: Data = None,
+) -> None:
+    """After a key of ours was used elsewhere, by you: go on with the chain's count of its transactions.
+
+    Was it not you, then the key is stolen: give its role to another key instead. Nothing is booked; what those
+    transactions cost shows as a difference of the key's coins in the next reconciliation.
+
+    Example: souk chain adopt-nonce --chain-id 8453 0xA1b2...
+    """
+    set_up(data)
+    from billing.chain import adopting
+    from billing.chain.wallets import checksummed
+    from billing.errors import BillingError
+
+    try:
+        found = adopting.standing_of(chain_id, checksummed(address))
+        if not as_json:
+            typer.echo(f"{found.address} on chain {chain_id}: {found.ours} by our count, {found.mined} mined.")
+        if not yes:
+            if as_json:
+                fail("--json asks nothing: add --yes.")
+            typer.confirm("Were the others sent by you, and shall the marketplace go on after them?", abort=True)
+        signer = adopting.adopt_nonce(chain_id, found.address, expected=found.mined, actor="souk chain adopt-nonce")
+    except (BillingError, ValueError) as error:
+        fail(str(error))
+    if as_json:
+        said = {"chain_id": chain_id, "address": found.address, "was": found.ours, "is": signer.next_nonce}
+        typer.echo(json.dumps(said, indent=2))
+    else:
+        typer.echo(f"The next transaction takes the nonce {signer.next_nonce}.")
+
+
 @app.command("dev")
 def run_development_chain(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 8545,

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing.chain import development, escrow, transactions
+from billing.chain import development, escrow, signing, transactions
 from billing.chain.errors import AuthorizationRefused, ContractUnknown
 from billing.chain.keys import Role, key_for
 from billing.chain.states import EscrowHoldState, TransactionState
@@ -258,7 +258,7 @@ def test_what_is_not_there_is_said_to_be_missing(town: Town) -> None:
 def test_a_hold_without_money_behind_it_fails_and_the_operator_is_told(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "SIMULATION_PAUSE", timedelta(0))
+    monkeypatch.setattr(signing, "SIMULATION_PAUSE", timedelta(0))
     job_id = uuid4()
     escrow.open_hold(town.asset_id, authorize(town, job_id))
     town.follow(transactions.SIMULATIONS_MAX + 1)

@@ -9,10 +9,11 @@ from uuid import uuid4
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import disputes, ledger, offences, settlement
+from billing import disputes, ledger, offences, releasing, settlement
 from billing.chart import open_account
 from billing.errors import OffenceUnknown
 from billing.kinds import AccountKind, TransferCode
@@ -230,6 +231,29 @@ def test_the_rest_of_a_frozen_providers_pay_delays_nobody_elses(alice, bob):
     Account.objects.filter(pk=open_account(AccountKind.PROVIDER_PENDING, bob).pk).update(is_frozen=False)
     assert offences.release_rest(clock.now() + LATER) == 1
     assert earned(bob) == earned(carol)
+    assert_ledger_is_true()
+
+
+def test_many_frozen_rests_keep_nobody_elses_rest_out_of_a_sweep(alice, bob, monkeypatch):
+    carol = uuid4()
+    for provider in (bob, carol):
+        fine(provider, settle(alice, provider, charged=3 * DOLLAR), claimed=DOLLAR)
+    Account.objects.filter(pk=open_account(AccountKind.PROVIDER_PENDING, bob).pk).update(is_frozen=True)
+    monkeypatch.setattr(releasing, "SHARES_MAX", 1)
+    assert offences.release_rest(clock.now() + LATER) == 1
+    assert (earned(bob), earned(carol)) == (0, 27 * DOLLAR // 10 - DOLLAR)
+
+
+def test_what_fines_left_of_many_shares_is_reckoned_in_one_question(alice, bob):
+    counts = []
+    open_account(AccountKind.PROVIDER_AVAILABLE, bob)
+    for leases in (2, 5):
+        shares = [settle(alice, bob, charged=DOLLAR) for _ in range(leases)]
+        fine(bob, shares[0], claimed=(leases - 1) * DOLLAR)  # a fine takes the oldest first: all but a part of the last
+        with CaptureQueriesContext(connection) as asked:
+            assert offences.release_rest(clock.now() + LATER) == leases
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
     assert_ledger_is_true()
 
 

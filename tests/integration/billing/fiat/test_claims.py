@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from itertools import permutations
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from billing import deposits, ledger
 from billing.chart import open_account
+from billing.errors import TransferRefused
 from billing.fiat import chargebacks, claims, refunds, sweeping
 from billing.kinds import AccountKind
-from billing.models import Account, CardDispute, TopUpRefund
+from billing.models import Account, CardDispute, Payout, PayoutSettings, TopUpRefund
 from billing.money import MICROS_PER_CENT
+from billing.payouts import paying
+from billing.payouts.running import run_payouts
+from marketplace.foundation import clock
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.fiat import scenes
 from tests.integration.billing.fiat.scenes import DOLLAR, available
+from tests.integration.billing.payouts.loopback import be_on_loopback
+from tests.integration.billing.payouts.scenes import choose, earn, send, usd
 from tests.integration.billing.scenes import race
 
 pytestmark = pytest.mark.django_db
@@ -164,6 +172,73 @@ def test_of_several_who_settle_at_once_the_claim_is_paid_once(stripe: FakeStripe
     assert (available(alice), loss()) == (85 * DOLLAR, 0)
     assert sum(int(one.amount) for one in CardDispute.objects.get().recoveries.all()) == 65 * DOLLAR
     scenes.assert_same_books(stripe)
+
+
+def owe(stripe: FakeStripe, owner_id: UUID) -> None:
+    """A chargeback of $50 is lost, and its fee of $15 is what the balance could not pay."""
+    top_up = scenes.pay_in(stripe, owner_id, 50 * DOLLAR)
+    dispute = stripe.open_dispute(top_up.charge_id)
+    stripe.close_dispute(dispute["id"], won=False)
+    scenes.hear(stripe)
+
+
+@pytest.mark.parametrize("by", ["run", "hand", "retry"])
+def test_who_owes_for_a_chargeback_pays_that_before_they_are_paid(
+    stripe: FakeStripe, alice: UUID, settings: Settings, by: str
+) -> None:
+    be_on_loopback(settings)
+    settings.SOUK_RESERVE_BPS = 0
+    bob = uuid4()
+    choose(bob, "fake:bob")
+    choose(alice, "fake:refused:alice" if by == "retry" else "fake:alice")
+    if by == "retry":
+        earn(alice, DOLLAR)
+        run_payouts()
+        send()
+        PayoutSettings.objects.update(destination="fake:alice", due_at=clock.now())
+    owe(stripe, alice)
+    owed = loss()
+    assert owed in {15 * DOLLAR, 14 * DOLLAR}  # a payout that was refused has paid one dollar of it
+    for provider in (alice, bob):
+        earn(provider, 40 * DOLLAR)
+    if by == "run":
+        assert run_payouts() == 2
+    elif by == "hand":
+        paying.pay_now(alice, usd(), actor="alice")
+    else:
+        paying.retry(alice, Payout.objects.get(provider_id=alice).pk, actor="alice")
+    newest = Payout.objects.filter(provider_id=alice).latest("created_at")
+    assert (newest.amount, loss()) == (40 * DOLLAR - owed, 0)
+    assert not Payout.objects.filter(provider_id=bob).exclude(amount=40 * DOLLAR).exists()
+    scenes.assert_same_books(stripe)
+
+
+def test_what_nobody_owes_is_one_question_for_any_number_of_providers(db: None) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        assert claims.collect([uuid4() for _ in range(50)]) == 0
+    assert len(asked) == 1
+
+
+def test_a_claim_that_cannot_be_settled_stops_nobody_elses_pay(
+    stripe: FakeStripe, alice: UUID, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_on_loopback(settings)
+    settings.SOUK_RESERVE_BPS = 0
+    bob = uuid4()
+    for provider in (alice, bob):
+        choose(provider, "fake:bob")
+        owe(stripe, provider)
+        earn(provider, 40 * DOLLAR)
+    settle = claims.settle
+
+    def settle_but_one(owner_id: UUID) -> int:
+        if owner_id == alice:
+            raise TransferRefused(why="a test says so")
+        return settle(owner_id)
+
+    monkeypatch.setattr(claims, "settle", settle_but_one)
+    assert run_payouts() == 2
+    assert Payout.objects.get(provider_id=bob).amount == 25 * DOLLAR
 
 
 def test_cents_stay_cents(stripe: FakeStripe, alice: UUID) -> None:

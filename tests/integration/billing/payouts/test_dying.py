@@ -10,7 +10,7 @@ import pytest
 
 from billing import dispatch
 from billing.models import FakeMovement
-from billing.payouts import outcomes, paying, reserve, reserving, running, submission
+from billing.payouts import confirming, outcomes, paying, reserve, reserving, running, submission
 from billing.payouts.running import run_payouts
 from billing.rails.base import RailError
 from billing.rails.fake_rail import FakeRail
@@ -38,9 +38,11 @@ SEAMS: list[tuple[Any, str]] = [
     (submission, "_submit"),
     (submission, "_claim"),
     (FakeRail, "submit"),
-    (submission, "_apply"),
-    (submission, "apply_outcome"),
-    (outcomes, "_confirm"),
+    (submission, "apply_outcomes"),
+    (outcomes, "_confirm_together"),
+    (outcomes, "confirm"),
+    (confirming, "_transfers"),
+    (confirming, "advance_all"),
     (outbox, "done"),
 ]
 
