@@ -1,4 +1,4 @@
-"""What the pages name is there: links, commands with their options, settings with their defaults, paths, alerts, gas."""
+"""What the pages name is there: links, commands with their options, settings and defaults, paths, alerts, gas."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import typer.main
 import yaml
+from pydantic import BaseModel
 
 from jobs.client.cli import app as souk
+from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
+from jobs.spec.train import Train
 from marketplace.config.commands.chain import app as chain
 from marketplace.config.commands.ledger import app as ledger
 from marketplace.config.commands.up import app as up
@@ -60,13 +63,11 @@ def commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, 
         yield from commands((*words, name), found)
 
 
-KNOWN = dict(
-    entry for words, program in PROGRAMS.items() for entry in commands(words, typer.main.get_command(program))
-)
+KNOWN = dict(entry for words, program in PROGRAMS.items() for entry in commands(words, typer.main.get_command(program)))
 
 
 def spoken(text: str) -> Iterator[str]:
-    """Command lines in code: between backticks, or lines of a block, with what `\\` continues; comments are left out."""
+    """Command lines in code: between backticks, or lines of a block, without comments; `\\` goes on."""
     for block in re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             yield re.sub(r"(^|\s)#.*", "", line).removeprefix("$ ").replace(".venv/bin/", "")
@@ -151,6 +152,24 @@ def test_a_command_or_option_that_is_not_there_would_be_found() -> None:
     assert mistake_in("souk plan job.yaml --cheap | head") == "souk plan has no option --cheap"
     assert mistake_in("SOUK_RPC_URL=x souk chain pause USDC --prnt") == "souk chain pause has no option --prnt"
     assert mistake_in("souk provider add-node -- --price 1.20") is None
+
+
+def test_every_command_is_shown_on_some_page() -> None:
+    shown = {line for page in PAGES for line in spoken(page.read_text())}
+    left = [words for words, options in KNOWN.items() if options is not None and len(words) > 1]
+    assert [" ".join(each) for each in left if not any(line.startswith(" ".join(each)) for line in shown)] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "section"),
+    [("Top level", Spec), ("train", Train)]
+    + [(each.__name__.lower(), each) for each in (Resources, Work, Budget, Payment, Checkpoint, Retry)],
+)
+def test_every_field_of_a_job_file_is_on_its_page(heading: str, section: type[BaseModel]) -> None:
+    page = (ROOT / "docs/job-file.md").read_text()
+    text = re.split(r"^## ", page[page.index(f"## {heading}\n") + 3 :], maxsplit=1, flags=re.MULTILINE)[0]
+    fields = {field.alias or name for name, field in section.model_fields.items()}
+    assert {name for name in fields if f"`{name}`" not in text} == set()
 
 
 def test_the_operators_pages_list_every_setting_and_no_other() -> None:
