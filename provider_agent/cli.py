@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 from pathlib import Path
 from typing import Annotated, Any
@@ -124,6 +125,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
         )
         folder = folder_of(data)
         _refuse_lending_ourselves(settings, folder)
+        _refuse_missing_interpreter(settings)
         config = asyncio.run(enrol_node(folder, settings, server=server.rstrip("/"), token=token))
         typer.echo(f"Enrolled as {config.name}, node {config.node_id}. Start it: souk-agent start --data {folder.root}")
 
@@ -218,6 +220,15 @@ def _refuse_lending_ourselves(settings: AgentSettings, folder: DataFolder) -> No
             raise BadConfig(
                 f"--lend {label}={path} would lend the agent's own data in {own}; choose a folder beside it."
             )
+
+
+def _refuse_missing_interpreter(settings: AgentSettings) -> None:
+    """A node without one would be measured in vain for ever, and say so in its log alone."""
+    python = settings.runtime_python
+    if settings.executor == "process" and python and not os.access(python, os.X_OK):
+        raise BadConfig(
+            f"--runtime-python {python} is no program that can be run here; name an interpreter with torch."
+        )
 
 
 def _settings(**values: Any) -> AgentSettings:

@@ -162,8 +162,8 @@ def _check_runtime(folder: DataFolder, config: AgentConfig) -> Finding:
     if importlib.util.find_spec("runtimes") is None:
         return Finding("FIX", "runtime", "the package `runtimes` is missing", "pip install 'gpusouk[agent]'")
     python = Path(config.runtime_python) if config.runtime_python else environment_python(folder)
-    if not (python.exists() if config.runtime_python else is_built(folder)):
-        return Finding("FIX", "runtime", f"{python} is not built", f"souk-agent start --data {folder.root}")
+    if missing := _missing_interpreter(folder, config, python):
+        return missing
     code = "import torch; print(torch.__version__)"
     try:
         done = subprocess.run(  # noqa: S603 - the configured interpreter
@@ -179,6 +179,15 @@ def _check_runtime(folder: DataFolder, config: AgentConfig) -> Finding:
     if done.returncode != 0:
         return Finding("FIX", "runtime", f"{python} has no torch", f"{python} -m pip install torch")
     return Finding("PASS", "runtime", f"{python} has torch {done.stdout.strip()}")
+
+
+def _missing_interpreter(folder: DataFolder, config: AgentConfig, python: Path) -> Finding | None:
+    if config.runtime_python and not os.access(python, os.X_OK):
+        fix = f"stop the agent, and name an interpreter with torch as `runtime_python` in {folder.root}/config.json"
+        return Finding("FIX", "runtime", f"{python} is no program that can be run", fix)
+    if not config.runtime_python and not is_built(folder):
+        return Finding("FIX", "runtime", f"{python} is not built", f"souk-agent start --data {folder.root}")
+    return None
 
 
 def _skip(why: str, *checks: str) -> list[Finding]:

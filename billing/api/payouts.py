@@ -89,6 +89,7 @@ class WishSerializer(StrictSerializer):
     signature = serializers.CharField(
         max_length=SIGNATURE_CHARACTERS_MAX,
         required=False,
+        allow_blank=True,  # as the command sends it for a destination that is no wallet
         default="",
         help_text="For a wallet: its signature of the text that a refusal without one gives in details.text.",
     )

@@ -39,7 +39,7 @@ class WalletNotSigned(BillingError):
 
 
 class PayoutSettingsMissing(BillingError):
-    """Say first where your {asset} should go: PUT /api/v1/payout-settings."""
+    """Say first where your {asset} should go: `souk provider pay-to`, or PUT /api/v1/payout-settings."""
 
     code = "payout_settings_missing"
     status = 404

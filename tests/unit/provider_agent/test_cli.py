@@ -51,6 +51,22 @@ def test_second_enrolment_of_a_folder_is_refused(bob: Bob, server: FakeServer) -
     assert "holds an enrolled node already" in done.stderr
 
 
+def test_an_interpreter_that_is_not_there_is_refused_before_the_token_is_used(bob: Bob, server: FakeServer) -> None:
+    missing = ["--runtime-python", "/nowhere/bin/python"]
+    done = bob.run("enrol", "--server", bob.server.url, "--token", server.token, *ENROL, *missing)
+    assert done.returncode == 2
+    assert "/nowhere/bin/python is no program" in done.stderr
+    assert enrol(bob, server.token).returncode == 0, "the token is as good as before"
+
+
+def test_doctor_says_how_to_mend_an_interpreter_that_is_gone(bob: Bob) -> None:
+    bob.enrol(runtime_python="/nowhere/bin/python")
+    found = next(f for f in json.loads(bob.run("doctor", "--json").stdout) if f["check"] == "runtime")
+    assert found["verdict"] == "FIX"
+    assert "/nowhere/bin/python is no program" in found["found"]
+    assert "config.json" in found["fix"]
+
+
 def test_wrong_token_is_refused_in_one_line(bob: Bob) -> None:
     done = enrol(bob, "mallorys-token-0123456789")
     assert done.returncode == 4

@@ -217,6 +217,16 @@ def test_a_waiting_change_of_destination_is_shown_with_the_way_back(shell: Shell
     assert "souk provider pay-to fake:bob --rail fake --asset USD" in err
 
 
+def test_a_destination_without_a_wallet_needs_no_signature(shell: Shell) -> None:
+    earn(shell.owner.organisation_id, 5 * DOLLAR)
+    code, _, err = shell.run("provider", "pay-out")
+    assert code == 6
+    assert "souk provider pay-to" in err
+    code, out, err = shell.run("provider", "pay-to", "fake:bob", "--rail", "fake")
+    assert (code, err) == (0, ""), err
+    assert "fake:bob" in out
+
+
 def test_each_command_explains_itself_with_an_example(shell: Shell) -> None:
     for command in ("topup", "provider statement"):
         status, out, _ = shell.run(*command.split(), "--help")
