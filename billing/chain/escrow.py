@@ -47,6 +47,7 @@ from provider_agent.protocol import (
     SignedDelegation,
     SignedHoldAuthorization,
     SignedReceipt,
+    UsageReceipt,
     id_bytes32,
     is_signed_by_customer,
     is_signed_by_provider,
@@ -136,7 +137,20 @@ def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None
     hold = EscrowHold.objects.select_related("contract").filter(pk=receipt.job_id).first()
     if hold is None:
         raise HoldNotFound(job_id=str(receipt.job_id))
-    struct = (
+    struct = receipt_struct(receipt)
+    with transaction.atomic():
+        key = f"settle:{receipt.lease_id}:{receipt.seq}"
+        planned = _plan(hold.contract, "settleLease", [struct, signed.signature, providers_proof or []], key)
+        claim = {"hold": hold, "provider": receipt.provider, "amount": receipt.cumulative_amount}
+        EscrowClaim.objects.get_or_create(
+            lease_id=receipt.lease_id, seq=receipt.seq, defaults=claim | {"transaction": planned}
+        )
+        return planned
+
+
+def receipt_struct(receipt: UsageReceipt) -> tuple[Any, ...]:
+    """A receipt as the contract's functions take it."""
+    return (
         id_bytes32(receipt.job_id),
         id_bytes32(receipt.lease_id),
         _address(receipt.provider),
@@ -148,14 +162,6 @@ def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None
         receipt.meter_hash,
         receipt.prev_digest,
     )
-    with transaction.atomic():
-        key = f"settle:{receipt.lease_id}:{receipt.seq}"
-        planned = _plan(hold.contract, "settleLease", [struct, signed.signature, providers_proof or []], key)
-        claim = {"hold": hold, "provider": receipt.provider, "amount": receipt.cumulative_amount}
-        EscrowClaim.objects.get_or_create(
-            lease_id=receipt.lease_id, seq=receipt.seq, defaults=claim | {"transaction": planned}
-        )
-        return planned
 
 
 def close_hold(job_id: UUID) -> ChainTransaction:
