@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
+from billing import verify_mirror
 from billing.balances import AssetTotals, asset_totals
 from billing.chart import account_id_of
 from billing.models import Account, DailyRoot, Transfer, UsageReceipt
@@ -111,6 +112,7 @@ _CHECKS: Final = (
     ("deposit", "deposit", _DEPOSITS),
     *(("digest", subject, _DIGEST.format(key="id", table=table)) for subject, table in _DIGESTED.items()),
     ("digest", "day", _DIGEST.format(key="day", table="billing_dailyroot")),
+    *verify_mirror.CHECKS,
 )
 
 Progress = Callable[[str, int, int], None]  # what is looked at, rows done, of how many

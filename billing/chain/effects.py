@@ -30,6 +30,7 @@ from uuid import UUID, uuid5
 
 from billing import alerts, deposits, ledger
 from billing.chain import escrow, stakes
+from billing.chain.directions import INWARD, OUTWARD
 from billing.chain.errors import EventUnbooked
 from billing.chain.states import EscrowHoldState, RootState
 from billing.chain.wallets import credit_owner, is_organisation, wallet_owner
@@ -42,6 +43,8 @@ from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 
 ENTRIES_PER_CLAIM_MAX: Final = 100_000
+
+__all__ = ["EFFECTS", "INWARD", "OUTWARD", "Booking", "book", "id_of"]
 
 Verb = Callable[["Booking"], None]
 
@@ -161,7 +164,7 @@ def _lease_settled(booking: Booking) -> None:
     hold = _hold(booking)
     release_at = datetime.fromtimestamp(int(said["releaseAt"]), UTC)
     lease, _ = EscrowLease.objects.select_for_update().get_or_create(
-        pk=id_of(said["leaseId"]),
+        pk=_lease_id(booking),
         defaults={"hold": hold, "provider": said["provider"], "seq": 0, "release_at": release_at},
     )
     # A challenge goes on: what a later receipt adds joins it. What was due had its own LeaseFinalized before this.
@@ -303,6 +306,13 @@ def _hold_id(booking: Booking) -> UUID:
     return uuid5(job_id, booking.contract.address) if is_elsewhere else job_id
 
 
+def _lease_id(booking: Booking) -> UUID:
+    """The lease's; of one whose id was settled in another contract before, an id of its own."""
+    lease_id = id_of(booking.arguments["leaseId"])
+    is_elsewhere = EscrowLease.objects.filter(pk=lease_id).exclude(hold__contract=booking.contract).exists()
+    return uuid5(lease_id, booking.contract.address) if is_elsewhere else lease_id
+
+
 def _hold(booking: Booking) -> EscrowHold:
     hold = EscrowHold.objects.select_for_update().filter(pk=_hold_id(booking)).first()
     if hold is None or hold.contract_id != booking.contract.pk:
@@ -311,7 +321,7 @@ def _hold(booking: Booking) -> EscrowHold:
 
 
 def _lease(booking: Booking) -> EscrowLease:
-    lease = EscrowLease.objects.select_for_update().filter(pk=id_of(booking.arguments["leaseId"])).first()
+    lease = EscrowLease.objects.select_for_update().filter(pk=_lease_id(booking)).first()
     if lease is None:
         raise booking.refuse("nothing was settled for this lease")
     return lease
@@ -337,7 +347,3 @@ EFFECTS: Final[dict[str, Verb]] = {
     "Slashed": _slashed,
     "Compensated": _compensated,
 }
-
-# What an event adds to what the contract holds: how the rail tells the reconciliation.
-INWARD: Final = frozenset({"CreditsBought", "Deposited", "Staked"})
-OUTWARD: Final = frozenset({"Withdrawn", "Claimed", "Unstaked"})

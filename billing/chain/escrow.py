@@ -5,7 +5,7 @@
     settle_lease the newest receipt of a lease, signed by the agent, becomes a transaction
     close_hold   the job has ended: the rest goes back
     end_hold     the same, once the hold is open and nothing is on its way that settles from it
-    sweep        close what ended, finalize what waited out its window, note what failed
+    sweep        close what ended, finalize what waited out its window, note what failed; again where it has to be
 
 Each is planned once per business key and sent by the settler's key, which can pay nobody but the providers that the
 customer allowed, and no more than they signed for.
@@ -14,14 +14,16 @@ customer allowed, and no more than they signed for.
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Max, Q
+from django.db.models import F, Max, Q
 
 from billing import alerts
-from billing.chain import builds, periods, transactions
+from billing.chain import builds, periods, redoing, transactions
+from billing.chain.doubt import is_in_doubt
 from billing.chain.errors import AuthorizationRefused
 from billing.chain.keys import Role
 from billing.chain.registry import contract_of
@@ -45,6 +47,7 @@ from provider_agent.protocol import (
     SignedDelegation,
     SignedHoldAuthorization,
     SignedReceipt,
+    UsageReceipt,
     id_bytes32,
     is_signed_by_customer,
     is_signed_by_provider,
@@ -97,8 +100,12 @@ def open_hold(asset_id: int, signed: SignedHoldAuthorization) -> EscrowHold:
 
 
 def is_open(job_id: UUID) -> bool:
-    """Whether the job's hold is open on the chain, finally, on the terms that were authorized."""
-    return EscrowHold.objects.filter(pk=job_id, state=EscrowHoldState.OPEN).exists()
+    """Whether the job's hold is open on the chain, finally, on the terms that were authorized.
+
+    Not while the chain's word is in doubt: what was final and is not there any more may have taken the hold with it.
+    """
+    hold = EscrowHold.objects.select_related("contract").filter(pk=job_id, state=EscrowHoldState.OPEN).first()
+    return hold is not None and not is_in_doubt(hold.contract.chain_id)
 
 
 def register_receipt_key(asset_id: int, signed: SignedDelegation) -> ChainTransaction:
@@ -130,7 +137,20 @@ def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None
     hold = EscrowHold.objects.select_related("contract").filter(pk=receipt.job_id).first()
     if hold is None:
         raise HoldNotFound(job_id=str(receipt.job_id))
-    struct = (
+    struct = receipt_struct(receipt)
+    with transaction.atomic():
+        key = f"settle:{receipt.lease_id}:{receipt.seq}"
+        planned = _plan(hold.contract, "settleLease", [struct, signed.signature, providers_proof or []], key)
+        claim = {"hold": hold, "provider": receipt.provider, "amount": receipt.cumulative_amount}
+        EscrowClaim.objects.get_or_create(
+            lease_id=receipt.lease_id, seq=receipt.seq, defaults=claim | {"transaction": planned}
+        )
+        return planned
+
+
+def receipt_struct(receipt: UsageReceipt) -> tuple[Any, ...]:
+    """A receipt as the contract's functions take it."""
+    return (
         id_bytes32(receipt.job_id),
         id_bytes32(receipt.lease_id),
         _address(receipt.provider),
@@ -142,14 +162,6 @@ def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None
         receipt.meter_hash,
         receipt.prev_digest,
     )
-    with transaction.atomic():
-        key = f"settle:{receipt.lease_id}:{receipt.seq}"
-        planned = _plan(hold.contract, "settleLease", [struct, signed.signature, providers_proof or []], key)
-        claim = {"hold": hold, "provider": receipt.provider, "amount": receipt.cumulative_amount}
-        EscrowClaim.objects.get_or_create(
-            lease_id=receipt.lease_id, seq=receipt.seq, defaults=claim | {"transaction": planned}
-        )
-        return planned
 
 
 def close_hold(job_id: UUID) -> ChainTransaction:
@@ -158,8 +170,9 @@ def close_hold(job_id: UUID) -> ChainTransaction:
     if hold is None:
         raise HoldNotFound(job_id=str(job_id))
     with transaction.atomic():
-        planned = _plan(hold.contract, "closeHold", [id_bytes32(job_id)], f"close:{job_id}")
-        EscrowHold.objects.filter(pk=job_id, closing=None).update(closing=planned)
+        call = partial(_plan, hold.contract, "closeHold", [id_bytes32(job_id)])
+        planned = redoing.newest_try(f"close:{job_id}", call)
+        EscrowHold.objects.filter(pk=job_id).exclude(closing=planned).update(closing=planned)
         return planned
 
 
@@ -174,18 +187,24 @@ def end_hold(job_id: UUID) -> None:
 def sweep(chain_id: int) -> int:
     """Plan to close what ended and to finalize what waited out its window, and note failed holds; how many."""
     periods.read_terms(chain_id)
-    return _close_ended(chain_id) + _finalize_due(chain_id) + _note_failed(chain_id)
+    again = redoing.claim_again(chain_id) + redoing.withdraw(chain_id)
+    return again + _close_ended(chain_id) + _finalize_due(chain_id) + _note_failed(chain_id)
 
 
 def _close_ended(chain_id: int) -> int:
     ended = EscrowHold.objects.filter(
-        contract__chain_id=chain_id, state=EscrowHoldState.OPEN, end_asked_at__isnull=False, closing=None
+        Q(closing=None) | Q(closing__state__in=redoing.FAILED),
+        contract__chain_id=chain_id,
+        state=EscrowHoldState.OPEN,
+        end_asked_at__isnull=False,
     )
     under_way = EscrowClaim.objects.filter(hold__in=ended).exclude(transaction__state__in=_OVER)
-    free = list(ended.exclude(pk__in=under_way.values("hold")).order_by("end_asked_at")[:SWEPT_PER_RUN_MAX])
-    for hold in free:
-        close_hold(hold.pk)
-    return len(free)
+    now, planned = clock.now(), 0
+    # Those that never were, first: what failed is in nobody's way.
+    free = ended.exclude(pk__in=under_way.values("hold")).order_by(F("closing").asc(nulls_first=True), "end_asked_at")
+    for hold in free[:SWEPT_PER_RUN_MAX]:
+        planned += close_hold(hold.pk).created_at >= now
+    return planned
 
 
 def _finalize_due(chain_id: int) -> int:
@@ -204,8 +223,8 @@ def _finalize_due(chain_id: int) -> int:
         with transaction.atomic():
             # A challenge that our books did not know yet may have made the plain one fail.
             key = f"finalize:{lease.pk}:{lease.seq}" + (":undecided" if lease.is_challenged else "")
-            one = _plan(lease.hold.contract, "finalize", [id_bytes32(lease.pk)], key)
-            planned += one.created_at >= now
+            call = partial(_plan, lease.hold.contract, "finalize", [id_bytes32(lease.pk)])
+            planned += redoing.newest_try(key, call).created_at >= now
     return planned
 
 

@@ -21,7 +21,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, QuerySet
 
 from billing import alerts
-from billing.chain import builds, effects
+from billing.chain import builds, doubt, effects
 from billing.chain.client import ChainClient, Header, Log, client_of
 from billing.chain.errors import EndpointsDisagree, EndpointsUnreachable, FinalBlockGone
 from billing.chain.transactions import lock
@@ -47,7 +47,7 @@ def follow(chain_id: int) -> int:
     contracts = list(EscrowContract.objects.filter(chain_id=chain_id).order_by("pk"))
     if not contracts:
         return 0
-    key = f"chain:follow:{chain_id}"
+    key = doubt.key_of(chain_id)
     with lock(f"indexer:{chain_id}") as is_mine:
         if not is_mine:
             return 0

@@ -9,7 +9,7 @@ from typing import Final
 from billing.chain import builds
 from billing.chain.client import client_of
 from billing.chain.config import chains
-from billing.chain.effects import INWARD, OUTWARD
+from billing.chain.directions import INWARD, OUTWARD
 from billing.kinds import AccountKind
 from billing.models import ChainBlock, ChainEvent, EscrowContract
 from billing.rails.base import Movement
