@@ -100,7 +100,6 @@ def die_at_every_seam() -> None:
         assert not missed, f"nobody died there: {', '.join(missed)}"
     finally:
         story.teardown()
-    taken.clear()
 
 
 @pytest.mark.timeout(LONGEST_SECONDS)
