@@ -17,6 +17,8 @@ from tests.integration.billing.whole.world import CONFIRMATIONS, World, facts
 
 Sums = list[int]  # debits pending, debits posted, credits pending, credits posted
 DPEND, DPOST, CPEND, CPOST = range(4)
+# What a frozen balance gives out all the same: what was taken from us for it, and what was never its owner's.
+FROM_FROZEN: Final = frozenset({"chargeback_recovery", "deposit_refund", "promotion"})
 BY_SOURCE: Final = frozenset({"transfer", "transfer_refund", "transfer_cancel", "transfer_failure"})
 
 
@@ -40,16 +42,23 @@ class Books:
     pendings: dict[UUID, int] = field(default_factory=dict)
     names: dict[UUID, Name] = field(default_factory=dict)
     refs: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # of each mirror
+    frozen: set[UUID] = field(default_factory=set)  # when last looked at
 
     def read(self) -> bool:
         """Take in what was posted since; whether there was anything."""
-        fields = ("seq", "id", "debit_id", "credit_id", "amount", "mode", "pending_id", "external_ref")
+        fields = ("seq", "id", "debit_id", "credit_id", "amount", "mode", "pending_id", "external_ref", "code")
         fresh = list(Transfer.objects.filter(seq__gt=self.seq).order_by("seq").values_list(*fields))
         if fresh:
             rows = Account.objects.values_list("id", "kind", "owner_id", "job_id", "asset_id")
             self.names = {row[0]: Name(*row[1:]) for row in rows}
-        for row in fresh:
+        frozen = set(Account.objects.filter(is_frozen=True).values_list("id", flat=True))
+        for *row, code in fresh:
             self._add(*row)
+            _, _, debit, _, _, mode, *_ = row
+            if debit in self.frozen & frozen:
+                is_right = mode in {"post", "void"} or (mode == "single" and code in FROM_FROZEN)
+                assert is_right, f"{self.names[debit]} is frozen and gave something out as {code}"
+        self.frozen = frozen
         return bool(fresh)
 
     def _add(

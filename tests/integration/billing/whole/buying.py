@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterator
+from functools import partial
 from uuid import uuid4
 
 from django.db import transaction
@@ -11,21 +12,20 @@ from hypothesis.stateful import precondition, rule
 
 from billing import disputes, holds, metering, offences, promotions, settlement
 from billing.chart import AccountName, open_accounts
-from billing.errors import AccountFrozen, AmountInvalid, BillingError, ChargeAboveHold, InsufficientFunds
-from billing.exchange import Quote, exchange
+from billing.errors import AccountFrozen, BillingError, ChargeAboveHold, InsufficientFunds
 from billing.kinds import AccountKind, TransferCode
 from billing.ledger import NewTransfer, post
-from billing.models import Account, Dispute
+from billing.models import Dispute
 from billing.models.ledger import USD_ASSET_ID
 from billing.offences import Victim
 from billing.penalties import EQUIVOCATION
 from billing.settlement import LeaseCharge
 from marketplace.foundation.errors import StateConflict
+from provider_agent.protocol import SignedReceipt
 from tests.integration.billing.scenes import DOLLAR, Meter
-from tests.integration.billing.whole.model import FEE_BPS, Gift, Job
+from tests.integration.billing.whole.model import FEE_BPS, Job
 from tests.integration.billing.whole.story import Story, amounts, customers, providers, taken, which
 
-DAY = timedelta(days=1)
 WINDOW_SECONDS = 86_400
 
 
@@ -72,6 +72,7 @@ class Buying(Story):
             last = self.open_jobs().index(self.model.jobs[-1])
             self.run(last, ms, False, 1)
             self.settle(last, False)
+            self.release_due()  # whoever asks now gets nothing of it
             self.did("job_at_once")
 
     @precondition(lambda self: self.open_jobs())
@@ -93,14 +94,36 @@ class Buying(Story):
         meter = job.meter
         ran = meter.made[-1].receipt.billable_ms if meter.made else 0
         if not forged:
-            lie = meter.sign(ran + ms, cumulative_amount=10**12)
-            self.tries("lie", lambda: metering.accept_receipts(meter.terms, [lie], observed_ms=ran), BillingError)
-            assert not taken["lie"], "a receipt was believed that claims what it may not"
+            for lie in self.lies(meter, ran, ms):
+                self.tries("lie", partial(metering.accept_receipts, meter.terms, [lie], observed_ms=ran), BillingError)
+                assert not taken["lie"], "a receipt was believed that claims what it may not"
             return
         meter.read(ran + ms)
         told = meter.made if is_resent else meter.made[-1:]
         metering.accept_receipts(meter.terms, told[-50:], observed_ms=ran + ms)
         self.did("run")
+
+    def lies(self, meter: Meter, ran: int, ms: int) -> Iterator[SignedReceipt]:
+        """Above the price, above what was seen, by another key, and against what was signed before."""
+        yield meter.sign(ran + ms, cumulative_amount=10**12)
+        yield meter.sign(ran + metering.HEARTBEAT_MS + 1 + ms)
+        yield meter.sign(ran, key=Meter().key)
+        if meter.made:
+            yield meter.sign(ran, seq=len(meter.made), meter_hash="0x" + 32 * "07")
+
+    @precondition(lambda self: any(job.state == "settled" and job.meter.made for job in self.model.jobs))
+    @rule(number=which, ms=st.integers(1, 4_000_000))
+    def receipt_after_the_end(self, number: int, ms: int) -> None:
+        """A receipt that comes when its job is settled, and whoever settles again for it, change nothing."""
+        job = self.pick([job for job in self.model.jobs if job.state == "settled" and job.meter.made], number)
+        assert job is not None
+        before, meter = self.fingerprint(), job.meter
+        more = meter.read(meter.made[-1].receipt.billable_ms + ms)
+        metering.accept_receipts(meter.terms, [more], observed_ms=more.receipt.billable_ms)
+        charges = [LeaseCharge(meter.lease_id, job.provider, more.receipt.cumulative_amount)]
+        settlement.settle_job(job_id=job.id, charges=charges, fee_bps=FEE_BPS)
+        assert self.fingerprint() == before, "a receipt counted that came after the end"
+        self.did("receipt_after_the_end")
 
     @precondition(lambda self: self.open_jobs())
     @rule(number=which, is_repeated=st.booleans())
@@ -252,51 +275,3 @@ class Buying(Story):
         post([NewTransfer(cash, stake, amount, TransferCode.STAKE)])
         self.model.stake[self.owners[who]] += amount
         self.did("give_stake")
-
-    # --- gifts and exchange
-
-    @rule(who=customers, amount=amounts, days=st.integers(1, 20), is_repeated=st.booleans())
-    def give(self, who: str, amount: int, days: int, is_repeated: bool) -> None:
-        until = self.now() + days * DAY
-        reference = str(uuid4())
-        for _ in range(1 + is_repeated):
-            promotions.grant(self.owners[who], amount, expires_at=until, reference=reference, actor="operator")
-        self.model.gifts.append(Gift(self.owners[who], amount, until))
-        self.model.promo_expense -= amount
-        self.did("give")
-
-    @rule()
-    def gifts_expire(self) -> None:
-        now = self.now()
-        promotions.expire_due(now)
-        for gift in self.model.gifts:
-            if gift.left and gift.expires_at <= now:
-                self.model.promo_expense += gift.left
-                gift.left = 0
-                self.did("gifts_expire")
-
-    @rule(who=customers, sold=amounts, numerator=st.integers(1, 9), denominator=st.integers(1, 9), step=st.booleans())
-    def exchange(self, who: str, sold: int, numerator: int, denominator: int, step: bool) -> None:
-        owner = self.owners[who]
-        least = 10_000 if step else 1
-        quote = Quote(str(uuid4()), self.token, USD_ASSET_ID, numerator, denominator, least)
-        errors = (InsufficientFunds, AmountInvalid, AccountFrozen)
-        if not self.tries("exchange", lambda: exchange(owner_id=owner, sold=sold, quote=quote), *errors):
-            return
-        before = self.fingerprint()
-        exchange(owner_id=owner, sold=sold, quote=quote)  # a repeat returns the first, whatever is left
-        assert self.fingerprint() == before, "P13"
-        value = sold * numerator // denominator
-        self.model.spend[owner, self.token] -= sold
-        self.model.spend[owner, USD_ASSET_ID] += value - value % least
-        self.model.liquidity[self.token] += sold
-        self.model.liquidity[USD_ASSET_ID] -= value
-        self.model.rounding[USD_ASSET_ID] += value % least
-
-    # --- the operator
-
-    @rule(who=customers, is_frozen=st.integers(0, 3))
-    def freeze_or_thaw(self, who: str, is_frozen: int) -> None:
-        mine = Account.objects.filter(owner_id=self.owners[who], kind=AccountKind.CUSTOMER_AVAILABLE)
-        if mine.update(is_frozen=not is_frozen):
-            self.did("freeze_or_thaw")

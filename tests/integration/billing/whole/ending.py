@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -9,7 +10,16 @@ from billing import ledger
 from billing.chain.wallets import wallet_owner
 from billing.fiat import claims, events, sweeping, topups
 from billing.fiat.states import TOP_UP_UNDER_WAY
-from billing.models import ChainTransaction, Payout, StripeEvent, TopUp
+from billing.models import (
+    Account,
+    CardDispute,
+    ChainTransaction,
+    ChargebackRecovery,
+    Payout,
+    StripeEvent,
+    TopUp,
+    TransferReversal,
+)
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import MICROS_PER_CENT
 from billing.payouts import submission
@@ -17,6 +27,7 @@ from billing.reconciliation.reconciling import reconcile
 from billing.solvency import solvency
 from billing.states import PAYOUT_STATES_OPEN
 from marketplace.foundation.models import OutboxMessage
+from tests.integration.billing.whole.buying import WINDOW_SECONDS
 from tests.integration.billing.whole.leaving import Whole
 from tests.integration.billing.whole.paying import receive
 from tests.integration.billing.whole.world import CUSTOMERS, PROVIDERS, facts
@@ -24,6 +35,7 @@ from tests.integration.billing.whole.world import CUSTOMERS, PROVIDERS, facts
 ROUNDS_MAX: Final = 25
 QUIET_ROUNDS: Final = 2
 ROUND_SECONDS: Final = 1_300
+PAYING: Final = ("customer_available", "provider_reserve", "provider_available")
 
 
 def drain(story: Whole) -> None:
@@ -74,6 +86,7 @@ def check(story: Whole) -> None:
     _check_reconciled(story)
     _check_owners(story)
     _check_wallets(story)
+    _check_chargebacks(story)
     assert ledger.verify().problems == []
 
 
@@ -202,3 +215,47 @@ def _check_wallets(story: Whole) -> None:
         for kind, function in (("wallet_available", "available"), ("wallet_stake", "staked")):
             has = story.world.view(function, wallet)[0]
             assert says(kind, wallet_owner(wallet), town.asset_id) == has, f"{kind} of {who}"
+
+
+def _check_chargebacks(story: Whole) -> None:
+    """What is still a loss is so because nobody who has to pay for it has anything left."""
+    for dispute in CardDispute.objects.filter(state__in=["open", "lost"]).select_related("top_up"):
+        taken = sum(one.amount for one in dispute.recoveries.filter(given_back=None))
+        asked = sum(one.amount for one in dispute.reversals.filter(state="requested"))
+        lacks, customer, since = dispute.loss - taken - asked, dispute.top_up.owner_id, dispute.top_up.credited_at
+        if lacks <= 0 or since is None:
+            continue
+        assert sum(story.books.balance(kind, customer) for kind in PAYING) == 0, "the customer could pay, and did not"
+        for name in PROVIDERS:
+            room = _kept_of(story, customer, story.owners[name], since) - _taken_from(customer, story.owners[name])
+            assert min(room, _has(story, story.owners[name])) <= 0, f"{name} kept {room} of what a bank took back"
+            assert room < MICROS_PER_CENT or not _left_to_ask(dispute, story.owners[name], since), (
+                f"{name} was not asked"
+            )
+
+
+def _kept_of(story: Whole, customer: UUID, provider: UUID, since: datetime) -> int:
+    """What a provider has of what this customer paid since, as the naive books say."""
+    rows = [one for one in story.model.shares if (one.job.owner, one.provider) == (customer, provider)]
+    window = timedelta(seconds=WINDOW_SECONDS)
+    return sum(one.kept for one in rows if one.job.asset == USD_ASSET_ID and one.until - window >= since)
+
+
+def _taken_from(customer: UUID, provider: UUID) -> int:
+    mine = CardDispute.objects.filter(top_up__owner_id=customer)
+    taken = ChargebackRecovery.objects.filter(dispute__in=mine, account__owner_id=provider, given_back=None)
+    asked = TransferReversal.objects.filter(dispute__in=mine, provider_id=provider, state="requested")
+    return sum(one.amount for one in taken) + sum(one.amount for one in asked)
+
+
+def _has(story: Whole, provider: UUID) -> int:
+    """Of what a chargeback may take: nothing of what an operator has frozen."""
+    open_ones = Account.objects.filter(owner_id=provider, is_frozen=False).values_list("kind", flat=True)
+    return sum(story.books.balance(kind, provider) for kind in PAYING[1:] if kind in set(open_ones))
+
+
+def _left_to_ask(dispute: CardDispute, provider: UUID, since: datetime) -> list[Payout]:
+    """What went out to a provider since, and was not asked back for this dispute."""
+    rows = Payout.objects.filter(provider_id=provider, rail="stripe", state="confirmed", created_at__gte=since)
+    asked = set(dispute.reversals.values_list("stripe_transfer_id", flat=True))
+    return [one for one in rows if one.external_id not in asked]

@@ -111,8 +111,19 @@ class Escrowing(Story):
     @rule(number=which, share=st.integers(1, 4))
     def settle_lease(self, number: int, share: int) -> None:
         hold = self.pick([h for h in self.holds if escrow.is_open(h.job) and not h.is_closing], number)
-        if hold is None:
-            return
+        if hold is not None:
+            self.claim_for(hold, share)
+            self.did("settle_lease")
+
+    @rule(number=which, share=st.integers(1, 4))
+    def settle_late(self, number: int, share: int) -> None:
+        """A receipt that comes when the hold is closed, or was taken back: the contract has nothing left for it."""
+        hold = self.pick([h for h in self.holds if h.is_closing], number)
+        if hold is not None:
+            self.claim_for(hold, share)
+            self.did("settle_late")
+
+    def claim_for(self, hold: Hold, share: int) -> None:
         town = self.world.town
         hold.seq += 1
         hold.ms += (hold.amount - charge(RATE, hold.ms)) * share // 4 // (RATE // 3_600_000)
@@ -128,7 +139,6 @@ class Escrowing(Story):
         )
         signed = sign_receipt(town.secret(NODES[hold.provider]), receipt, escrow.domain_of(town.contract))
         escrow.settle_lease(signed)
-        self.did("settle_lease")
 
     @rule(who=customers, provider=providers, share=st.integers(1, 4))
     def lease_on_chain(self, who: str, provider: str, share: int) -> None:

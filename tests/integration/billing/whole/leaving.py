@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-from unittest import mock
 
 from eth_account import Account as EthereumAccount
 from eth_account.messages import encode_defunct
@@ -14,47 +12,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from billing import deposits, holds, ledger, promotions, seal
-from billing.chain import effects, roots, transactions
-from billing.chain.client import ChainClient
+from billing.chain import roots
 from billing.chain.errors import ProofNotReady
 from billing.errors import BillingError
-from billing.fiat import accounts, claims, events, sweeping, topups
+from billing.fiat import accounts, events, sweeping, topups
 from billing.kinds import AccountKind
 from billing.models import Asset, ConnectAccount, Difference, Payout, PayoutSettings
 from billing.models.ledger import USD_ASSET_ID
-from billing.payouts import outcomes, paying, preferences, running, submission
+from billing.payouts import paying, preferences, running, submission
 from billing.payouts.errors import NothingToPay, PayoutSettingsMissing, PayoutUnderWay
 from billing.payouts.preferences import Wish
 from billing.reconciliation import breaker
 from billing.reconciliation.reconciling import reconcile
 from marketplace.accounts import erasure
-from marketplace.foundation import clock, outbox
+from marketplace.foundation import clock
 from tests.integration.billing.whole.buying import Buying
 from tests.integration.billing.whole.escrowing import Escrowing
+from tests.integration.billing.whole.giving import Giving
 from tests.integration.billing.whole.paying import Paying, receive
 from tests.integration.billing.whole.story import customers, providers, taken, which
 from tests.integration.billing.whole.world import CUSTOMERS, PROVIDERS
 
 
-class Died(BaseException):
-    """The process is gone, here and now."""
-
-
-# Where a process dies, before or after what stands there, and what it was doing.
-SEAMS: dict[str, tuple[Any, str, str]] = {
-    "a call was made and is not noted": (outbox, "done", "make_calls"),
-    "payouts are at the rail": (submission, "_apply", "make_calls"),
-    "payouts are reserved": (running, "enqueue", "pay_all"),
-    "an outcome is half booked": (outcomes, "advance", "make_calls"),
-    "a payment is credited": (claims, "settle", "work_off"),
-    "a transaction is signed": (ChainClient, "broadcast", "follow"),
-    "an event is half booked": (effects.Booking, "post", "follow"),
-    "an event is being booked": (effects, "book", "follow"),
-    "a root is planned": (transactions, "plan", "make_calls"),
-}
-
-
-class Whole(Buying, Paying, Escrowing):
+class Whole(Buying, Giving, Paying, Escrowing):
     """All of billing at once."""
 
     def begin(self) -> None:
@@ -257,17 +237,6 @@ class Whole(Buying, Paying, Escrowing):
         assert self.fingerprint() == before, "P26"
         self.did("erase")
 
-    @rule(seam=st.sampled_from(sorted(SEAMS)), is_after=st.booleans(), nth=st.integers(1, 3))
-    def die(self, seam: str, is_after: bool, nth: int) -> None:
-        """Whatever runs is killed there; somebody else goes on later with what is stored."""
-        where, name, doing = SEAMS[seam]
-        try:
-            with dying(where, name, nth=nth, is_after=is_after):
-                getattr(self, doing)()
-        except Died:
-            self.did(f"die: {seam}")
-            self.world.advance(120)  # until its leases are over
-
     # --- what is refused changes nothing
 
     @rule(who=customers, amount=st.sampled_from([0, -1, -(10**12), 2**256, 2**300, True]))
@@ -293,21 +262,3 @@ class Whole(Buying, Paying, Escrowing):
         assert receive(b'{"id": "evt_1", "type": "payment_intent.succeeded"}', "t=1,v1=00") == 400
         assert self.fingerprint() == before
         self.did("mallory_calls_the_webhook")
-
-
-@contextmanager
-def dying(where: Any, name: str, *, nth: int, is_after: bool) -> Iterator[None]:
-    """The nth call to this function kills whoever makes it."""
-    real, calls = getattr(where, name), [0]
-
-    def deadly(*args: Any, **kwargs: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == nth and not is_after:
-            raise Died(name)
-        result = real(*args, **kwargs)
-        if calls[0] == nth:
-            raise Died(name)
-        return result
-
-    with mock.patch.object(where, name, deadly):
-        yield

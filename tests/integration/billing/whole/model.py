@@ -73,6 +73,14 @@ class Share:
     was_contested: bool = False
     dispute: UUID | None = None
     frozen: int = 0
+    decided: int | None = None  # what a decision gave the provider
+
+    @property
+    def kept(self) -> int:
+        """What the provider has of it, or will have."""
+        if self.state == "disputed":
+            return 0
+        return min(self.paid - self.taken, self.decided if self.decided is not None else self.paid)
 
 
 @dataclass
@@ -130,7 +138,7 @@ class Model:
         self.spend[job.owner, job.asset] += customer
         self.earned[share.provider, job.asset] += provider
         self.fees[job.asset] += platform
-        share.state, share.frozen = "decided", 0
+        share.state, share.frozen, share.decided = "decided", 0, provider
         self.refund(job, customer)
 
     def compensate(self, job: Job, amount: int) -> None:

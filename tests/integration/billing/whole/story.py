@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
+from uuid import UUID
 
 from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
-from billing.models import Alert, Hold, Payout, Settlement
+from billing.models import Account, Hold, Payout, Settlement
 from billing.models.ledger import USD_ASSET_ID
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
@@ -94,6 +95,11 @@ class Story(RuleBasedStateMachine):
         self.did(what)
         return done
 
+    def thaw(self, *owners: UUID) -> None:
+        """An operator lets what these have go."""
+        Account.objects.filter(owner_id__in=owners, is_frozen=True).update(is_frozen=False)
+        self.books.read()
+
     def fingerprint(self) -> dict[Any, Any]:
         """All balances."""
         self.books.read()
@@ -115,6 +121,7 @@ class Story(RuleBasedStateMachine):
             self.books.check_stripe()
             self.books.check_chain()
             self.check_jobs()
+            self.check_payouts()
         self.check_model()
         self.check_effects()
 
@@ -127,6 +134,21 @@ class Story(RuleBasedStateMachine):
                 assert sums[0] == sums[2] == 0 and sums[1] == sums[3], f"P7: {name} of an ended job has money"
         for row in Settlement.objects.values_list("held", "paid", "fee", "refunded"):
             assert row[0] == row[1] + row[2] + row[3], "P8"
+
+    def check_payouts(self) -> None:
+        """P21: what is on its way is set aside, what arrived has left, and what failed is where it was."""
+        under_way: Counter[tuple[UUID, int]] = Counter()
+        arrived: Counter[tuple[UUID, int]] = Counter()
+        rows = Payout.objects.values_list("provider_id", "asset_id", "state", "amount")
+        for provider, asset, state, amount in rows:
+            under_way[provider, asset] += int(amount) * (state in {"reserved", "submitted"})
+            arrived[provider, asset] += int(amount) * (state in {"confirmed", "returned"})
+        for account, (_, out, coming, into) in self.books.sums.items():
+            name = self.books.names[account]
+            if name.kind == "payout_clearing" and name.owner is not None:
+                owner = name.owner, name.asset
+                assert (coming, into) == (under_way[owner], arrived[owner]), f"P21: {name}"
+                assert out == into or name.asset != USD_ASSET_ID, f"P21: {name} keeps {into - out}"
 
     def check_model(self) -> None:
         """What nothing outside moves is what the naive books say, to the unit."""
@@ -157,6 +179,3 @@ class Story(RuleBasedStateMachine):
         marks = Counter((e.noun, mark) for e in self.world.stripe.effect_log for mark in e.marks & names)
         for (noun, mark), count in marks.items():
             assert count == 1, f"P19: {count} x {noun} for {mark}"
-
-    def open_alerts(self, *kinds: str) -> int:
-        return Alert.objects.open().filter(kind__in=kinds).count()
