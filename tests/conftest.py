@@ -9,9 +9,10 @@ from collections.abc import Generator, Iterator
 import pytest
 import redis
 
-from tests import services
+from tests import bytecode, services
 
 # At import, not in a hook: folders below may import models in their own conftest, which pytest loads right after this.
+bytecode.keep()
 services.prepare_environment()
 os.environ["DJANGO_SETTINGS_MODULE"] = "marketplace.config.settings"
 
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_sessionfinish() -> None:
+    """The process that started the others clears up after all."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        bytecode.forget_what_is_gone()
 
 
 @pytest.fixture(autouse=True)

@@ -80,7 +80,7 @@ def test_an_ordinary_user_needs_no_root_and_no_option(ordinary_user: str, short_
         "USER": ordinary_user,
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": path,
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(home / "bytecode"),  # what is compiled from copies of root's is the user's own
         "LD_LIBRARY_PATH": str(short_folder / "python" / "lib"),
     }
     with Up(None, free_port(), env=env, python=str(python), user=ordinary_user) as up:

@@ -9,17 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from marketplace.config.embedded import folder
+from marketplace.config.embedded import folder, postgres
 from marketplace.config.embedded.errors import DataFolderBroken, DataFolderInUse
-from tests.integration.embedded.marketplaces import Up, fail_to_start, free_port
-
-pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
-
-
-def test_a_folder_in_use_is_refused_and_its_marketplace_goes_on(running: Up) -> None:
-    said = fail_to_start("--data", str(running.folder), "--port", str(free_port()))
-    assert f"Another `souk up` uses {running.folder} (process {running.process.pid})" in said
-    assert running.is_well()
+from tests.integration.embedded.marketplaces import fail_to_start, free_port
 
 
 @pytest.mark.parametrize("offset", [0, 1])
@@ -41,11 +33,12 @@ def test_a_strangers_folder_is_refused_and_left_alone(short_folder: Path) -> Non
 
 
 def test_a_cluster_that_lost_its_files_is_refused_with_the_end_of_the_log(short_folder: Path) -> None:
-    data, port = short_folder / "data", free_port()
-    with Up(data, port) as up:
-        up.stop()
+    data = short_folder / "data"
+    opened = folder.open_folder(data)
+    postgres.start(data / "postgres", socket_folder=opened.sockets, log=opened.log("postgres")).stop()
+    opened.close()
     (data / "postgres" / "global" / "pg_control").unlink()
-    said = fail_to_start("--data", str(data), "--port", str(port))
+    said = fail_to_start("--data", str(data), "--port", str(free_port()))
     assert "postgres ended with status" in said
     assert "pg_control" in said
 

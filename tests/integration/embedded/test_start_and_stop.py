@@ -6,7 +6,11 @@ import json
 import os
 import signal
 import stat
+import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -15,8 +19,8 @@ import psycopg
 import pytest
 import redis as redis_client
 
-from marketplace.config.embedded import folder, orphans, postgres
-from tests.integration.embedded.marketplaces import Up, all_gone, free_port, wait_for
+from marketplace.config.embedded import orphans, postgres
+from tests.integration.embedded.marketplaces import Up, all_gone, fail_to_start, free_port, wait_for
 
 pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
 
@@ -65,23 +69,9 @@ def test_everything_starts_answers_stops_on_ctrl_c_and_is_found_again(short_fold
         assert sign_in(again, password) == 200
 
 
-def answers_without_refusal(port: int) -> bool:
-    """What a dying process had accepted dies with it; a connection that is refused raises."""
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
-    except (httpx.RemoteProtocolError, httpx.ReadError):
-        return False
-
-
-def test_nobody_is_refused_while_a_killed_web_and_sync_start_again(short_folder: Path) -> None:
-    with Up(short_folder / "data", free_port()) as up:
-        for name in ("web", "sync"):
-            os.kill(up.ready["pids"][name], signal.SIGKILL)
-        for port in (up.port, up.port + 1):
-            wait_for(lambda port=port: answers_without_refusal(port), seconds=60)
-
-
-def test_a_killed_supervisor_takes_its_children_along_and_the_next_start_recovers(short_folder: Path) -> None:
+def test_a_killed_supervisor_takes_its_children_along_and_the_next_start_recovers_and_ends_who_stayed(
+    short_folder: Path,
+) -> None:
     data, port = short_folder / "data", free_port()
     with Up(data, port) as up:
         remember_something(up)
@@ -91,21 +81,27 @@ def test_a_killed_supervisor_takes_its_children_along_and_the_next_start_recover
         wait_for(lambda: all_gone(everything), seconds=30)
     # A lock file whose pid belongs to a living stranger, as after the restart of a small container.
     (data / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n{data / 'postgres'}\n")
-    with Up(data, port) as again:
+    with orphan_that_will_not_go(data) as stubborn, Up(data, port) as again:
+        assert stubborn.wait(timeout=10) == -signal.SIGKILL
         assert recall_something(again) == "souk"
         assert again.is_well()
-
-
-def test_an_orphan_that_will_not_go_is_ended_by_the_next_start(short_folder: Path) -> None:
-    folder.open_folder(short_folder).close()
-    stubborn = psutil.Popen(["sleep", "600"])
-    rows = [{"name": "web", "pid": stubborn.pid, "started": stubborn.create_time()}]
-    (short_folder / "children.json").write_text(json.dumps(rows))
-    with Up(short_folder, free_port()) as up:
-        assert stubborn.wait(timeout=10) == -signal.SIGKILL
-        everything = up.processes()
-        status, _ = up.stop(signal.SIGTERM)
+        everything = again.processes()
+        status, _ = again.stop(signal.SIGTERM)
     assert (status, all_gone(everything)) == (0, True)
+
+
+@contextmanager
+def orphan_that_will_not_go(data: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A child that the dead supervisor had noted, and that goes on."""
+    stubborn = subprocess.Popen(["sleep", "600"])
+    # A real orphan is collected as soon as it ends; until then, the next start would wait for it.
+    threading.Thread(target=stubborn.wait, daemon=True).start()
+    rows = [{"name": "web", "pid": stubborn.pid, "started": psutil.Process(stubborn.pid).create_time()}]
+    (data / "children.json").write_text(json.dumps(rows))
+    try:
+        yield stubborn
+    finally:
+        stubborn.kill()
 
 
 def test_a_stranger_with_a_remembered_pid_is_left_alone(tmp_path: Path) -> None:
@@ -159,3 +155,24 @@ def test_docs_and_schema_come_from_this_server_alone(running: Up) -> None:
     asset = next(part for part in page.split('"') if part.endswith("swagger-ui-bundle.js"))
     assert httpx.get(f"{running.url}{asset}").status_code == 200
     assert "openapi: 3" in httpx.get(f"{running.url}/api/schema").text
+
+
+def test_a_folder_in_use_is_refused_and_its_marketplace_goes_on(running: Up) -> None:
+    said = fail_to_start("--data", str(running.folder), "--port", str(free_port()))
+    assert f"Another `souk up` uses {running.folder} (process {running.process.pid})" in said
+    assert running.is_well()
+
+
+def answers_without_refusal(port: int) -> bool:
+    """What a dying process had accepted dies with it; a connection that is refused raises."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
+    except (httpx.RemoteProtocolError, httpx.ReadError):
+        return False
+
+
+def test_nobody_is_refused_while_a_killed_web_and_sync_start_again(running: Up) -> None:
+    for name in ("web", "sync"):
+        os.kill(running.ready["pids"][name], signal.SIGKILL)
+    for port in (running.port, running.port + 1):
+        wait_for(lambda port=port: answers_without_refusal(port), seconds=60)
