@@ -13,6 +13,8 @@ from jobs.costs import NO_CLAIM, Claim, Cost, cost_of
 from jobs.leasing import is_paid_by_contract
 from jobs.models import Job, Lease
 from jobs.payment import Payment
+from jobs.price_locks import payment_of, price_of
+from jobs.price_views import list_prices
 from jobs.states import JOB_ENDS, LeaseState
 from jobs.wire import BillLine, BillView, PriceView
 from provider_agent.protocol import REASONS, Billable, Fault, Outcome, SignedReceipt, charge
@@ -30,14 +32,14 @@ def make_bill(job: Job) -> BillView:
     """What a job costs, adding up to the charged amount to the micro-dollar; final once it has ended and is settled."""
     leases = list(
         Lease.objects.filter(attempt__job=job)
-        .select_related("attempt", "node")
+        .select_related("attempt__job__quote__asset", "node", "asset", "price_lock")
         .order_by("attempt__number", "node_rank")
     )
     receipts = receipts_of([lease.id for lease in leases])
     settlement = Settlement.objects.filter(job_id=job.id).first()
     hold = Hold.objects.filter(job_id=job.id).order_by("-created_at").first()
     lines = [BillLine(**line_of(lease, receipts[lease.id])) for lease in leases]
-    payment = job.quote.payment
+    payment = price_of(job).payment
     total, held = sum(line.charge_units for line in lines), int(hold.amount) if hold else 0
     if job.is_escrow:
         return _bill_of_contract(job, lines, payment)
@@ -54,6 +56,7 @@ def make_bill(job: Job) -> BillView:
         asset=payment.asset,
         asset_scale=payment.scale,
         price=show_price(payment),
+        prices=list_prices(job),
         cap_usd_micros=job.cap_usd_micros,
         total_units=total,
         fee_units=int(settlement.fee) if settlement else 0,
@@ -85,6 +88,7 @@ def _bill_of_contract(job: Job, lines: list[BillLine], payment: Payment) -> Bill
         asset=payment.asset,
         asset_scale=payment.scale,
         price=show_price(payment),
+        prices=list_prices(job),
         cap_usd_micros=job.cap_usd_micros,
         total_units=total,
         fee_units=fee,
@@ -131,6 +135,7 @@ def line_of(lease: Lease, receipts: list[SignedReceipt]) -> dict[str, Any]:
         "is_ended": lease.state == LeaseState.ENDED,
         "charged_seq": lease.charged_seq,
         "checkpoint_ms": lease.checkpoint_ms,
+        "price": show_price(payment_of(lease)),
         "reason": lease.attempt.reason,
         "fault": lease.attempt.fault,
         "explanation": explain(lease, claim, cost),
@@ -180,7 +185,7 @@ def _explain_receipt(lease: Lease, claim: Claim, cost: Cost) -> str:
 
 
 def show_price(payment: Payment) -> PriceView | None:
-    """What a token cost when its quote was made; dollars have no price."""
+    """What a token cost; dollars have no price."""
     if payment.is_usd:
         return None
     return PriceView(

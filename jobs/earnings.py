@@ -18,7 +18,7 @@ from django.db.models.functions import Cast
 from billing.chain import periods
 from billing.models import EscrowLease, SettlementShare, UsageReceipt
 from billing.money import BPS_WHOLE, split_fee
-from jobs.bills import line_of, receipts_of, show_price
+from jobs.bills import line_of, receipts_of
 from jobs.costs import NO_CLAIM, cost_of, newest_claims
 from jobs.errors import ExportTooLarge
 from jobs.escrow_views import settled_leases, settled_of, show_lease
@@ -70,7 +70,7 @@ def list_earnings(organisation_id: UUID, *, since: datetime | None, until: datet
         raise BadRequest("?since= has to lie before ?until=.")
     leases = list(
         Lease.objects.filter(node__provider=provider, ended_at__gte=since, ended_at__lt=until)
-        .select_related("attempt__job__quote__asset", "node", "asset")
+        .select_related("attempt__job__quote__asset", "node", "asset", "price_lock")
         .order_by("ended_at", "pk")[: EXPORT_LEASES_MAX + 1]
     )
     ids = [lease.id for lease in leases]
@@ -100,7 +100,6 @@ def _earned(lease: Lease, receipts: list[SignedReceipt], share: SettlementShare 
         job_id=lease.attempt.job_id,
         asset=lease.asset.code,
         asset_scale=lease.asset.scale,
-        price=show_price(lease.attempt.job.quote.payment),
         ended_at=lease.ended_at,
         fee_bps=share.settlement.fee_bps if share else None,
         fee_units=int(share.fee) if share else 0,

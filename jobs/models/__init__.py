@@ -4,6 +4,7 @@ from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart
 from jobs.models.delegations import ReceiptDelegation
 from jobs.models.demand import Job, PaymentMode, Quote
 from jobs.models.leases import Attempt, Lease, LeaseDevice
+from jobs.models.prices import PriceHalt, PriceLock
 from jobs.models.streams import Stream, StreamChunk
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "Lease",
     "LeaseDevice",
     "PaymentMode",
+    "PriceHalt",
+    "PriceLock",
     "Quote",
     "ReceiptDelegation",
     "Stream",

@@ -11,7 +11,7 @@ from django.db.models import Q
 from billing.fields import AmountField
 from billing.models import Asset
 from billing.models.ledger import USD_ASSET_ID
-from jobs.payment import Payment
+from jobs.payment import USD, Payment
 from jobs.querysets import JobQuerySet
 from jobs.states import JOB_MACHINE, JobState
 from marketplace.accounts.models import Organisation
@@ -121,3 +121,8 @@ class Job(models.Model):
     def is_escrow(self) -> bool:
         """Whether its money is held in the contract, out of the customer's own wallet, and nothing in the ledger."""
         return self.payment_mode == PaymentMode.ESCROW
+
+    @property
+    def asset_code(self) -> str:
+        """What pays, as its job file names it: read without its quote."""
+        return str((self.spec.get("payment") or {}).get("asset", USD))

@@ -12,6 +12,7 @@ from billing.fields import AmountField
 from billing.models import Asset
 from billing.models.ledger import USD_ASSET_ID
 from jobs.models.demand import Job
+from jobs.models.prices import PriceLock
 from jobs.querysets import AttemptQuerySet, LeaseQuerySet
 from jobs.states import (
     ATTEMPT_CHOICES,
@@ -89,6 +90,8 @@ class Lease(models.Model):
     asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)
     rate_units_per_hour = AmountField()
     cap_units = AmountField()
+    # NULL: the quote's price
+    price_lock = models.ForeignKey(PriceLock, null=True, on_delete=models.PROTECT, related_name="+", db_index=False)
     payment: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)  # PaymentTerms; empty: dollars
     lease_until = models.DateTimeField()  # moved on by every sync
     stop_reason = models.CharField(max_length=64, blank=True)  # why the server wants it stopped; empty: it should run
