@@ -13,8 +13,8 @@ from jobs.wire.base import Units, Wire
 class JobPriceView(Wire):
     """A price at which a job went on from `locked_at` on, until the next; the first is its quote's.
 
-    `reason`: quoted, renewed (it moved too little to be changed), rose (less is held), agreed (it fell, no lower than
-    the customer had agreed to), allowed (it fell; the job file says requote), confirmed (it fell; the customer said so).
+    `reason`: quoted, renewed (moved too little to be changed), rose (less is held), agreed (it fell, no lower than
+    agreed before), allowed (it fell, and the job file says requote), confirmed (it fell; the customer agreed).
     What `attempts_before` attempts were `charged` is at the prices before; the rest of the cap is held at this one.
     """
 
