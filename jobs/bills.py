@@ -14,9 +14,9 @@ from jobs.leasing import is_paid_by_contract
 from jobs.models import Job, Lease
 from jobs.payment import Payment
 from jobs.price_locks import payment_of, price_of
-from jobs.price_views import list_prices
+from jobs.price_views import list_changes
 from jobs.states import JOB_ENDS, LeaseState
-from jobs.wire import BillLine, BillView, PriceView
+from jobs.wire import BillLine, BillView, JobPriceView, PriceView
 from provider_agent.protocol import REASONS, Billable, Fault, Outcome, SignedReceipt, charge
 
 MS_PER_SECOND = 1000
@@ -38,11 +38,12 @@ def make_bill(job: Job) -> BillView:
     receipts = receipts_of([lease.id for lease in leases])
     settlement = Settlement.objects.filter(job_id=job.id).first()
     hold = Hold.objects.filter(job_id=job.id).order_by("-created_at").first()
-    lines = [BillLine(**line_of(lease, receipts[lease.id])) for lease in leases]
+    prices = list_changes(job)
+    lines = [BillLine(**line_of(lease, receipts[lease.id]), price=_price_of(lease, prices)) for lease in leases]
     payment = price_of(job).payment
     total, held = sum(line.charge_units for line in lines), int(hold.amount) if hold else 0
     if job.is_escrow:
-        return _bill_of_contract(job, lines, payment)
+        return _bill_of_contract(job, lines, payment).model_copy(update={"prices": prices})
     return BillView(
         job_id=job.id,
         state=job.state,
@@ -56,7 +57,7 @@ def make_bill(job: Job) -> BillView:
         asset=payment.asset,
         asset_scale=payment.scale,
         price=show_price(payment),
-        prices=list_prices(job),
+        prices=prices,
         cap_usd_micros=job.cap_usd_micros,
         total_units=total,
         fee_units=int(settlement.fee) if settlement else 0,
@@ -88,7 +89,6 @@ def _bill_of_contract(job: Job, lines: list[BillLine], payment: Payment) -> Bill
         asset=payment.asset,
         asset_scale=payment.scale,
         price=show_price(payment),
-        prices=list_prices(job),
         cap_usd_micros=job.cap_usd_micros,
         total_units=total,
         fee_units=fee,
@@ -135,7 +135,6 @@ def line_of(lease: Lease, receipts: list[SignedReceipt]) -> dict[str, Any]:
         "is_ended": lease.state == LeaseState.ENDED,
         "charged_seq": lease.charged_seq,
         "checkpoint_ms": lease.checkpoint_ms,
-        "price": show_price(payment_of(lease)),
         "reason": lease.attempt.reason,
         "fault": lease.attempt.fault,
         "explanation": explain(lease, claim, cost),
@@ -191,6 +190,11 @@ def show_price(payment: Payment) -> PriceView | None:
     return PriceView(
         usd_micros_per_token=payment.usd_micros_per_token, source=payment.source, observed_at=payment.observed_at
     )
+
+
+def _price_of(lease: Lease, prices: list[JobPriceView] | None) -> PriceView | None:
+    """A lease's own, where the job had several."""
+    return show_price(payment_of(lease)) if prices else None
 
 
 def _show_settlement(settlement: Settlement, payment: Payment) -> dict[str, str | int]:

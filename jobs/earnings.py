@@ -18,12 +18,13 @@ from django.db.models.functions import Cast
 from billing.chain import periods
 from billing.models import EscrowLease, SettlementShare, UsageReceipt
 from billing.money import BPS_WHOLE, split_fee
-from jobs.bills import line_of, receipts_of
+from jobs.bills import line_of, receipts_of, show_price
 from jobs.costs import NO_CLAIM, cost_of, newest_claims
 from jobs.errors import ExportTooLarge
 from jobs.escrow_views import settled_leases, settled_of, show_lease
 from jobs.leasing import is_paid_by_contract
 from jobs.models import Lease
+from jobs.price_locks import payment_of
 from jobs.querysets import LeaseQuerySet
 from jobs.states import LeaseState
 from jobs.wire import EarningsLine, EarningsView
@@ -100,6 +101,7 @@ def _earned(lease: Lease, receipts: list[SignedReceipt], share: SettlementShare 
         job_id=lease.attempt.job_id,
         asset=lease.asset.code,
         asset_scale=lease.asset.scale,
+        price=show_price(payment_of(lease)),
         ended_at=lease.ended_at,
         fee_bps=share.settlement.fee_bps if share else None,
         fee_units=int(share.fee) if share else 0,

@@ -26,6 +26,12 @@ def list_prices(job: Job) -> list[JobPriceView]:
     return [first, *(_show_lock(lock) for lock in PriceLock.objects.filter(job=job).order_by("number")[:PRICES_MAX])]
 
 
+def list_changes(job: Job) -> list[JobPriceView] | None:
+    """The same for a bill; None where the quote's price counted from end to end."""
+    prices = list_prices(job)
+    return prices if len(prices) > 1 else None
+
+
 def show_change(job: Job) -> PriceChangeView | None:
     """What the job waits for, where that is a price."""
     halt = None if job.asset_code == USD else PriceHalt.objects.filter(job=job).first()
@@ -33,6 +39,8 @@ def show_change(job: Job) -> PriceChangeView | None:
         return None
     price, asked = price_of(job), halt.usd_micros_per_token
     return PriceChangeView(
+        asset=price.payment.asset,
+        asset_scale=price.payment.scale,
         locked_usd_micros_per_token=price.payment.usd_micros_per_token,
         usd_micros_per_token=asked,
         source=halt.source,

@@ -80,7 +80,7 @@ class BillView(Wire):
     asset: str = "USD"
     asset_scale: int = 6
     price: PriceView | None = None  # None: dollars; else the last of `prices`, by which the bill's dollars are reckoned
-    prices: list[JobPriceView] = Field(default_factory=list)  # the quote's, then each that took its place
+    prices: list[JobPriceView] | None = None  # the quote's, then each that took its place; None: the quote's alone
     cap_usd_micros: int | None = None
     total_units: Units
     fee_units: Units

@@ -34,6 +34,8 @@ class PriceChangeView(Wire):
     Without a price nobody knows one now. `can_confirm` is false then, and in escrow mode, where the hold cannot grow.
     """
 
+    asset: str
+    asset_scale: int
     locked_usd_micros_per_token: Units
     usd_micros_per_token: Units | None  # what POST /api/v1/jobs/{id}/confirm-price has to name
     source: str
