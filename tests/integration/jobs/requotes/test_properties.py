@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from uuid import UUID
 
 from django.db import connection, transaction
 from hypothesis import HealthCheck, given
@@ -90,7 +91,7 @@ def lifecycle_end(job: Job) -> None:
         stage.finish(lease, Reason.CANCELLED_BY_CUSTOMER)
 
 
-def check_new_leases(job: Job, before: set[object], market: int, *, allowed: bool) -> None:
+def check_new_leases(job: Job, before: set[UUID], market: int, *, allowed: bool) -> None:
     """No lease is above the market by more than the band, nor, unallowed, below what Alice has agreed to."""
     said = PriceLock.objects.filter(job=job, reason="confirmed").values_list("usd_micros_per_token", flat=True)
     agreed = min([START, *map(int, said)])
