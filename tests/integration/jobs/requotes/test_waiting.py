@@ -86,6 +86,7 @@ def test_a_token_that_fell_needs_the_customers_word_and_the_job_says_so(alice: O
     tick(START // 2)
     assert stage.place(job) == []
     assert job.state == JobState.QUEUED and not Hold.objects.exists()
+    assert not Job.objects.uncovered().exists()  # it waits for no contract
     more = up(4 * DOLLAR, START) - up(2 * DOLLAR, START)
     assert "At the new one it holds 0.00064" in job.waiting_for and f"/jobs/{job.pk}/confirm-price" in job.waiting_for
     change = show_job(job).price_change
