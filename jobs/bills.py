@@ -13,8 +13,10 @@ from jobs.costs import NO_CLAIM, Claim, Cost, cost_of
 from jobs.leasing import is_paid_by_contract
 from jobs.models import Job, Lease
 from jobs.payment import Payment
+from jobs.price_locks import payment_of, price_of
+from jobs.price_views import list_changes
 from jobs.states import JOB_ENDS, LeaseState
-from jobs.wire import BillLine, BillView, PriceView
+from jobs.wire import BillLine, BillView, JobPriceView, PriceView
 from provider_agent.protocol import REASONS, Billable, Fault, Outcome, SignedReceipt, charge
 
 MS_PER_SECOND = 1000
@@ -30,17 +32,18 @@ def make_bill(job: Job) -> BillView:
     """What a job costs, adding up to the charged amount to the micro-dollar; final once it has ended and is settled."""
     leases = list(
         Lease.objects.filter(attempt__job=job)
-        .select_related("attempt", "node")
+        .select_related("attempt__job__quote__asset", "node", "asset", "price_lock")
         .order_by("attempt__number", "node_rank")
     )
     receipts = receipts_of([lease.id for lease in leases])
     settlement = Settlement.objects.filter(job_id=job.id).first()
     hold = Hold.objects.filter(job_id=job.id).order_by("-created_at").first()
-    lines = [BillLine(**line_of(lease, receipts[lease.id])) for lease in leases]
-    payment = job.quote.payment
+    prices = list_changes(job)
+    lines = [BillLine(**line_of(lease, receipts[lease.id]), price=_price_of(lease, prices)) for lease in leases]
+    payment = price_of(job).payment
     total, held = sum(line.charge_units for line in lines), int(hold.amount) if hold else 0
     if job.is_escrow:
-        return _bill_of_contract(job, lines, payment)
+        return _bill_of_contract(job, lines, payment).model_copy(update={"prices": prices})
     return BillView(
         job_id=job.id,
         state=job.state,
@@ -54,6 +57,7 @@ def make_bill(job: Job) -> BillView:
         asset=payment.asset,
         asset_scale=payment.scale,
         price=show_price(payment),
+        prices=prices,
         cap_usd_micros=job.cap_usd_micros,
         total_units=total,
         fee_units=int(settlement.fee) if settlement else 0,
@@ -180,12 +184,17 @@ def _explain_receipt(lease: Lease, claim: Claim, cost: Cost) -> str:
 
 
 def show_price(payment: Payment) -> PriceView | None:
-    """What a token cost when its quote was made; dollars have no price."""
+    """What a token cost; dollars have no price."""
     if payment.is_usd:
         return None
     return PriceView(
         usd_micros_per_token=payment.usd_micros_per_token, source=payment.source, observed_at=payment.observed_at
     )
+
+
+def _price_of(lease: Lease, prices: list[JobPriceView] | None) -> PriceView | None:
+    """A lease's own, where the job had several."""
+    return show_price(payment_of(lease)) if prices else None
 
 
 def _show_settlement(settlement: Settlement, payment: Payment) -> dict[str, str | int]:

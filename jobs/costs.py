@@ -6,8 +6,10 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from django.db.models import Sum
+
 from billing.models import UsageReceipt
-from jobs.models import Lease
+from jobs.models import Job, Lease
 from jobs.states import LeaseState
 from provider_agent.protocol import charge
 
@@ -18,6 +20,13 @@ class Cost(NamedTuple):
     billable_ms: int
     charge_usd_micros: int
     charge_units: int
+
+
+class Charged(NamedTuple):
+    """What a job's ended leases cost together."""
+
+    usd_micros: int
+    units: int
 
 
 class Claim(NamedTuple):
@@ -51,6 +60,13 @@ def cost_of(lease: Lease, claim: Claim) -> Cost:
         min(charge(lease.rate_usd_micros_per_hour, billable_ms), lease.cap_usd_micros),
         min(charge(lease.rate_units_per_hour, billable_ms), lease.cap_units),
     )
+
+
+def charged_of(job: Job) -> Charged:
+    """What the job's ended leases are charged, for ever."""
+    leases = Lease.objects.filter(attempt__job=job)
+    sums = leases.aggregate(usd_micros=Sum("charge_usd_micros"), units=Sum("charge_units"))
+    return Charged(int(sums["usd_micros"] or 0), int(sums["units"] or 0))
 
 
 def total_of(leases: Collection[Lease], claims: Mapping[UUID, Claim]) -> int:

@@ -24,6 +24,7 @@ from jobs.errors import ExportTooLarge
 from jobs.escrow_views import settled_leases, settled_of, show_lease
 from jobs.leasing import is_paid_by_contract
 from jobs.models import Lease
+from jobs.price_locks import payment_of
 from jobs.querysets import LeaseQuerySet
 from jobs.states import LeaseState
 from jobs.wire import EarningsLine, EarningsView
@@ -70,7 +71,7 @@ def list_earnings(organisation_id: UUID, *, since: datetime | None, until: datet
         raise BadRequest("?since= has to lie before ?until=.")
     leases = list(
         Lease.objects.filter(node__provider=provider, ended_at__gte=since, ended_at__lt=until)
-        .select_related("attempt__job__quote__asset", "node", "asset")
+        .select_related("attempt__job__quote__asset", "node", "asset", "price_lock")
         .order_by("ended_at", "pk")[: EXPORT_LEASES_MAX + 1]
     )
     ids = [lease.id for lease in leases]
@@ -100,7 +101,7 @@ def _earned(lease: Lease, receipts: list[SignedReceipt], share: SettlementShare 
         job_id=lease.attempt.job_id,
         asset=lease.asset.code,
         asset_scale=lease.asset.scale,
-        price=show_price(lease.attempt.job.quote.payment),
+        price=show_price(payment_of(lease)),
         ended_at=lease.ended_at,
         fee_bps=share.settlement.fee_bps if share else None,
         fee_units=int(share.fee) if share else 0,

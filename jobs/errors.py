@@ -16,6 +16,9 @@ SoukError
     |-- AuthorizationUnexpected 400  a signed hold for a job that is not paid so
     |-- WalletShort          402  details: missing_units
     |-- HoldCannotGrow       409  a hold in the contract is what was signed
+    |-- PriceUnsettled       409  never leaves the room: a job's token price has to be known or confirmed first
+    |-- PriceNotAsked        409  the job waits for nobody's word on a price
+    |-- PriceMoved           409  the price to confirm is another one; details: asked_usd_micros_per_token
     |-- NoWallet             409  the node's provider has no wallet that the contract knows; placed again elsewhere
     |-- AssetTooCoarse         409  the token's base unit is worth too much to count this price in
     |-- DelegationRefused      400  a wallet's word for a receipt key that cannot be believed
@@ -116,6 +119,24 @@ class HoldCannotGrow(JobsError):
     """{what}: what the contract holds for a job is what your wallet signed. Launch the job file again, {how}."""
 
     code = "hold_cannot_grow"
+
+
+class PriceUnsettled(JobsError):
+    """The job's price of its token is too old, and the one of now is unknown or needs its customer's word."""
+
+    code = "price_unsettled"
+
+
+class PriceNotAsked(JobsError):
+    """The job waits for no word on a price."""
+
+    code = "price_not_asked"
+
+
+class PriceMoved(JobsError):
+    """{asset} is at {asked}, not at the {given} that you confirm. Look at the job again, and confirm what it asks."""
+
+    code = "price_moved"
 
 
 class NoWallet(JobsError):

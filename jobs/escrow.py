@@ -117,6 +117,11 @@ def wallet_of(job: Job) -> str:
     return str(EscrowHold.objects.values_list("customer", flat=True).get(pk=job.id))
 
 
+def held_units(job_id: UUID) -> int:
+    """Base units that the wallet signed for."""
+    return int(EscrowHold.objects.values_list("amount", flat=True).get(pk=job_id))
+
+
 def is_covered(job_id: UUID) -> bool:
     """Whether the job may have leases now."""
     return escrow.is_open(job_id)

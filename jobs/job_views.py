@@ -10,6 +10,7 @@ from jobs.artifacts.downloads import remote_files
 from jobs.costs import NO_CLAIM, Claim, cost_of, newest_claims, total_of
 from jobs.escrow_views import show_hold
 from jobs.models import Artifact, Attempt, Job, Lease
+from jobs.price_views import list_prices, show_change
 from jobs.states import JOB_ENDS, ArtifactState
 from jobs.wire import ArtifactView, AttemptView, JobView, LeaseView
 
@@ -34,6 +35,8 @@ def show_job(job: Job) -> JobView:
             "attempts": [_show_attempt(attempt, claims) for attempt in attempts],
             "spec": job.spec,
             "escrow": show_hold(job.id) if job.is_escrow else None,
+            "prices": list_prices(job),
+            "price_change": show_change(job),
         }
     )
 
@@ -64,7 +67,7 @@ def _show_job(job: Job, *, cost_usd_micros: int) -> JobView:
         progress=job.progress,
         cost_so_far_usd_micros=cost_usd_micros,
         cap_usd_micros=job.cap_usd_micros,
-        asset=(job.spec.get("payment") or {}).get("asset", "USD"),
+        asset=job.asset_code,
         payment_mode=job.payment_mode,
         created_at=job.created_at,
         running_at=job.running_at,

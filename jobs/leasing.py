@@ -19,7 +19,7 @@ from billing import metering
 from billing.models import Asset
 from jobs import assets, endings
 from jobs.errors import AssetTooCoarse, DeviceTaken
-from jobs.models import ArtifactPart, Attempt, Lease, LeaseDevice
+from jobs.models import ArtifactPart, Attempt, Lease, LeaseDevice, PriceLock
 from jobs.states import ArtifactState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
@@ -43,6 +43,7 @@ class LeasePrice:
     rate_units_per_hour: int  # of all devices
     cap_units: int
     customer: str = ZERO_ADDRESS  # the wallet whose hold in the contract pays
+    lock: PriceLock | None = None  # the token's price, where it is not the quote's
 
 
 def reserve(attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price: LeasePrice) -> Lease:
@@ -75,6 +76,7 @@ def reserve(attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_r
                 asset=price.asset,
                 rate_units_per_hour=price.rate_units_per_hour,
                 cap_units=price.cap_units,
+                price_lock=price.lock,
                 payment=terms.model_dump(mode="json") if terms else {},
                 lease_until=clock.now() + timedelta(seconds=LEASE_SECONDS),
             )

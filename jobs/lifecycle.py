@@ -39,7 +39,9 @@ from jobs.errors import (
     NotEnoughMoney,
     SecretsGone,
 )
-from jobs.models import Artifact, Attempt, Job, Lease, Quote
+from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
+from jobs.payment import Payment
+from jobs.price_locks import price_of, spent_usd_micros
 from jobs.spec import Spec, canonical, from_wire
 from jobs.states import JOB_ENDS, JOB_WAITING, ArtifactState, JobState
 from jobs.sync.wake import wake_nodes
@@ -77,7 +79,8 @@ def submit(
             raise InputNotReady(artifact_id=str(input_artifact.pk))
         escrow.check(quote, spec, authorization)
         if authorization is None:
-            _require_money(organisation, quote, quote.payment.units_up(quote.cap_usd_micros), cap=quote.cap_usd_micros)
+            units = quote.payment.units_up(quote.cap_usd_micros)
+            require_money(organisation, quote.asset_id, quote.payment, units, cap=quote.cap_usd_micros)
         sealed = json.dumps(dict(secrets or {}))
         if len(sealed) > SECRETS_BYTES_MAX:
             raise BadRequest(f"The job's secrets take {len(sealed)} bytes; at most {SECRETS_BYTES_MAX} are kept.")
@@ -146,10 +149,10 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         is_held = holds.is_open(job.id)
         if job.is_escrow:
             raise HoldCannotGrow(what="This job cannot be resumed with more", how="with a larger budget.max_total")
-        payment = job.quote.payment
-        # At the price that the quote locked, rounded as a whole: what is held is the new cap's, to the unit.
-        more = payment.units_up(cap_usd_micros) - (payment.units_up(job.cap_usd_micros) if is_held else 0)
-        _require_money(job.organisation, job.quote, more, cap=cap_usd_micros)
+        price = price_of(job)
+        # At the price that is locked, rounded as a whole: what is held is the new cap's, to the unit.
+        more = price.units_due(cap_usd_micros) - (price.units_due(job.cap_usd_micros) if is_held else 0)
+        require_money(job.organisation, job.quote.asset_id, price.payment, more, cap=cap_usd_micros)
         limits.enlarge(job.id, amount=cap_usd_micros)
         if job.state == JobState.PAUSED:
             advance(job, JobState.QUEUED, reason="resumed", actor=actor, queued_at=clock.now())
@@ -242,9 +245,11 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             sealed_secrets="",
             waiting_for="",
         )
+        spent = spent_usd_micros(job)
+        PriceHalt.objects.filter(job=job).delete()
         if job.is_escrow:
             charged = escrow.end(job)
-            limits.conclude(job.id, charged=job.quote.payment.usd_micros(charged))
+            limits.conclude(job.id, charged=job.quote.payment.usd_micros(charged) if spent is None else spent)
             return job
         if holds.is_open(job.id):
             promotions.lock_job(job.id)
@@ -252,7 +257,7 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
                 job_id=job.id, charges=[c for c in charges if c.amount], fee_bps=settings.SOUK_FEE_BPS
             )
             promotions.take_back(job.id, spent=settled.charged)
-        limits.conclude(job.id)
+        limits.conclude(job.id, charged=spent)
     return job
 
 
@@ -271,6 +276,14 @@ def stop_leases(leases: Iterable[Lease], reason: Reason) -> None:
     wake_nodes(list(Lease.objects.filter(pk__in=ids).values_list("node_id", flat=True)))
 
 
+def require_money(organisation: Organisation, asset_id: int, payment: Payment, units: int, *, cap: int) -> None:
+    """Raise NotEnoughMoney, which says what is missing, where a hold of so many units could not be placed now."""
+    has = balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=asset_id)
+    missing = units - has - promotions.spendable(organisation.id, asset_id)
+    if missing > 0:
+        raise NotEnoughMoney(payment, missing_units=missing, cap_usd_micros=cap)
+
+
 def lock(job_id: UUID) -> Job:
     """The job under its row lock, inside a transaction; raises JobNotFound."""
     job = Job.objects.select_for_update(of=("self",)).filter(pk=job_id).first()
@@ -283,13 +296,6 @@ def _deadline(spec: Spec, authorization: SignedHoldAuthorization | None) -> date
     seconds = spec.budget.deadline_seconds
     known = [clock.now() + timedelta(seconds=seconds)] if seconds else []
     return min(known + ([escrow.deadline_of(authorization)] if authorization else []), default=None)
-
-
-def _require_money(organisation: Organisation, quote: Quote, units: int, *, cap: int) -> None:
-    has = balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=quote.asset_id)
-    missing = units - has - promotions.spendable(organisation.id, quote.asset_id)
-    if missing > 0:
-        raise NotEnoughMoney(quote.payment, missing_units=missing, cap_usd_micros=cap)
 
 
 def _may_try_again(job: Job, reason: Reason, outcome: Outcome) -> bool:

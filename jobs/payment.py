@@ -6,7 +6,7 @@ of its own base units, so for USD every conversion is the identity.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -53,6 +53,10 @@ class Payment:
     def usd_micros(self, units: int) -> int:
         """What base units are worth at the locked price, rounded down."""
         return units * self.usd_micros_per_token // self._whole
+
+    def at(self, usd_micros_per_token: int) -> Payment:
+        """The same asset at another price."""
+        return replace(self, usd_micros_per_token=usd_micros_per_token)
 
     @property
     def _whole(self) -> int:

@@ -1,6 +1,6 @@
 """Place what waits: one look at the fleet for the whole batch, then one transaction a job.
 
-    1  the jobs that wait, in the queue's order, each with its demand
+    1  the jobs that wait, in the queue's order, each with its demand; not those whose token has no good price now
     2  match: a pure function says where each goes, or why it does not
     3  for each: hold, attempt, leases, events; all of it or nothing
     4  on commit the nodes are woken
@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Sum
+from django.db.models import F
 
 from billing import holds, promotions
 from billing.errors import AccountFrozen, InsufficientFunds
-from jobs import escrow, fleet, leasing, lifecycle
-from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort, NoWallet
+from jobs import escrow, fleet, leasing, lifecycle, requotes
+from jobs.costs import charged_of
+from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort, NotEnoughMoney, NoWallet, PriceUnsettled
 from jobs.gangs import choose_port
 from jobs.matching.match import Placement, SeatTaken, match
 from jobs.matching.request import MatchRequest
 from jobs.models import Artifact, Attempt, Job, Lease
+from jobs.price_locks import JobPrice
 from jobs.pricing import demand_of
 from jobs.spec import from_wire
 from jobs.states import JOB_WAITING, JobState
@@ -63,7 +64,8 @@ def place_batch(limit: int = BATCH_MAX) -> int:
     requests = []
     for job in waiting:
         with alone("A waiting job could not be read.", job_id=str(job.id)):
-            requests.append(_request(job))
+            if not requotes.halts(job):
+                requests.append(_request(job))
     result = match(requests, fleet.take_snapshot())
     placed = 0
     for key, placement in result.placements.items():
@@ -87,7 +89,9 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
         fleet.forget_supply()
     except InsufficientFunds as error:
         say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
-    except (AccountFrozen, AssetTooCoarse, NoGangPort) as error:
+    except PriceUnsettled:
+        requotes.follow(job_id)
+    except (AccountFrozen, AssetTooCoarse, NoGangPort, NotEnoughMoney) as error:
         say_why(job_id, error.message)
     return False
 
@@ -95,15 +99,17 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
 def _place(job: Job, placement: Placement) -> bool:
     if job.state not in JOB_WAITING or job.cancel_requested_at is not None:
         return False
-    # 1. Money first: no lease without a hold that covers it.
-    payment = job.quote.payment
-    held = payment.units_up(job.cap_usd_micros)
+    # 1. Money first: no lease without a hold that covers it, at a price that is good now.
     if job.is_escrow and not escrow.is_covered(job.id):
         return False
+    price = requotes.settle_price(job)
+    payment, held = price.payment, price.units_due(job.cap_usd_micros)
+    if job.is_escrow and price.lock is not None:
+        held = min(held, escrow.held_units(job.id))  # what was charged at other prices is rounded by itself
     if not job.is_escrow and not holds.is_open(job.id):
         promotions.draw(job.organisation_id, job.id, held, asset_id=job.quote.asset_id)
         holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=held, asset_id=job.quote.asset_id)
-    charged = _charged(job)
+    charged = charged_of(job)
     if held <= charged.units:
         message = "The budget was used up by earlier attempts."
         lifecycle.end_job(job, JobState.FAILED, Reason.BUDGET_EXHAUSTED, message=message)
@@ -122,19 +128,28 @@ def _place(job: Job, placement: Placement) -> bool:
     rates = [seat.price_usd_micros * len(seat.device_ids) for seat in placement.seats]
     left_usd_micros, left_units = max(0, job.cap_usd_micros - charged.usd_micros), held - charged.units
     for rank, (seat, rate) in enumerate(zip(placement.seats, rates, strict=True)):
-        price = leasing.LeasePrice(
+        lease_price = leasing.LeasePrice(
             price_usd_micros=seat.price_usd_micros,
             cap_usd_micros=left_usd_micros * rate // sum(rates),
             asset=job.quote.asset,
             rate_units_per_hour=payment.units_down(rate),
             cap_units=left_units * rate // sum(rates),
             customer=customer,
+            lock=price.lock,
         )
-        _reserve(attempt, seat, rank, price)
+        _reserve(attempt, seat, rank, lease_price)
     # 4. The job.
-    advance(job, JobState.PLACED, data={"attempt": str(attempt.id), "number": number}, waiting_for="", message="")
+    told = {"attempt": str(attempt.id), "number": number} | _told_of(price)
+    advance(job, JobState.PLACED, data=told, waiting_for="", message="")
     wake_nodes([seat.node_id for seat in placement.seats])
     return True
+
+
+def _told_of(price: JobPrice) -> dict[str, str]:
+    """Of a token whose price was looked at again since the quote."""
+    if price.lock is None:
+        return {}
+    return {"usd_micros_per_token": str(price.payment.usd_micros_per_token), "price": price.lock.reason}
 
 
 def _port(job: Job, number: int, placement: Placement) -> int:
@@ -168,7 +183,7 @@ def _request(job: Job) -> MatchRequest:
     demand = demand_of(
         from_wire(job.spec),
         price_ceiling_usd_micros=job.price_ceiling_usd_micros,
-        cap_usd_micros=job.cap_usd_micros - _charged(job).usd_micros,
+        cap_usd_micros=job.cap_usd_micros - charged_of(job).usd_micros,
         seconds_left=left,
         done_share=_done_share(job),
         avoid=frozenset(failed.values_list("node_id", flat=True)),
@@ -182,19 +197,6 @@ def _done_share(job: Job) -> float:
     if checkpoint is None or checkpoint.step is None or not total:
         return 0.0
     return min(1.0, checkpoint.step / float(total))
-
-
-class Charged(NamedTuple):
-    """What a job's leases cost so far."""
-
-    usd_micros: int
-    units: int
-
-
-def _charged(job: Job) -> Charged:
-    leases = Lease.objects.filter(attempt__job=job)
-    sums = leases.aggregate(usd_micros=Sum("charge_usd_micros"), units=Sum("charge_units"))
-    return Charged(int(sums["usd_micros"] or 0), int(sums["units"] or 0))
 
 
 def say_why(job_id: UUID, message: str) -> None:

@@ -29,13 +29,16 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(state__in=JOB_WAITING, cancel_requested_at=None).order_by("-priority", "queued_at", "id")
 
     def placeable(self) -> JobQuerySet:
-        """Of those that wait the ones that may have leases: a job in escrow mode only with its hold open, finally."""
-        covered = EscrowHold.objects.filter(pk=OuterRef("pk"), state=EscrowHoldState.OPEN)
-        return self.waiting().filter(Q(payment_mode="credits") | Exists(covered))
+        """Of those that wait the ones that may have leases: no price halts them, and a contract's hold is open."""
+        return self.waiting().filter(Q(payment_mode="credits") | Exists(_open_in_contract()), price_halt=None)
 
     def uncovered(self) -> JobQuerySet:
-        """The others of them: their hold in the contract is not open yet, or never will be."""
-        return self.waiting().exclude(pk__in=self.placeable().values("pk"))
+        """Of those that wait the ones whose hold in the contract is not open yet, or never will be."""
+        return self.waiting().filter(~Exists(_open_in_contract()), payment_mode="escrow")
+
+
+def _open_in_contract() -> models.QuerySet[EscrowHold]:
+    return EscrowHold.objects.filter(pk=OuterRef("pk"), state=EscrowHoldState.OPEN)
 
 
 class AttemptQuerySet(models.QuerySet["Attempt"]):

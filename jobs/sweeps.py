@@ -3,7 +3,8 @@
     sweep_silent_nodes   a node that stopped beating is offline; its attempts are lost and recover elsewhere
     sweep_leases         reserved but never started, told to stop but never did, deadline passed
     sweep_jobs           ends that waited for their last bytes, budgets used up, deadlines, nodes in quarantine
-                         or past their hours; holds in contracts that opened or did not, wallets to tell them of
+                         or past their hours; holds in contracts that opened or did not, wallets to tell them of;
+                         jobs that a token's price keeps from being placed
     sweep_checks         work is demanded of idle nodes, withdrawn where a lease came, failed where nobody answers;
                          so are probes of the links between the nodes of a fabric
 
@@ -20,10 +21,10 @@ from django.db import transaction
 from django.db.models import Q
 
 from billing.chain.states import EscrowHoldState
-from jobs import delegations, escrow, lifecycle, placement, reports
+from jobs import delegations, escrow, lifecycle, placement, reports, requotes
 from jobs.assignments import STOP_GRACE_SECONDS
 from jobs.errors import JobsError
-from jobs.models import Attempt, Job, Lease
+from jobs.models import Attempt, Job, Lease, PriceHalt
 from jobs.states import JOB_WAITING, JobState, LeaseState
 from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
@@ -42,6 +43,7 @@ STOP_SECONDS_MAX = STOP_GRACE_SECONDS + 60  # from the wish to stop to the end's
 BUDGET_MARGIN_SECONDS = 30  # before the cap is used up, so that a last checkpoint can be saved
 BUDGET_MARGIN_SHARE = 0.05  # and at most this share of what the cap pays for
 SWEEP_ROWS_MAX = 1000
+PRICES_FOLLOWED_MAX = 100  # a sweep, every two seconds
 HOLD_FAILED = "hold_failed"  # a job's reason; no attempt ever ended for it
 
 
@@ -131,6 +133,7 @@ def sweep_jobs() -> int:
         _stop_quarantined,
         _stop_closed,
         _follow_holds,
+        _follow_prices,
         _tell_contracts,
     )
     for part in parts:
@@ -213,6 +216,16 @@ def _follow_holds() -> int:
             lifecycle.end_job(job, JobState.FAILED, HOLD_FAILED, message=message)
             ended += 1
     return ended
+
+
+def _follow_prices() -> int:
+    """A job that waits for a price says for which, and is placed again once it is known, back, or confirmed."""
+    count = 0
+    halted = PriceHalt.objects.order_by("?").values_list("pk", flat=True)  # those that wait long keep nobody's turn
+    for job_id in list(halted[:PRICES_FOLLOWED_MAX]):
+        with alone("A job's price could not be followed.", job_id=str(job_id)):
+            count += not requotes.follow(job_id)
+    return count
 
 
 def _tell_contracts() -> int:

@@ -14,6 +14,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>", jobs.JobDetailView.as_view(), name="job"),
     path("jobs/<uuid:job_id>/cancel", jobs.CancelView.as_view(), name="cancel-job"),
     path("jobs/<uuid:job_id>/resume", jobs.ResumeView.as_view(), name="resume-job"),
+    path("jobs/<uuid:job_id>/confirm-price", jobs.ConfirmPriceView.as_view(), name="confirm-price"),
     path("jobs/<uuid:job_id>/retry", jobs.RetryView.as_view(), name="retry-job"),
     path("jobs/<uuid:job_id>/logs", streams.LogsView.as_view(), name="job-logs"),
     path("jobs/<uuid:job_id>/events", streams.EventsView.as_view(), name="job-events"),

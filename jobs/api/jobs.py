@@ -1,4 +1,4 @@
-"""/api/v1/jobs: submit, list, show, cancel, resume, retry."""
+"""/api/v1/jobs: submit, list, show, cancel, resume, confirm a price, retry."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from jobs import lifecycle, tasks
+from jobs import lifecycle, requotes, tasks
 from jobs.api.bodies import answer, answer_page, find_job, read_body, read_spec
 from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, JobPage, ResumeRequest, errors
 from jobs.errors import InputMissing, SecretsMismatch, UnknownInput
 from jobs.job_views import list_jobs, show_job
 from jobs.models import Artifact, ArtifactKind, Job
 from jobs.spec import Spec
-from jobs.wire import JobView, SubmitRequest
+from jobs.wire import ConfirmPriceRequest, JobView, SubmitRequest
 from marketplace.accounts.asking import organisation_of, user_of
 from marketplace.accounts.models import Organisation
 from marketplace.accounts.permissions import HasScope
@@ -101,6 +101,26 @@ class ResumeView(APIView):
         """Go on from the newest checkpoint under a higher cap."""
         cap = read_body(request, ResumeRequest).max_total_usd_micros
         job = lifecycle.resume(find_job(request, job_id).pk, cap_usd_micros=cap, actor=actor_of(request))
+        _place_soon()
+        return answer(show_job(job))
+
+
+class ConfirmPriceView(APIView):
+    """A job that waits for its customer's word on the price of its token."""
+
+    permission_classes = MAY
+
+    @extend_schema(
+        operation_id="job_confirm_price",
+        parameters=[IDEMPOTENCY_KEY],
+        request=ConfirmPriceRequest,
+        responses={200: JobView, **errors(400, 402, 404, 409)},
+    )
+    @idempotent
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Go on at the price that the job waits for, with more of the token held for the same dollars."""
+        price = read_body(request, ConfirmPriceRequest).usd_micros_per_token
+        job = requotes.confirm(find_job(request, job_id).pk, usd_micros_per_token=price, actor=actor_of(request))
         _place_soon()
         return answer(show_job(job))
 

@@ -30,7 +30,7 @@ def canonical(spec: Spec) -> dict[str, Any]:
         "files": spec.files,
         "image": spec.image,
         # Not there where nothing is asked, so that what was hashed before these fields existed keeps its hash.
-        "payment": spec.payment.model_dump() if spec.payment != Payment() else None,
+        "payment": _payment(spec.payment) if spec.payment != Payment() else None,
         "network": spec.network if spec.network != "none" else None,
         "lent": spec.lent or None,
         "command": spec.command,
@@ -59,6 +59,13 @@ def _resources(resources: Resources) -> dict[str, Any]:
         del body["isolation"]
     if resources.memory_mib:
         body["memory"] = f"{resources.memory_mib}MiB"
+    return body
+
+
+def _payment(payment: Payment) -> dict[str, Any]:
+    body = payment.model_dump()
+    if payment.on_price_change == "ask":
+        del body["on_price_change"]
     return body
 
 

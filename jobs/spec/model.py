@@ -150,6 +150,10 @@ class Payment(Section):
     mode: Literal["credits", "escrow"] = Field(
         "credits", description="credits (your balance here) or escrow (your own wallet, by the contract)"
     )
+    on_price_change: Literal["ask", "requote"] = Field(
+        "ask",
+        description="ask (wait for your word) or requote (hold more of the token), where it fell while a job waits",
+    )
 
 
 class Checkpoint(Section):

@@ -97,8 +97,13 @@ def _network(data: dict[str, Any]) -> Iterator[Finding]:
 
 def _payment(data: dict[str, Any]) -> Iterator[Finding]:
     payment = data.get("payment")
-    if isinstance(payment, dict) and payment.get("mode") == "escrow" and payment.get("asset", "USD") == "USD":
+    if not isinstance(payment, dict) or payment.get("mode") != "escrow":
+        return
+    if payment.get("asset", "USD") == "USD":
         yield ("payment", "mode"), "is escrow, which holds tokens and no dollars", "credits, or asset: a token"
+    if payment.get("on_price_change") == "requote":
+        message = "is requote, but what a contract holds is what your wallet signed"
+        yield ("payment", "on_price_change"), message, "ask, or mode: credits"
 
 
 def _is_count(value: object) -> bool:

@@ -42,5 +42,6 @@ from jobs.wire.money import (
     ProofView,
     TransferView,
 )
+from jobs.wire.prices import ConfirmPriceRequest, JobPriceView, PriceChangeView
 from jobs.wire.quotes import Candidate, EscrowTerms, Exclusion, Fix, Plan, QuoteRequest, QuoteView
 from jobs.wire.supply import DeviceView, EnrolmentTokenView, LinkView, NodeView, OfferView, ProviderView, TermsView

@@ -1,7 +1,7 @@
 """What a job costs, line by line, with the receipts that prove it; and what leases earned their provider.
 
-Every line is in base units of the asset that paid, beside dollars at the price that the job's quote locked. For jobs
-paid in dollars the two are equal.
+Every line is in base units of the asset that paid, beside dollars at the price at which its lease was made: that of the
+quote, or one that took its place while the job waited. For jobs paid in dollars the two are equal.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from jobs.wire.base import Units, Wire
 from jobs.wire.job import EscrowLeaseView, EscrowView
+from jobs.wire.prices import JobPriceView
 from provider_agent.protocol import PaymentTerms, SignedReceipt
 
 BILL_FORMAT: Final = "souk-bill-1"
@@ -21,7 +22,7 @@ EARNINGS_FORMAT: Final = "souk-earnings-1"
 
 
 class PriceView(Wire):
-    """What one whole token cost when the quote was made."""
+    """What one whole token cost where this price was taken."""
 
     usd_micros_per_token: Units
     source: str
@@ -56,6 +57,7 @@ class BillLine(Wire):
     is_ended: bool = False  # then the charge is final
     charged_seq: int | None = None  # the receipt that counted when it ended; 0: none had come; None: not kept
     checkpoint_ms: int | None = None  # the meter at the last complete checkpoint, where the rule bills up to there
+    price: PriceView | None = None  # by which its rate was made; None: the bill's own
 
     @model_validator(mode="before")
     @classmethod
@@ -77,7 +79,8 @@ class BillView(Wire):
     settlement: dict[str, Any] | None = None
     asset: str = "USD"
     asset_scale: int = 6
-    price: PriceView | None = None  # None: dollars
+    price: PriceView | None = None  # None: dollars; else the last of `prices`, by which the bill's dollars are reckoned
+    prices: list[JobPriceView] | None = None  # the quote's, then each that took its place; None: the quote's alone
     cap_usd_micros: int | None = None
     total_units: Units
     fee_units: Units

@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.wire.base import Units, Wire
+from jobs.wire.prices import JobPriceView, PriceChangeView
 from provider_agent.protocol import SignedHoldAuthorization
 
 
@@ -112,6 +113,8 @@ class JobView(Wire):
     asset: str = "USD"  # that pays; the amounts above are dollars at the price of the job's quote
     payment_mode: str = "credits"
     escrow: EscrowView | None = None  # in `souk show` of a job in escrow mode
+    prices: list[JobPriceView] = Field(default_factory=list)  # there, of a job that a token pays; the last one counts
+    price_change: PriceChangeView | None = None  # there, of a job that waits for a price
     created_at: datetime
     running_at: datetime | None
     ended_at: datetime | None

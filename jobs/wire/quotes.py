@@ -86,8 +86,9 @@ class EscrowTerms(Wire):
 class QuoteView(Wire):
     """A price promise; `quote_id` is None when nothing fits, and then the plan says why and what would help.
 
-    Where a token pays, the promise includes its price: `cap_units` are held, whatever the token costs later. Of dollars
-    the units are micro-dollars.
+    Where a token pays, the promise includes its price: `cap_units` are held, whatever the token costs later. A job that
+    waits long for a node may ask for more of it, and then waits for its customer's word. Of dollars the units are
+    micro-dollars.
     """
 
     quote_id: UUID | None

@@ -118,6 +118,9 @@ SOUK_PRICE_AGE_SECONDS_MAX = float(os.environ.get("SOUK_PRICE_AGE_SECONDS_MAX", 
 SOUK_PRICE_OPERATOR_AGE_SECONDS_MAX = float(os.environ.get("SOUK_PRICE_OPERATOR_AGE_SECONDS_MAX", "86400"))
 SOUK_PRICE_DEVIATION_BPS_MAX = int(os.environ.get("SOUK_PRICE_DEVIATION_BPS_MAX", "200"))
 SOUK_PRICE_JUMP_BPS_MAX = int(os.environ.get("SOUK_PRICE_JUMP_BPS_MAX", "3000"))
+# How long a job without a lease keeps a token's price unseen, and how far that may then be from the price of now.
+SOUK_TOKEN_PRICE_SECONDS = float(os.environ.get("SOUK_TOKEN_PRICE_SECONDS", "900"))
+SOUK_TOKEN_PRICE_MOVE_BPS = int(os.environ.get("SOUK_TOKEN_PRICE_MOVE_BPS", "200"))
 
 # Chains and the keys that sign there; docs/operator-guide.md says what goes in. No chain: nothing is paid in tokens.
 SOUK_CHAINS: list[dict[str, Any]] = json.loads(os.environ.get("SOUK_CHAINS", "[]"))

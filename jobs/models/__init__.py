@@ -1,0 +1,25 @@
+"""Demand and what came of it: quotes, jobs, attempts, leases, their streams, artifacts."""
+
+from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart
+from jobs.models.delegations import ReceiptDelegation
+from jobs.models.demand import Job, PaymentMode, Quote
+from jobs.models.leases import Attempt, Lease, LeaseDevice
+from jobs.models.prices import PriceHalt, PriceLock
+from jobs.models.streams import Stream, StreamChunk
+
+__all__ = [
+    "Artifact",
+    "ArtifactKind",
+    "ArtifactPart",
+    "Attempt",
+    "Job",
+    "Lease",
+    "LeaseDevice",
+    "PaymentMode",
+    "PriceHalt",
+    "PriceLock",
+    "Quote",
+    "ReceiptDelegation",
+    "Stream",
+    "StreamChunk",
+]

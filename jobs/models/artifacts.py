@@ -1,0 +1,74 @@
+"""Files in the store: inputs, checkpoints, outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.db.models import Q
+
+from jobs.models.demand import Job
+from jobs.models.leases import Attempt, Lease
+from jobs.querysets import ArtifactQuerySet
+from jobs.states import ARTIFACT_MACHINE, ArtifactState
+from marketplace.accounts.models import Organisation
+from marketplace.foundation.ids import new_id
+
+
+class ArtifactKind(models.TextChoices):
+    """input: the customer's files. checkpoint: where a job can go on. output: what the customer gets."""
+
+    INPUT = "input"
+    CHECKPOINT = "checkpoint"
+    OUTPUT = "output"
+
+
+class Artifact(models.Model):
+    """A set of files in the store, complete when every node's part is."""
+
+    STATE_MACHINE = ARTIFACT_MACHINE
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="artifacts")
+    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.PROTECT, related_name="artifacts")
+    attempt = models.ForeignKey(Attempt, null=True, blank=True, on_delete=models.PROTECT, related_name="artifacts")
+    kind = models.CharField(max_length=16, choices=ArtifactKind.choices)
+    step = models.PositiveBigIntegerField(null=True, blank=True)
+    state = models.CharField(max_length=16, choices=ArtifactState.choices, default=ArtifactState.UPLOADING)
+    parts_expected = models.PositiveSmallIntegerField(default=1)
+    size_bytes = models.PositiveBigIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+    completed_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ArtifactQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=ArtifactState.values), name="artifact_state_known"),
+            models.UniqueConstraint(
+                fields=["attempt", "kind", "step"],
+                nulls_distinct=False,
+                condition=Q(attempt__isnull=False),
+                name="one_artifact_per_attempt_and_step",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id} ({self.state})"
+
+
+class ArtifactPart(models.Model):
+    """What one node (or the customer) puts into an artifact: files with their SHA-256, and where the meter stood."""
+
+    artifact = models.ForeignKey(Artifact, on_delete=models.CASCADE, related_name="parts")
+    lease = models.ForeignKey(Lease, null=True, blank=True, on_delete=models.PROTECT, related_name="artifact_parts")
+    node_rank = models.PositiveSmallIntegerField(default=0)
+    files: models.JSONField[Any, Any] = models.JSONField()  # [{"path", "size", "sha256", "upload_id"?}]
+    billable_ms = models.PositiveBigIntegerField(default=0)  # the lease's meter when the files were complete
+    is_complete = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["artifact", "node_rank"], name="one_part_per_rank")]
+
+    def __str__(self) -> str:
+        return f"part {self.node_rank} of {self.artifact_id}"
