@@ -15,7 +15,8 @@ from uuid import UUID
 
 from jobs.client.escrow_verify import bill_problem, earnings_problem
 from jobs.payment import USD, USD_MICROS_PER_DOLLAR, Payment
-from jobs.wire import BillLine, BillView, EarningsLine, EarningsView
+from jobs.price_rules import units_due
+from jobs.wire import BillLine, BillView, EarningsLine, EarningsView, PriceView
 from provider_agent.protocol import (
     BEAT_SECONDS_LEASED,
     NO_CONTRACT,
@@ -56,7 +57,8 @@ def verify_bill(bill: BillView) -> Verification:
         payment = _payment_of(bill)
         for line in bill.lines:
             checked += _check_lease(line, bill.job_id, asset=bill.asset)
-            _check_price(line, payment)
+            _check_price(line, _payment_at(line.price, bill))
+        _check_prices(bill)
         _check_sums(bill)
         _check_settlement(bill, payment)
         _check_contract(bill_problem(bill))
@@ -72,7 +74,7 @@ def verify_earnings(earnings: EarningsView) -> Verification:
         _check_leases_distinct(earnings.lines)
         for line in earnings.lines:
             checked += _check_lease(line, line.job_id, asset=line.asset)
-            _check_price(line, _payment_of(line))
+            _check_price(line, _payment_at(line.price, line))
             _check_share(line)
             _check_contract(earnings_problem(line))
         _check_paid(earnings)
@@ -83,9 +85,15 @@ def verify_earnings(earnings: EarningsView) -> Verification:
 
 
 def _payment_of(priced: BillView | EarningsLine) -> Payment:
-    if priced.price is None and priced.asset != USD:
+    return _payment_at(priced.price, priced)
+
+
+def _payment_at(price: PriceView | None, priced: BillView | EarningsLine) -> Payment:
+    """At a price of its own, else at that of the whole."""
+    price = price or priced.price
+    if price is None and priced.asset != USD:
         raise _Broken(f"it is in {priced.asset} and does not say at what price")
-    per_token = priced.price.usd_micros_per_token if priced.price else USD_MICROS_PER_DOLLAR
+    per_token = price.usd_micros_per_token if price else USD_MICROS_PER_DOLLAR
     try:
         return Payment(priced.asset, priced.asset_scale, per_token)
     except ValueError as error:
@@ -202,6 +210,32 @@ def _check_price(line: BillLine, payment: Payment) -> None:
         raise _Broken(f"{_name(line)} has a rate of {line.rate_units_per_hour} where the locked price makes it {due}")
 
 
+def _check_prices(bill: BillView) -> None:
+    """Each line is at a price that the job had; what was charged before the last change is what its lines say."""
+    if not bill.prices or bill.price is None:
+        return
+    known = {price.usd_micros_per_token for price in bill.prices}
+    for line in bill.lines:
+        if line.price is not None and line.price.usd_micros_per_token not in known:
+            raise _Broken(f"{_name(line)} is at a price that the job never had")
+    last = bill.prices[-1]
+    if bill.price.usd_micros_per_token != last.usd_micros_per_token:
+        raise _Broken("its price is not the last of its prices")
+    before = [line for line in bill.lines if line.attempt <= last.attempts_before]
+    charged = (sum(line.charge_usd_micros for line in before), sum(line.charge_units for line in before))
+    if charged != (last.charged_usd_micros, last.charged_units):
+        raise _Broken("what was charged before the last change of its price is not what the lines say")
+
+
+def _hold_due(bill: BillView, cap_usd_micros: int, payment: Payment) -> int:
+    """What a cap holds: what a wallet signed at the first price, else at the last one, with what was charged before."""
+    if bill.escrow is not None and bill.prices:
+        return payment.at(bill.prices[0].usd_micros_per_token).units_up(cap_usd_micros)
+    last = bill.prices[-1] if bill.prices else None
+    charged_usd, charged = (last.charged_usd_micros, last.charged_units) if last else (0, 0)
+    return units_due(payment, cap_usd_micros, charged_usd_micros=charged_usd, charged_units=charged)
+
+
 def _check_sums(bill: BillView) -> None:
     for unit, lines, total in (
         ("micro-USD", [line.charge_usd_micros for line in bill.lines], bill.total_usd_micros),
@@ -226,7 +260,7 @@ def _check_settlement(bill: BillView, payment: Payment) -> None:
         if payment.usd_micros(units) != usd_micros:
             raise _Broken(f"the {name} of {units} {payment.asset} units is not {usd_micros} micro-USD")
     if bill.hold_units and bill.cap_usd_micros is not None and bill.is_final:
-        due = payment.units_up(bill.cap_usd_micros)
+        due = _hold_due(bill, bill.cap_usd_micros, payment)
         if bill.hold_units != due:
             raise _Broken(f"the hold is {bill.hold_units} units; the cap of {bill.cap_usd_micros} micro-USD is {due}")
     if bill.settlement is None or bill.fee_bps is None:

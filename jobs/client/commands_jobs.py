@@ -1,4 +1,4 @@
-"""jobs, show, logs, cancel, resume."""
+"""jobs, show, logs, cancel, resume, confirm-price."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PANEL = "Jobs"
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (jobs, show, logs, cancel, resume):
+    for command in (jobs, show, logs, cancel, resume, confirm_price):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -143,3 +143,32 @@ def resume(
         print_json(found)
     else:
         console().print(f"{found.name} is {found.state}, with {money(found.cap_usd_micros)} in all", markup=False)
+
+
+def confirm_price(job: JobName, yes: Yes = False, server: Server = None, as_json: Json = False) -> None:
+    """Say yes to a lower price of the token that pays, where a job waits for that.
+
+    The job holds more of the token then, for the same dollars.
+
+    Example: souk confirm-price tiny-llama
+    """
+    from jobs.client.output import console, money, print_json
+    from jobs.payment import show_units
+
+    with open_souk(server) as souk:
+        job_id = find_job(souk, job)
+        found = souk.job(job_id)
+        change = found.price_change
+        if change is None or change.usd_micros_per_token is None or not change.can_confirm:
+            raise UsageMistake(f"{found.name} waits for no word of yours on a price. " + found.waiting_for)
+        more = (change.cap_units_after or 0) - change.cap_units
+        shown = show_units(more, asset=change.asset, scale=change.asset_scale)
+        prices = f"{money(change.locked_usd_micros_per_token)} to {money(change.usd_micros_per_token)}"
+        question = f"{found.asset} fell from {prices}: hold {shown} more for the same dollars?"
+        if not yes and not ask(question, as_json=as_json):
+            raise typer.Exit(ExitCode.OK)
+        found = souk.confirm_price(job_id, usd_micros_per_token=change.usd_micros_per_token)
+    if as_json:
+        print_json(found)
+    else:
+        console().print(f"{found.name} is {found.state}, and goes on at the new price", markup=False)

@@ -122,6 +122,11 @@ class Souk(Account):
         body = {"max_total_usd_micros": max_total_usd_micros}
         return JobView.model_validate(self.transport.post(f"/jobs/{job_id}/resume", body))
 
+    def confirm_price(self, job_id: UUID, *, usd_micros_per_token: int) -> JobView:
+        """Say yes to the lower price of its token that the job waits for."""
+        body = {"usd_micros_per_token": str(usd_micros_per_token)}
+        return JobView.model_validate(self.transport.post(f"/jobs/{job_id}/confirm-price", body))
+
     def stream(
         self,
         job_id: UUID,

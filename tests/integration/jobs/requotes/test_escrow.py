@@ -13,6 +13,8 @@ from billing.chain.states import EscrowHoldState
 from billing.kinds import AccountKind
 from billing.models import EscrowHold
 from jobs import lifecycle, requotes, sweeps
+from jobs.bills import make_bill
+from jobs.client.bill_verify import verify_bill
 from jobs.errors import HoldCannotGrow
 from jobs.job_views import show_job
 from jobs.models import Job, PriceHalt, Quote
@@ -99,5 +101,7 @@ def test_a_better_price_is_the_customers_and_falls_back_to_what_was_signed(
     second.refresh_from_db()
     assert int(hold.settled) == int(first.charge_units or 0) + int(second.charge_units or 0) > 0
     assert town.owed(AccountKind.WALLET_AVAILABLE, "Alice") == 10 * DOLLAR - int(hold.settled)
+    bill = make_bill(job)
+    assert bill.is_final and verify_bill(bill).problem is None
     town.assert_books_match()
     assert_ledger_is_true()

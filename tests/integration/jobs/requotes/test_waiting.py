@@ -14,6 +14,7 @@ from billing.kinds import AccountKind
 from billing.models import Commitment, Hold, PromotionGrant, Settlement
 from jobs import earnings, lifecycle, placement, sweeps
 from jobs.bills import make_bill
+from jobs.client.bill_verify import verify_bill, verify_earnings
 from jobs.job_views import show_job
 from jobs.models import Job, Lease, PriceHalt, PriceLock
 from jobs.states import JobState
@@ -193,8 +194,16 @@ def test_a_job_that_recovers_is_priced_anew_and_pays_each_lease_at_its_price(ali
     assert [line.price.usd_micros_per_token for line in bill.lines if line.price] == [START, 2 * START, START]
     assert [each.reason for each in bill.prices] == ["quoted", "renewed", "rose", "agreed"]
     assert (bill.total_units, bill.total_usd_micros) == (sum(due), 833_332)
+    assert verify_bill(bill).problem is None
+    for changed in (
+        {"prices": bill.prices[:-1]},
+        {"prices": [*bill.prices[:-1], bill.prices[-1].model_copy(update={"charged_units": 1})]},
+        {"lines": [bill.lines[0].model_copy(update={"price": bill.lines[1].price}), *bill.lines[1:]]},
+    ):
+        assert verify_bill(bill.model_copy(update=changed)).problem is not None
     earned = earnings.list_earnings(bob.provider.organisation_id, since=None, until=clock.now())
     assert [line.price.usd_micros_per_token for line in earned.lines if line.price] == [START, 2 * START, START]
+    assert verify_earnings(earned).problem is None
 
 
 def test_given_credit_stays_credit_when_less_is_held(alice: Organisation, bob: Node) -> None:
