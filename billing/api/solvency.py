@@ -58,7 +58,7 @@ class AccountProofSerializer(serializers.Serializer[dict[str, Any]]):
     sisters = SisterSerializer(many=True)
 
 
-class ProofSerializer(serializers.Serializer[dict[str, Any]]):
+class SolvencyProofSerializer(serializers.Serializer[dict[str, Any]]):
     """`souk solvency --verify` checks it without a server."""
 
     report = SignedReportSerializer()
@@ -119,7 +119,7 @@ class SolvencyProofView(APIView):
             OpenApiParameter("report", int, description="Its number; without it the newest."),
             OpenApiParameter("page", int, description="`next` of the page before; without it the first."),
         ],
-        responses=ProofSerializer,
+        responses=SolvencyProofSerializer,
     )
     def get(self, request: Request) -> Response:
         number, page = _number(request, "report"), _number(request, "page") or 0

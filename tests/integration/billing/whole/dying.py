@@ -15,7 +15,7 @@ from billing.chain import effects, transactions
 from billing.chain.client import ChainClient
 from billing.fiat import claims, sweeping
 from billing.models import Payout
-from billing.payouts import outcomes, running
+from billing.payouts import confirming, running
 from billing.rails.chain_rail import ChainRail
 from billing.rails.stripe_payouts import StripeRail
 from billing.states import PAYOUT_STATES_OPEN
@@ -50,7 +50,7 @@ SEAMS: dict[str, Seam] = {
     "payouts are reserved": Seam(running, "enqueue", "pay_is_due", "pay_all"),
     "dollars are at the rail": Seam(StripeRail, "submit", "dollars_wait", "make_calls"),
     "tokens are at the rail": Seam(ChainRail, "submit", "tokens_wait", "make_calls"),
-    "an outcome is half booked": Seam(outcomes, "advance", "dollars_wait", "make_calls"),
+    "an outcome is half booked": Seam(confirming, "advance_all", "dollars_wait", "make_calls"),
     "a root is planned": Seam(transactions, "plan", "tokens_wait", "promise"),
     "a payment is credited": Seam(claims, "settle", "a_payment_was_made", "work_off"),
     "a transaction is signed": Seam(ChainClient, "broadcast", "a_hold_waits", "follow"),
