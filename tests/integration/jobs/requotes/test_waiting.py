@@ -192,6 +192,7 @@ def test_a_job_that_recovers_is_priced_anew_and_pays_each_lease_at_its_price(ali
     assert_ledger_is_true()
     bill = make_bill(job)
     assert [line.price.usd_micros_per_token for line in bill.lines if line.price] == [START, 2 * START, START]
+    assert bill.prices is not None
     assert [each.reason for each in bill.prices] == ["quoted", "renewed", "rose", "agreed"]
     assert (bill.total_units, bill.total_usd_micros) == (sum(due), 833_332)
     assert verify_bill(bill).problem is None
