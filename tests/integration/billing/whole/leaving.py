@@ -57,6 +57,8 @@ class Whole(Buying, Giving, Paying, Escrowing):
             events.poll()
             self.work_off()
             sweeping.sweep()
+            self.make_calls()  # what was lost on the way is asked again within minutes, long before anybody compares
+            submission.follow_payouts()
         self.follow()
 
     # --- payouts
