@@ -10,7 +10,8 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from jobs.client.chain_wallet import ChainReader, encode_call
+from jobs.client.chain_reader import ChainReader
+from jobs.client.chain_wallet import encode_call
 from jobs.client.errors import ChainFailed, UsageMistake
 from jobs.client.known_contracts import known_contract
 from jobs.client.settings import choose_server, load_settings
