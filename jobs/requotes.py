@@ -249,7 +249,8 @@ def _why(job: Job, price: JobPrice, halt: PriceHalt) -> str:
     more = due_after(job, price, asked) - price.units_due(job.cap_usd_micros)
     return (
         f"your word on a price: {fell}. At the new one it holds {price.payment.show(more)} more for the same dollars. "
-        f"Confirm it (POST /api/v1/jobs/{job.pk}/confirm-price), or cancel the job, or wait until the price is back."
+        f"Confirm it (`souk confirm-price {job.pk}`, or POST /api/v1/jobs/{job.pk}/confirm-price), or cancel the job, "
+        "or wait until the price is back."
     )
 
 

@@ -12,6 +12,8 @@ from jobs.client.output import money, table
 from jobs.payment import USD, show_units
 from jobs.wire import BillLine, BillView, EarningsView
 
+NOT_KNOWN = "not known yet"
+
 
 def bill_view(bill: BillView, verification: Verification | None) -> RenderableType:
     """The bill and, where it was asked for, what its verification found."""
@@ -81,15 +83,20 @@ def _sums(bill: BillView) -> list[str]:
     def show(units: int) -> str:
         return escape(show_units(units, asset=bill.asset, scale=bill.asset_scale))
 
-    unit = "micro-USD" if bill.asset == USD else "base units"
-    of_which = f"of which the platform's fee is {show(bill.fee_units)}"
+    pending = sum(lease.pending_units for lease in bill.escrow.leases) if bill.escrow is not None else 0
+    # A sum of 0 before the end is what nobody has reckoned yet; what a contract took or gave back already is so.
+    fee, released = show(bill.fee_units), show(bill.released_units)
+    if pending or not bill.is_final:
+        fee = f"{fee} so far" if bill.fee_units else NOT_KNOWN
+    if not bill.is_final and not bill.released_units:
+        released = NOT_KNOWN
+    of_which = f"of which the platform's fee is {fee}"
     lines = [
-        f"total    [bold]{show(bill.total_units)}[/] ({bill.total_units} {unit}), {of_which}",
-        f"held     {show(bill.hold_units)}, given back {show(bill.released_units)}",
+        f"total    [bold]{show(bill.total_units)}[/] ({escape(_units(bill.total_units, bill.asset))}), {of_which}",
+        f"held     {show(bill.hold_units)}, given back {released}",
     ]
     if bill.escrow is not None:
         lines[1] += f" to wallet {escape(bill.escrow.wallet)}, by contract {escape(bill.escrow.contract)}"
-        pending = sum(lease.pending_units for lease in bill.escrow.leases)
         if pending:
             lines.append(f"pending  {show(pending)} can still be contested; the fee is taken when it is paid")
     if bill.price is not None:
@@ -104,7 +111,17 @@ def _sums(bill: BillView) -> list[str]:
 def _verdict(verification: Verification) -> str:
     if verification.problem:
         return f"[bold red]DOES NOT VERIFY[/]: {escape(verification.problem)}"
+    charged = [_units(units, asset) for asset, units in sorted(verification.charged_units.items())]
     return (
-        f"[bold green]verified[/]: {verification.receipts} signed receipts, the chain of each lease without a gap, "
-        f"{verification.lines} lines adding up to {verification.total_usd_micros} micro-USD"
+        f"[bold green]verified[/]: {_count(verification.receipts, 'signed receipt')}, the chain of each lease without "
+        f"a gap, {_count(verification.lines, 'line')} adding up to {escape(', '.join(charged)) or 'nothing'}"
     )
+
+
+def _units(units: int, asset: str) -> str:
+    """A sum in the smallest unit of its own asset: "26414 micro-USD", "1 base unit of TUSD"."""
+    return f"{units} micro-USD" if asset == USD else f"{_count(units, 'base unit')} of {asset}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

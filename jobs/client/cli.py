@@ -32,13 +32,15 @@ ENTRY_POINTS = "souk.commands"
 SERVER_COMMANDS = {
     "up": "Start a whole marketplace on this computer.",
     "ledger": "Check the ledger.",
+    "chain": "See and work the chains: the escrow contract, what is to be sent, disputes.",
 }
 # typer carries its own copy of click since 0.2x; this is its ClickException wherever that lies.
 _ClickException: Any = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="souk",
-    help="Rent GPUs for a job, and see exactly what it cost. Begin with `souk login` and `souk launch job.yaml`.",
+    help="Rent GPUs for a job, and see exactly what it cost. Begin with `souk signup`, or `souk login` if "
+    "you have an account; then `souk launch job.yaml`.",
     epilog="Exit statuses: 0 done, 2 usage, 3 bad job file, 4 not signed in, 5 unreachable, 6 refused, 7 nothing fits, "
     "8 job failed, 9 job cancelled, 10 bill does not verify. All of them: docs/cli.md.",
     no_args_is_help=True,

@@ -148,9 +148,9 @@ def resume(
 def confirm_price(job: JobName, yes: Yes = False, server: Server = None, as_json: Json = False) -> None:
     """Say yes to a lower price of the token that pays, where a job waits for that.
 
-    The job holds more of the token then, for the same dollars.
+    The job holds more of the token then, for the same dollars; `souk show` says how much.
 
-    Example: souk confirm-price tiny-llama
+    Examples: souk confirm-price tiny-llama; souk confirm-price tiny-llama --yes --json
     """
     from jobs.client.output import console, money, print_json
     from jobs.payment import show_units

@@ -60,7 +60,7 @@ def launch(
         typer.Option("--wallet-key-file", help="For payment.mode: escrow: the key of the wallet that signs and pays."),
     ] = None,
     hold_until: Annotated[
-        str, typer.Option("--hold-until", help="Until when its money may be held: 2d, or a time [default: by the job].")
+        str, typer.Option("--hold-until", help="Until when its money may be held: 2d, or a time (default: by the job).")
     ] = "",
     rpc_url: Annotated[
         str, typer.Option("--rpc-url", envvar="SOUK_RPC_URL", help="Compare with the contract itself before signing.")

@@ -40,6 +40,9 @@ def offers(server: Server = None, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
+    if not found:
+        console().print("Nothing is offered now. `souk provider add-node` adds a node of yours.", markup=False)
+        return
     rows = [
         (
             escape(offer.node_name),
@@ -70,7 +73,7 @@ def add_node(  # noqa: PLR0917 - typer passes options by name
         list[str] | None, typer.Option("--ssh", help="USER@HOST[:PORT] to install on, by SSH; may be repeated.")
     ] = None,
     port: Annotated[int | None, typer.Option(help="SSH's port, where --ssh names none.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Private key [default: your agent's and ~/.ssh's].")] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key (default: your agent's and ~/.ssh's).")] = None,
     jump: Annotated[str, typer.Option(help="USER@HOST[:PORT] to go through.")] = "",
     host_key: Annotated[
         list[str] | None, typer.Option(help="SHA256:... of a host key that you know; may be repeated.")

@@ -187,10 +187,10 @@ def claim(
 
 def statement(
     *,
-    month: Annotated[str, typer.Option("--month", help="Such as 2026-11 [default: this month].")] = "",
+    month: Annotated[str, typer.Option("--month", help="Such as 2026-11 (default: this month).")] = "",
     format: Annotated[str, typer.Option("--format", help="csv, pdf or json.")] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file [default: stdout].", show_default=False)
+        Path | None, typer.Option("--output", "-o", help="Write to this file (default: stdout).", show_default=False)
     ] = None,
     server: Server = None,
     as_json: Json = False,

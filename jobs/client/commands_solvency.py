@@ -25,7 +25,7 @@ File = Annotated[
 Export = Annotated[
     Path | None, typer.Option("--export", metavar="FILE", help="With --verify: keep the proof in this file, as JSON.")
 ]
-Number = Annotated[int | None, typer.Option("--report", min=1, help="The report of this number [default: the newest].")]
+Number = Annotated[int | None, typer.Option("--report", min=1, help="The report of this number (default: the newest).")]
 ServerKey = Annotated[
     str | None,
     typer.Option(

@@ -51,13 +51,15 @@ def assets(server: Server = None, as_json: Json = False) -> None:
             escape(asset.price_source),
             ago(asset.price_observed_at),
             "" if asset.chain_id is None else str(asset.chain_id),
-            escape(asset.token),
-            "" if asset.contract.strip("0x") == "" else escape(asset.contract),
         )
         for asset in found
     ]
-    columns = ("asset", "modes", "price", "source", "seen", "chain", "token", "escrow contract")
+    columns = ("asset", "modes", "price", "source", "seen", "chain")
     console().print(table("", columns, rows, right=columns[2:3]))
+    for asset in found:
+        for name, address in (("token", asset.token), ("escrow contract", asset.contract)):
+            if address.strip("0x"):  # whole and on a line of its own: it is there to be compared and copied
+                console().print(f"{asset.code} {name}: {address}", markup=False, soft_wrap=True)
 
 
 def delegate(
@@ -67,7 +69,7 @@ def delegate(
     ],
     asset: Annotated[str, typer.Option("--asset", help="The token that you are paid in, such as TUSD.")],
     node: Annotated[
-        list[str] | None, typer.Option("--node", help="A node's name; may be repeated [default: all of yours].")
+        list[str] | None, typer.Option("--node", help="A node's name; may be repeated (default: all of yours).")
     ] = None,
     days: Annotated[int, typer.Option("--days", min=32, max=DAYS_MAX, help="How long it holds.")] = DAYS,
     server: Server = None,

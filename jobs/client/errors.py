@@ -44,7 +44,7 @@ class UsageMistake(SoukClientError):
 
 
 class NotSignedIn(SoukClientError):
-    """You are not signed in to this server. Run `souk login`, or set SOUK_API_KEY."""
+    """You are not signed in to this server. Run `souk login` (without an account `souk signup`) or set SOUK_API_KEY."""
 
     code = "not_signed_in"
     exit_code = ExitCode.NOT_SIGNED_IN

@@ -89,4 +89,4 @@ def fingerprint(public_key_hex: str) -> str:
 
 
 def _refused(kind: str, key: str, problem: str) -> VerifiedExport:
-    return VerifiedExport(kind, None, key, False, Verification(0, 0, 0, problem))
+    return VerifiedExport(kind, None, key, False, Verification(0, 0, {}, problem))

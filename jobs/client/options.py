@@ -55,7 +55,8 @@ def open_souk(server: str | None) -> Souk:
     key = choose_key(chosen, settings)
     if not key:
         raise NotSignedIn(
-            f"You are not signed in to {chosen}. Run `souk login --server {chosen}`, or set SOUK_API_KEY."
+            f"You are not signed in to {chosen}. Run `souk login --server {chosen}` or, without an account, "
+            f"`souk signup --server {chosen}`; or set SOUK_API_KEY."
         )
     return Souk(chosen, key)
 

@@ -12,6 +12,13 @@ from jobs.payment import show_units
 from jobs.wire import Candidate, Plan, QuoteView
 
 CANDIDATES_SHOWN = 10
+FALLEN = (
+    "If the token has fallen when a node is found, more of it is held for the same dollars only with your word, or "
+    "where the job file says on_price_change: requote."
+)
+FALLEN_ESCROW = (
+    "If the token has fallen when a node is found, the job waits: never more than your wallet signs is held."
+)
 
 
 def plan_view(quote: QuoteView) -> RenderableType:
@@ -73,7 +80,8 @@ def _exclusions(plan: Plan, *, fits: bool) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if not fits:
         if not plan.nodes_seen:
-            parts.append(Text.from_markup("[bold red]Nothing fits:[/] no node is known to the marketplace."))
+            why = "no node is known to the marketplace. `souk provider add-node` adds one of yours."
+            parts.append(Text.from_markup(f"[bold red]Nothing fits:[/] {why}"))
         else:
             parts.append(Text.from_markup(f"[bold red]Nothing fits:[/] 0 of {plan.nodes_seen} nodes."))
     parts += [Text(f"  not: {exclusion.message}", style="dim") for exclusion in plan.exclusions]
@@ -91,10 +99,9 @@ def _promise(quote: QuoteView) -> str:
     if quote.price_observed_at is not None:
         seen = f"{escape(quote.price_source)}, {quote.price_observed_at:%H:%M:%S} UTC"
         price = f"{money(quote.usd_micros_per_token)} ({seen})"
-        lines.append(
-            f"Paid in {escape(quote.asset)} at {price}: at most [bold]{_shown(quote, quote.cap_units or 0)}[/], "
-            "whatever the token costs later."
-        )
+        at_most = f"at most [bold]{_shown(quote, quote.cap_units or 0)}[/]"
+        later = FALLEN_ESCROW if quote.escrow is not None else FALLEN
+        lines.append(f"Paid in {escape(quote.asset)} at {price}: {at_most}. {later}")
     if quote.escrow is not None:
         return "\n".join(lines + [escape(line) for line in promise_lines(quote)])
     has = quote.balance_usd_micros if quote.balance_units is None else quote.balance_units

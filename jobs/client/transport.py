@@ -130,7 +130,8 @@ def _answer(response: httpx.Response, server: str, *, is_signed_in: bool) -> Any
             raise ServerUnreachable(f"{server} answers, but not as a Souk marketplace does") from error
     code, message, details = _error(response)
     if response.status_code == 401 and not response.request.url.path.endswith("/login"):
-        raise NotSignedIn(f"The server does not take this key: {message}" if is_signed_in else "")
+        refused = f"The server does not take this key: {message} `souk login` makes a new one."
+        raise NotSignedIn(refused if is_signed_in else "")
     if response.is_redirect:
         message = f"{server} sends elsewhere ({response.headers.get('Location', '')}); give that address with --server"
     raise SoukApiError(response.status_code, code, message, details)
