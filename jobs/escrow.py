@@ -175,7 +175,13 @@ def _seconds_wanted(quote: Quote) -> float:
 
 
 def _require_funds(quote: Quote, wallet: str, cap: int) -> None:
-    """What final events say that the wallet has in the contract, less what holds on their way will take."""
+    """What final events say that the wallet has in the contract, less what holds on their way will take.
+
+    Nothing of it where she opened this job's hold herself, and it is final: its money is in the hold already.
+    """
+    mine = EscrowHold.objects.filter(pk=quote.id, contract=quote.asset_id, customer__iexact=wallet)
+    if mine.filter(state=EscrowHoldState.OPEN, amount=cap).exists():
+        return
     has = balance(wallet_owner(wallet), AccountKind.WALLET_AVAILABLE, asset_id=quote.asset_id)
     coming = EscrowHold.objects.filter(
         contract=quote.asset_id, customer__iexact=wallet, state=EscrowHoldState.REQUESTED

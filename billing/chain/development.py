@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from django.conf import settings
+
 from billing.chain import builds, deploy
 from billing.chain.client import client_of
 from billing.chain.config import chain_of
@@ -34,7 +36,7 @@ def ensure(chain_id: int) -> EscrowContract | None:
 
 
 def terms(token: str, admin: str) -> deploy.Terms:
-    """Short windows: who develops does not wait a day."""
+    """Short windows: who develops does not wait a day, or says so by SOUK_CHALLENGE_SECONDS (0 in `souk up`)."""
     return deploy.Terms(
         token=token,
         admin=admin,
@@ -43,7 +45,7 @@ def terms(token: str, admin: str) -> deploy.Terms:
         root_daily_cap=ROOT_CAP,
         slash_cap_per_offence=ROOT_CAP,
         slash_daily_cap=ROOT_CAP,
-        challenge_seconds=0,
+        challenge_seconds=settings.SOUK_CHALLENGE_SECONDS,
         grace_seconds=60,
         dispute_seconds=60,
         root_delay_seconds=0,

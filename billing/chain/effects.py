@@ -161,6 +161,8 @@ def _hold_opened(booking: Booking) -> None:
 
 def _lease_settled(booking: Booking) -> None:
     said = booking.arguments
+    if int(said["seq"]) > escrow.SEQ_MAX:
+        raise booking.refuse(f"its receipt {said['seq']} is beyond {escrow.SEQ_MAX}, the last that is counted here")
     hold = _hold(booking)
     release_at = datetime.fromtimestamp(int(said["releaseAt"]), UTC)
     lease, _ = EscrowLease.objects.select_for_update().get_or_create(

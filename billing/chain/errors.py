@@ -14,6 +14,7 @@ ChainError (a BillingError)
 |-- CallReverted                409  the contract refuses, by name
 |-- FinalBlockGone              503  what was final is not there any more: a person has to look
 |-- AuthorizationRefused        400  what the wallet signed cannot be used
+|-- ReceiptUnclaimable         400  the contract would take the receipt, and the books could not
 |-- ProofNotReady               409  no active root pays this yet
 |-- NotChallenged               404  nobody challenged the lease, or it is decided
 |-- RootNotProposed             409  another root waits, or none
@@ -118,6 +119,13 @@ class AuthorizationRefused(ChainError):
     """The hold that the wallet signed cannot be used: {why}."""
 
     code = "authorization_refused"
+    status = 400
+
+
+class ReceiptUnclaimable(ChainError):
+    """The receipt {seq} of lease {lease_id} is not sent to the contract: {why}."""
+
+    code = "receipt_unclaimable"
     status = 400
 
 

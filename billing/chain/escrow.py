@@ -24,7 +24,7 @@ from django.db.models import F, Max, Q
 from billing import alerts
 from billing.chain import builds, periods, redoing, transactions
 from billing.chain.doubt import is_in_doubt
-from billing.chain.errors import AuthorizationRefused
+from billing.chain.errors import AuthorizationRefused, ReceiptUnclaimable
 from billing.chain.keys import Role
 from billing.chain.registry import contract_of
 from billing.chain.states import EscrowHoldState, TransactionState
@@ -55,6 +55,7 @@ from provider_agent.protocol import (
 
 DEADLINE_MIN: Final = timedelta(minutes=10)  # to open, run and settle before the money can be taken back
 DEADLINE_MAX: Final = timedelta(days=366)  # the contract's own
+SEQ_MAX: Final = 2**63 - 1  # of the books; the contract's own has 64 bits, and a receipt comes after each second
 SWEPT_PER_RUN_MAX: Final = 200
 _OVER: Final = (
     TransactionState.FINAL,
@@ -132,8 +133,13 @@ def note_receipt_key(contract: EscrowContract, *, provider: str, receipt_key: st
 
 
 def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None) -> ChainTransaction:
-    """Plan to settle a lease for its newest receipt; a later receipt settles the increment. Raises HoldNotFound."""
+    """Plan to settle a lease for its newest receipt; a later receipt settles the increment.
+
+    Raises HoldNotFound, ReceiptUnclaimable.
+    """
     receipt = signed.receipt
+    if receipt.seq > SEQ_MAX:
+        raise ReceiptUnclaimable(lease_id=str(receipt.lease_id), seq=str(receipt.seq), why=f"the last is {SEQ_MAX}")
     hold = EscrowHold.objects.select_related("contract").filter(pk=receipt.job_id).first()
     if hold is None:
         raise HoldNotFound(job_id=str(receipt.job_id))

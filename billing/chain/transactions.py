@@ -3,6 +3,7 @@
     plan (in the decision's transaction) -> dispatch: estimate, [assign a nonce, sign, store the bytes] in one commit,
     broadcast -> mined -> final | reverted, with the gas booked
 
+    0. rotate   what a key planned that is ours no more gets the key of its role now (rotating.py)
     1. settle   what is mined deep enough is final; what lost its block goes out again, the same bytes; what lost its
                 nonce to somebody else is let go
     2. send     what is signed and not out yet, which is all that a crash can leave behind (sending.py)
@@ -23,7 +24,7 @@ from typing import Final
 from django.db import connection, transaction
 
 from billing import alerts
-from billing.chain import closing, keys
+from billing.chain import closing, keys, rotating
 from billing.chain.client import ChainClient, Receipt, client_of
 from billing.chain.closing import book_coins, close, has_failed, outcome_of
 from billing.chain.errors import ChainError, EndpointsDisagree
@@ -62,10 +63,16 @@ def plan(*, chain_id: int, role: Role, purpose: str, to: str, data: str, busines
 
 
 def dispatch(chain_id: int) -> int:
-    """Steps 1 to 4 for every signer of ours on this chain; how many transactions moved. Raises ChainError."""
+    """Steps 0 to 4, for every signer of ours on this chain; how many transactions moved. Raises ChainError."""
     live = ChainTransaction.objects.filter(chain_id=chain_id, state__in=[State.PLANNED, State.NONCED, *SENT])
     moved = 0
     failures: list[ChainError] = []
+    for address in rotating.signers_gone(chain_id):
+        with lock(f"signer:{chain_id}:{address}") as is_mine:  # whoever still has that key is not about to sign
+            try:
+                moved += rotating.hand_over(chain_id, address) if is_mine else 0
+            except ChainError as error:
+                failures.append(error)
     for address in sorted(set(live.values_list("signer", flat=True))):
         with lock(f"signer:{chain_id}:{address}") as is_mine:
             try:

@@ -8,7 +8,10 @@ from urllib.parse import urlsplit
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+
+from billing.chain.errors import SignerMissing
+from billing.chain.keys import Role, key_for
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 SECRET_CHARACTERS_MIN = 50
@@ -84,4 +87,26 @@ def check_artifact_store(app_configs: Sequence[AppConfig] | None, **kwargs: Any)
         return [Error(f"SOUK_ARTIFACT_STORE must be one of {', '.join(ARTIFACT_STORES)}.", id="souk.E005")]
     if settings.SOUK_ARTIFACT_STORE == "s3" and not settings.SOUK_S3_BUCKET:
         return [Error("SOUK_ARTIFACT_STORE=s3 needs SOUK_S3_BUCKET.", id="souk.E006")]
+    return []
+
+
+@register()
+def check_settler_key(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Where a contract may pay for jobs, there is the key that settles them; one that cannot be read is none."""
+    if not settings.SOUK_CHAINS:
+        return []
+    try:
+        key_for(Role.SETTLER)
+    except SignerMissing:
+        name = "SOUK_CHAIN_SETTLER_KEY" if settings.SOUK_CHAIN_SETTLER_KEY else "SOUK_CHAIN_KEY"
+        if getattr(settings, name):
+            return [Error(f"{name} must be a private key of 64 hex digits.", id="souk.E010")]
+        return [
+            Warning(
+                "SOUK_CHAINS is set and there is no settler key: no job that a wallet pays can be opened or ended, and"
+                " the devices of those that run stay leased.",
+                hint="Set SOUK_CHAIN_SETTLER_KEY; a marketplace of credits alone needs none.",
+                id="souk.W001",
+            )
+        ]
     return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from marketplace.config.checks import check_artifact_store, check_keys, check_transport
+from marketplace.config.checks import check_artifact_store, check_keys, check_settler_key, check_transport
 
 
 def ids_of(found: list[object]) -> list[str]:
@@ -54,3 +54,17 @@ def test_s3_needs_a_bucket_and_another_store_is_unknown(settings: Settings) -> N
     assert ids_of([*check_artifact_store(None)]) == ["souk.E006"]
     settings.SOUK_ARTIFACT_STORE = "ftp"
     assert ids_of([*check_artifact_store(None)]) == ["souk.E005"]
+
+
+def test_a_chain_without_a_key_that_settles_is_told(settings: Settings) -> None:
+    settings.SOUK_CHAINS = []
+    settings.SOUK_CHAIN_KEY = settings.SOUK_CHAIN_SETTLER_KEY = ""
+    assert check_settler_key(None) == []
+    settings.SOUK_CHAINS = [{"chain_id": 8453, "name": "Base", "rpc_urls": ["https://a.example", "https://b.example"]}]
+    assert ids_of([*check_settler_key(None)]) == ["souk.W001"]
+    settings.SOUK_CHAIN_KEY = "0x" + "12" * 32
+    assert check_settler_key(None) == []
+    settings.SOUK_CHAIN_SETTLER_KEY = "not a key"
+    [found] = check_settler_key(None)
+    assert found.id == "souk.E010"
+    assert "SOUK_CHAIN_SETTLER_KEY" in found.msg and "not a key" not in found.msg

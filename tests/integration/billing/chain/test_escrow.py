@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing.chain import development, escrow, signing, transactions
-from billing.chain.errors import AuthorizationRefused, ContractUnknown
+from billing import ledger
+from billing.chain import development, escrow, indexer, signing, transactions
+from billing.chain.errors import AuthorizationRefused, ContractUnknown, ReceiptUnclaimable
 from billing.chain.keys import Role, key_for
 from billing.chain.states import EscrowHoldState, TransactionState
 from billing.errors import HoldConflict, HoldNotFound
@@ -136,6 +137,52 @@ def test_stakes_slashes_and_compensation_are_booked(town: Town) -> None:
     assert town.owed(AccountKind.WALLET_AVAILABLE, "Alice") == 2 * TOKEN
     town.assert_books_match()
     assert_ledger_is_true()
+
+
+def test_a_receipt_beyond_the_books_counting_is_not_claimed(town: Town) -> None:
+    """The contract's sequence has 64 bits; what it would settle and we could never book is not sent to it."""
+    town.deposit("Alice", 20 * TOKEN)
+    delegate(town)
+    job_id, lease_id = open_job(town), uuid4()
+    planned = ChainTransaction.objects.count()
+    for seq in (2**63, 2**64 - 1):
+        with pytest.raises(ReceiptUnclaimable):
+            escrow.settle_lease(receipt_of(town, job_id, lease_id, seq, 60_000))
+    assert ChainTransaction.objects.count() == planned
+    escrow.settle_lease(receipt_of(town, job_id, lease_id, escrow.SEQ_MAX, 60_000))
+    town.follow(3)
+    assert EscrowLease.objects.get(pk=lease_id).seq == 2**63 - 1
+    town.assert_books_match()
+
+
+def test_a_lease_that_a_stolen_key_settles_beyond_the_books_counting_is_told(town: Town) -> None:
+    town.deposit("Alice", 20 * TOKEN)
+    delegate(town)
+    job_id, lease_id, bob = open_job(town), uuid4(), uuid4()
+    town.wallets["thief"] = key_for(Role.SETTLER)
+    signed = receipt_of(town, job_id, lease_id, 2**64 - 1, 60_000)
+    town.call("thief", "settleLease", escrow.receipt_struct(signed.receipt), signed.signature, [])
+    town.buy_credits("Bob", bob, 25 * TOKEN)
+    town.follow(indexer.ATTEMPTS_UNTIL_ALERT)
+    assert ledger.balance(bob, AccountKind.CUSTOMER_AVAILABLE, asset_id=town.asset_id) == 25 * TOKEN
+    [told] = Alert.objects.open().filter(kind="chain_event")
+    assert f"its receipt {2**64 - 1} is beyond" in told.message
+    assert not EscrowLease.objects.exists()
+
+
+def test_a_development_chains_window_is_the_settings(db: None, settings: Any) -> None:
+    settings.SOUK_CHALLENGE_SECONDS = 7200
+    with devchain_town(settings) as town:
+        assert town.view("challengeSeconds") == 7200
+        town.deposit("Alice", 20 * TOKEN)
+        delegate(town)
+        job_id, lease_id = open_job(town), uuid4()
+        escrow.settle_lease(receipt_of(town, job_id, lease_id, 1, 100_000))
+        town.follow(2)
+        assert town.owed(AccountKind.WALLET_PENDING, "Bob") == TOKEN
+        town.call("Alice", "challenge", id_bytes32(lease_id), b"\x05" * 32)
+        town.follow()
+        assert EscrowLease.objects.get(pk=lease_id).is_challenged
 
 
 def test_a_challenged_lease_is_divided_by_the_arbiter(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db.models import F
 
-from billing.chain import closing, development, escrow, redoing, transactions
+from billing.chain import closing, development, escrow, redoing, signing
 from billing.chain.errors import FinalBlockGone
 from billing.chain.states import EscrowHoldState, TransactionState
 from billing.kinds import AccountKind
@@ -41,8 +41,8 @@ def windows(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the contract refuses is tried again without waiting, until it is given up."""
-    monkeypatch.setattr(transactions, "SIMULATION_PAUSE", timedelta(0))
-    monkeypatch.setattr(transactions, "SIMULATIONS_MAX", 2)
+    monkeypatch.setattr(signing, "SIMULATION_PAUSE", timedelta(0))
+    monkeypatch.setattr(signing, "SIMULATIONS_MAX", 2)
 
 
 def two_hours_later() -> None:
@@ -67,7 +67,7 @@ def settled(town: Town, ms: int = 100_000) -> tuple[UUID, UUID]:
 
 def give_up(town: Town) -> None:
     """What the contract refuses is tried until it is refused for good."""
-    town.follow(transactions.SIMULATIONS_MAX + 1)
+    town.follow(signing.SIMULATIONS_MAX + 1)
 
 
 def lose_nonce(one: ChainTransaction) -> None:

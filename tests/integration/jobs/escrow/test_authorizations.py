@@ -7,7 +7,9 @@ from uuid import uuid4
 
 import pytest
 
+from billing.chain import escrow
 from billing.chain.errors import AuthorizationRefused
+from billing.kinds import AccountKind
 from billing.models import ChainTransaction, Commitment, EscrowHold
 from jobs import lifecycle, quotes
 from jobs.errors import AuthorizationMissing, AuthorizationUnexpected, QuoteForged, QuoteUsed, WalletShort
@@ -134,6 +136,22 @@ def test_a_wallet_with_too_little_is_told_how_much(town: Town, alice: Organisati
     mallory = town.key("Mallory").address
     with pytest.raises(WalletShort):
         submit(alice, again, scenes.sign(town, again, signer="Mallory", customer=mallory), **big)
+
+
+def test_who_opened_her_hold_herself_needs_the_money_once(town: Town, alice: Organisation, bob: Node) -> None:
+    view = scenes.quote(alice)
+    signed = scenes.sign(town, view)
+    assert view.cap_units is not None
+    town.call("Alice", "withdraw", 10 * DOLLAR - view.cap_units)
+    town.call("Alice", "openHold", escrow._struct(signed.authorization), signed.signature)
+    town.follow(2)
+    assert town.owed(AccountKind.WALLET_AVAILABLE, "Alice") == 0
+    job = submit(alice, view, signed)
+    assert len(stage.place(job)) == 1
+    other = scenes.quote(alice)
+    with pytest.raises(WalletShort):  # the hold is another job's
+        submit(alice, other, scenes.sign(town, other))
+    town.assert_books_match()
 
 
 def test_the_mode_is_under_the_quotes_signature(town: Town, alice: Organisation, bob: Node) -> None:
