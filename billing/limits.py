@@ -18,7 +18,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q, Sum
 
-from billing import alerts
+from billing import alerts, mailing
 from billing.errors import AmountInvalid, SpendLimitReached
 from billing.fields import AMOUNT_MAX
 from billing.models import Commitment, Settlement, SpendLimit
@@ -168,14 +168,33 @@ def _reached(standing: Standing, amount: int) -> SpendLimitReached:
 
 
 def _tell(owner_id: UUID, member_id: UUID | None) -> None:
-    """Raise an alert for each mark that was passed, once a month and limit."""
+    """Raise an alert for each mark that was passed, once a month and limit, and mail the highest to whom it limits."""
     for standing in standings(owner_id, member_id):
         if standing.resets_at is None:
             continue
         for percent in standing.reached_percents:
-            key = f"spend/{standing.limit.pk}/{standing.resets_at:%Y-%m}/{standing.limit.amount}/{percent}"
             message = f"{percent} % of a spend limit of {format_usd(standing.limit.amount)} a month is used."
+            key = _mark(standing, percent)
             alerts.raise_once(key, kind="spend_limit", subject=owner_id, message=message, severity=alerts.Severity.INFO)
+        if standing.reached_percents:
+            _mail(standing, max(standing.reached_percents))
+
+
+def _mail(standing: Standing, percent: int) -> None:
+    limit, whose = standing.limit, "your organisation"
+    told = mailing.owners_of(limit.owner_id)
+    if limit.member_id is not None:
+        told, whose = told | {limit.member_id}, "a member of your organisation"
+    text = (
+        f"Of the {format_usd(limit.amount)} that {whose} may spend a month, {format_usd(standing.used)} are spent or"
+        f" set aside for jobs under way. {format_usd(standing.left)} are left until {standing.resets_at:%Y-%m-%d}; a"
+        " job whose cap is above that is refused."
+    )
+    mailing.tell(told, _mark(standing, percent), subject=f"{percent} % of a spend limit is used", text=text)
+
+
+def _mark(standing: Standing, percent: int) -> str:
+    return f"spend/{standing.limit.pk}/{standing.resets_at:%Y-%m}/{standing.limit.amount}/{percent}"
 
 
 def _lock_owner(owner_id: UUID) -> None:

@@ -6,14 +6,18 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from django.core import mail
 
-from billing import holds, limits, settlement
+from billing import dispatch, holds, limits, settlement
 from billing.errors import AmountInvalid, SpendLimitReached
 from billing.models import Alert, Commitment
 from billing.models.limits import Period
 from billing.settlement import LeaseCharge
+from marketplace.accounts import organisations
+from marketplace.accounts.models import Role, User
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, fund, race
+from tests.people import join
 
 pytestmark = pytest.mark.django_db
 CAROL, DAVE = uuid4(), uuid4()
@@ -125,7 +129,7 @@ def test_a_repeated_submit_counts_once(alice):
     assert limits.standings(alice, CAROL)[0].used == 6 * DOLLAR
 
 
-def test_marks_raise_one_alert_each_and_no_mail(alice, settings):
+def test_marks_raise_one_alert_each_and_no_mail_to_operators(alice, settings):
     settings.SOUK_ALERT_EMAILS = ["op@example.org"]
     limit(alice)
     for amount in (4, 1, 1, 2, 2):
@@ -133,6 +137,26 @@ def test_marks_raise_one_alert_each_and_no_mail(alice, settings):
     texts = sorted(Alert.objects.filter(kind="spend_limit").values_list("message", flat=True))
     assert [text.split(" %")[0] for text in texts] == ["100", "50", "80"]
     assert limits.standings(alice, CAROL)[0].reached_percents == [50, 80, 100]
+
+
+def test_owners_and_the_member_are_mailed_the_highest_mark_once(db):
+    owner = organisations.create(User.objects.create_user("alice@example.org"), "Alice's")
+    member = join(owner, "carol", Role.MEMBER)
+    limits.set_limit(owner.organisation_id, member_id=member.user_id, period="month", amount=10 * DOLLAR, actor="alice")
+
+    def spend(dollars: int) -> dict[str, str]:
+        job = uuid4()
+        limits.commit(job_id=job, owner_id=owner.organisation_id, member_id=member.user_id, amount=dollars * DOLLAR)
+        dispatch.dispatch_due()
+        told = {message.to[0]: message.subject for message in mail.outbox}
+        mail.outbox.clear()
+        return told
+
+    both = {owner.user.email, member.user.email}
+    assert spend(4) == {}
+    assert spend(5) == dict.fromkeys(both, "[Souk] 80 % of a spend limit is used")  # and not 50 % beside it
+    assert spend(0) == {}
+    assert spend(1) == dict.fromkeys(both, "[Souk] 100 % of a spend limit is used")
 
 
 def test_setting_a_limit_again_changes_it_and_removing_it_lifts_it(alice):

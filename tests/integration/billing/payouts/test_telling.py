@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from django.core import mail
 
-from billing import dispatch
+from billing import dispatch, mailing
 from billing.models import Alert, PayoutSettings
-from billing.payouts import paying, preferences, telling
+from billing.payouts import paying, preferences
 from billing.payouts.preferences import Wish
 from billing.payouts.running import run_payouts
 from marketplace.accounts import erasure, organisations
@@ -89,7 +89,7 @@ def test_a_choice_that_is_refused_tells_nobody(owner: Membership) -> None:
 
 def test_no_address_lies_in_the_outbox_and_an_erased_owner_gets_no_mail(owner: Membership) -> None:
     choose_as(owner, "fake:bob")
-    waiting = OutboxMessage.objects.filter(kind=telling.MAIL_KIND)
+    waiting = OutboxMessage.objects.filter(kind=mailing.MAIL_KIND)
     assert waiting.count() == 1
     assert not any("example.org" in str(message.payload) for message in waiting)
     erasure.erase(owner.user_id)
