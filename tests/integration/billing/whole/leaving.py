@@ -58,7 +58,8 @@ class Whole(Buying, Giving, Paying, Escrowing):
             self.work_off()
             sweeping.sweep()
             self.make_calls()  # what was lost on the way is asked again within minutes, long before anybody compares
-            submission.follow_payouts()
+            if submission.follow_payouts():
+                self.did("follow_payouts")
         self.follow()
 
     # --- payouts
