@@ -142,9 +142,7 @@ def test_a_proof_takes_the_same_few_queries_however_many_accounts_there_are(alic
     [owner, *_] = fund_many([3] * 600, jobs=True)
     publish()
     for each in (alice, owner):
-        with CaptureQueriesContext(
-            connection,
-        ) as asked:
+        with CaptureQueriesContext(connection) as asked:
             prove(each)
         counts.append(len(asked))
     assert counts == [5, 5]
