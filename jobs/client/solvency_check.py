@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from jobs.client.chain_reader import ChainReader, place_of
 from jobs.client.chain_wallet import encode_call
 from jobs.client.errors import ChainFailed, UsageMistake
-from jobs.client.known_contracts import known_contract
+from jobs.client.known_contracts import KnownContract, known_contract
 from jobs.client.sdk_account import next_path
 from jobs.client.settings import choose_server, load_settings
 from jobs.client.solvency_seen import compare_with_seen
@@ -211,8 +211,10 @@ def _look(chain: ChainReader, one: AssetReport, checked: Checked) -> Found:
     place = one.chain
     assert place is not None  # noqa: S101 - those without were left out
     known = known_contract(checked.server, one.asset)
-    if known is not None and known.contract.lower() != place.contract.lower():
-        raise SolvencyBroken(f"the report names {place.contract} for {one.asset}; until now it was {known.contract}")
+    # The token and the chain, too: whoever made up a token says of it whatever balance is wanted.
+    said = KnownContract(chain_id=place.chain_id, contract=place.contract, token=place.token, scale=one.scale)
+    if known is not None and not known.is_same(said):
+        raise SolvencyBroken(f"the report names {said} for {one.asset}; until now it was {known}")
     if place.block is None:
         checked.remarks.append(
             f"{one.asset}: the report names no block, so what the chain has is compared with nothing."
@@ -226,10 +228,10 @@ def _look(chain: ChainReader, one: AssetReport, checked: Checked) -> Found:
                 " with nothing."
             )
         else:
-            said = int(one.mirrors.get("chain_escrow", "0"))
-            if found.balance < said:
+            due = int(one.mirrors.get("chain_escrow", "0"))
+            if found.balance < due:
                 raise SolvencyBroken(
-                    f"the report says that {said} base units of {one.asset} lie in {place.contract}; at block"
+                    f"the report says that {due} base units of {one.asset} lie in {place.contract}; at block"
                     f" {place.block} the chain has {found.balance} there"
                 )
             return found

@@ -62,16 +62,27 @@ def test_a_report_of_more_than_the_chain_has_is_found(town: Town, shell: Shell) 
     assert (ended.status, "the chain has 7000000 there" in ended.refusal) == (BROKEN, True), ended
 
 
-def test_the_contract_of_somebody_else_is_not_taken_for_the_known_one(town: Town, shell: Shell) -> None:
+OTHER = "0x" + "11" * 20
+
+
+@pytest.mark.parametrize("other", [{"contract": OTHER}, {"token": OTHER}, {"chain_id": 5}], ids=str)
+def test_a_contract_token_or_chain_of_somebody_else_is_not_taken_for_the_known_one(
+    town: Town, shell: Shell, other: dict[str, Any]
+) -> None:
+    """A token of Mallory's has whatever balance she likes, also of the true contract."""
     town.buy_credits("Alice", shell.owner, TOKEN)
     town.follow(2)
     publish()
-    known = KnownContract(
-        chain_id=town.contract.chain_id, contract="0x" + "11" * 20, token=town.token, scale=town.contract.asset.scale
+    true = KnownContract(
+        chain_id=town.contract.chain_id,
+        contract=town.contract.address,
+        token=town.token,
+        scale=town.contract.asset.scale,
     )
+    known = true.model_copy(update=other)
     remember_contract(URL, "TUSD", known)
     ended = shell.run("solvency", "--json", "--rpc-url", rpc_url(town))
-    assert (ended.status, "until now it was 0x1111" in ended.refusal) == (BROKEN, True)
+    assert (ended.status, f"until now it was {known}" in ended.refusal) == (BROKEN, True)
 
 
 def test_in_the_middle_of_a_blocks_events_no_block_is_named(town: Town, shell: Shell) -> None:
