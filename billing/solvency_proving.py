@@ -65,6 +65,8 @@ def prove(owner_id: UUID, *, number: int | None = None, page: int = 0) -> dict[s
     places = _find_places(report, owner_key(bytes(report.secret), owner_id))
     shown = places[page * CHUNKS_PER_PAGE : (page + 1) * CHUNKS_PER_PAGE]
     chunks = SolvencyChunk.objects.in_bulk([place.chunk_id for place in shown])
+    if len(chunks) < len(shown):  # forgotten since we looked
+        raise _no_longer_kept(report)
     leaves = {place.chunk_id: unpack(bytes(chunks[place.chunk_id].leaves)) for place in shown}
     ids = [leaf.account_id for found in leaves.values() for leaf in found]
     own = {account.pk: account for account in Account.objects.of(owner_id).filter(pk__in=ids)}
@@ -104,8 +106,12 @@ def _find_places(report: SolvencyReport, key: bytes) -> list[_Place]:
         for place in chunks_of_owner([bytes(row[3]) for row in chunks], key):
             found.append(_Place(chunks[place][1], asset_id, place, sisters_of(nodes, place)))
     if not seen and any(asset["leaves"] for asset in report.body["assets"]):
-        raise SolvencyReportNotFound(why=f"proofs of number {report.number} are no longer kept")
+        raise _no_longer_kept(report)
     return found
+
+
+def _no_longer_kept(report: SolvencyReport) -> SolvencyReportNotFound:
+    return SolvencyReportNotFound(why=f"proofs of number {report.number} are no longer kept")
 
 
 def _way(below: list[StoredLeaf], index: int, place: _Place) -> dict[str, Any]:

@@ -129,6 +129,7 @@ def forget_old_proofs() -> int:
 
 @contextmanager
 def _one_moment() -> Iterator[None]:
+    """A snapshot that no other commit changes; inside an outer transaction only what that one sees (as in tests)."""
     is_outermost = not connection.in_atomic_block
     with transaction.atomic():
         if is_outermost:

@@ -10,7 +10,7 @@ the salts, follows from a secret that is new in every report, so neither tells w
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -56,11 +56,11 @@ class StoredLeaf:
     node: Node
 
 
-def build(asset: str, accounts: Iterable[Owed], secret: bytes) -> list[Chunk]:
+def build(asset: str, accounts: Sequence[Owed], secret: bytes) -> list[Chunk]:
     """The tree over these accounts, deterministic in them and the secret. Raises SolvencyUnprovable."""
-    leaves = sorted(_leaf(asset, account, secret) for account in accounts)
-    if len(leaves) > LEAVES_MAX:
+    if len(accounts) > LEAVES_MAX:
         raise SolvencyUnprovable(why=f"{asset} has more than {LEAVES_MAX} accounts")
+    leaves = sorted(_leaf(asset, account, secret) for account in accounts)
     return [_chunk(leaves[start : start + LEAVES_PER_CHUNK]) for start in range(0, len(leaves), LEAVES_PER_CHUNK)]
 
 

@@ -30,7 +30,6 @@ from uuid import UUID, uuid5
 
 from billing import alerts, deposits, ledger
 from billing.chain import escrow, stakes
-from billing.chain.directions import INWARD, OUTWARD
 from billing.chain.errors import EventUnbooked
 from billing.chain.states import EscrowHoldState, RootState
 from billing.chain.wallets import credit_owner, is_organisation, wallet_owner
@@ -43,8 +42,6 @@ from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 
 ENTRIES_PER_CLAIM_MAX: Final = 100_000
-
-__all__ = ["EFFECTS", "INWARD", "OUTWARD", "Booking", "book", "id_of"]
 
 Verb = Callable[["Booking"], None]
 

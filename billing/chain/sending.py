@@ -40,7 +40,7 @@ class Desk:
 
 
 def send_due(desk: Desk) -> int:
-    """What is signed and not out, in the order of its nonces; how many."""
+    """Send what is signed and not out, in the order of its nonces; how many. Raises EndpointsUnreachable."""
     sent = 0
     for one in desk.mine.filter(state__in=[State.SIGNED, State.REORGED]).order_by("nonce", "created_at"):
         broadcast(desk, one)
@@ -69,7 +69,7 @@ def tell_again(desk: Desk, one: ChainTransaction) -> None:
 
 
 def nonce_of(one: ChainTransaction) -> int:
-    """Of one that was signed."""
+    """The nonce of one that was signed; ValueError for one that never was."""
     if one.nonce is None:
         raise ValueError(f"{one} was never signed")
     return one.nonce

@@ -31,7 +31,7 @@ ERROR_CHARACTERS_MAX: Final = 1000
 
 
 def sign_due(desk: Desk) -> int:
-    """What is planned and due, while there is room for it and gas is not too dear; how many moved."""
+    """Sign and send what is planned and due, while there is room for it and gas is not too dear; how many moved."""
     in_flight = desk.mine.filter(state__in=[State.SIGNED, State.BROADCAST, State.REORGED])
     room = min(PLANNED_PER_RUN_MAX, IN_FLIGHT_MAX - in_flight.values("nonce").distinct().count())
     due = list(desk.mine.filter(state=State.PLANNED, next_at__lte=clock.now()).order_by("created_at")[: max(0, room)])

@@ -31,7 +31,7 @@ from billing.chain.errors import ChainError, EndpointsDisagree
 from billing.chain.hurrying import hurry
 from billing.chain.keys import Role, SigningKey
 from billing.chain.sending import Desk, nonce_of, send_due
-from billing.chain.signing import SIMULATIONS_MAX, sign_due
+from billing.chain.signing import sign_due
 from billing.chain.states import TransactionState as State
 from billing.models import ChainTransaction, Signer
 from marketplace.foundation import clock
@@ -41,7 +41,7 @@ from marketplace.foundation.states import advance, record_birth
 DISPUTED_AFTER: Final = timedelta(minutes=15)  # a receipt about which endpoints disagree for longer is told
 LOCK_CLASS: Final = 0x50C7
 
-__all__ = ["SENT", "SIMULATIONS_MAX", "book_coins", "close", "dispatch", "has_failed", "lock", "outcome_of", "plan"]
+__all__ = ["SENT", "book_coins", "close", "dispatch", "has_failed", "lock", "outcome_of", "plan"]
 
 SENT: Final = [State.SIGNED, State.BROADCAST, State.MINED, State.REORGED]
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from jobs.client.escrow_verify import bill_problem, earnings_problem
 from jobs.client.line_verify import Broken, check_lease, check_price, name_of
 from jobs.payment import USD, USD_MICROS_PER_DOLLAR, Payment
-from jobs.price_rules import units_due
+from jobs.price_rules import BPS_WHOLE, units_due
 from jobs.wire import BillLine, BillView, EarningsLine, EarningsView, PriceView
-
-BPS_WHOLE: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,13 @@ def _check_leases_distinct(lines: Sequence[BillLine]) -> None:
 
 def _check_prices(bill: BillView) -> None:
     """Each line is at a price that the job had; what was charged before the last change is what its lines say."""
-    if not bill.prices or bill.price is None:
+    if not bill.prices:
+        own = next((line for line in bill.lines if line.price is not None), None)
+        if own is not None:  # or any rate could be made right by a price that nothing else names
+            raise Broken(f"{name_of(own)} is at a price of its own, and the bill lists no other than its own")
         return
+    if bill.price is None:
+        raise Broken("it is in dollars, which have no price, and lists prices")
     known = {price.usd_micros_per_token for price in bill.prices}
     for line in bill.lines:
         if line.price is not None and line.price.usd_micros_per_token not in known:

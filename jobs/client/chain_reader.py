@@ -40,7 +40,7 @@ class ChainReader:
         self.chain_id = self.number("eth_chainId")
         if chain_id is not None and self.chain_id != chain_id:
             raise ChainFailed(
-                f"The endpoint {_place(rpc_url)} is chain {self.chain_id}, and the token is on chain {chain_id}."
+                f"The endpoint {place_of(rpc_url)} is chain {self.chain_id}, and the token is on chain {chain_id}."
                 " Give an endpoint of that chain with --rpc-url."
             )
 
@@ -150,6 +150,11 @@ def as_number(found: Any, method: str) -> int:
     return int(_require(found, _NUMBER, method), 16)
 
 
+def place_of(rpc_url: str) -> str:
+    """The endpoint without its path, which often is a key."""
+    return urlsplit(rpc_url).hostname or "that you gave"
+
+
 def _logs_of(found: Any, topics: int) -> list[dict[str, Any]]:
     """Events with as many topics as were asked for, at least."""
     if not isinstance(found, list) or not all(_is_log(log, topics) for log in found):
@@ -176,11 +181,6 @@ def _nonsense(method: str) -> ChainFailed:
 
 def _silent(what: str) -> ChainSilent:
     return ChainSilent(f"The chain's endpoint {what}. Try another --rpc-url.")
-
-
-def _place(rpc_url: str) -> str:
-    """The endpoint without its path, which often is a key."""
-    return urlsplit(rpc_url).hostname or "that you gave"
 
 
 def _refusal(method: str, said: Any) -> ChainFailed:

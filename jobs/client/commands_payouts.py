@@ -248,7 +248,10 @@ def _require_known(souk: Souk, code: str, proof: ProofView) -> None:
     asset = next((each for each in souk.assets() if each.code == code), None)
     known = KnownContract.of(asset) if asset else None
     if known is None or (known.chain_id, known.contract.lower()) != (proof.chain_id, proof.contract.lower()):
-        raise TermsRefused(f"The proof is for {proof.contract}, which is not the contract of {code} in `souk assets`.")
+        raise TermsRefused(
+            f"The proof is for {proof.contract}, which is not the contract of {code} in `souk assets`."
+            " Nothing was signed: ask the marketplace which one is right."
+        )
     remember_contract(souk.transport.server, code, known)
 
 

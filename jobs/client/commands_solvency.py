@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.client.errors import BillDoesNotVerify, UsageMistake
+from jobs.client.errors import SolvencyDoesNotVerify, UsageMistake
 from jobs.client.options import Json, Server, open_souk
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ RpcUrl = Annotated[
     str,
     typer.Option("--rpc-url", envvar="SOUK_RPC_URL", help="Ask this endpoint of a chain what lies in the contract."),
 ]
-
-
-class SolvencyDoesNotVerify(BillDoesNotVerify):
-    """What the marketplace published is not true, or does not count what it owes you."""
-
-    code = "solvency_does_not_verify"
 
 
 def register(app: typer.Typer) -> None:

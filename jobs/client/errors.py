@@ -15,6 +15,7 @@ SoukClientError
 ├── SendingInterrupted     Ctrl-C after something was signed: what, and the way on
 ├── TermsRefused           the marketplace wants something signed that the job file and its quote do not say
 └── BillDoesNotVerify      the bill is not backed by its receipts
+    └── SolvencyDoesNotVerify  a report is not true, or does not count what is owed to who asks
 """
 
 from __future__ import annotations
@@ -133,3 +134,9 @@ class BillDoesNotVerify(SoukClientError):
 
     code = "bill_does_not_verify"
     exit_code = ExitCode.BILL_DOES_NOT_VERIFY
+
+
+class SolvencyDoesNotVerify(BillDoesNotVerify):
+    """What the marketplace published is not true, or does not count what it owes you."""
+
+    code = "solvency_does_not_verify"

@@ -34,7 +34,7 @@ class Broken(Exception):
 
 
 def check_lease(line: BillLine, job_id: UUID, *, asset: str) -> int:
-    """Everything that one lease's line says by itself; how many receipts that was."""
+    """Check everything that one lease's line says by itself; how many receipts that was. Raises Broken."""
     if (line.payment.asset if line.payment else USD) != asset:
         raise Broken(f"{name_of(line)} is paid in another asset than {asset}")
     if line.payment and (line.payment.rate_per_hour, line.payment.cap) != (line.rate_units_per_hour, line.cap_units):
@@ -130,12 +130,14 @@ def _check_charge(line: BillLine) -> None:
 
 
 def check_price(line: BillLine, payment: Payment) -> None:
+    """That the rate in base units is the one in dollars at this price, rounded down; raises Broken."""
     due = payment.units_down(line.rate_usd_micros_per_hour)
     if line.rate_units_per_hour != due:
         raise Broken(f"{name_of(line)} has a rate of {line.rate_units_per_hour} where the locked price makes it {due}")
 
 
 def name_of(line: BillLine) -> str:
+    """How a problem names the line."""
     return f"the line of lease {line.lease_id} ({line.node_name})"
 
 

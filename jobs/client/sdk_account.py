@@ -126,9 +126,9 @@ class Account:
             yield from (view.model_validate(row) for row in page["results"])
             if not page.get("next"):
                 return
-            path = _relative(page["next"])
+            path = next_path(page["next"])
 
 
-def _relative(url: str) -> str:
+def next_path(url: str) -> str:
     """The next page's path and query: the key never follows a link to another address."""
     return url.split("/api/v1", 1)[-1]

@@ -10,10 +10,11 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from jobs.client.chain_reader import ChainReader
+from jobs.client.chain_reader import ChainReader, place_of
 from jobs.client.chain_wallet import encode_call
 from jobs.client.errors import ChainFailed, UsageMistake
-from jobs.client.known_contracts import known_contract
+from jobs.client.known_contracts import KnownContract, known_contract
+from jobs.client.sdk_account import next_path
 from jobs.client.settings import choose_server, load_settings
 from jobs.client.solvency_seen import compare_with_seen
 from jobs.client.transport import Transport
@@ -113,7 +114,7 @@ def check_own(souk: Souk, *, number: int | None, server_key: str | None) -> Chec
         raise SolvencyBroken(f"you are shown another report {checked.report.number} than everybody")
     owner_id = souk.me().organisation.id
     _check_proof(checked, owner_id)
-    # 3. What the proof leaves out, one's own transfers do not.
+    # 3. An account that the proof leaves out is missed by one's own transfers, unless those are left out, too.
     transfers = _fetch_transfers(souk.transport)
     if transfers is None:
         checked.remarks.append(
@@ -146,11 +147,16 @@ def check_file(path: Path, *, server_key: str | None) -> Checked:
 
 
 def look_on_chain(checked: Checked, rpc_url: str) -> dict[str, Found]:
-    """What the escrow contracts on this endpoint's chain have. Raises SolvencyBroken where it is less than is said."""
+    """What the escrow contracts on this endpoint's chain have, now where the report's block cannot be asked.
+
+    Raises SolvencyBroken where it is less at the report's block than is said; of now nothing is compared, and a remark
+    says so.
+    """
     with ChainReader(rpc_url) as chain:
         here = [one for one in checked.report.assets if one.chain and one.chain.chain_id == chain.chain_id]
         if not here:
-            raise UsageMistake(f"{rpc_url} is chain {chain.chain_id}, and none of the report's assets is there.")
+            where = f"The endpoint {place_of(rpc_url)} is chain {chain.chain_id}"
+            raise UsageMistake(f"{where}, and none of the report's assets is there. Give one of another chain.")
         return {one.asset: _look(chain, one, checked) for one in here}
 
 
@@ -191,10 +197,13 @@ def _fetch_transfers(transport: Transport) -> list[dict[str, Any]] | None:
     path, found = f"/transfers?page_size={TRANSFERS_PER_PAGE}", list[dict[str, Any]]()
     for _ in range(TRANSFER_PAGES_MAX):
         page = _object(transport.get(path))
-        found += page["results"]
+        rows = page.get("results")
+        if not isinstance(rows, list):
+            raise SolvencyBroken("the marketplace answers something else than your transfers")
+        found += rows
         if not page.get("next"):
             return found
-        path = str(page["next"]).split("/api/v1", 1)[-1]  # the key follows no link to another address
+        path = next_path(str(page["next"]))
     return None
 
 
@@ -202,18 +211,27 @@ def _look(chain: ChainReader, one: AssetReport, checked: Checked) -> Found:
     place = one.chain
     assert place is not None  # noqa: S101 - those without were left out
     known = known_contract(checked.server, one.asset)
-    if known is not None and known.contract.lower() != place.contract.lower():
-        raise SolvencyBroken(f"the report names {place.contract} for {one.asset}; until now it was {known.contract}")
-    if place.block is not None:
+    # The token and the chain, too: whoever made up a token says of it whatever balance is wanted.
+    said = KnownContract(chain_id=place.chain_id, contract=place.contract, token=place.token, scale=one.scale)
+    if known is not None and not known.is_same(said):
+        raise SolvencyBroken(f"the report names {said} for {one.asset}; until now it was {known}")
+    if place.block is None:
+        checked.remarks.append(
+            f"{one.asset}: the report names no block, so what the chain has is compared with nothing."
+        )
+    else:
         try:
             found = _read(chain, place.token, place.contract, place.block)
         except ChainFailed:
-            checked.remarks.append(f"{one.asset}: the endpoint no longer knows block {place.block}; asked for now.")
+            checked.remarks.append(
+                f"{one.asset}: the endpoint does not answer for block {place.block}. What the chain has now is compared"
+                " with nothing."
+            )
         else:
-            said = int(one.mirrors.get("chain_escrow", "0"))
-            if found.balance < said:
+            due = int(one.mirrors.get("chain_escrow", "0"))
+            if found.balance < due:
                 raise SolvencyBroken(
-                    f"the report says that {said} base units of {one.asset} lie in {place.contract}; at block"
+                    f"the report says that {due} base units of {one.asset} lie in {place.contract}; at block"
                     f" {place.block} the chain has {found.balance} there"
                 )
             return found
@@ -221,13 +239,11 @@ def _look(chain: ChainReader, one: AssetReport, checked: Checked) -> Found:
 
 
 def _read(chain: ChainReader, token: str, contract: str, block: int | None) -> Found:
+    """The token's balance of the contract and what the contract owes, at a block or now. Raises ChainFailed."""
+
     def ask(to: str, call: bytes) -> int:
         at = "latest" if block is None else hex(block)
-        answer = str(chain.ask("eth_call", {"to": to, "data": "0x" + call.hex()}, at))
-        try:
-            return int(answer, 16)
-        except ValueError:
-            raise ChainFailed(f"{to} does not answer as it should.") from None
+        return chain.number("eth_call", {"to": to, "data": "0x" + call.hex()}, at)
 
     return Found(
         block,

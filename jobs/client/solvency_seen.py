@@ -52,7 +52,10 @@ def compare_with_seen(transport: Transport, document: dict[str, Any], *, is_newe
             _require_same(seen, body)
         if number > seen.number and not _is_linked(transport, body, seen):
             remark = f"There are too many reports since {seen.number}, which you saw: not all were followed."
-    if len(file.servers) < SERVERS_MAX and (seen is None or number > seen.number):
+        if number < seen.number:
+            remark = f"You saw report {seen.number}: whether this older one leads there was not looked at."
+    has_room = seen is not None or len(file.servers) < SERVERS_MAX
+    if has_room and (seen is None or number > seen.number):
         file.servers[transport.server] = _Seen(number=number, commitment=commitment_of(body), server_public_key=key)
         write_private(_path(), file.model_dump_json(indent=2))
     return remark

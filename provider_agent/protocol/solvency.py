@@ -216,18 +216,26 @@ def check_links(commitment: str, later: Iterable[dict[str, Any]]) -> None:
 
 
 def add_up(transfers: Iterable[dict[str, Any]], *, until: int) -> dict[tuple[str, str], int]:
-    """What an owner's transfers up to one number leave it with, by asset and kind of account; nothing for zeros."""
+    """What an owner's transfers up to one number leave it with, by asset and kind of account; nothing for zeros.
+
+    Raises SolvencyBroken for what is no transfer of an owner.
+    """
     sums: dict[tuple[str, str], int] = defaultdict(int)
     for each in transfers:
-        if int(each["seq"]) > until or each["mode"] not in {"single", "post"}:
+        try:
+            seq, amount, change = int(each["seq"]), int(each["amount"]), int(each["change"])
+            names = [str(each[name]) for name in ("mode", "asset", "debit_kind", "credit_kind", "id")]
+        except (KeyError, TypeError, ValueError) as error:
+            raise SolvencyBroken(f"one of your transfers does not say what it is: {error!r}") from error
+        mode, asset, debit_kind, credit_kind, transfer_id = names
+        if seq > until or mode not in {"single", "post"}:
             continue
-        amount, change = int(each["amount"]), int(each["change"])
         if change not in {amount, -amount, 0}:
-            raise SolvencyBroken(f"transfer {each['id']} of {amount} changed what you own by {change}")
+            raise SolvencyBroken(f"transfer {transfer_id} of {amount} changed what you own by {change}")
         if change <= 0:
-            sums[each["asset"], each["debit_kind"]] -= amount
+            sums[asset, debit_kind] -= amount
         if change >= 0:
-            sums[each["asset"], each["credit_kind"]] += amount
+            sums[asset, credit_kind] += amount
     return {name: amount for name, amount in sums.items() if amount}
 
 

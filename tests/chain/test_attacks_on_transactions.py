@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from eth_account import Account
 
-from billing.chain import builds, following, transactions
+from billing.chain import builds, following, signing, transactions
 from billing.chain.client import ChainClient
 from billing.chain.devchain import DEVELOPMENT_KEYS
 from billing.chain.errors import EndpointsUnreachable, SignerMissing
@@ -169,7 +169,7 @@ def test_a_pause_puts_off_and_refuses_nothing(anvil: Anvil):
     call("pause")
     dispatch(anvil)
     one = call("proposeRoot", b"\1" * 32, 0)
-    for _ in range(transactions.SIMULATIONS_MAX + 1):
+    for _ in range(signing.SIMULATIONS_MAX + 1):
         ChainTransaction.objects.update(next_at=one.created_at)
         dispatch(anvil)
     one.refresh_from_db()
@@ -192,7 +192,7 @@ def test_one_endpoint_cannot_have_a_transaction_given_up(anvil: Anvil):
 
     one = plan(anvil, 1)
     anvil.proxy.tamper = refuses
-    for _ in range(transactions.SIMULATIONS_MAX + 1):
+    for _ in range(signing.SIMULATIONS_MAX + 1):
         ChainTransaction.objects.update(next_at=one.created_at)
         dispatch(anvil)
     one.refresh_from_db()

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from billing import ledger
-from billing.chain import development, escrow, indexer, signing, transactions
+from billing.chain import development, escrow, indexer, signing
 from billing.chain.errors import AuthorizationRefused, ContractUnknown, ReceiptUnclaimable
 from billing.chain.keys import Role, key_for
 from billing.chain.states import EscrowHoldState, TransactionState
@@ -308,7 +308,7 @@ def test_a_hold_without_money_behind_it_fails_and_the_operator_is_told(
     monkeypatch.setattr(signing, "SIMULATION_PAUSE", timedelta(0))
     job_id = uuid4()
     escrow.open_hold(town.asset_id, authorize(town, job_id))
-    town.follow(transactions.SIMULATIONS_MAX + 1)
+    town.follow(signing.SIMULATIONS_MAX + 1)
     hold = EscrowHold.objects.get(pk=job_id)
     assert hold.state == EscrowHoldState.FAILED
     assert "InsufficientAvailable" in hold.reason

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from billing import ends, offences
-from billing.chain import development, operating, stakes, transactions
+from billing.chain import development, operating, signing, stakes
 from billing.chain.keys import Role, key_for
 from billing.chain.states import STAKE_SLASH_MACHINE
 from billing.chain.states import StakeSlashState as State
@@ -269,7 +269,7 @@ def test_a_slash_that_failed_is_sent_again_for_what_is_still_staked(town: Town) 
     # Bob is quicker: most of it is gone when our transaction is signed, and its simulation reverts.
     town.call("Bob", "requestUnstake", 9 * TOKEN)
     town.call("Bob", "unstake")
-    for _ in range(transactions.SIMULATIONS_MAX):
+    for _ in range(signing.SIMULATIONS_MAX):
         type(row.transaction).objects.update(next_at=clock.now())
         town.follow()
     settle_down(town, 4)

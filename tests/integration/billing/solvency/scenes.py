@@ -18,6 +18,8 @@ from provider_agent.protocol.solvency import AccountProof, Report, check_account
 
 Body = dict[str, Any]
 
+PAGES_MAX = 20
+
 
 def publish() -> SolvencyReport:
     """Seal what was posted, and what is owed."""
@@ -46,12 +48,13 @@ def fund_many(amounts: Sequence[int], *, jobs: bool = False) -> list[UUID]:
 def whole_proof(owner_id: UUID, number: int | None = None) -> tuple[Report, list[AccountProof]]:
     """What an owner is told, all pages of it."""
     accounts, page = [], 0
-    while True:
+    for _ in range(PAGES_MAX):
         found = prove(owner_id, number=number, page=page)
         accounts += [AccountProof.model_validate(each) for each in found["accounts"]]
         if found["next"] is None:
             return read_report(found["report"]), accounts
         page = found["next"]
+    raise AssertionError(f"more than {PAGES_MAX} pages")
 
 
 def proven(owner_id: UUID, number: int | None = None) -> dict[tuple[str, str], int]:

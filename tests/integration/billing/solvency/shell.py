@@ -14,26 +14,10 @@ import pytest
 from django.test import Client
 
 from jobs.client import cli
+from tests.integration.billing.chain.escrow_shell import Ended
 
 URL = "http://souk.test"
 Lie = Callable[[str, Any], Any]  # path, the true answer -> what is said
-
-
-@dataclass
-class Ended:
-    """How a command ended."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def refusal(self) -> str:
-        return str(self.json["error"]["message"])
 
 
 class ThisProcess(httpx.BaseTransport):

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from billing import solvency_publishing
 from billing.models import SolvencyReport
 from jobs.client.known_contracts import KnownContract, remember_contract
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
@@ -61,16 +62,27 @@ def test_a_report_of_more_than_the_chain_has_is_found(town: Town, shell: Shell) 
     assert (ended.status, "the chain has 7000000 there" in ended.refusal) == (BROKEN, True), ended
 
 
-def test_the_contract_of_somebody_else_is_not_taken_for_the_known_one(town: Town, shell: Shell) -> None:
+OTHER = "0x" + "11" * 20
+
+
+@pytest.mark.parametrize("other", [{"contract": OTHER}, {"token": OTHER}, {"chain_id": 5}], ids=str)
+def test_a_contract_token_or_chain_of_somebody_else_is_not_taken_for_the_known_one(
+    town: Town, shell: Shell, other: dict[str, Any]
+) -> None:
+    """A token of Mallory's has whatever balance she likes, also of the true contract."""
     town.buy_credits("Alice", shell.owner, TOKEN)
     town.follow(2)
     publish()
-    known = KnownContract(
-        chain_id=town.contract.chain_id, contract="0x" + "11" * 20, token=town.token, scale=town.contract.asset.scale
+    true = KnownContract(
+        chain_id=town.contract.chain_id,
+        contract=town.contract.address,
+        token=town.token,
+        scale=town.contract.asset.scale,
     )
+    known = true.model_copy(update=other)
     remember_contract(URL, "TUSD", known)
     ended = shell.run("solvency", "--json", "--rpc-url", rpc_url(town))
-    assert (ended.status, "until now it was 0x1111" in ended.refusal) == (BROKEN, True)
+    assert (ended.status, f"until now it was {known}" in ended.refusal) == (BROKEN, True)
 
 
 def test_in_the_middle_of_a_blocks_events_no_block_is_named(town: Town, shell: Shell) -> None:
@@ -79,17 +91,23 @@ def test_in_the_middle_of_a_blocks_events_no_block_is_named(town: Town, shell: S
     report = publish()
     town.buy_credits("Alice", uuid4(), TOKEN)
     town.follow(2)  # booked, and not sealed yet
-    from billing import solvency_publishing
-
     assert solvency_publishing.publish() is not None
     second = SolvencyReport.objects.get(number=report.number + 1)
     [place] = [one["chain"] for one in second.body["assets"] if one["asset"] == "TUSD"]
     assert place["block"] is None
     told = shell.run("solvency", "--json", "--rpc-url", rpc_url(town))
     assert told.json["chain"]["TUSD"] == {"block": None, "balance": "2000000", "liabilities": "2000000"}
+    assert told.json["remarks"] == ["TUSD: the report names no block, so what the chain has is compared with nothing."]
 
 
-def test_an_endpoint_of_another_chain_is_refused(shell: Shell, town: Town) -> None:
+def test_an_endpoint_of_a_chain_without_our_assets_is_refused_and_its_key_not_shown(shell: Shell, town: Town) -> None:
+    publish()  # dollars alone
+    ended = shell.run("solvency", "--json", "--rpc-url", f"{rpc_url(town)}/v2/a-key")
+    assert (ended.status, "none of the report's assets is there" in ended.refusal) == (2, True), ended
+    assert "a-key" not in ended.out + ended.err
+
+
+def test_an_endpoint_that_does_not_answer_is_told(shell: Shell) -> None:
     publish()
     ended = shell.run("solvency", "--rpc-url", "http://127.0.0.1:1")
     assert ended.status == 6 and "does not answer" in ended.err

@@ -202,6 +202,15 @@ def test_reports_that_are_gone_and_another_key_are_noticed(sealed: Shell, monkey
     assert "is signed by the key" in sealed.run("solvency", "--json").refusal
 
 
+def test_of_an_older_report_than_the_one_seen_it_is_said_that_nothing_ties_them(sealed: Shell) -> None:
+    fund(uuid4())
+    publish()
+    assert sealed.run("solvency").status == 0
+    older = sealed.run("solvency", "--report", "1", "--json")
+    assert older.json["remarks"] == ["You saw report 2: whether this older one leads there was not looked at."]
+    assert sealed.run("solvency", "--json").json["remarks"] == []  # and 2 is still what was seen
+
+
 def test_a_left_out_link_between_two_reports_is_noticed(sealed: Shell) -> None:
     assert sealed.run("solvency").status == 0
     for _ in range(3):
@@ -377,6 +386,21 @@ def test_a_transfer_that_changed_more_than_its_amount_is_no_transfer() -> None:
     assert solvency.add_up([one | {"change": "5", "mode": "pending"}], until=3) == {}
     with pytest.raises(solvency.SolvencyBroken, match="changed what you own by 4"):
         solvency.add_up([one | {"change": "4"}], until=3)
+    for name in ("seq", "amount", "asset", "mode"):
+        with pytest.raises(solvency.SolvencyBroken, match="does not say what it is"):
+            solvency.add_up([{key: value for key, value in one.items() if key != name} | {"change": "5"}], until=3)
+
+
+def test_a_marketplace_that_answers_anything_for_transfers_is_no_proof(sealed: Shell) -> None:
+    odd: list[dict[str, Any]] = [{"results": None}, {"results": ["x"]}, {"results": [{}]}, {"results": [None]}]
+    for answer in odd:
+        sealed.lies[:] = [partial(instead_of_transfers, answer)]
+        ended = sealed.verify()
+        assert (ended.status, ended.json["error"]["code"]) == (BROKEN, "solvency_does_not_verify"), ended
+
+
+def instead_of_transfers(answer: dict[str, Any], path: str, said: Any) -> Any:
+    return answer if path == "/transfers" else said
 
 
 def words_of(value: Any, path: tuple[Any, ...] = ()) -> Any:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from billing import holds, ledger, seal, settlement, solvency_publishing, solvency_tree, tasks
+from billing import holds, ledger, seal, settlement, solvency_proving, solvency_publishing, solvency_tree, tasks
 from billing.chart import open_account
 from billing.errors import SolvencyReportNotFound, SolvencyUnprovable
 from billing.fields import AMOUNT_MAX
@@ -142,9 +142,7 @@ def test_a_proof_takes_the_same_few_queries_however_many_accounts_there_are(alic
     [owner, *_] = fund_many([3] * 600, jobs=True)
     publish()
     for each in (alice, owner):
-        with CaptureQueriesContext(
-            connection,
-        ) as asked:
+        with CaptureQueriesContext(connection) as asked:
             prove(each)
         counts.append(len(asked))
     assert counts == [5, 5]
@@ -206,6 +204,20 @@ def test_old_trees_are_forgotten_those_of_a_day_later_and_reports_never(alice: U
     monkeypatch.setattr(clock, "now", lambda: now + DAILY_PROOFS_KEPT + timedelta(seconds=1))
     assert forget_old_proofs() == 1
     assert not SolvencyChunk.objects.exists() and SolvencyReport.objects.count() == 2
+
+
+def test_a_tree_that_is_forgotten_while_its_proof_is_made_is_no_longer_kept(alice: UUID, monkeypatch: Any) -> None:
+    publish()
+    find_places = solvency_proving._find_places
+
+    def find_and_forget(*given: Any) -> Any:
+        found = find_places(*given)
+        SolvencyChunk.objects.all().delete()
+        return found
+
+    monkeypatch.setattr(solvency_proving, "_find_places", find_and_forget)
+    with pytest.raises(SolvencyReportNotFound, match="no longer kept"):
+        prove(alice)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from billing.chain import escrow as contracts
-from billing.chain import transactions
+from billing.chain import signing
 from billing.chain.states import TransactionState
 from billing.models import Account, ChainTransaction, Hold, Settlement
 from jobs import delegations, lifecycle, quotes, sweeps
@@ -125,7 +125,7 @@ def pass_time(town: Town) -> None:
 
 def hurry(town: Town) -> None:
     """What the contract refuses is tried until it is given up."""
-    for _ in range(transactions.SIMULATIONS_MAX + 1):
+    for _ in range(signing.SIMULATIONS_MAX + 1):
         ChainTransaction.objects.filter(state=TransactionState.PLANNED).update(next_at=clock.now())
         town.follow()
     sweeps.sweep_jobs()

@@ -146,6 +146,13 @@ def _swap_signatures(bill: Bill) -> None:
     chain[0]["signature"], chain[1]["signature"] = chain[1]["signature"], chain[0]["signature"]
 
 
+PRICE = {
+    "usd_micros_per_token": "1000000",
+    "source": "test",
+    "observed_at": None,
+    "locked_at": "2026-11-01T00:00:00Z",
+    "reason": "quoted",
+}
 FORGERIES: list[tuple[str, Callable[[Bill], Any], str]] = [
     ("more time in a receipt", _change_receipt(0, billable_ms=21_000), "signed by"),
     ("more money in a receipt", _change_receipt(2, cumulative_amount=99_999), "signed by"),
@@ -176,6 +183,7 @@ FORGERIES: list[tuple[str, Callable[[Bill], Any], str]] = [
     ("a higher total", _change(total_usd_micros=99_999), "add up to"),
     ("a fee above the total", _change(fee_usd_micros=99_999), "not a part of the total"),
     ("less given back", _change(released_usd_micros=1), "do not add up to the hold"),
+    ("prices of dollars", _change(prices=[PRICE]), "in dollars, which have no price"),
 ]
 
 

@@ -208,6 +208,17 @@ def test_more_settled_than_charged_is_named() -> None:
     assert "more was settled than the 6000" in problem(bill)
 
 
+def test_a_line_at_a_price_that_the_bill_does_not_list_is_named() -> None:
+    """Half the price makes twice the tokens right, and the sums are made to fit: nothing else would find it."""
+    bill, due = true_bill(), charge(RATE, CLAIMED_MS)
+    tokens = {"rate_units_per_hour": RATE, "claimed_units": due, "charge_units": due, "refunded_units": 0}
+    dollars = {"rate_usd_micros_per_hour": RATE // 2, "claimed_usd_micros": due // 2, "charge_usd_micros": due // 2}
+    bill["lines"][0] |= {name: str(units) for name, units in tokens.items()} | dollars
+    bill["lines"][0]["price"] = bill["price"] | {"usd_micros_per_token": "500000"}
+    bill |= {"total_units": str(due), "total_usd_micros": due // 2}
+    assert "is at a price of its own, and the bill lists no other" in problem(bill)
+
+
 @pytest.mark.parametrize("party", ["provider", "customer"])
 def test_receipts_for_nobodys_wallet_are_no_contracts(party: str) -> None:
     assert "names no wallet" in problem(true_bill(**{party: ZERO_ADDRESS}))

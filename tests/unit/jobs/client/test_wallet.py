@@ -9,8 +9,9 @@ import pytest
 from jobs.client import wallet
 from jobs.client.chain_wallet import show_coins
 from jobs.client.errors import UsageMistake
+from jobs.client.options import FEE_COINS_MAX
 from jobs.client.settings import write_private
-from jobs.client.wallet import COIN, read_wallet, require_fee
+from jobs.client.wallet import COIN, FEE_MAX, read_wallet, require_fee
 
 SECRET = "4f" * 32
 
@@ -76,7 +77,7 @@ def test_a_new_private_file_replaces_none(tmp_path: Path) -> None:
 
 
 def test_a_fee_is_an_amount_of_coins() -> None:
-    assert require_fee("0.05") == COIN // 20
+    assert require_fee(FEE_COINS_MAX) == FEE_MAX == COIN // 20
     for text in ("0", "-1", "x", "", "0.0000000000000000001", "1e2"):
         with pytest.raises(UsageMistake, match="--max-fee"):
             require_fee(text)
