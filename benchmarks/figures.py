@@ -235,6 +235,18 @@ def payouts(f: Figures) -> list[tuple[str, str, str]]:
     return [*rows, (tree, f"{f['tree_s']:.2f} s, {f['proof_ms']:.2f} ms", "")]
 
 
+def solvency(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    return [
+        (
+            f"a solvency report over {int(count):,} accounts: sealed, stored; a proof out of it: made, checked",
+            f"{run['publish_s']:.1f} s, {run['stored_mib']:.1f} MiB; {run['proof_ms']:.0f} ms, {run['check_ms']:.1f} ms",
+            "",
+        )
+        for count, run in sorted(f["reports"].items(), key=lambda item: int(item[0]))
+    ]
+
+
 def isolation_in_short(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     return [row for row in isolation(f) if row[0].startswith("a training step")]
@@ -246,6 +258,7 @@ ROWS: Rows = {
     "ledger": ledger,
     "gas": gas,
     "payouts": payouts,
+    "solvency": solvency,
     "fleet": fleet,
     "client": client,
     "verification": verification,

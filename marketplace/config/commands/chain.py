@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 from pathlib import Path
@@ -220,7 +221,9 @@ def adopt_nonce(
             if as_json:
                 fail("--json asks nothing: add --yes.")
             typer.confirm("Were the others sent by you, and shall the marketplace go on after them?", abort=True)
-        signer = adopting.adopt_nonce(chain_id, found.address, expected=found.mined, actor="souk chain adopt-nonce")
+        signer = adopting.adopt_nonce(
+            chain_id, found.address, expected=found.mined, actor=f"souk chain adopt-nonce by {getpass.getuser()}"
+        )
     except (BillingError, ValueError) as error:
         fail(str(error))
     if as_json:

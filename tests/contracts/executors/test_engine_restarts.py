@@ -36,6 +36,7 @@ POLITE = (
     "time.sleep(600)\n"
 )
 LOOK = re.compile(rb"GET /[^ ]*containers/[0-9a-f]+/json")
+CALLS_MAX = 1_000  # of an agent to an engine that is away
 
 
 class Engine:
@@ -71,8 +72,7 @@ class Engine:
             listener.bind(str(door))
             listener.listen()
             listener.settimeout(ENGINE_SECONDS_MAX)
-            while not LOOK.match(_hang_up_on(listener)):
-                pass
+            assert any(LOOK.match(_hang_up_on(listener)) for _ in range(CALLS_MAX))
         door.unlink()
 
     def lose_power(self) -> None:
