@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 from pathlib import Path
@@ -193,6 +192,11 @@ def retry_root(
     typer.echo(f"The next root is {root.root}." if root else "There is nothing to publish.")
 
 
+def _person() -> str:
+    """Who types this, for the record; whoever may start it can say otherwise."""
+    return os.environ.get("SUDO_USER") or os.environ.get("USER") or f"uid {os.getuid()}"
+
+
 @app.command("adopt-nonce")
 def adopt_nonce(
     chain_id: ChainId,
@@ -221,9 +225,8 @@ def adopt_nonce(
             if as_json:
                 fail("--json asks nothing: add --yes.")
             typer.confirm("Were the others sent by you, and shall the marketplace go on after them?", abort=True)
-        signer = adopting.adopt_nonce(
-            chain_id, found.address, expected=found.mined, actor=f"souk chain adopt-nonce by {getpass.getuser()}"
-        )
+        actor = f"souk chain adopt-nonce by {_person()}"
+        signer = adopting.adopt_nonce(chain_id, found.address, expected=found.mined, actor=actor)
     except (BillingError, ValueError) as error:
         fail(str(error))
     if as_json:
