@@ -11,9 +11,10 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 
 from billing import holds, metering, settlement
-from billing.models import Account, Deposit, PromoCode, PromotionGrant, SpendLimit, TokenPrice
+from billing.models import Account, Deposit, PromoCode, PromotionGrant, SolvencyChunk, SpendLimit, TokenPrice
 from billing.seal import seal_transfers
 from billing.settlement import LeaseCharge
+from billing.solvency_publishing import publish
 from marketplace.accounts.models import Organisation, User
 from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, available, fund
 
@@ -108,3 +109,14 @@ def test_the_operator_freezes_and_unfreezes_an_account(operator: Client, alice: 
         operator.post(url("account", ""), {"action": action, "_selected_action": [str(account.pk)]})
         account.refresh_from_db()
         assert account.is_frozen is is_frozen
+
+
+def test_a_solvency_report_is_shown_without_its_secret(operator: Client, alice: UUID) -> None:
+    seal_transfers()
+    report = publish()
+    assert report is not None
+    page = operator.get(url("solvencyreport", f"{report.pk}/change/")).content.decode()
+    assert report.commitment in page and "secret" not in page.lower()
+    chunk = SolvencyChunk.objects.filter(report=report).first()
+    assert chunk is not None
+    assert "leaves" not in operator.get(url("solvencychunk", f"{chunk.pk}/change/")).content.decode().lower()
