@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Q
 
 from billing.errors import SolvencyUnprovable
@@ -24,6 +22,7 @@ from billing.models.ledger import Asset
 from billing.solvency import AssetSolvency, add_kind
 from billing.solvency_tree import LEAF_BYTES, Chunk, Owed, build
 from marketplace.foundation import clock, signing
+from marketplace.foundation.snapshot import one_moment
 from provider_agent.protocol import export_bytes, solvency, sum_tree
 
 PUBLISH_LOCK: Final = 0x53_4F_4C_56  # advisory: one publisher at a time
@@ -83,7 +82,7 @@ def publish() -> SolvencyReport | None:
 
     Raises SolvencyUnprovable, and then publishes nothing.
     """
-    with _one_moment():
+    with one_moment(is_read_only=False):
         if not _is_only_publisher():
             return None
         head = Transfer.objects.filter(hash__isnull=False).order_by("-seq").first()
@@ -125,17 +124,6 @@ def forget_old_proofs() -> int:
     old = SolvencyChunk.objects.filter(report__at__lt=now - DAILY_PROOFS_KEPT)
     passing = SolvencyChunk.objects.filter(report__is_daily=False, report__at__lt=now - PROOFS_KEPT)
     return old.delete()[0] + passing.delete()[0]
-
-
-@contextmanager
-def _one_moment() -> Iterator[None]:
-    """A snapshot that no other commit changes; inside an outer transaction only what that one sees (as in tests)."""
-    is_outermost = not connection.in_atomic_block
-    with transaction.atomic():
-        if is_outermost:
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        yield
 
 
 def _is_only_publisher() -> bool:

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.db import connection, transaction
+from django.db import connection
 
 from billing import verify_mirror
 from billing.balances import AssetTotals, asset_totals
 from billing.chart import account_id_of
 from billing.models import Account, DailyRoot, Transfer, UsageReceipt
 from billing.seal import GENESIS, MerkleTree, transfer_hash
+from marketplace.foundation.snapshot import one_moment
 from provider_agent.protocol import receipt_digest, recover_receipt_signer
 
 ROWS_PER_FETCH: Final = 2_000
@@ -153,7 +154,7 @@ def verify(on_progress: Progress | None = None) -> VerifyReport:
     """
     told = on_progress or (lambda what, done, of: None)
     report = VerifyReport()
-    with _one_moment():
+    with one_moment(is_read_only=True):
         report.accounts = _count("billing_account")
         report.transfers = _count("billing_transfer")
         report.receipts = _count("billing_usagereceipt")
@@ -253,17 +254,6 @@ def _receipt_problem(row: UsageReceipt) -> str:
     except ValueError as error:
         return f"cannot be read: {str(error).splitlines()[0]}"
     return ""
-
-
-@contextmanager
-def _one_moment() -> Iterator[None]:
-    """A snapshot that no commit changes while we look; inside an outer transaction, that transaction's view."""
-    is_outermost = not connection.in_atomic_block
-    with transaction.atomic():
-        if is_outermost:
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        yield
 
 
 @contextmanager

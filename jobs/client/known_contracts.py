@@ -5,13 +5,13 @@ So the ways out need no marketplace, and one that suddenly names another contrac
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.client.errors import UsageMistake
+from jobs.client.remembered import load
 from jobs.client.settings import settings_path, write_private
 from jobs.wire import AssetView
 from provider_agent.protocol.receipts import ADDRESS_PATTERN
@@ -53,12 +53,12 @@ class _File(BaseModel):
 
 def known_contract(server: str, asset: str) -> KnownContract | None:
     """What was remembered; None where nothing was."""
-    return _load().servers.get(server, {}).get(asset)
+    return load(_path(), _File).servers.get(server, {}).get(asset)
 
 
 def remember_contract(server: str, asset: str, found: KnownContract) -> None:
     """Keep it; raises UsageMistake where another one was remembered."""
-    file = _load()
+    file = load(_path(), _File)
     known = file.servers.setdefault(server, {})
     earlier = known.get(asset)
     if earlier is not None and not earlier.is_same(found):
@@ -70,15 +70,6 @@ def remember_contract(server: str, asset: str, found: KnownContract) -> None:
     if earlier is None and sum(map(len, file.servers.values())) < CONTRACTS_MAX:
         known[asset] = found
         write_private(_path(), file.model_dump_json(indent=2))
-
-
-def _load() -> _File:
-    try:
-        return _File.model_validate(json.loads(_path().read_text()))
-    except FileNotFoundError:
-        return _File()
-    except (OSError, ValueError, ValidationError, RecursionError) as error:
-        raise UsageMistake(f"{_path()} is damaged; look at it, then remove it.") from error
 
 
 def _path() -> Path:

@@ -5,14 +5,13 @@ So a marketplace that tells its history in two ways, or signs with another key, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from jobs.client.errors import UsageMistake
+from jobs.client.remembered import load
 from jobs.client.settings import settings_path, write_private
 from jobs.client.transport import Transport
 from provider_agent.protocol.solvency import SolvencyBroken, check_links, commitment_of, read_report
@@ -38,7 +37,7 @@ def compare_with_seen(transport: Transport, document: dict[str, Any], *, is_newe
 
     What could not be looked at, in words, or nothing. Raises SolvencyBroken where the two do not fit.
     """
-    file, body, key = _load(), document["body"], document["server_public_key"]
+    file, body, key = load(_path(), _File), document["body"], document["server_public_key"]
     seen, number, remark = file.servers.get(transport.server), body["number"], ""
     if seen is not None:
         if key != seen.server_public_key:
@@ -92,15 +91,6 @@ def _before(transport: Transport, number: int) -> Iterator[dict[str, Any]]:
         before = page.get("next_before")
         if before is None:
             raise SolvencyBroken("the report that you saw before is gone")
-
-
-def _load() -> _File:
-    try:
-        return _File.model_validate(json.loads(_path().read_text()))
-    except FileNotFoundError:
-        return _File()
-    except (OSError, ValueError, ValidationError, RecursionError) as error:
-        raise UsageMistake(f"{_path()} is damaged; look at it, then remove it.") from error
 
 
 def _path() -> Path:
