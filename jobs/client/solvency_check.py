@@ -16,7 +16,7 @@ from jobs.client.errors import ChainFailed, UsageMistake
 from jobs.client.known_contracts import KnownContract, known_contract
 from jobs.client.sdk_account import next_path
 from jobs.client.settings import choose_server, load_settings
-from jobs.client.solvency_seen import compare_with_seen
+from jobs.client.solvency_seen import compare_with_seen, reports_of
 from jobs.client.transport import Transport
 from provider_agent.protocol.solvency import (
     AssetReport,
@@ -163,7 +163,7 @@ def look_on_chain(checked: Checked, rpc_url: str) -> dict[str, Found]:
 def _published(transport: Transport, number: int | None) -> dict[str, Any]:
     if number is not None:
         return _object(transport.get(f"/solvency/reports/{number}"))
-    found = _object(transport.get("/solvency/reports")).get("results")
+    found = reports_of(transport.get("/solvency/reports"))["results"]
     if not found:
         raise UsageMistake("This marketplace has sealed no report yet: try again in a few minutes.")
     return _object(found[0])

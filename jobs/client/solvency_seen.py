@@ -84,13 +84,21 @@ def _before(transport: Transport, number: int) -> Iterator[dict[str, Any]]:
     """The reports before a number, newest first, each once its signature was checked."""
     before: int | None = number
     for _ in range(LINK_PAGES_MAX):
-        page = transport.get("/solvency/reports", before=before)
+        page = reports_of(transport.get("/solvency/reports", before=before))
         for document in page["results"]:
             read_report(document)
             yield document["body"]
         before = page.get("next_before")
         if before is None:
             raise SolvencyBroken("the report that you saw before is gone")
+
+
+def reports_of(page: Any) -> dict[str, Any]:
+    """A page of reports, of which nothing but its form was looked at; raises SolvencyBroken for anything else."""
+    found = page if isinstance(page, dict) else {}
+    if not isinstance(found.get("results"), list) or not isinstance(found.get("next_before"), int | None):
+        raise SolvencyBroken("what came is no page of reports")
+    return found
 
 
 def _path() -> Path:

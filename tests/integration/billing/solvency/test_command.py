@@ -211,6 +211,25 @@ def test_of_an_older_report_than_the_one_seen_it_is_said_that_nothing_ties_them(
     assert sealed.run("solvency", "--json").json["remarks"] == []  # and 2 is still what was seen
 
 
+@pytest.mark.parametrize("page", [[], "no", {}, {"results": 5}, {"results": []}, {"results": [], "next_before": "x"}])
+def test_pages_of_reports_that_are_none_end_in_words(sealed: Shell, page: Any) -> None:
+    assert sealed.run("solvency").status == 0  # remembered
+    for _ in range(2):  # so that there is one between, which has to be asked for
+        fund(uuid4())
+        publish()
+    is_later = iter([False, *[True] * 100])
+    sealed.lies.append(lambda path, said: page if path == "/solvency/reports" and next(is_later) else said)
+    ended = sealed.run("solvency", "--json")
+    assert ended.status == BROKEN and "report" in ended.refusal
+
+
+@pytest.mark.parametrize("page", [[], "no", {}, {"results": 5}, {"results": [5]}])
+def test_a_first_page_that_is_none_ends_in_words(sealed: Shell, page: Any) -> None:
+    sealed.lies.append(lambda path, said: page)
+    ended = sealed.run("solvency", "--json")
+    assert ended.status == BROKEN and ended.refusal
+
+
 def test_a_left_out_link_between_two_reports_is_noticed(sealed: Shell) -> None:
     assert sealed.run("solvency").status == 0
     for _ in range(3):
