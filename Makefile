@@ -91,7 +91,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	mkdir -p .cache
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH_VERSION) \
 	  $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
