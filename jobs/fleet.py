@@ -68,6 +68,7 @@ class _NodeFacts(NamedTuple):
     gang: str | None
     lent: str | None  # as JSON
     signs_tokens: str | None
+    serves: str | None
     hours: str  # the same
 
 
@@ -166,6 +167,7 @@ def _read_supply() -> FleetSnapshot:
             gang=KeyTextTransform("gang", "facts"),
             lent=KeyTextTransform("lent", "facts"),
             signs_tokens=KeyTextTransform("has_token_receipts", "facts"),
+            serves=KeyTextTransform("is_server", "facts"),
         )
         .order_by("id")
         .values_list(*_NodeFacts._fields)
@@ -228,6 +230,7 @@ def _node_row(
         has_egress=node.egress == "true",
         lent=frozenset(_decoded(node.lent) or () if node.lent else ()),
         has_token_receipts=node.signs_tokens == "true",
+        is_server=node.serves == "true",
         open_seconds=open_seconds,
     )
 

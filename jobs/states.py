@@ -6,6 +6,8 @@ job       queued -> placed -> running -> completed
           queued | placed | running | recovering | paused -> failed
           every state that is not an end -> cancelled
 lease     reserved -> active -> ended;   reserved -> ended
+replica   starting -> ready -> draining -> gone;   ready -> starting;   each before the end -> gone
+version   starting -> live -> retired;   starting | live -> taken_back
 artifact  uploading -> complete -> deleted;   uploading -> abandoned -> deleted
 """
 
@@ -70,6 +72,49 @@ LEASE_LIVE = frozenset({LeaseState.RESERVED, LeaseState.ACTIVE})
 ATTEMPT_MACHINE = machine("attempt", {str(state): ATTEMPT_TRANSITIONS.get(state, ()) for state in AttemptState})
 ATTEMPT_CHOICES = [(state.value, state.value) for state in AttemptState]
 ATTEMPT_LIVE = frozenset(set(AttemptState) - ATTEMPT_ENDS)
+
+
+class ReplicaState(models.TextChoices):
+    """starting: no gateway reaches it yet, or any more. ready: it is given requests. draining: no new ones."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    GONE = "gone"
+
+
+_R = ReplicaState
+REPLICA_MACHINE = machine(
+    "replica",
+    {
+        _R.STARTING: [_R.READY, _R.DRAINING, _R.GONE],
+        _R.READY: [_R.STARTING, _R.DRAINING, _R.GONE],
+        _R.DRAINING: [_R.GONE],
+        _R.GONE: [],
+    },
+)
+REPLICA_LIVE = frozenset({_R.STARTING, _R.READY, _R.DRAINING})
+
+
+class VersionState(models.TextChoices):
+    """starting: its first replica is not ready. live: it has a share. retired: a newer one has all."""
+
+    STARTING = "starting"
+    LIVE = "live"
+    RETIRED = "retired"
+    TAKEN_BACK = "taken_back"
+
+
+_V = VersionState
+VERSION_MACHINE = machine(
+    "version",
+    {
+        _V.STARTING: [_V.LIVE, _V.RETIRED, _V.TAKEN_BACK],
+        _V.LIVE: [_V.RETIRED, _V.TAKEN_BACK],
+        _V.RETIRED: [],
+        _V.TAKEN_BACK: [],
+    },
+)
 
 
 class ArtifactState(models.TextChoices):

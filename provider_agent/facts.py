@@ -62,6 +62,7 @@ def find_facts(
         fabric_key=fabric_key,
         updates=updates or UpdateFacts(),
         has_token_receipts=True,
+        is_server=True,
         devices=devices,
     )
 

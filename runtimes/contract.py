@@ -10,7 +10,8 @@ OUTPUT_DIR. `runtimes/README.md` says the same on one page.
         output/                    what the customer gets; complete when the command exits 0
         events.jsonl               one JSON object a line, appended by global rank 0 only; on the other nodes of a
                                    gang it holds that node's `started` and nothing else
-        config.json                the `train` section of the job file, for the built-in runtime
+        config.json                the `train` or `serve` section of the job file, for the built-in runtimes
+        serve.sock                 of a serving runtime: HTTP, where the agent brings the requests
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ MANIFEST_NAME = "MANIFEST.json"
 CHECKPOINT_PREFIX = "step-"
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
+SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
 HASH_CHUNK_BYTES = 1 << 20
 MODELS_DIR = Path(__file__).parent / "train" / "models"  # one configuration a shipped model
 
@@ -86,6 +88,28 @@ class EventKind(StrEnum):
     EXPORTED = "exported"  # path, files
     FINISHED = "finished"  # step, loss, tokens
     FAILED = "failed"  # message, exit_code
+    LOADING = "loading"  # of a serving runtime: stage, bytes, bytes_total
+    READY = "ready"  # the same, after `started` and one real token: engine, capabilities, context, vocabulary, seconds
+    SERVED = "served"  # the same, each half minute: requests, input_tokens, output_tokens, in_flight, queued
+
+
+class Capability(StrEnum):
+    """What an engine can do; `ready` lists them, and a gateway refuses what is not among them."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+    TOOLS = "tools"
+    TOOL_CHOICE = "tool_choice"
+    JSON_OBJECT = "json_object"
+    JSON_SCHEMA = "json_schema"
+    LOGPROBS = "logprobs"
+    MANY = "n"  # several choices a request
+    STREAM_USAGE = "stream_usage"
+    SEED = "seed"
+    PENALTIES = "penalties"
+    CONTINUES = "continues"  # goes on from the beginning of an answer (continue_final_message), so a stream can move
+    COMMITS = "commits"  # to what it computed (see commitments)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ def demand_of(
         lent=frozenset(spec.lent),
         needs_token_receipts=spec.payment.asset != USD,
         wallet_for=spec.payment.asset if spec.payment.mode == "escrow" else "",
-        dtype=spec.train.dtype if spec.train else "auto",
+        dtype=_dtype_of(spec),
+        needs_serving=spec.kind == "serve",
         work_flops=None if flops is None else flops * (1 - min(max(done_share, 0.0), DONE_SHARE_MAX)),
         checkpoint_seconds=spec.checkpoint.every_seconds,
         checkpoint_share=spec.checkpoint.every_steps / steps if steps else 0.0,
@@ -53,6 +54,12 @@ def demand_of(
         seconds_left=seconds_left if seconds_left is not None else budget.deadline_seconds,
         avoid=frozenset(avoid),
     )
+
+
+def _dtype_of(spec: Spec) -> str:
+    if spec.serve is not None:  # float16 is measured nowhere: bfloat16 is as fast wherever there is either
+        return "auto" if spec.serve.dtype == "float16" else spec.serve.dtype
+    return spec.train.dtype if spec.train else "auto"
 
 
 def _lower(given: int | None, other: int | None) -> int | None:

@@ -31,6 +31,7 @@ MESSAGES: dict[Why, str] = {
     Why.EGRESS: "{n} give programs no network",
     Why.LENT: "{n} do not lend {lent}",
     Why.OLD_AGENT: "{n} whose agent is too old to be paid in tokens",
+    Why.NO_SERVING: "{n} whose agent is too old to serve",
     Why.WALLET: "{n} whose provider has no wallet for {token} that the contract knows",
     Why.REGION: "{n} outside {regions}",
     Why.PRICE: "{n} above your price of ${ceiling} per device and hour",

@@ -81,7 +81,9 @@ def _group_reason(demand: Demand, group: DeviceGroup, flops: float) -> Why | Non
 def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why | None]:
     """What is asked of a node whose devices fit."""
     regions, executors = frozenset(demand.regions), frozenset(demand.executors)
-    asks_more = bool(demand.isolations or demand.needs_egress or demand.lent or demand.needs_token_receipts)
+    asks_more = bool(
+        demand.isolations or demand.needs_egress or demand.lent or demand.needs_token_receipts or demand.needs_serving
+    )
     ceiling = math.inf if demand.price_ceiling_usd_micros is None else demand.price_ceiling_usd_micros
     devices, cap = demand.devices * demand.nodes, demand.cap_usd_micros
     # A budget that cannot pay even the shortest time that the provider rents for is refused. The budget counts here,
@@ -111,6 +113,8 @@ def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
         return Why.EGRESS
     if not demand.lent <= snapshot.lent[row]:
         return Why.LENT
+    if demand.needs_serving and not snapshot.servers[row]:
+        return Why.NO_SERVING
     if demand.needs_token_receipts and not snapshot.token_receipts[row]:
         return Why.OLD_AGENT
     return Why.WALLET if demand.wallet_for and demand.wallet_for not in snapshot.wallets[row] else None

@@ -56,6 +56,7 @@ class NodeRow(NamedTuple):
     has_egress: bool = False
     lent: frozenset[str] = frozenset()  # labels of the folders that it lends
     has_token_receipts: bool = False  # its agent may be paid in tokens
+    is_server: bool = False  # its agent opens tunnels to gateways
     open_seconds: float = math.inf  # until it closes, by its declared hours and windows
     label: str = ""  # the fabric that its provider declared, whoever it reaches
     has_failed_link: bool = False  # to a node of that label
@@ -86,6 +87,7 @@ class FleetSnapshot:
     egresses: tuple[bool, ...]
     lent: tuple[frozenset[str], ...]
     token_receipts: tuple[bool, ...]
+    servers: tuple[bool, ...]
     open_seconds: tuple[float, ...]
     labels: tuple[str, ...]
     have_failed_links: tuple[bool, ...]
@@ -142,6 +144,7 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         egresses=columns["has_egress"],
         lent=columns["lent"],
         token_receipts=columns["has_token_receipts"],
+        servers=columns["is_server"],
         open_seconds=columns["open_seconds"],
         labels=columns["label"],
         have_failed_links=columns["has_failed_link"],

@@ -29,6 +29,7 @@ class Why(StrEnum):
     EGRESS = "egress"
     LENT = "lent"
     OLD_AGENT = "old_agent"
+    NO_SERVING = "no_serving"
     WALLET = "wallet"
     REGION = "region"
     PRICE = "price"

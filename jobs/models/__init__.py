@@ -1,10 +1,11 @@
-"""Demand and what came of it: quotes, jobs, attempts, leases, their streams, artifacts."""
+"""Demand and what came of it: quotes, jobs, attempts, leases, their streams, artifacts; endpoints."""
 
 from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart
 from jobs.models.delegations import ReceiptDelegation
 from jobs.models.demand import Job, PaymentMode, Quote
 from jobs.models.leases import Attempt, Lease, LeaseDevice
 from jobs.models.prices import PriceHalt, PriceLock
+from jobs.models.serving import Endpoint, EndpointVersion, Gateway, Replica
 from jobs.models.streams import Stream, StreamChunk
 
 __all__ = [
@@ -12,6 +13,9 @@ __all__ = [
     "ArtifactKind",
     "ArtifactPart",
     "Attempt",
+    "Endpoint",
+    "EndpointVersion",
+    "Gateway",
     "Job",
     "Lease",
     "LeaseDevice",
@@ -20,6 +24,7 @@ __all__ = [
     "PriceLock",
     "Quote",
     "ReceiptDelegation",
+    "Replica",
     "Stream",
     "StreamChunk",
 ]

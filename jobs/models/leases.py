@@ -39,7 +39,8 @@ class Attempt(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="attempts")
-    number = models.PositiveSmallIntegerField()
+    number = models.PositiveIntegerField()
+    slot = models.PositiveSmallIntegerField(default=0)  # of a serving job: which of its replicas' places
     state = models.CharField(max_length=16, choices=ATTEMPT_CHOICES, default=AttemptState.ASSIGNED.value)
     reason = models.CharField(max_length=64, blank=True)
     fault = models.CharField(max_length=16, blank=True)
@@ -57,7 +58,7 @@ class Attempt(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="attempts_are_numbered"),
             models.UniqueConstraint(
-                fields=["job"], condition=Q(state__in=sorted(ATTEMPT_LIVE)), name="one_live_attempt_per_job"
+                fields=["job", "slot"], condition=Q(state__in=sorted(ATTEMPT_LIVE)), name="one_live_attempt_per_slot"
             ),
             models.CheckConstraint(
                 condition=Q(state__in=sorted(state.value for state in AttemptState)), name="attempt_state_known"

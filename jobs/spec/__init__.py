@@ -4,13 +4,15 @@ parse(text)       a job file's text -> Spec; raises SpecErrors with every mistak
 from_wire(body)   the same rules for a mapping that came as JSON -> Spec
 canonical(spec)   the one JSON form of a spec; from_wire(canonical(spec)) == spec
 spec_hash(spec)   SHA-256 of that form
-train_config(spec)  config.json of the built-in runtime
+train_config(spec)  config.json of the built-in training runtime
+serve_config(spec)  that of the serving one
 """
 
-from jobs.spec.canonical import canonical, spec_hash, train_config
+from jobs.spec.canonical import canonical, serve_config, spec_hash, train_config
 from jobs.spec.errors import SpecError, SpecErrors
 from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
 from jobs.spec.parse import from_wire, parse
+from jobs.spec.serve import Serve
 from jobs.spec.train import Train
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "Payment",
     "Resources",
     "Retry",
+    "Serve",
     "Spec",
     "SpecError",
     "SpecErrors",
@@ -27,6 +30,7 @@ __all__ = [
     "canonical",
     "from_wire",
     "parse",
+    "serve_config",
     "spec_hash",
     "train_config",
 ]

@@ -7,7 +7,10 @@ import json
 from typing import Any
 
 from jobs.spec.model import Checkpoint, Payment, Resources, Spec
+from jobs.spec.serve import Serve
 from jobs.spec.units import format_money
+
+_SERVE_SECONDS = {"scale": ("queue", "idle", "wake"), "limits": ("request",), "rollout": ("step",)}
 
 
 def canonical(spec: Spec) -> dict[str, Any]:
@@ -35,7 +38,10 @@ def canonical(spec: Spec) -> dict[str, Any]:
         "lent": spec.lent or None,
         "command": spec.command,
         "train": spec.train.model_dump() if spec.train else None,
+        "serve": _serve(spec.serve) if spec.serve else None,
     }
+    if spec.kind == "serve":  # means nothing there, and the rules between fields refuse it
+        del body["checkpoint"], body["retry"]
     return {key: _without_none(value) if key == "budget" else value for key, value in body.items() if value is not None}
 
 
@@ -51,6 +57,36 @@ def train_config(spec: Spec) -> dict[str, Any]:
         return {}
     work = spec.work.model_dump(include={"tokens", "steps"}, exclude_none=True) if spec.work else {}
     return {**spec.train.model_dump(), **work}
+
+
+def serve_config(spec: Spec) -> dict[str, Any]:
+    """config.json of the serving runtime: what an engine needs to know of the `serve` section."""
+    serve = spec.serve
+    if serve is None:
+        return {}
+    source = serve.model.model_dump(exclude_none=True)
+    return {
+        "model": source,
+        "served_as": serve.served_as or spec.name,
+        "engine": serve.engine,
+        "dtype": serve.dtype,
+        "quantization": serve.quantization,
+        "context": serve.limits.context,
+        "max_tokens": serve.limits.max_tokens,
+        "in_flight": serve.scale.in_flight,
+        "verify": serve.verify_share > 0,
+    }
+
+
+def _serve(serve: Serve) -> dict[str, Any]:
+    """The section with every default, durations and money as the file may have them."""
+    body: dict[str, Any] = serve.model_dump(by_alias=True, exclude_none=True)
+    for section, names in _SERVE_SECONDS.items():
+        for name in names:
+            body[section][name] = _duration(body[section][name])
+    for name, usd_micros in body["prices"].items():
+        body["prices"][name] = format_money(usd_micros)
+    return body
 
 
 def _resources(resources: Resources) -> dict[str, Any]:

@@ -5,22 +5,34 @@ Fields are named as the code uses them (units last); the alias is the name in th
 
 from __future__ import annotations
 
-import re
-import shlex
-from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
+from jobs.spec.section import (
+    FilePath,
+    Label,
+    Mib,
+    Micros,
+    Name,
+    Region,
+    Seconds,
+    Section,
+    Value,
+    Variable,
+    Words,
+    as_command,
+    as_every,
+    listed,
+)
+from jobs.spec.serve import Serve
 from jobs.spec.train import FILES_MAX, Number, Train
-from jobs.spec.units import parse_duration, parse_every, parse_memory, parse_money
 
 GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
 NODES_MAX = 1024
 LIST_MAX = 100
 ENV_MAX = 200
 LENT_MAX = 64  # provider_agent.protocol.LENT_MAX
-VALUE_CHARACTERS_MAX = 32_768
 COMMAND_WORDS_MAX = 1000
 TOKENS_MAX = 10**15
 STEPS_MAX = 10**9
@@ -32,70 +44,7 @@ RETRY_REASONS = ("exit_nonzero", "bad_config", "bad_input", "out_of_memory", "im
 
 ASSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,15}$"
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_RESERVED = "SOUK_"
 _IMAGE = r"^[a-zA-Z0-9][a-zA-Z0-9._/:-]{0,254}(@sha256:[0-9a-f]{64})?$"
-_DRIVE = re.compile(r"[A-Za-z]:")
-
-
-def _listed(value: Any) -> Any:
-    """One name may stand without its brackets."""
-    return [value] if isinstance(value, str) else value
-
-
-def _command(value: Any) -> Any:
-    """A text is given to bash, so that pipes and && work; a list is run as it is."""
-    if isinstance(value, str):
-        if not value.strip():
-            raise ValueError("is empty")
-        shlex.split(value)  # unbalanced quotes are found here, not on the node
-        return ["bash", "-c", value]
-    return value
-
-
-def _file_path(value: str) -> str:
-    path = PurePosixPath(value)
-    bad = path.is_absolute() or ".." in path.parts or "\\" in value or "\0" in value or _DRIVE.match(value)
-    if bad or not path.parts:
-        raise ValueError("is not a path below the job file's folder")
-    return path.as_posix() + ("/" if value.endswith("/") else "")
-
-
-def _variable(value: str) -> str:
-    if not _VARIABLE.fullmatch(value):
-        raise ValueError("is not a name of an environment variable")
-    if value.startswith(_RESERVED):
-        raise ValueError(f"begins with {_RESERVED}, which is reserved")
-    return value
-
-
-def _value(value: str) -> str:
-    if "\0" in value:
-        raise ValueError("holds a zero byte")
-    return value
-
-
-def _every(value: Any) -> Any:
-    # The canonical form has been through here already when a spec is copied.
-    return value if isinstance(value, tuple) else parse_every(value)
-
-
-Name = Annotated[str, StringConstraints(min_length=1, max_length=120)]
-Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]  # protocol.LABEL_PATTERN
-Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,32}$")]
-Variable = Annotated[str, AfterValidator(_variable)]
-Value = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]
-FilePath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_file_path)]
-Micros = Annotated[int, BeforeValidator(parse_money)]
-Seconds = Annotated[int, BeforeValidator(parse_duration)]
-Mib = Annotated[int, BeforeValidator(parse_memory)]
-Words = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]
-
-
-class Section(BaseModel):
-    """Base of the sections: frozen, no coercion, and an unknown field is a mistake."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Resources(Section):
@@ -104,11 +53,11 @@ class Resources(Section):
     gpus: int = Field(1, ge=1, le=GPUS_MAX, description=f"a whole number from 1 to {GPUS_MAX}: devices per node")
     nodes: int = Field(1, ge=1, le=NODES_MAX, description=f"a whole number from 1 to {NODES_MAX}")
     kind: Literal["gpu", "cpu", "any"] = Field("gpu", description="gpu, cpu or any")
-    models: Annotated[list[Name], BeforeValidator(_listed), Field(max_length=LIST_MAX)] = Field(
+    models: Annotated[list[Name], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a device model or a list of them, such as [H100, RTX 4090]"
     )
     memory_mib: Mib = Field(0, alias="memory", description="memory per device with its unit, such as 24GB or 24GiB")
-    region: Annotated[list[Region], BeforeValidator(_listed), Field(max_length=LIST_MAX)] = Field(
+    region: Annotated[list[Region], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a region or a list of them: small letters, digits and -"
     )
     isolation: Literal["any", "container", "gvisor"] = Field("any", description="any, container or gvisor")
@@ -159,7 +108,7 @@ class Payment(Section):
 class Checkpoint(Section):
     """How often the job saves what it has, and how many it keeps."""
 
-    every: Annotated[tuple[int, int], BeforeValidator(_every)] = Field(
+    every: Annotated[tuple[int, int], BeforeValidator(as_every)] = Field(
         (0, 300), description="a number of steps or a duration, such as 50 steps or 5m"
     )
     keep: int = Field(2, ge=1, le=100, description="a whole number from 1 to 100")
@@ -179,7 +128,7 @@ class Retry(Section):
     """How often a job is tried. What the provider or the network broke is always tried again, within max_attempts."""
 
     max_attempts: int = Field(5, ge=1, le=ATTEMPTS_MAX, description=f"a whole number from 1 to {ATTEMPTS_MAX}")
-    on: Annotated[list[Literal[RETRY_REASONS]], BeforeValidator(_listed), Field(max_length=LIST_MAX)] = Field(  # type: ignore[valid-type]
+    on: Annotated[list[Literal[RETRY_REASONS]], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(  # type: ignore[valid-type]
         [], description="a list of " + ", ".join(RETRY_REASONS)
     )
 
@@ -187,7 +136,7 @@ class Retry(Section):
 class Spec(Section):
     """A job file, checked. Made by `parse` or `from_wire`, which also hold the rules between its fields."""
 
-    kind: Literal["train"] = Field(description="train")
+    kind: Literal["train", "serve"] = Field(description="train or serve")
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = Field(
         description="1 to 63 small letters, digits and -, not beginning with -"
     )
@@ -202,20 +151,21 @@ class Spec(Section):
     env: Annotated[dict[Variable, Value], Field(max_length=ENV_MAX)] = Field(
         {}, description="a mapping of names to texts; numbers and true or false in quotes"
     )
-    secrets: Annotated[list[Variable], BeforeValidator(_listed), Field(max_length=LIST_MAX)] = Field(
+    secrets: Annotated[list[Variable], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a list of names of environment variables"
     )
-    files: Annotated[list[FilePath], BeforeValidator(_listed), Field(max_length=FILES_MAX)] = Field(
+    files: Annotated[list[FilePath], BeforeValidator(listed), Field(max_length=FILES_MAX)] = Field(
         [], description="a list of paths below the job file's folder"
     )
     image: Annotated[str, StringConstraints(pattern=_IMAGE)] | None = Field(
         None, description="a container image, such as registry/name@sha256:..."
     )
     network: Literal["none", "public"] = Field("none", description="none or public")
-    lent: Annotated[list[Label], BeforeValidator(_listed), Field(max_length=LENT_MAX)] = Field(
+    lent: Annotated[list[Label], BeforeValidator(listed), Field(max_length=LENT_MAX)] = Field(
         [], description="a label or a list of labels of folders that a provider lends: small letters, digits, . _ -"
     )
     command: (
-        Annotated[list[Words], BeforeValidator(_command), Field(min_length=1, max_length=COMMAND_WORDS_MAX)] | None
+        Annotated[list[Words], BeforeValidator(as_command), Field(min_length=1, max_length=COMMAND_WORDS_MAX)] | None
     ) = Field(None, description="a command as a text or a list of words")
     train: Train | None = Field(None, description="a mapping of the built-in runtime's keys")
+    serve: Serve | None = Field(None, description="a mapping with model, engine, replicas, scale, prices, limits")

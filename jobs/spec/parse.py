@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from decimal import Decimal
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -14,6 +15,7 @@ from jobs.spec.document import DEPTH_MAX, FILE_BYTES_MAX, Document, Path, dotted
 from jobs.spec.errors import SpecError, SpecErrors
 from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
 from jobs.spec.rules import check_rules
+from jobs.spec.serve import Serve
 from jobs.spec.train import Train
 
 SHOWN_CHARACTERS_MAX = 40
@@ -27,8 +29,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "checkpoint": Checkpoint,
     "retry": Retry,
     "train": Train,
+    "serve": Serve,
 }
-KINDS_LATER = ("serve",)
 
 
 def parse(source: str | bytes) -> Spec:
@@ -54,10 +56,7 @@ def _check(document: Document) -> Spec:
     data = document.data
     if not isinstance(data, dict):
         message = f"{_shown(data)} is not a job file"
-        raise SpecErrors([_error(document, (), message, "a mapping that begins with kind: train")])
-    if data.get("kind") in KINDS_LATER:
-        message = f"kind: {data['kind']} is not offered yet"
-        raise SpecErrors([*document.errors, _error(document, ("kind",), message, "train")])
+        raise SpecErrors([_error(document, (), message, "a mapping that begins with kind: train or kind: serve")])
     data = {key: value for key, value in data.items() if value is not None or key not in Spec.model_fields}
     errors = list(document.errors)
     spec = None
@@ -89,8 +88,8 @@ def _translate(document: Document, details: ErrorDetails) -> SpecError:
 
 
 def _unknown_field(document: Document, path: Path) -> SpecError:
-    model = SECTIONS.get(str(path[0])) if len(path) > 1 else Spec
-    names = [_public(name, info) for name, info in (model or Spec).model_fields.items()]
+    model = _model_at(path[:-1])
+    names = [_public(name, info) for name, info in model.model_fields.items()]
     name = str(path[-1])
     if path in (("train", "tokens"), ("train", "steps")):
         return _error(document, path, "is not a field of train", f"it under work, as work: {{{name}: ...}}")
@@ -108,17 +107,28 @@ def _elsewhere(name: str) -> str | None:
 
 def _expected(path: Path) -> str:
     """The description of the deepest field on the path."""
-    info, model = None, Spec
+    for length in range(len(path), 0, -1):
+        fields = _model_at(path[: length - 1]).model_fields.items()
+        found = next((info for name, info in fields if _public(name, info) == path[length - 1]), None)
+        if found is not None and found.description:
+            return found.description
+    return ""
+
+
+def _model_at(path: Path) -> type[BaseModel]:
+    """The section that a path leads to, or the nearest one above it."""
+    model: type[BaseModel] = Spec
     for part in path:
-        found = next((i for name, i in model.model_fields.items() if _public(name, i) == part), None)
-        if found is None:
-            break
-        info = found
-        nested = SECTIONS.get(str(part))
-        if model is not Spec or nested is None:
-            break
-        model = nested  # type: ignore[assignment]
-    return (info.description or "") if info else ""
+        found = next((info for name, info in model.model_fields.items() if _public(name, info) == part), None)
+        model = (_section_in(found.annotation) if found else None) or model
+    return model
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field holds: itself, or in a list, or none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_section_in, get_args(annotation))), None)
 
 
 def _choices(details: ErrorDetails) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobs.spec.document import Path
+from jobs.spec.serve import check_serve
 
 Finding = tuple[Path, str, str]  # where, what is wrong, what was expected
 
@@ -18,9 +19,13 @@ def check_rules(data: dict[str, Any]) -> Iterator[Finding]:
     yield from _train(data)
     yield from _network(data)
     yield from _payment(data)
+    yield from _serving(data)
+    yield from check_serve(data)
 
 
 def _program(data: dict[str, Any]) -> Iterator[Finding]:
+    if data.get("kind") == "serve":
+        return
     has_train, has_command = data.get("train") is not None, data.get("command") is not None
     if has_train and has_command:
         yield ("command",), "stands beside train", "one of train and command"
@@ -31,6 +36,8 @@ def _program(data: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _work(data: dict[str, Any]) -> Iterator[Finding]:
+    if data.get("kind") == "serve":
+        return
     work, has_command = data.get("work"), data.get("command") is not None
     if work is None:
         if data.get("train") is not None:
@@ -104,6 +111,25 @@ def _payment(data: dict[str, Any]) -> Iterator[Finding]:
     if payment.get("on_price_change") == "requote":
         message = "is requote, but what a contract holds is what your wallet signed"
         yield ("payment", "on_price_change"), message, "ask, or mode: credits"
+
+
+def _serving(data: dict[str, Any]) -> Iterator[Finding]:
+    """What is of training alone, and what is of serving alone."""
+    has_serve = data.get("serve") is not None
+    if data.get("kind") != "serve":
+        if has_serve:
+            yield ("serve",), "is for kind: serve", "kind: serve, or no such section"
+        return
+    if not has_serve:
+        yield (), "nothing to serve: there is no serve section", "serve: {model: {job: ...}}"
+    for name in ("train", "command", "image", "work", "checkpoint", "retry"):
+        if data.get(name) is not None:
+            yield (name,), "means nothing for kind: serve", "no such field"
+    resources = data.get("resources")
+    if isinstance(resources, dict) and _is_count(resources.get("nodes")) and resources["nodes"] > 1:
+        yield ("resources", "nodes"), "is more than 1, and a replica is on one node", "nodes: 1; replicas are many"
+    if data.get("payment") is not None and data["payment"] != {"asset": "USD"}:
+        yield ("payment",), "is for jobs that end: an endpoint is paid in dollars, day by day", "no such field"
 
 
 def _is_count(value: object) -> bool:

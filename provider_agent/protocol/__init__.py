@@ -175,6 +175,7 @@ from provider_agent.protocol.releases import (
     UpdateOrder,
     version_key,
 )
+from provider_agent.protocol.serving import GATEWAYS_MAX, GatewayPlace, ServePlace
 from provider_agent.protocol.signing import (
     enrol_proof_bytes,
     export_bytes,

@@ -57,6 +57,7 @@ class NodeFacts(Account):
     fabric_key: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")  # X25519: what its gangs' members know it by
     updates: UpdateFacts = UpdateFacts()
     has_token_receipts: bool = False  # its agent signs for a chain, a contract and parties: it may be paid in tokens
+    is_server: bool = False  # its agent opens tunnels to gateways: it may serve
     devices: list[DeviceFacts] = Field(min_length=1, max_length=DEVICES_PER_NODE_MAX)
 
 

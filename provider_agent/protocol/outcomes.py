@@ -75,6 +75,9 @@ class Reason(StrEnum):
     NODE_QUARANTINED = "node_quarantined"
     GANG_BROKEN = "gang_broken"
     NEVER_STARTED = "never_started"
+    REPLICA_RETIRED = "replica_retired"
+    REPLICA_UNHEALTHY = "replica_unhealthy"
+    REPLICA_WRONG = "replica_wrong"
     INTERNAL = "internal"
 
 
@@ -111,5 +114,8 @@ REASONS: Final[Mapping[Reason, Outcome]] = {
     Reason.NODE_QUARANTINED: Outcome(_S.CANCELLED, True, _B.CHECKPOINT, _F.PROVIDER),
     Reason.GANG_BROKEN: Outcome(_S.CANCELLED, True, _B.CHECKPOINT, _F.PROVIDER),
     Reason.NEVER_STARTED: Outcome(_S.FAILED, True, _B.NOTHING, _F.PROVIDER),
+    Reason.REPLICA_RETIRED: Outcome(_S.CANCELLED, False, _B.OBSERVED, _F.NOBODY),
+    Reason.REPLICA_UNHEALTHY: Outcome(_S.FAILED, True, _B.CHECKPOINT, _F.PROVIDER),
+    Reason.REPLICA_WRONG: Outcome(_S.FAILED, True, _B.NOTHING, _F.PROVIDER),
     Reason.INTERNAL: Outcome(_S.FAILED, True, _B.CHECKPOINT, _F.PLATFORM),
 }

@@ -18,12 +18,13 @@ from provider_agent.protocol.outcomes import AttemptState, Reason
 from provider_agent.protocol.payment import PaymentTerms, ReceiptParties
 from provider_agent.protocol.receipts import NO_CONTRACT, ReceiptDomain
 from provider_agent.protocol.releases import UpdateOrder
+from provider_agent.protocol.serving import ServePlace
 
 
 class Program(Message):
     """What runs: a built-in runtime with its configuration, or the customer's own command."""
 
-    runtime: Literal["train"] | None = None
+    runtime: Literal["train", "serve"] | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     image: str | None = None
     command: list[str] | None = None
@@ -64,6 +65,7 @@ class Assignment(Message):
     seconds_max: int = Field(gt=0)
     stop_grace_seconds: int = Field(default=30, ge=1)
     payment: PaymentTerms | None = None  # None: dollars
+    serve: ServePlace | None = None  # None: nobody calls it
 
     @property
     def rate_per_hour(self) -> int:
@@ -87,10 +89,11 @@ class Assignment(Message):
 
     @model_serializer(mode="wrap")
     def _as_older_agents_read_it(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # An agent from before payment in tokens refuses the field, on the wire and in the journal that it goes back to.
+        # An agent from before a field refuses it, on the wire and in the journal that it goes back to.
         body: dict[str, Any] = dump(self)
-        if self.payment is None:
-            body.pop("payment", None)
+        for name in ("payment", "serve"):
+            if body.get(name) is None:
+                body.pop(name, None)
         return body
 
 

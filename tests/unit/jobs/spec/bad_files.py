@@ -94,7 +94,6 @@ FIELDS = [
     with_lines("a section that is a list", "retry: [1]\n", Mistake(6, "retry", "a list is not valid")),
     one("no kind", "name: a\n" + BUDGET + TRAIN, 1, "kind", "is missing"),
     one("an unknown kind", "kind: trian\nname: a\n" + BUDGET + TRAIN, 1, "kind", "'trian' is not valid", "train"),
-    one("serve", "kind: serve\nmodel: x\n", 1, "kind", "kind: serve is not offered yet"),
     one("no name", "kind: train\n" + BUDGET + TRAIN, 1, "name", "is missing"),
     one("a capital name", "kind: train\nname: Tiny\n" + BUDGET + TRAIN, 2, "name", "'Tiny' is not valid"),
     one("a long name", f"kind: train\nname: {'a' * 64}\n" + BUDGET + TRAIN, 2, "name", "is not valid"),

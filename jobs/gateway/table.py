@@ -1,0 +1,204 @@
+"""What a gateway and the marketplace tell each other, about once a second: POST /internal/gateway/v1/sync.
+
+The gateway says what it sees (load, replicas, use); the answer is what it should know. Both are harmless to repeat:
+use is numbered (`seq`) by each gateway and taken in once, everything else is the newest word.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SYNC_PATH = "/internal/gateway/v1/sync"
+KEYS_PATH = "/internal/gateway/v1/keys"
+USAGE_ROWS_MAX = 500  # a sync
+KEYS_MAX = 1000  # a look-up, and a sync
+SYNC_BODY_BYTES_MAX = 4 * 1024 * 1024
+
+KeyKind = Literal["endpoint", "session"]
+Status = Literal["ok", "cancelled", "failed", "refused", "timeout", "replica_lost"]
+
+
+class Row(BaseModel):
+    """Base of all: frozen; unknown fields are passed over, so that either side may be the newer one."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class EndpointLimits(Row):
+    """What one request may ask; `jobs.spec.serve.Limits` and `Scale`, by the endpoint's present version."""
+
+    context: int | None = None  # tokens; None: the engine's own
+    max_tokens: int = 4096
+    body_bytes: int = 4 * 1024 * 1024
+    request_seconds: float = 600
+    wake_seconds: float = 300  # how long a request waits where no replica is ready
+    in_flight: int = 8  # of one replica: beyond it requests wait at the gateway
+
+
+class VersionRow(Row):
+    """One version of an endpoint and its part of the requests; the shares of an endpoint add up to 100."""
+
+    version: int
+    share: int
+
+
+class EndpointRow(Row):
+    """One endpoint that may be called."""
+
+    endpoint_id: UUID
+    job_id: UUID
+    organisation_id: UUID
+    organisation: str  # the short name, for the public model name `organisation/model`
+    model: str  # what callers write as `model`
+    task: Literal["generate", "embed"] = "generate"
+    is_public: bool = False
+    versions: list[VersionRow] = Field(default_factory=list)
+    limits: EndpointLimits = EndpointLimits()
+    input_usd_micros_per_million: int = 0
+    output_usd_micros_per_million: int = 0
+    verify_share: int = 0  # percent of the answers
+    created_at: int = 0  # unix seconds
+    closed: str = ""  # why it takes nothing now, for people; empty: it does
+
+
+class ReplicaRow(Row):
+    """One replica's lease: which node may announce it, and whether it may be given requests."""
+
+    lease_id: UUID
+    attempt_id: UUID
+    endpoint_id: UUID
+    version: int
+    node_id: UUID
+    node_key: str  # Ed25519, hex: who announces the lease signs with it
+    state: Literal["starting", "ready", "draining"]
+    usd_micros_per_hour: int = 0
+
+
+class Table(Row):
+    """Everything that is served now."""
+
+    endpoints: list[EndpointRow] = Field(default_factory=list)
+    replicas: list[ReplicaRow] = Field(default_factory=list)
+
+
+class Grant(Row):
+    """What the holder of a key may do until `expires_at_ms`; asked for again before. None: no such limit."""
+
+    key_id: UUID
+    key_hash: str  # SHA-256 of the key, hex
+    kind: KeyKind
+    organisation_id: UUID  # who pays
+    endpoint_ids: list[UUID] | None = None  # None: every one of the organisation, and every public one
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    in_flight_max: int | None = None
+    budget_usd_micros: int | None = None  # what this gateway may still let it spend under this grant
+    refused: str = ""  # why it may nothing, for people ("revoked", "budget_exhausted", "no_money"); empty: it may
+    expires_at_ms: int
+
+
+class EndpointLoad(Row):
+    """What one gateway saw of one endpoint since its last sync, and has now."""
+
+    endpoint_id: UUID
+    in_flight: int
+    queued: int  # requests that wait for a replica now
+    queue_seconds_max: float  # of those that were let in since, and of those that wait
+    arrived: int  # requests since the last sync
+    failed: int  # of them for the engine's or the network's fault
+    refused: int = 0  # with 429 or 503 for want of replicas
+    is_wanted: bool = False  # somebody waits, and no replica is ready
+
+
+class ReplicaLoad(Row):
+    """One replica as one gateway has it: a replica that is not listed has no tunnel there."""
+
+    lease_id: UUID
+    is_ready: bool  # its tunnel is there, and its newest signs are good
+    in_flight: int
+    capabilities: list[str] = Field(default_factory=list)
+    context: int | None = None
+    engine: str = ""
+    served: int = 0  # requests since the last sync
+    failed: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    first_token_ms_p50: float | None = None
+    tokens_per_second: float | None = None  # of one stream, mean since the last sync
+    why: str = ""  # it is not ready
+
+
+class UsageRow(Row):
+    """What one request, or the part of it that one replica answered, used. Numbered by its gateway without gaps."""
+
+    seq: int = Field(ge=1)
+    request_id: UUID
+    part: int = 0  # a stream that moved to another replica has more than one
+    key_id: UUID
+    organisation_id: UUID  # who pays
+    endpoint_id: UUID
+    version: int
+    lease_id: UUID | None  # None: no replica was reached
+    model: str
+    kind: Literal["chat", "completion", "embedding"]
+    status: Status
+    input_tokens: int = Field(ge=0)
+    cached_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(ge=0)
+    cost_usd_micros: int = Field(ge=0)  # by the endpoint's prices, rounded down
+    at_ms: int  # unix milliseconds, at its end
+    queue_ms: int = 0
+    first_token_ms: int | None = None
+    total_ms: int = 0
+
+
+class AuditRow(Row):
+    """What came of computing one answer again on another replica."""
+
+    request_id: UUID
+    endpoint_id: UUID
+    lease_id: UUID  # whose answer it was
+    checked_by: UUID  # the lease that computed it again
+    verdict: Literal["match", "mismatch", "unclear"]
+    detail: str = ""
+    at_ms: int
+
+
+class GatewaySync(Row):
+    """A gateway's word. `gateway_id` stays over restarts (its spool does), `boot_id` does not."""
+
+    gateway_id: UUID
+    boot_id: UUID
+    url: str = ""  # by which agents reach it
+    public_key: str = ""  # Ed25519, hex
+    known: str = ""  # version of the table that it has
+    loads: list[EndpointLoad] = Field(default_factory=list)
+    replicas: list[ReplicaLoad] = Field(default_factory=list)
+    keys: list[UUID] = Field(default_factory=list, max_length=KEYS_MAX)  # whose grants are to be renewed
+    usage: list[UsageRow] = Field(default_factory=list, max_length=USAGE_ROWS_MAX)
+    audits: list[AuditRow] = Field(default_factory=list, max_length=USAGE_ROWS_MAX)
+
+
+class GatewayAnswer(Row):
+    """The marketplace's word."""
+
+    version: str
+    table: Table | None = None  # None: it is the known one
+    grants: list[Grant] = Field(default_factory=list)
+    usage_seq: int = 0  # everything up to here is in the database: the spool may forget it
+
+
+class KeyQuestion(Row):
+    """POST /internal/gateway/v1/keys: who holds keys that the gateway does not know."""
+
+    gateway_id: UUID
+    key_hashes: list[str] = Field(max_length=KEYS_MAX)
+
+
+class KeyAnswer(Row):
+    """The grants of those that exist."""
+
+    grants: list[Grant] = Field(default_factory=list)
