@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from jobs import earnings, lifecycle, receipts, reports, streams
 from jobs.artifacts import downloads, uploads
+from jobs.assignments import serving_version
 from jobs.errors import ArtifactNotFound, BodyTooLarge, LeaseNotFound, StaleFence
 from jobs.models import Artifact, Attempt, Lease, Stream
 from jobs.states import LEASE_LIVE
@@ -107,7 +108,9 @@ def complete_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_
 def get_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_id: UUID) -> HttpResponse:
     """GET leases/{lease_id}/artifacts/{artifact_id}: the job's input, or the checkpoint to go on from; nothing else."""
     attempt = lease.attempt
-    if lease.state not in LEASE_LIVE or artifact_id not in {attempt.job.input_artifact_id, attempt.resume_artifact_id}:
+    version = serving_version(attempt)
+    input_id = version.input_artifact_id if version else attempt.job.input_artifact_id
+    if lease.state not in LEASE_LIVE or artifact_id not in {input_id, attempt.resume_artifact_id}:
         raise ArtifactNotFound()
     return _answer(downloads.describe(Artifact.objects.get(pk=artifact_id)))
 

@@ -14,8 +14,9 @@ from uuid import UUID
 
 from jobs.gangs import gang_place
 from jobs.leasing import LEASE_SECONDS
-from jobs.models import Lease, LeaseDevice
-from jobs.spec import from_wire, train_config
+from jobs.models import Attempt, EndpointVersion, Lease, LeaseDevice
+from jobs.serving.gateways import place_of
+from jobs.spec import from_wire, serve_config, train_config
 from jobs.states import LEASE_LIVE
 from marketplace.foundation import clock, signing
 from marketplace.foundation.exclusive import alone
@@ -44,7 +45,7 @@ def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list
     live = list(
         Lease.objects.live()
         .filter(node=node)
-        .select_related("attempt__job__input_artifact", "attempt__resume_artifact")
+        .select_related("attempt__job", "attempt__replica__version", "attempt__replica__endpoint")
     )
     desired = []
     for lease in live:  # one that cannot be made must not keep the node's others from going on
@@ -79,7 +80,8 @@ def nothing_desired(node: Node) -> str:
 def make_assignment(lease: Lease) -> SignedAssignment:
     """The signed order to run one lease's part of its attempt; opens the job's secrets for it."""
     attempt, job = lease.attempt, lease.attempt.job
-    spec = from_wire(job.spec)
+    version = serving_version(attempt)
+    spec = from_wire(version.spec if version else job.spec)
     secrets = json.loads(signing.decrypt_secret(job.sealed_secrets)) if job.sealed_secrets else {}
     devices = LeaseDevice.objects.filter(lease=lease).order_by("device__index")
     assignment = Assignment(
@@ -94,14 +96,14 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         rate_usd_micros_per_hour=lease.rate_usd_micros_per_hour,
         cap_usd_micros=lease.cap_usd_micros,
         program=Program(
-            runtime="train" if spec.train else None,
-            config=train_config(spec),
+            runtime="serve" if spec.serve else "train" if spec.train else None,
+            config=serve_config(spec) if spec.serve else train_config(spec),
             image=spec.image,
             command=spec.command,
         ),
         env=spec.env,
         secrets=secrets,
-        input_artifact_id=job.input_artifact_id,
+        input_artifact_id=version.input_artifact_id if version else job.input_artifact_id,
         resume_artifact_id=attempt.resume_artifact_id,
         checkpoint=CheckpointPolicy(
             every_steps=spec.checkpoint.every_steps,
@@ -114,8 +116,15 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         seconds_max=seconds_payable(lease),
         stop_grace_seconds=STOP_GRACE_SECONDS,
         payment=lease.payment_terms,
+        serve=place_of(version) if version else None,
     )
     return sign_assignment(signing.server_key(), assignment)
+
+
+def serving_version(attempt: Attempt) -> EndpointVersion | None:
+    """The version of the endpoint that an attempt serves; None for one that trains."""
+    replica = getattr(attempt, "replica", None)
+    return replica.version if replica is not None else None
 
 
 def seconds_payable(lease: Lease) -> int:

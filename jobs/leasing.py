@@ -20,6 +20,7 @@ from billing.models import Asset
 from jobs import assets, endings
 from jobs.errors import AssetTooCoarse, DeviceTaken
 from jobs.models import ArtifactPart, Attempt, Lease, LeaseDevice, PriceLock
+from jobs.serving import replicas
 from jobs.states import ArtifactState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
@@ -149,7 +150,13 @@ def is_paid_by_contract(lease: Lease) -> bool:
 
 
 def checkpointed_ms(lease: Lease) -> int:
-    """Where the lease's meter stood when the newest checkpoint that is complete on the server was taken; 0 for none."""
+    """Where the lease's meter stood when the newest checkpoint that is complete on the server was taken; 0 for none.
+
+    What serves saves nothing: there it is how long a gateway had it as ready.
+    """
+    seen = replicas.seen_ms(lease)
+    if seen is not None:
+        return seen
     part = (
         ArtifactPart.objects.filter(
             lease=lease,

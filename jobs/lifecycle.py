@@ -42,6 +42,7 @@ from jobs.errors import (
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.payment import Payment
 from jobs.price_locks import price_of, spent_usd_micros
+from jobs.serving import endpoints, replicas
 from jobs.spec import Spec, canonical, from_wire
 from jobs.states import JOB_ENDS, JOB_WAITING, ArtifactState, JobState
 from jobs.sync.wake import wake_nodes
@@ -75,6 +76,7 @@ def submit(
     """
     with transaction.atomic():
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
+        input_artifact = endpoints.weights_of(organisation, spec) or input_artifact
         if input_artifact is not None and input_artifact.state != ArtifactState.COMPLETE:
             raise InputNotReady(artifact_id=str(input_artifact.pk))
         escrow.check(quote, spec, authorization)
@@ -110,6 +112,8 @@ def submit(
             job_id=job.id, owner_id=organisation.id, member_id=user.pk if user else None, amount=job.cap_usd_micros
         )
         record_birth(job, actor=str(user or "system"), data={"quote": str(quote.id)})
+        if spec.serve is not None:
+            endpoints.open_endpoint(job, spec)
     return job
 
 
@@ -127,10 +131,9 @@ def cancel(job_id: UUID, *, actor: str, reason: Reason = Reason.CANCELLED_BY_CUS
         if job.cancel_requested_at is None:
             job.cancel_requested_at, job.cancel_reason = clock.now(), reason.value
             job.save(update_fields=["cancel_requested_at", "cancel_reason"])
-        attempt = job.attempts.live().first()
-        if attempt is None:
+        if not job.attempts.live().exists():
             return end_job(job, JobState.CANCELLED, reason, actor=actor)
-        stop_leases(attempt.leases.live(), reason)
+        stop_leases(Lease.objects.live().filter(attempt__job=job), reason)
     return job
 
 
@@ -217,6 +220,8 @@ def finish_attempt(
             _remember(lease.node, outcome)  # of a gang only the one that broke it
     wake_nodes([lease.node_id for lease in attempt.leases.all()])
     # 3. The job.
+    if job.kind == "serve":
+        return _after_replica(job, attempt, reason, outcome, message=message)
     if job.cancel_requested_at is not None and outcome.state != AttemptState.SUCCEEDED:
         return end_job(job, JobState.CANCELLED, Reason(job.cancel_reason))
     if outcome.state == AttemptState.SUCCEEDED:
@@ -245,6 +250,7 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             sealed_secrets="",
             waiting_for="",
         )
+        endpoints.close_endpoint(job)
         spent = spent_usd_micros(job)
         PriceHalt.objects.filter(job=job).delete()
         if job.is_escrow:
@@ -258,6 +264,28 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             )
             promotions.take_back(job.id, spent=settled.charged)
         limits.conclude(job.id, charged=spent)
+    return job
+
+
+def _after_replica(job: Job, attempt: Attempt, reason: Reason, outcome: Outcome, *, message: str) -> Job:
+    """What one replica's end means for its endpoint, which goes on with the others, and with new ones.
+
+    With the last one ends a job that was cancelled, came to its deadline, has no money left, or never can be served.
+    """
+    replicas.gone(attempt, reason=reason)
+    if job.attempts.live().exists():
+        return job
+    if job.cancel_requested_at is not None:
+        return end_job(job, JobState.CANCELLED, Reason(job.cancel_reason))
+    was_up = job.state == JobState.RUNNING
+    if reason == Reason.DEADLINE_EXCEEDED:
+        return end_job(job, JobState.COMPLETED if was_up else JobState.FAILED, reason)
+    if outcome.fault == Fault.CUSTOMER and reason != Reason.BUDGET_EXHAUSTED and endpoints.is_hopeless(job):
+        return end_job(job, JobState.FAILED, reason, message=message)
+    if was_up and reason == Reason.BUDGET_EXHAUSTED:
+        advance(job, JobState.PAUSED, reason=reason, message=message)
+    elif not was_up:
+        advance(job, JobState.RECOVERING, reason=reason, message=message, queued_at=clock.now())
     return job
 
 

@@ -137,7 +137,7 @@ def _place(job: Job, placement: Placement) -> bool:
             customer=customer,
             lock=price.lock,
         )
-        _reserve(attempt, seat, rank, lease_price)
+        reserve_seat(attempt, seat, rank, lease_price)
     # 4. The job.
     told = {"attempt": str(attempt.id), "number": number} | _told_of(price)
     advance(job, JobState.PLACED, data=told, waiting_for="", message="")
@@ -159,7 +159,7 @@ def _port(job: Job, number: int, placement: Placement) -> int:
     return choose_port(job.id.int + number, [seat.node_id for seat in placement.seats])
 
 
-def _reserve(attempt: Attempt, seat: SeatTaken, rank: int, price: leasing.LeasePrice) -> Lease:
+def reserve_seat(attempt: Attempt, seat: SeatTaken, rank: int, price: leasing.LeasePrice) -> Lease:
     """The seat as the snapshot had it, or DeviceTaken: an offer that was closed or changed since does not bind."""
     offer = Offer.objects.rentable().filter(pk=seat.offer_id).first()
     if offer is None or offer.price_usd_micros_per_device_hour != seat.price_usd_micros:

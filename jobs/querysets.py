@@ -30,7 +30,8 @@ class JobQuerySet(models.QuerySet["Job"]):
 
     def placeable(self) -> JobQuerySet:
         """Of those that wait the ones that may have leases: no price halts them, and a contract's hold is open."""
-        return self.waiting().filter(Q(payment_mode="credits") | Exists(_open_in_contract()), price_halt=None)
+        jobs = self.waiting().exclude(kind="serve")  # their replicas are placed one by one (serving/placing.py)
+        return jobs.filter(Q(payment_mode="credits") | Exists(_open_in_contract()), price_halt=None)
 
     def uncovered(self) -> JobQuerySet:
         """Of those that wait the ones whose hold in the contract is not open yet, or never will be."""

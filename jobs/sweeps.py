@@ -173,9 +173,8 @@ def _stop_late() -> int:
         try:
             with transaction.atomic():
                 job = lifecycle.lock(job_id)
-                attempt = job.attempts.live().first()
-                if attempt is not None:
-                    lifecycle.stop_leases(attempt.leases.live(), Reason.DEADLINE_EXCEEDED)
+                if job.attempts.live().exists():
+                    lifecycle.stop_leases(Lease.objects.live().filter(attempt__job=job), Reason.DEADLINE_EXCEEDED)
                 elif job.state in JOB_WAITING or job.state == JobState.PAUSED:
                     message = "The job's deadline passed before it was done."
                     lifecycle.end_job(job, JobState.FAILED, Reason.DEADLINE_EXCEEDED, message=message)

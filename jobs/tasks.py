@@ -6,6 +6,7 @@ from celery import shared_task
 
 from jobs import placement, sweeps
 from jobs.artifacts import prune
+from jobs.serving import keeping
 from marketplace.foundation.exclusive import only_one
 
 
@@ -49,6 +50,13 @@ def sweep_releases() -> int:
     """Roll the agent's release out, a share of the nodes after the other."""
     with only_one("sweep_releases") as is_mine:
         return sweeps.sweep_releases() if is_mine else 0
+
+
+@shared_task
+def keep_endpoints() -> int:
+    """Place the replicas that endpoints lack, drain those that are too many; started by every request that waits."""
+    with only_one("keep_endpoints") as is_mine:
+        return keeping.keep_endpoints() if is_mine else 0
 
 
 @shared_task

@@ -37,7 +37,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Used:
-    """What one replica's part of a request used; the door numbers it, prices it and keeps it until it is in the books."""
+    """What one replica's part of a request used; the door numbers it, prices it, keeps it until it is in the books."""
 
     asked: Asked
     part: int

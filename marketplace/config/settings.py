@@ -72,6 +72,8 @@ SOUK_CHALLENGE_SECONDS = int(os.environ.get("SOUK_CHALLENGE_SECONDS", "86400"))
 SOUK_QUOTE_SECONDS = int(os.environ.get("SOUK_QUOTE_SECONDS", "600"))
 SOUK_VERIFICATION = os.environ.get("SOUK_VERIFICATION", "shadow")
 SOUK_SHARED_MACHINE = os.environ.get("SOUK_SHARED_MACHINE", "0") == "1"
+SOUK_GATEWAY_TOKEN = os.environ.get("SOUK_GATEWAY_TOKEN", "")  # empty: no gateway may ask anything
+SOUK_DRAIN_SECONDS = int(os.environ.get("SOUK_DRAIN_SECONDS", "30"))  # a draining replica's requests may take
 SOUK_AGENT_WHEEL = os.environ.get("SOUK_AGENT_WHEEL", "")  # empty: `manage.py publish_agent` makes it in SOUK_DATA/dist
 # How carefully a release of the agent is rolled out; see marketplace/nodes/rollout.py.
 SOUK_ROLLOUT_SOAK_SECONDS = float(os.environ.get("SOUK_ROLLOUT_SOAK_SECONDS", "1800"))
@@ -327,6 +329,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("marketplace.nodes.tasks.fold_loads", 60.0, False),
         ("marketplace.nodes.tasks.thin_metrics", 3600.0, False),
         ("jobs.tasks.place_jobs", 2.0, False),
+        ("jobs.tasks.keep_endpoints", 2.0, False),
         ("jobs.tasks.sweep_leases", 5.0, False),
         ("jobs.tasks.sweep_silent_nodes", 5.0, False),
         ("jobs.tasks.sweep_jobs", 2.0, False),

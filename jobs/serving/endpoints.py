@@ -1,0 +1,136 @@
+"""An endpoint's life beside its job's: opened with it, given new versions, closed when it ends.
+
+open_endpoint   the name is taken, version 1 waits for replicas
+deploy          another version, which takes over by the rules of its rollout
+close_endpoint  the name is free again
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+
+from jobs.models import Artifact, ArtifactKind, Endpoint, EndpointVersion, Job, Replica
+from jobs.serving.errors import DeployMismatch, EndpointClosed, EndpointNameTaken, EndpointNotFound, ModelNotReady
+from jobs.spec import Spec, canonical, from_wire
+from jobs.states import JOB_ENDS, VersionState
+from marketplace.accounts.models import Organisation
+from marketplace.foundation import clock
+from marketplace.foundation.states import advance, record_birth
+from provider_agent.protocol import Fault
+
+FAILED_STARTS_MAX = 3  # by the customer's own doing, before an endpoint that never answered is given up
+
+# What a node was chosen and priced by, and what money was set aside for: a version may not change it.
+QUOTED = ("resources", "budget", "network", "lent", "secrets")
+
+
+def open_endpoint(job: Job, spec: Spec) -> Endpoint:
+    """The endpoint of a new serving job, with its first version. In the transaction that makes the job.
+
+    Raises EndpointNameTaken.
+    """
+    model = name_of(spec)
+    try:
+        with transaction.atomic():
+            endpoint = Endpoint.objects.create(
+                job=job, organisation=job.organisation, model=model, desired_why="It was launched a moment ago."
+            )
+    except IntegrityError as error:
+        if "one_open_endpoint_a_name" not in str(error):
+            raise
+        raise EndpointNameTaken(model=model) from error
+    _add_version(endpoint, spec, job.input_artifact)
+    return endpoint
+
+
+def deploy(
+    endpoint_id: UUID, spec: Spec, *, organisation: Organisation, files: Artifact | None, actor: str
+) -> EndpointVersion:
+    """A new version of an open endpoint, under the terms of the first; one that is the newest already is returned.
+
+    Raises EndpointNotFound, EndpointClosed, DeployMismatch, ModelNotReady.
+    """
+    with transaction.atomic():
+        endpoint = (
+            Endpoint.objects.select_for_update(of=("self",))
+            .select_related("job")
+            .filter(pk=endpoint_id, organisation=organisation)
+            .first()
+        )
+        if endpoint is None:
+            raise EndpointNotFound()
+        if not endpoint.is_open or endpoint.job.state in JOB_ENDS:
+            raise EndpointClosed()
+        newest = endpoint.versions.latest("number")
+        changed = _quoted_changes(newest.spec, canonical(spec))
+        if changed or name_of(spec) != endpoint.model:
+            raise DeployMismatch(fields=", ".join(changed) or "the model's name")
+        weights = weights_of(organisation, spec) or files
+        if canonical(spec) == newest.spec and newest.input_artifact == weights:
+            return newest
+        for older in endpoint.versions.filter(state=VersionState.STARTING, share=0):
+            advance(older, VersionState.RETIRED, reason="superseded", actor=actor, ended_at=clock.now())
+        return _add_version(endpoint, spec, weights, actor=actor)
+
+
+def close_endpoint(job: Job) -> None:
+    """Free the name of a job that ends; its versions are over. In the transaction that ends the job."""
+    endpoint = Endpoint.objects.filter(job=job).first()
+    if endpoint is None:
+        return
+    for version in endpoint.versions.filter(state__in=[VersionState.STARTING, VersionState.LIVE]):
+        advance(version, VersionState.RETIRED, reason="closed", share=0, ended_at=clock.now())
+    Endpoint.objects.filter(pk=endpoint.pk).update(is_open=False, desired=0, desired_why="Its job has ended.")
+
+
+def weights_of(organisation: Organisation, spec: Spec) -> Artifact | None:
+    """The output of the training that is to be served; None where the weights come from elsewhere.
+
+    Raises ModelNotReady.
+    """
+    if spec.serve is None or spec.serve.model.job is None:
+        return None
+    outputs = Artifact.objects.complete().filter(organisation=organisation, kind=ArtifactKind.OUTPUT)
+    found = outputs.filter(job_id=spec.serve.model.job).order_by("-completed_at").first()
+    if found is None:
+        raise ModelNotReady(job_id=spec.serve.model.job)
+    return found
+
+
+def is_hopeless(job: Job) -> bool:
+    """Whether the newest starts of an endpoint all broke by the customer's doing, and no replica was ever ready."""
+    replicas = Replica.objects.filter(endpoint__job=job)
+    if replicas.filter(ready_at__isnull=False).exists():
+        return False
+    faults = list(job.attempts.order_by("-number").values_list("fault", flat=True)[:FAILED_STARTS_MAX])
+    return len(faults) == FAILED_STARTS_MAX and set(faults) == {Fault.CUSTOMER.value}
+
+
+def name_of(spec: Spec) -> str:
+    """What callers write as `model`."""
+    return (spec.serve.served_as if spec.serve else None) or spec.name
+
+
+def spec_of(version: EndpointVersion) -> Spec:
+    """A version's spec."""
+    return from_wire(version.spec)
+
+
+def _add_version(endpoint: Endpoint, spec: Spec, weights: Artifact | None, *, actor: str = "system") -> EndpointVersion:
+    newest = endpoint.versions.order_by("-number").first()
+    version = EndpointVersion.objects.create(
+        endpoint=endpoint,
+        number=newest.number + 1 if newest else 1,
+        spec=canonical(spec),
+        input_artifact=weights,
+        share=0 if newest else 100,
+    )
+    record_birth(version, actor=actor, data={"endpoint": str(endpoint.pk), "number": version.number})
+    return version
+
+
+def _quoted_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return [name for name in QUOTED if before.get(name) != after.get(name)]

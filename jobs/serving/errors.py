@@ -1,0 +1,56 @@
+"""What can go wrong around endpoints.
+
+JobsError
+|-- EndpointNotFound     404
+|-- EndpointNameTaken    409  an open endpoint of the organisation has this name; details: job_id
+|-- EndpointClosed       409  its job has ended
+|-- ModelNotReady        409  the job that is to be served has no complete output; details: job_id
+|-- DeployMismatch       409  a new version may change what is served, not what was quoted; details: fields
+`-- GatewayUnknown       401  the caller does not have the gateways' token
+"""
+
+from __future__ import annotations
+
+from jobs.errors import JobsError
+
+
+class EndpointNotFound(JobsError):
+    """There is no such endpoint."""
+
+    code = "endpoint_not_found"
+    status = 404
+
+
+class EndpointNameTaken(JobsError):
+    """An open endpoint already answers to {model!r}: cancel it, deploy a new version, or serve under another name."""
+
+    code = "endpoint_name_taken"
+    status = 409
+
+
+class EndpointClosed(JobsError):
+    """The endpoint's job has ended."""
+
+    code = "endpoint_closed"
+    status = 409
+
+
+class ModelNotReady(JobsError):
+    """The job {job_id} has no complete output to serve: it has to be a finished training of your organisation."""
+
+    code = "model_not_ready"
+    status = 409
+
+
+class DeployMismatch(JobsError):
+    """A new version may not change {fields}: those were quoted with the endpoint. Launch another endpoint for them."""
+
+    code = "deploy_mismatch"
+    status = 409
+
+
+class GatewayUnknown(JobsError):
+    """This address is for gateways, which have a token."""
+
+    code = "gateway_unknown"
+    status = 401

@@ -1,0 +1,171 @@
+"""Give an endpoint the replicas that it lacks: match, then one transaction each, like any attempt.
+
+1  one request a missing replica; nodes that have one of its replicas (or whose provider has) come last
+2  match: cheapest by price for measured throughput first
+3  the hold, the attempt in a free slot, its lease, the replica; all of it or nothing
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import transaction
+
+from billing import holds, promotions
+from billing.errors import AccountFrozen, InsufficientFunds
+from jobs import fleet, leasing, lifecycle
+from jobs.costs import charged_of
+from jobs.errors import DeviceTaken, NotEnoughMoney
+from jobs.matching.match import Placement, match
+from jobs.matching.request import Demand, MatchRequest
+from jobs.models import Attempt, Endpoint, EndpointVersion, Job, Lease, Replica
+from jobs.placement import reserve_seat
+from jobs.price_locks import price_of
+from jobs.pricing import demand_of
+from jobs.serving import replicas
+from jobs.serving.endpoints import spec_of
+from jobs.spec import Spec
+from jobs.states import ATTEMPT_LIVE, JOB_WAITING, REPLICA_LIVE, JobState
+from jobs.sync.wake import wake_nodes
+from marketplace.foundation import clock
+from marketplace.foundation.states import advance, record_birth
+from marketplace.nodes.models import Node
+from provider_agent.protocol import Fault
+
+log = logging.getLogger(__name__)
+
+PLACED_MAX = 8  # replicas of one endpoint in one tick
+FAILED_NODE_HOURS = 1  # how long a node on which a replica of it broke is taken last
+START_PAUSE_SECONDS, START_PAUSES_MAX = 5, 8  # after starts that failed: 5 s, 10 s, ... at most 21 minutes
+
+
+def place_replicas(endpoint: Endpoint, version: EndpointVersion, count: int) -> int:
+    """Place up to `count` more replicas of a version; returns how many were. What is missing says why."""
+    job, spec = endpoint.job, spec_of(version)
+    if count <= 0 or paused_until(job) > clock.now():
+        return 0
+    placed = 0
+    for _ in range(min(count, PLACED_MAX)):  # one by one: each changes where the next should not be
+        request = MatchRequest(key=str(job.pk), demand=_demand(job, spec, endpoint), queued_at=job.queued_at)
+        found = match([request], fleet.take_snapshot())
+        placement = found.placements.get(str(job.pk))
+        if placement is None:
+            say_why(endpoint, found.reasons[str(job.pk)].message)
+            break
+        if not _try(endpoint, version, placement):
+            break
+        placed += 1
+    return placed
+
+
+def say_why(endpoint: Endpoint, message: str) -> None:
+    """What an endpoint waits for, for people."""
+    Job.objects.filter(pk=endpoint.job_id).exclude(waiting_for=message).update(waiting_for=message)
+
+
+def paused_until(job: Job) -> datetime:
+    """Not before then is another replica started: each failed start in a row doubles the pause."""
+    newest = list(job.attempts.exclude(state__in=ATTEMPT_LIVE).order_by("-number")[:START_PAUSES_MAX])
+    failed = 0
+    for attempt in newest:
+        if attempt.fault != Fault.CUSTOMER.value or attempt.running_at is not None:
+            break
+        failed += 1
+    if not failed or newest[0].ended_at is None:
+        return clock.now()
+    return newest[0].ended_at + timedelta(seconds=START_PAUSE_SECONDS * 2**failed)
+
+
+def _try(endpoint: Endpoint, version: EndpointVersion, placement: Placement) -> bool:
+    try:
+        with transaction.atomic():
+            return _place(lifecycle.lock(endpoint.job_id), endpoint, version, placement)
+    except DeviceTaken as error:
+        log.info("A replica's placement lost a race: %s", error, extra={"job_id": str(endpoint.job_id)})
+        fleet.forget_supply()
+    except InsufficientFunds as error:
+        say_why(endpoint, f"The balance does not cover the endpoint's hold. {error.message}")
+    except (AccountFrozen, NotEnoughMoney) as error:
+        say_why(endpoint, error.message)
+    return False
+
+
+def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, placement: Placement) -> bool:
+    if job.state not in (*JOB_WAITING, JobState.PLACED, JobState.RUNNING) or job.cancel_requested_at is not None:
+        return False
+    seat = placement.seats[0]
+    rate = seat.price_usd_micros * len(seat.device_ids)
+    cap = _open_money(job, rate)
+    if cap <= 0:
+        say_why(endpoint, "The budget is spoken for by the replicas that there are.")
+        return False
+    attempt = Attempt.objects.create(job=job, number=_next_number(job), slot=_free_slot(job))
+    record_birth(attempt, data={"job": str(job.pk), "number": attempt.number, "slot": attempt.slot})
+    price = leasing.LeasePrice(
+        price_usd_micros=seat.price_usd_micros,
+        cap_usd_micros=cap,
+        asset=job.quote.asset,
+        rate_units_per_hour=rate,
+        cap_units=cap,
+    )
+    reserve_seat(attempt, seat, 0, price)
+    replicas.begin(attempt, version, is_on_demand=False)
+    if job.state in JOB_WAITING:
+        advance(job, JobState.PLACED, data={"attempt": str(attempt.pk)}, waiting_for="", message="")
+    else:
+        Job.objects.filter(pk=job.pk).update(waiting_for="")
+    wake_nodes([seat.node_id])
+    return True
+
+
+def _open_money(job: Job, rate: int) -> int:
+    """What one more lease may cost, in micro-USD, with the hold in place; 0 where nothing is left for it."""
+    if not holds.is_open(job.pk):
+        held = price_of(job).units_due(job.cap_usd_micros)
+        promotions.draw(job.organisation_id, job.pk, held, asset_id=job.quote.asset_id)
+        holds.place_hold(owner_id=job.organisation_id, job_id=job.pk, amount=held, asset_id=job.quote.asset_id)
+    promised = sum(Lease.objects.live().filter(attempt__job=job).values_list("cap_usd_micros", flat=True))
+    return max(0, job.cap_usd_micros - charged_of(job).usd_micros - promised) if rate else 0
+
+
+def _next_number(job: Job) -> int:
+    newest = job.attempts.order_by("-number").values_list("number", flat=True).first()
+    return (newest or 0) + 1
+
+
+def _free_slot(job: Job) -> int:
+    """The smallest that no live attempt has; the database lets one have each."""
+    taken = set(job.attempts.live().values_list("slot", flat=True))
+    return next(slot for slot in range(len(taken) + 1) if slot not in taken)
+
+
+def _demand(job: Job, spec: Spec, endpoint: Endpoint) -> Demand:
+    left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
+    return demand_of(
+        spec,
+        price_ceiling_usd_micros=job.price_ceiling_usd_micros,
+        cap_usd_micros=job.cap_usd_micros - charged_of(job).usd_micros,
+        seconds_left=left,
+        avoid=_taken_last(endpoint, spec.serve.spread if spec.serve else "none"),
+    )
+
+
+def _taken_last(endpoint: Endpoint, spread: str) -> Collection[UUID]:
+    """Nodes on which a replica broke lately, and those that would put two replicas into one failure domain."""
+    since = clock.now() - timedelta(hours=FAILED_NODE_HOURS)
+    broken = Lease.objects.filter(
+        attempt__replica__endpoint=endpoint,
+        attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK],
+        ended_at__gt=since,
+    )
+    nodes = set(broken.values_list("node_id", flat=True))
+    live = Replica.objects.filter(endpoint=endpoint, state__in=REPLICA_LIVE)
+    if spread == "node":
+        nodes |= set(live.values_list("attempt__leases__node_id", flat=True))
+    elif spread == "provider":
+        providers = live.values_list("attempt__leases__node__provider_id", flat=True)
+        nodes |= set(Node.objects.filter(provider_id__in=list(providers)).values_list("pk", flat=True))
+    return nodes
