@@ -87,6 +87,7 @@ def node(
         executor="process",
         agent_version="1",
         protocol=1,
+        facts={"is_server": True},
         memory_mib=memory_mib * devices,
         cpu_count=devices,
         fabric=fabric,

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -49,13 +48,8 @@ def place_replicas(endpoint: Endpoint, version: EndpointVersion, count: int) -> 
         return 0
     placed = 0
     for _ in range(min(count, PLACED_MAX)):  # one by one: each changes where the next should not be
-        request = MatchRequest(key=str(job.pk), demand=_demand(job, spec, endpoint), queued_at=job.queued_at)
-        found = match([request], fleet.take_snapshot())
-        placement = found.placements.get(str(job.pk))
-        if placement is None:
-            say_why(endpoint, found.reasons[str(job.pk)].message)
-            break
-        if not _try(endpoint, version, placement):
+        placement = _find_seat(endpoint, job, spec)
+        if placement is None or not _try(endpoint, version, placement):
             break
         placed += 1
     return placed
@@ -79,6 +73,23 @@ def paused_until(job: Job) -> datetime:
     return newest[0].ended_at + timedelta(seconds=START_PAUSE_SECONDS * 2**failed)
 
 
+def _find_seat(endpoint: Endpoint, job: Job, spec: Spec) -> Placement | None:
+    """The best seat in a failure domain of its own; else the best on a node where nothing broke; else any."""
+    broken = _broken_nodes(endpoint)
+    domains = _nodes_of_domains(endpoint, spec.serve.spread if spec.serve else "none")
+    placement, snapshot = None, fleet.take_snapshot()
+    for avoid in (broken | domains, broken):
+        request = MatchRequest(key=str(job.pk), demand=_demand(job, spec, avoid), queued_at=job.queued_at)
+        found = match([request], snapshot)
+        placement = found.placements.get(str(job.pk))
+        if placement is None:
+            say_why(endpoint, found.reasons[str(job.pk)].message)
+            return None
+        if placement.seats[0].node_id not in avoid:
+            break
+    return placement
+
+
 def _try(endpoint: Endpoint, version: EndpointVersion, placement: Placement) -> bool:
     try:
         with transaction.atomic():
@@ -98,7 +109,7 @@ def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, placement: Pl
         return False
     seat = placement.seats[0]
     rate = seat.price_usd_micros * len(seat.device_ids)
-    cap = _open_money(job, rate)
+    cap = _open_money(job, rate, replicas_max=_replicas_max(version))
     if cap <= 0:
         say_why(endpoint, "The budget is spoken for by the replicas that there are.")
         return False
@@ -121,14 +132,20 @@ def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, placement: Pl
     return True
 
 
-def _open_money(job: Job, rate: int) -> int:
+def _open_money(job: Job, rate: int, *, replicas_max: int) -> int:
     """What one more lease may cost, in micro-USD, with the hold in place; 0 where nothing is left for it."""
     if not holds.is_open(job.pk):
         held = price_of(job).units_due(job.cap_usd_micros)
         promotions.draw(job.organisation_id, job.pk, held, asset_id=job.quote.asset_id)
         holds.place_hold(owner_id=job.organisation_id, job_id=job.pk, amount=held, asset_id=job.quote.asset_id)
-    promised = sum(Lease.objects.live().filter(attempt__job=job).values_list("cap_usd_micros", flat=True))
-    return max(0, job.cap_usd_micros - charged_of(job).usd_micros - promised) if rate else 0
+    promised = list(Lease.objects.live().filter(attempt__job=job).values_list("cap_usd_micros", flat=True))
+    left = job.cap_usd_micros - charged_of(job).usd_micros - sum(promised)
+    return max(0, left // max(1, replicas_max - len(promised))) if rate else job.cap_usd_micros
+
+
+def _replicas_max(version: EndpointVersion) -> int:
+    serve = spec_of(version).serve
+    return serve.replicas.max if serve else 1
 
 
 def _next_number(job: Job) -> int:
@@ -142,30 +159,33 @@ def _free_slot(job: Job) -> int:
     return next(slot for slot in range(len(taken) + 1) if slot not in taken)
 
 
-def _demand(job: Job, spec: Spec, endpoint: Endpoint) -> Demand:
+def _demand(job: Job, spec: Spec, avoid: frozenset[UUID]) -> Demand:
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
     return demand_of(
         spec,
         price_ceiling_usd_micros=job.price_ceiling_usd_micros,
         cap_usd_micros=job.cap_usd_micros - charged_of(job).usd_micros,
         seconds_left=left,
-        avoid=_taken_last(endpoint, spec.serve.spread if spec.serve else "none"),
+        avoid=avoid,
     )
 
 
-def _taken_last(endpoint: Endpoint, spread: str) -> Collection[UUID]:
-    """Nodes on which a replica broke lately, and those that would put two replicas into one failure domain."""
-    since = clock.now() - timedelta(hours=FAILED_NODE_HOURS)
+def _broken_nodes(endpoint: Endpoint) -> frozenset[UUID]:
+    """Nodes on which a replica of it broke lately by their own or the network's fault."""
     broken = Lease.objects.filter(
         attempt__replica__endpoint=endpoint,
         attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK],
-        ended_at__gt=since,
+        ended_at__gt=clock.now() - timedelta(hours=FAILED_NODE_HOURS),
     )
-    nodes = set(broken.values_list("node_id", flat=True))
+    return frozenset(broken.values_list("node_id", flat=True))
+
+
+def _nodes_of_domains(endpoint: Endpoint, spread: str) -> frozenset[UUID]:
+    """Every node that would put two of its replicas into one failure domain."""
     live = Replica.objects.filter(endpoint=endpoint, state__in=REPLICA_LIVE)
     if spread == "node":
-        nodes |= set(live.values_list("attempt__leases__node_id", flat=True))
-    elif spread == "provider":
+        return frozenset(live.values_list("attempt__leases__node_id", flat=True))
+    if spread == "provider":
         providers = live.values_list("attempt__leases__node__provider_id", flat=True)
-        nodes |= set(Node.objects.filter(provider_id__in=list(providers)).values_list("pk", flat=True))
-    return nodes
+        return frozenset(Node.objects.filter(provider_id__in=list(providers)).values_list("pk", flat=True))
+    return frozenset()

@@ -1,0 +1,211 @@
+"""An endpoint from launch to its last bill: replicas are placed, get ready, break, drain, and end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from billing import holds
+from jobs import lifecycle
+from jobs.assignments import make_assignment
+from jobs.models import Gateway, Lease, Replica
+from jobs.serving import keeping, replicas
+from jobs.serving.errors import EndpointNameTaken, ModelNotReady
+from jobs.serving.telling import table_now
+from jobs.spec import SpecErrors, from_wire
+from marketplace.accounts.models import Organisation
+from marketplace.nodes.models import Node
+from provider_agent.protocol import Assignment, Reason
+from tests import stage
+from tests.integration.jobs.serving.conftest import (
+    bring_up,
+    gateway_says,
+    launch,
+    leases_of,
+    serve_spec,
+    states,
+    tick,
+)
+
+
+def test_an_endpoint_is_placed_only_once_a_gateway_is_up(alice: Organisation, bob: Node) -> None:
+    job, endpoint = launch(alice)
+    tick()
+    job.refresh_from_db()
+    assert job.state == "queued" and "gateway" in job.waiting_for
+    gateway_says()
+    tick()
+    job.refresh_from_db()
+    assert job.state == "placed" and len(leases_of(endpoint)) == 1
+    assert holds.is_open(job.pk)
+
+
+def test_a_replica_is_ready_when_a_gateway_reaches_it_and_not_before(alice: Organisation, bob: Node) -> None:
+    job, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    assert states(endpoint) == ["starting"]
+    bring_up(endpoint)
+    assert states(endpoint) == ["ready"]
+    job.refresh_from_db()
+    assert job.state == "running"
+    tick()
+    assert endpoint.versions.get().state == "live"
+
+
+def test_the_assignment_names_the_gateway_and_what_is_served(alice: Organisation, bob: Node) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    (lease,) = leases_of(endpoint)
+    told = Assignment.model_validate_json(make_assignment(lease).payload)
+    assert told.program.runtime == "serve" and told.program.config["model"] == {"hub": "alice/llm"}
+    assert told.serve is not None and told.serve.gateways[0].url == "ws://127.0.0.1:8003"
+    assert told.serve.endpoint_id == endpoint.pk
+
+
+def test_two_replicas_are_spread_over_providers_while_there_is_a_choice(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    _, endpoint = launch(alice, replicas={"min": 3, "max": 3})
+    gateway_says()
+    tick()
+    names = [lease.node.name for lease in leases_of(endpoint)]
+    assert names[:2] == ["bobs-node", "carols-node"]
+    assert len(names) == 3  # the third has no provider of its own left, and is placed all the same
+
+
+def test_a_broken_replica_is_replaced_and_the_others_go_on(alice: Organisation, bob: Node, carol: Node) -> None:
+    job, endpoint = launch(alice, replicas={"min": 2, "max": 2})
+    gateway_says()
+    tick()
+    first, second = bring_up(endpoint)
+    stage.finish(first, Reason.PROCESS_VANISHED)
+    assert states(endpoint) == ["gone", "ready"]
+    job.refresh_from_db()
+    assert job.state == "running"
+    tick()
+    assert [lease.pk == second.pk for lease in leases_of(endpoint)] == [True, False]
+    assert leases_of(endpoint)[1].attempt.slot == 0  # the free one
+    assert leases_of(endpoint)[1].node.name == "carols-node"  # where nothing of it broke
+
+
+def test_what_the_provider_broke_is_paid_as_long_as_a_gateway_had_it_ready(alice: Organisation, bob: Node) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    (lease,) = bring_up(endpoint)
+    stage.see_running(lease, seconds=100)
+    stage.bill(lease, ms=100_000)
+    Replica.objects.update(seen_at=timezone.now() - timedelta(seconds=60))
+    stage.finish(lease, Reason.PROCESS_VANISHED)
+    ended = Lease.objects.get(pk=lease.pk)
+    assert ended.billable_ms is not None and 38_000 <= ended.billable_ms <= 42_000
+
+
+def test_silent_gateways_cost_no_provider_anything(alice: Organisation, bob: Node) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    (lease,) = bring_up(endpoint)
+    stage.see_running(lease, seconds=100)
+    stage.bill(lease, ms=100_000)
+    long_ago = timezone.now() - timedelta(seconds=60)
+    Replica.objects.update(seen_at=long_ago)
+    Gateway.objects.update(seen_at=long_ago)
+    stage.finish(lease, Reason.PROCESS_VANISHED)
+    assert Lease.objects.get(pk=lease.pk).billable_ms == 100_000
+
+
+def test_a_ready_replica_that_no_gateway_reaches_is_starting_again(alice: Organisation, bob: Node) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    bring_up(endpoint)
+    Replica.objects.update(seen_at=timezone.now() - timedelta(seconds=30))
+    gateway_says()
+    tick()
+    assert states(endpoint) == ["starting"]
+
+
+def test_a_draining_replica_gets_no_new_requests_and_is_stopped_when_it_has_none(
+    alice: Organisation, bob: Node
+) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    (lease,) = bring_up(endpoint)
+    gateway_says([lease], in_flight=2)
+    replicas.drain(Replica.objects.get(), reason="scaled_down")
+    Replica.objects.update(draining_at=timezone.now() - timedelta(seconds=5))
+    _, table = table_now()
+    assert [row.state for row in table.replicas] == ["draining"]
+    keeping.stop_drained()
+    assert Lease.objects.get().stop_reason == ""
+    gateway_says([lease], in_flight=0)
+    keeping.stop_drained()
+    assert Lease.objects.get().stop_reason == Reason.REPLICA_RETIRED
+
+
+def test_cancelling_stops_every_replica_and_settles_once(alice: Organisation, bob: Node, carol: Node) -> None:
+    job, endpoint = launch(alice, replicas={"min": 2, "max": 2})
+    gateway_says()
+    tick()
+    for lease in bring_up(endpoint):
+        stage.see_running(lease, seconds=3600)
+        stage.bill(lease, ms=3_600_000)
+    lifecycle.cancel(job.pk, actor="alice")
+    first, second = leases_of(endpoint)
+    assert first.stop_reason == second.stop_reason == Reason.CANCELLED_BY_CUSTOMER
+    stage.finish(first, Reason.CANCELLED_BY_CUSTOMER)
+    job.refresh_from_db()
+    assert job.state == "running"
+    stage.finish(second, Reason.CANCELLED_BY_CUSTOMER)
+    job.refresh_from_db()
+    endpoint.refresh_from_db()
+    assert job.state == "cancelled" and not endpoint.is_open and not holds.is_open(job.pk)
+    assert stage.earned(bob) == 900_000 and stage.earned(carol) == 1_800_000
+
+
+def test_a_name_answers_for_one_open_endpoint_and_is_free_after_it(alice: Organisation, bob: Node) -> None:
+    job, _ = launch(alice)
+    with pytest.raises(EndpointNameTaken):
+        launch(alice)
+    lifecycle.cancel(job.pk, actor="alice")
+    launch(alice)
+
+
+def test_a_training_that_has_no_output_is_not_served(alice: Organisation, bob: Node) -> None:
+    trained = stage.submit(alice)
+    with pytest.raises(ModelNotReady):
+        launch(alice, model={"job": str(trained.pk)})
+
+
+def test_an_endpoint_whose_starts_all_break_by_its_owner_is_given_up(alice: Organisation, bob: Node) -> None:
+    job, endpoint = launch(alice)
+    gateway_says()
+    for _ in range(3):
+        job.attempts.update(ended_at=timezone.now() - timedelta(hours=1))
+        tick()
+        (lease,) = leases_of(endpoint)
+        stage.finish(lease, Reason.BAD_CONFIG)
+    job.refresh_from_db()
+    assert job.state == "failed" and job.reason == "bad_config"
+
+
+def test_failed_starts_are_not_repeated_at_once(alice: Organisation, bob: Node) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    (lease,) = leases_of(endpoint)
+    stage.finish(lease, Reason.BAD_CONFIG)
+    tick()
+    assert leases_of(endpoint) == []
+
+
+def test_a_serving_file_with_what_only_trainings_have_is_refused() -> None:
+    with pytest.raises(SpecErrors) as caught:
+        from_wire({**serve_spec(), "work": {"steps": 1}, "checkpoint": {"keep": 1}, "command": "true"})
+    assert {error.path for error in caught.value.errors} == {"work", "checkpoint", "command"}
