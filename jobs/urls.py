@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from jobs.api import artifacts, assets, bill, jobs, metrics, quotes, streams
+from jobs.api import artifacts, assets, bill, endpoints, jobs, metrics, quotes, streams
 
 urlpatterns = [
     path("quotes", quotes.QuotesView.as_view(), name="quotes"),
@@ -22,6 +22,9 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/artifacts", artifacts.JobArtifactsView.as_view(), name="job-artifacts"),
     path("jobs/<uuid:job_id>/bill", bill.JobBillView.as_view(), name="job-bill"),
     path("jobs/<uuid:job_id>/bill/export", bill.JobBillExportView.as_view(), name="job-bill-export"),
+    path("endpoints", endpoints.EndpointsView.as_view(), name="endpoints"),
+    path("endpoints/<uuid:endpoint_id>", endpoints.EndpointDetailView.as_view(), name="endpoint"),
+    path("endpoints/<uuid:endpoint_id>/versions", endpoints.VersionsView.as_view(), name="endpoint-versions"),
     path("provider/earnings/export", bill.EarningsExportView.as_view(), name="earnings-export"),
     path("provider/delegations", assets.DelegationsView.as_view(), name="delegations"),
     path("provider/delegations/<uuid:delegation_id>", assets.DelegationDetailView.as_view(), name="delegation"),

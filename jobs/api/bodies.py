@@ -12,11 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from jobs.errors import BadSpec, JobNotFound
-from jobs.models import Job
+from jobs.errors import BadSpec, InputMissing, JobNotFound, UnknownInput
+from jobs.models import Artifact, ArtifactKind, Job
 from jobs.spec import Spec, SpecErrors, from_wire
 from jobs.wire import Wire
 from marketplace.accounts.asking import organisation_of
+from marketplace.accounts.models import Organisation
 from marketplace.foundation.pagination import NewestFirst
 
 M = TypeVar("M", bound=models.Model)
@@ -47,6 +48,19 @@ def find_job(request: Request, job_id: UUID) -> Job:
     if job is None:
         raise JobNotFound()
     return job
+
+
+def find_input(organisation: Organisation, spec: Spec, artifact_id: UUID | None) -> Artifact | None:
+    """The uploaded files of a spec that names some; raises InputMissing, and UnknownInput for anybody else's."""
+    if artifact_id is None:
+        if spec.files:
+            raise InputMissing()
+        return None
+    inputs = Artifact.objects.filter(organisation=organisation, kind=ArtifactKind.INPUT)
+    found = inputs.filter(pk=artifact_id).first()
+    if found is None:
+        raise UnknownInput(artifact_id=str(artifact_id))
+    return found
 
 
 def answer(view: Wire, status: int = 200) -> Response:

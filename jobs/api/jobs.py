@@ -12,15 +12,14 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from jobs import lifecycle, requotes, tasks
-from jobs.api.bodies import answer, answer_page, find_job, read_body, read_spec
+from jobs.api.bodies import answer, answer_page, find_input, find_job, read_body, read_spec
 from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, JobPage, ResumeRequest, errors
-from jobs.errors import InputMissing, SecretsMismatch, UnknownInput
+from jobs.errors import SecretsMismatch
 from jobs.job_views import list_jobs, show_job
-from jobs.models import Artifact, ArtifactKind, Job
+from jobs.models import Job
 from jobs.spec import Spec
 from jobs.wire import ConfirmPriceRequest, JobView, SubmitRequest
 from marketplace.accounts.asking import organisation_of, user_of
-from marketplace.accounts.models import Organisation
 from marketplace.accounts.permissions import HasScope
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
@@ -55,7 +54,7 @@ class JobsView(APIView):
             user=user_of(request),
             spec=spec,
             quote_id=body.quote_id,
-            input_artifact=_find_input(organisation, spec, body.input_artifact_id),
+            input_artifact=find_input(organisation, spec, body.input_artifact_id),
             secrets=body.secrets,
             authorization=body.authorization,
         )
@@ -150,18 +149,7 @@ def _check_secrets(spec: Spec, secrets: dict[str, str]) -> None:
         raise SecretsMismatch(missing=sorted(named - given), unknown=sorted(given - named))
 
 
-def _find_input(organisation: Organisation, spec: Spec, artifact_id: UUID | None) -> Artifact | None:
-    if artifact_id is None:
-        if spec.files:
-            raise InputMissing()
-        return None
-    inputs = Artifact.objects.filter(organisation=organisation, kind=ArtifactKind.INPUT)
-    found = inputs.filter(pk=artifact_id).first()
-    if found is None:
-        raise UnknownInput(artifact_id=str(artifact_id))
-    return found
-
-
 def _place_soon() -> None:
     """Wake the placement after the commit; where that fails, its schedule finds the job seconds later."""
     transaction.on_commit(tasks.place_jobs.delay, robust=True)
+    transaction.on_commit(tasks.keep_endpoints.delay, robust=True)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import model_json_schema
 
 from jobs.streams import WAIT_SECONDS_MAX
-from jobs.wire import ArtifactView, ErrorView, JobView, Wire
+from jobs.wire import ArtifactView, EndpointView, ErrorView, JobView, Wire
 from marketplace.foundation.idempotency import HEADER
 
 
@@ -69,6 +69,14 @@ class JobPage(Wire):
     next: str | None
     previous: str | None
     results: list[JobView]
+
+
+class EndpointPage(Wire):
+    """One page of endpoints, newest first."""
+
+    next: str | None
+    previous: str | None
+    results: list[EndpointView]
 
 
 class ArtifactPage(Wire):

@@ -14,6 +14,7 @@ from jobs.client import (
     commands_account,
     commands_artifacts,
     commands_bill,
+    commands_endpoints,
     commands_escrow,
     commands_escrow_jobs,
     commands_escrow_stake,
@@ -52,6 +53,7 @@ app = typer.Typer(
 for _module in (
     commands_launch,
     commands_jobs,
+    commands_endpoints,
     commands_artifacts,
     commands_account,
     commands_money,

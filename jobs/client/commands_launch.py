@@ -104,7 +104,10 @@ def launch(
             else:
                 console().print(f"Submitted {job.name} as {job.job_id}\n{way_back(job.job_id)}", markup=False)
             return
-        _watch(souk, job.job_id, as_json=as_json, with_log=not no_log)
+        if job.kind == "serve":
+            watch_endpoint(souk, job.job_id, as_json=as_json)
+        else:
+            _watch(souk, job.job_id, as_json=as_json, with_log=not no_log)
 
 
 def _draw_up(
@@ -193,6 +196,27 @@ def _watch(souk: Souk, job_id: UUID, *, as_json: bool, with_log: bool) -> None:
         if job.state == "paused":
             console().print(f"souk resume {job_id} --max-total DOLLARS    goes on with a higher budget", markup=False)
     raise typer.Exit(STOPS[job.state])
+
+
+def watch_endpoint(souk: Souk, job_id: UUID, *, as_json: bool) -> None:
+    """Until the endpoint answers, or its job ended; Ctrl-C leaves it starting."""
+    from jobs.client.endpoint_view import endpoint_view
+    from jobs.client.job_states import ENDS, STOPS
+    from jobs.client.launch import wait_until_served
+    from jobs.client.output import console, notice, print_json
+
+    try:
+        job, found = wait_until_served(souk, job_id, tell=lambda text: None if as_json else notice(text))
+    except KeyboardInterrupt:
+        notice(f"\nDetached; the endpoint goes on starting.\nsouk endpoint {job_id}    shows it")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    if as_json:
+        print_json({"type": "endpoint", "endpoint": found})
+    elif job.state not in ENDS:
+        console().print(endpoint_view(found))
+    else:
+        notice(f"{job.name} {job.state}: {job.message or job.reason}")
+    raise typer.Exit(STOPS[job.state] if job.state in ENDS else ExitCode.OK)
 
 
 def scale_of(souk: Souk, job: JobView) -> int | None:

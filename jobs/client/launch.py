@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from jobs.client.errors import NothingFits, SoukApiError, UsageMistake
 from jobs.client.gather import LocalFile, gather_files
@@ -20,7 +20,7 @@ from jobs.client.wallet import Wallet
 from jobs.payment import show_units
 from jobs.spec import Spec, SpecError, SpecErrors, parse
 from jobs.spec.document import FILE_BYTES_MAX
-from jobs.wire import JobView, QuoteView
+from jobs.wire import EndpointView, JobView, QuoteView
 from provider_agent.protocol import HoldAuthorization, SignedHoldAuthorization
 
 QUOTE_MARGIN: Final = timedelta(seconds=10)  # before it expires, nothing is sent any more
@@ -175,3 +175,18 @@ def explain_refusal(error: SoukApiError) -> str:
         seconds = error.details.get("retry_after_seconds")
         return f"Try again in {duration(seconds)}." if isinstance(seconds, int | float) else "Try again later."
     return ""
+
+
+def wait_until_served(souk: Souk, job_id: UUID, *, tell: Callable[[str], None]) -> tuple[JobView, EndpointView]:
+    """Poll until a replica is ready, the endpoint sleeps, or its job ended; `tell` hears what it waits for, once."""
+    told = ""
+    while True:
+        job = souk.job(job_id)
+        found = next(each for each in souk.endpoints() if each.job_id == job_id)
+        if found.state in {"ready", "asleep", "closed", "paused"}:
+            return job, found
+        now = f"{found.replicas_ready} of {found.replicas_desired} replicas are ready. {found.why}".strip()
+        if now != told:
+            tell(now)
+            told = now
+        time.sleep(FINAL_POLL_SECONDS)

@@ -20,6 +20,8 @@ from jobs.wire import (
     DelegationList,
     DelegationRequest,
     DelegationView,
+    DeployRequest,
+    EndpointView,
     EnrolmentTokenView,
     JobView,
     NodeView,
@@ -164,6 +166,23 @@ class Souk(Account):
         """The bill with the marketplace's signature, as it came: what is signed must not be changed."""
         export: dict[str, Any] = self.transport.get(f"/jobs/{job_id}/bill/export")
         return export
+
+    # --- what is served
+
+    def endpoints(self) -> list[EndpointView]:
+        """The organisation's endpoints, newest first."""
+        return list(self.all_of("/endpoints", EndpointView))
+
+    def endpoint(self, endpoint_id: UUID) -> EndpointView:
+        """One endpoint with its versions and live replicas."""
+        return EndpointView.model_validate(self.transport.get(f"/endpoints/{endpoint_id}"))
+
+    def deploy(
+        self, endpoint_id: UUID, spec: Spec | dict[str, Any], *, input_artifact_id: UUID | None = None
+    ) -> EndpointView:
+        """A new version of what is served; deploying what is there already changes nothing."""
+        body = DeployRequest(spec=_body(spec), input_artifact_id=input_artifact_id).model_dump(mode="json")
+        return EndpointView.model_validate(self.transport.post(f"/endpoints/{endpoint_id}/versions", body))
 
     def assets(self) -> list[AssetView]:
         """What a job may be paid in."""

@@ -44,4 +44,5 @@ from jobs.wire.money import (
 )
 from jobs.wire.prices import ConfirmPriceRequest, JobPriceView, PriceChangeView
 from jobs.wire.quotes import Candidate, EscrowTerms, Exclusion, Fix, Plan, QuoteRequest, QuoteView
+from jobs.wire.serving import DeployRequest, EndpointView, ReplicaView, VersionView
 from jobs.wire.supply import DeviceView, EnrolmentTokenView, LinkView, NodeView, OfferView, ProviderView, TermsView
