@@ -96,6 +96,7 @@ class Grant(Row):
     tokens_per_minute: int | None = None
     in_flight_max: int | None = None
     budget_usd_micros: int | None = None  # what this gateway may still let it spend under this grant
+    foreign_usd_micros: int | None = None  # of the payer's balance, for other organisations' endpoints; None: never
     refused: str = ""  # why it may nothing, for people ("revoked", "budget_exhausted", "no_money"); empty: it may
     expires_at_ms: int
 

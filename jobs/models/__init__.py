@@ -1,4 +1,4 @@
-"""Demand and what came of it: quotes, jobs, attempts, leases, their streams, artifacts; endpoints."""
+"""Demand and what came of it: quotes, jobs, attempts, leases, their streams, artifacts; endpoints, their keys and their use."""
 
 from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart
 from jobs.models.delegations import ReceiptDelegation
@@ -7,6 +7,7 @@ from jobs.models.leases import Attempt, Lease, LeaseDevice
 from jobs.models.prices import PriceHalt, PriceLock
 from jobs.models.serving import Endpoint, EndpointVersion, Gateway, Replica
 from jobs.models.streams import Stream, StreamChunk
+from jobs.models.usage import EndpointKey, KeySlice, UsageAside, UsageDay, UsagePayment, UsageRecord
 
 __all__ = [
     "Artifact",
@@ -14,9 +15,11 @@ __all__ = [
     "ArtifactPart",
     "Attempt",
     "Endpoint",
+    "EndpointKey",
     "EndpointVersion",
     "Gateway",
     "Job",
+    "KeySlice",
     "Lease",
     "LeaseDevice",
     "PaymentMode",
@@ -27,4 +30,8 @@ __all__ = [
     "Replica",
     "Stream",
     "StreamChunk",
+    "UsageAside",
+    "UsageDay",
+    "UsagePayment",
+    "UsageRecord",
 ]

@@ -1,0 +1,217 @@
+"""What a gateway is told of a key: what its holder may do until the grant expires.
+
+Money is given out in slices, so that several gateways together never let more be spent than there is: a slice of the
+key's budget, and one of the organisation's balance for other organisations' endpoints. A slice is a row until its
+grant expires; what was spent of it is in the books by then, or a gateway died with it: then what it had let through
+and never told of is at most that slice. A new grant takes the place of the gateway's last one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import F, Q, Sum
+
+from billing.kinds import AccountKind
+from billing.models import Account
+from billing.models.ledger import USD_ASSET_ID
+from jobs.gateway.table import KEYS_MAX, Grant
+from jobs.models import Endpoint, EndpointKey, Gateway, KeySlice, UsageRecord
+from marketplace.foundation import clock
+
+GRANT_SECONDS: Final = 60  # how long a gateway goes on by what it was told, and a dead one keeps its slices
+GATEWAY_SILENT_SECONDS: Final = 120  # then nothing is kept ready for it
+SLICE_USD_MICROS_MAX: Final = 5_000_000  # of one key at one gateway: what a gateway that dies may cost
+SLICE_USD_MICROS_MIN: Final = 10_000  # smaller ones only where no more is left
+KEYS_A_BALANCE: Final = 4  # so many keys find a part of their organisation's balance at each gateway
+MS_PER_SECOND: Final = 1000
+
+REVOKED, EXPIRED, BUDGET_EXHAUSTED, NO_MONEY = "revoked", "expired", "budget_exhausted", "no_money"
+
+
+def grants_for(
+    gateway_id: UUID, *, key_hashes: Collection[str] = (), key_ids: Collection[UUID] = ()
+) -> list[Grant]:
+    """What the holders of these keys may do at this gateway; keys that do not exist are left out."""
+    if not key_hashes and not key_ids:
+        return []
+    named = Q(key_hash__in=list(key_hashes)[:KEYS_MAX]) | Q(pk__in=list(key_ids)[:KEYS_MAX])
+    with transaction.atomic():
+        # 1. One who gives out an organisation's money at a time; in one order, so that two never wait for each other.
+        _lock(EndpointKey.objects.filter(named).values_list("organisation_id", flat=True).distinct())
+        keys = list(EndpointKey.objects.filter(named).order_by("pk")[: 2 * KEYS_MAX])
+        purse = _Purse.of(gateway_id, keys)
+        # 2. What each may, and its slice of it.
+        now = clock.now()
+        grants, slices = [], []
+        for key in keys:
+            grant, cut = _grant(key, purse, gateway_id, now)
+            grants.append(grant)
+            slices.append(cut)
+        KeySlice.objects.bulk_create(
+            slices,
+            update_conflicts=True,
+            unique_fields=["key", "gateway_id"],
+            update_fields=["budget_usd_micros", "foreign_usd_micros", "expires_at", "organisation_id"],
+        )
+        return grants
+
+
+def refused_for(gateway_id: UUID) -> list[Grant]:
+    """Of keys that this gateway holds a grant of, those that may nothing any more: revoking waits for no renewal."""
+    now = clock.now()
+    held = EndpointKey.objects.filter(slices__gateway_id=gateway_id, slices__expires_at__gt=now)
+    over = held.filter(Q(revoked_at__isnull=False) | Q(expires_at__lte=now)).order_by("pk")
+    return [_refuse(key, _why_over(key, now), now) for key in over[:KEYS_MAX]]
+
+
+@dataclass
+class _Purse:
+    """What is left to give out now, to this gateway."""
+
+    gateways: int
+    held_elsewhere: dict[UUID, int]  # key -> of its budget, by other gateways
+    balances: defaultdict[UUID, int]  # organisation -> what nobody may spend yet
+    own_endpoints: defaultdict[UUID, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    @classmethod
+    def of(cls, gateway_id: UUID, keys: Collection[EndpointKey]) -> _Purse:
+        """In a few queries, however many keys these are."""
+        now, key_ids = clock.now(), [key.pk for key in keys]
+        organisations = {key.organisation_id for key in keys}
+        alive = now - timedelta(seconds=GATEWAY_SILENT_SECONDS)
+        gateways = Gateway.objects.filter(Q(seen_at__gt=alive) | Q(pk=gateway_id)).count()
+        taken = KeySlice.objects.filter(expires_at__gt=now).exclude(gateway_id=gateway_id, key_id__in=key_ids)
+        elsewhere = taken.filter(key_id__in=key_ids).values_list("key_id").annotate(Sum("budget_usd_micros"))
+        promised = taken.filter(organisation_id__in=organisations).values_list("organisation_id")
+        balances = defaultdict(int, _balances(organisations))
+        for organisation_id, amount in promised.annotate(Sum("foreign_usd_micros")):
+            balances[organisation_id] -= amount
+        for organisation_id, amount in unpaid(organisations):
+            balances[organisation_id] -= amount
+        purse = cls(max(1, gateways), dict(elsewhere), balances)
+        own = Endpoint.objects.filter(organisation_id__in=organisations, is_open=True)
+        for organisation_id, endpoint_id in own.values_list("organisation_id", "pk"):
+            purse.own_endpoints[organisation_id].add(str(endpoint_id))
+        return purse
+
+    def cut_budget(self, key: EndpointKey, now: datetime) -> int:
+        """Of the key's budget, what this gateway may let it spend."""
+        left = (key.budget_usd_micros or 0) - spent_of(key, now) - self.held_elsewhere.get(key.pk, 0)
+        return _cut(left, self.gateways)
+
+    def cut_balance(self, key: EndpointKey) -> int:
+        """Of the organisation's balance, what this gateway may let the key spend elsewhere."""
+        part = _cut(self.balances[key.organisation_id], self.gateways * KEYS_A_BALANCE)
+        self.balances[key.organisation_id] -= part
+        return part
+
+
+def unpaid(organisation_ids: Iterable[UUID]) -> list[tuple[UUID, int]]:
+    """Organisation -> what its calls of others' endpoints cost that it has not paid for yet."""
+    rows = UsageRecord.objects.filter(
+        ~Q(organisation_id=F("owner_id")), organisation_id__in=organisation_ids, payment=None, cost_usd_micros__gt=0
+    )
+    return [(each, int(sum_)) for each, sum_ in rows.values_list("organisation_id").annotate(Sum("cost_usd_micros"))]
+
+
+def spent_of(key: EndpointKey, now: datetime) -> int:
+    """What counts against its budget."""
+    if key.budget_period == EndpointKey.Period.TOTAL:
+        return key.spent_usd_micros
+    return key.spent_month_usd_micros if key.spent_month == month_of(now) else 0
+
+
+def month_of(moment: datetime) -> date:
+    """The first day of its month."""
+    return moment.date().replace(day=1)
+
+
+def _grant(key: EndpointKey, purse: _Purse, gateway_id: UUID, now: datetime) -> tuple[Grant, KeySlice]:
+    cut = KeySlice(
+        key=key,
+        organisation_id=key.organisation_id,
+        gateway_id=gateway_id,
+        expires_at=now + timedelta(seconds=GRANT_SECONDS),
+    )
+    if why := _why_over(key, now):
+        return _refuse(key, why, now), cut
+    budget = None
+    if key.budget_usd_micros is not None:
+        cut.budget_usd_micros = budget = purse.cut_budget(key, now)
+        if not budget:
+            return _refuse(key, BUDGET_EXHAUSTED, now), cut
+    own = purse.own_endpoints[key.organisation_id]
+    named = None if key.endpoint_ids is None else set(key.endpoint_ids)
+    foreign = None
+    if named is None or named - own:
+        cut.foreign_usd_micros = foreign = purse.cut_balance(key)
+        if not foreign and not (own if named is None else named & own):
+            return _refuse(key, NO_MONEY, now), cut
+    grant = _say(key, now).model_copy(update={"budget_usd_micros": budget, "foreign_usd_micros": foreign})
+    return grant, cut
+
+
+def _why_over(key: EndpointKey, now: datetime) -> str:
+    if key.revoked_at is not None:
+        return REVOKED
+    return EXPIRED if key.expires_at is not None and key.expires_at <= now else ""
+
+
+def _refuse(key: EndpointKey, why: str, now: datetime) -> Grant:
+    return _say(key, now).model_copy(update={"refused": why})
+
+
+def _say(key: EndpointKey, now: datetime) -> Grant:
+    until = now + timedelta(seconds=GRANT_SECONDS)
+    if key.expires_at is not None and now < key.expires_at < until:
+        until = key.expires_at
+    return Grant(
+        key_id=key.pk,
+        key_hash=key.key_hash,
+        kind=key.kind,
+        organisation_id=key.organisation_id,
+        endpoint_ids=None if key.endpoint_ids is None else [UUID(each) for each in key.endpoint_ids],
+        requests_per_minute=key.requests_per_minute,
+        tokens_per_minute=key.tokens_per_minute,
+        in_flight_max=key.in_flight_max,
+        expires_at_ms=int(until.timestamp() * MS_PER_SECOND),
+    )
+
+
+def _cut(left: int, parts: int) -> int:
+    """One gateway's part of what is left: fair among those who may ask, and not too small to be of use."""
+    if left <= 0:
+        return 0
+    return min(SLICE_USD_MICROS_MAX, max(left // parts, min(left, SLICE_USD_MICROS_MIN)))
+
+
+def _balances(organisation_ids: Collection[UUID]) -> list[tuple[UUID, int]]:
+    rows = Account.objects.filter(
+        owner_id__in=organisation_ids, kind=AccountKind.CUSTOMER_AVAILABLE, asset_id=USD_ASSET_ID, is_frozen=False
+    )
+    return [
+        (owner_id, int(credits - debits - pending))
+        for owner_id, credits, debits, pending in rows.values_list(
+            "owner_id", "credits_posted", "debits_posted", "debits_pending"
+        )
+        if owner_id is not None
+    ]
+
+
+def _lock(organisation_ids: Iterable[UUID]) -> None:
+    """Until the commit."""
+    names = [f"slices:{each}" for each in sorted(organisation_ids)]
+    if names:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(name, 0))"
+                " FROM (SELECT unnest(%s::text[]) AS name ORDER BY 1) AS names",
+                [names],
+            )

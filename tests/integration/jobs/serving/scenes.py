@@ -1,0 +1,122 @@
+"""Alice serves a model, Carol's organisation calls it, a gateway counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from jobs.gateway.table import Grant, UsageRow
+from jobs.models import Endpoint, EndpointKey, EndpointVersion, Gateway, Job, Quote
+from jobs.serving import keys
+from jobs.spec import canonical, from_wire
+from jobs.spec.canonical import spec_hash
+from jobs.states import VersionState
+from marketplace.accounts.models import Organisation
+from marketplace.foundation import clock
+from tests.stage import DOLLAR
+
+SERVE: dict[str, Any] = {
+    "kind": "serve",
+    "name": "chat",
+    "resources": {"gpus": 1, "kind": "any"},
+    "budget": {"max_total": "20.00"},
+    "network": "public",
+    "serve": {
+        "model": {"hub": "org/tiny"},
+        "public": True,
+        "prices": {"input_per_million": "1.00", "output_per_million": "2.00"},
+    },
+}
+
+
+def serving_job(alice: Organisation, *, cap: int = 20 * DOLLAR, replicas: int = 1, **serve: Any) -> Job:
+    """A queued serving job, with its quote."""
+    body = {**SERVE, "budget": {"max_total": f"{cap / DOLLAR:.2f}"}}
+    body["serve"] = {**SERVE["serve"], "replicas": {"min": 1, "max": replicas}, **serve}
+    spec = from_wire(body)
+    quote = Quote.objects.create(
+        organisation=alice,
+        spec=canonical(spec),
+        spec_hash=spec_hash(spec),
+        price_ceiling_usd_micros=DOLLAR,
+        expected_usd_micros=cap,
+        expected_seconds=None,
+        cap_usd_micros=cap,
+        asset_id=1,
+        plan={},
+        signature="",
+        expires_at=clock.now() + timedelta(hours=1),
+    )
+    return Job.objects.create(
+        organisation=alice,
+        quote=quote,
+        name=spec.name,
+        kind=spec.kind,
+        spec=canonical(spec),
+        spec_hash=quote.spec_hash,
+        price_ceiling_usd_micros=DOLLAR,
+        cap_usd_micros=cap,
+        queued_at=clock.now(),
+    )
+
+
+def endpoint(alice: Organisation, *, model: str = "chat", **serve: Any) -> Endpoint:
+    """An open endpoint of hers with one live version; public, at a dollar and two for a million tokens."""
+    job = serving_job(alice, **serve)
+    made = Endpoint.objects.create(job=job, organisation=alice, model=model)
+    EndpointVersion.objects.create(endpoint=made, number=1, spec=job.spec, state=VersionState.LIVE, share=100)
+    return made
+
+
+def gateway() -> UUID:
+    """A gateway that was heard a moment ago."""
+    return Gateway.objects.create(id=uuid4(), boot_id=uuid4(), seen_at=clock.now()).pk
+
+
+def key(
+    organisation: Organisation,
+    *,
+    endpoint_ids: Sequence[UUID] | None = None,
+    expires_at: datetime | None = None,
+    **limits: Any,
+) -> EndpointKey:
+    """A key of theirs."""
+    return keys.issue(
+        organisation=organisation,
+        user=organisation.members.first(),
+        name="program",
+        endpoint_ids=endpoint_ids,
+        expires_at=expires_at,
+        limits=keys.KeyLimits(**limits),
+    )[0]
+
+
+def grant(gateway_id: UUID, key: EndpointKey) -> Grant:
+    """What the gateway is told of one key."""
+    [given] = keys.grants_for(gateway_id, key_ids=[key.pk])
+    return given
+
+
+def row(seq: int, key: EndpointKey, endpoint: Endpoint, **more: Any) -> UsageRow:
+    """A million tokens read and a million written: three dollars."""
+    fields: dict[str, Any] = {
+        "request_id": uuid4(),
+        "version": 1,
+        "lease_id": None,
+        "model": endpoint.model,
+        "kind": "chat",
+        "status": "ok",
+        "input_tokens": 1_000_000,
+        "output_tokens": 1_000_000,
+        "cost_usd_micros": 3 * DOLLAR,
+        "at_ms": int(clock.now().timestamp() * 1000),
+    }
+    return UsageRow(
+        seq=seq,
+        key_id=key.pk,
+        organisation_id=key.organisation_id,
+        endpoint_id=endpoint.pk,
+        **(fields | more),
+    )
