@@ -158,9 +158,11 @@ class Tunnel:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         silent_max = HEARTBEAT_SECONDS * MISSES_UNTIL_DEAD
-        while (left := self._heard_at + silent_max - loop.time()) > 0:
+        while True:
+            left = self._heard_at + silent_max - loop.time()
+            if left <= 0:
+                raise TunnelLost("the agent fell silent")
             await asyncio.sleep(left)
-        raise TunnelLost("the agent fell silent")
 
     # --- events of the Mux
 
