@@ -1,0 +1,219 @@
+"""Every tunnel of this gateway, and by lease the way to each replica: `jobs.gateway.upstream.Replicas`.
+
+What an agent announces counts only where the marketplace's table says that the lease is its node's. Of one lease that
+is announced twice, the agent that came last has it: the other is one that was restarted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from jobs.gateway.table import ReplicaRow
+from jobs.gateway.tunnels.answers import TunnelAnswer
+from jobs.gateway.tunnels.tunnel import (
+    CLOSE_LATE,
+    CLOSE_REFUSED,
+    CLOSE_REPLACED,
+    Receive,
+    Send,
+    Tunnel,
+    TunnelLost,
+    TunnelRefused,
+)
+from jobs.gateway.upstream import Announced, UpstreamError
+from provider_agent.protocol.tunnel.frames import Header, Open
+
+TUNNELS_MAX: Final = 16_384
+GREETINGS_MAX: Final = 256  # connections that have not proven who they are
+TUNNELS_PER_NODE_MAX: Final = 8
+CAPABILITIES_MAX: Final = 64
+CONTEXT_MAX: Final = 100_000_000
+
+log = logging.getLogger(__name__)
+
+
+class TunnelHub:
+    """One a gateway. `allow` says who may announce what; `on_change` is called when a replica comes or goes."""
+
+    def __init__(
+        self, key: Ed25519PrivateKey, *, urls: Collection[str], on_change: Callable[[UUID], None] | None = None
+    ) -> None:
+        self._key = key
+        self._urls = frozenset(url.rstrip("/") for url in urls)
+        self.on_change = on_change
+        self._rows: dict[UUID, ReplicaRow] = {}
+        self._expected: frozenset[str] = frozenset()  # node keys
+        self._tunnels: dict[str, list[Tunnel]] = defaultdict(list)  # by node key, the newest last
+        self._count = self._greeting = self._number = 0
+        self._announced: dict[UUID, Announced] = {}
+        self._snapshot: Mapping[UUID, Announced] | None = None  # of that, until it changes
+        self._upstreams: dict[UUID, TunnelUpstream] = {}
+
+    # --- Replicas
+
+    def announced(self) -> Mapping[UUID, Announced]:
+        """By lease id, every replica with a live way to it; what was returned does not change any more."""
+        if self._snapshot is None:
+            self._snapshot = dict(self._announced)
+        return self._snapshot
+
+    def upstream(self, lease_id: UUID) -> TunnelUpstream | None:
+        """The way to a replica; None when there is none now."""
+        return self._upstreams.get(lease_id)
+
+    # --- who may announce what
+
+    def allow(self, rows: Sequence[ReplicaRow]) -> None:
+        """The table's replicas, as they are now. A lease that is not among them takes nothing new."""
+        before, self._rows = self._rows, {row.lease_id: row for row in rows}
+        self._expected = frozenset(row.node_key for row in rows)
+        for lease_id in {name for name, row in before.items() if self._key_of(name) != row.node_key}:
+            self._refresh(lease_id)
+        for lease_id in self._rows.keys() - before.keys():
+            self._refresh(lease_id)
+        for node_key in [key for key in self._tunnels if key not in self._expected]:
+            for tunnel in self._tunnels[node_key]:
+                if not tunnel.mux.streams:
+                    tunnel.end(CLOSE_REFUSED)
+
+    def is_expected(self, node_key: str) -> bool:
+        """For a tunnel: whether its node has a replica here."""
+        return node_key in self._expected
+
+    def is_ours(self, url: str) -> bool:
+        """For a tunnel: whether the agent dialled this gateway, as far as it knows."""
+        return url.rstrip("/") in self._urls
+
+    def changed(self, tunnel: Tunnel, lease_id: UUID) -> None:
+        """For a tunnel: it announced a lease, or withdrew it."""
+        self._refresh(lease_id)
+
+    # --- tunnels
+
+    async def accept(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """An ASGI websocket at frames.PATH, from its beginning to its end."""
+        if (await receive())["type"] != "websocket.connect":
+            return
+        tunnel = Tunnel(self, receive, send)
+        if self._count >= TUNNELS_MAX or self._greeting >= GREETINGS_MAX:
+            await tunnel.close(CLOSE_REFUSED)
+            return
+        await send({"type": "websocket.accept"})
+        client = ":".join(str(part) for part in scope.get("client") or ())
+        code = CLOSE_REFUSED
+        try:
+            await self._greet(tunnel)
+            log.info("A tunnel was opened.", extra={"node_key": tunnel.node_key, "client": client})
+            await self._keep(tunnel)
+        except TimeoutError:
+            code = CLOSE_LATE
+        except TunnelLost as error:
+            code = tunnel.close_code
+            log.info("A tunnel was lost: %s", error, extra={"node_key": tunnel.node_key, "client": client})
+        except TunnelRefused as error:
+            log.info("A tunnel was refused: %s", error, extra={"client": client})
+        except Exception as error:  # what a tunnel does wrong ends that tunnel alone
+            code = tunnel.close_code
+            log.warning("A tunnel was broken off: %s", error, extra={"node_key": tunnel.node_key, "client": client})
+        await tunnel.close(code)
+
+    async def _greet(self, tunnel: Tunnel) -> None:
+        self._greeting += 1
+        try:
+            await tunnel.greet(self._key)
+        finally:
+            self._greeting -= 1
+
+    async def _keep(self, tunnel: Tunnel) -> None:
+        self._number += 1
+        tunnel.number = self._number
+        mine = self._tunnels[tunnel.node_key]
+        for older in mine[: max(0, len(mine) + 1 - TUNNELS_PER_NODE_MAX)]:
+            older.end(CLOSE_REPLACED)
+        mine.append(tunnel)
+        self._count += 1
+        try:
+            await tunnel.serve()
+        finally:
+            self._count -= 1
+            mine.remove(tunnel)
+            if not mine:
+                self._tunnels.pop(tunnel.node_key, None)
+            for lease_id in tunnel.ready:
+                self._refresh(lease_id)
+
+    # --- below
+
+    def _key_of(self, lease_id: UUID) -> str:
+        row = self._rows.get(lease_id)
+        return row.node_key if row is not None else ""
+
+    def _refresh(self, lease_id: UUID) -> None:
+        """Find the ways to a lease anew, and tell whoever wants to know where that changed something."""
+        before = self._announced.get(lease_id)
+        tunnels = [
+            tunnel
+            for tunnel in self._tunnels.get(self._key_of(lease_id), ())
+            if lease_id in tunnel.ready and not tunnel.is_lost
+        ]
+        if tunnels:
+            newest = max(tunnels, key=lambda tunnel: tunnel.number)
+            ways = [tunnel for tunnel in tunnels if tunnel.boot == newest.boot]
+            self._announced[lease_id] = read_ready(lease_id, newest.ready[lease_id])
+            self._upstreams[lease_id] = TunnelUpstream(lease_id, ways)
+        else:
+            self._announced.pop(lease_id, None)
+            self._upstreams.pop(lease_id, None)
+        if self._announced.get(lease_id) == before:
+            return
+        self._snapshot = None
+        if self.on_change is not None:
+            self.on_change(lease_id)
+
+
+class TunnelUpstream:
+    """The way to one replica: `jobs.gateway.upstream.Upstream`."""
+
+    def __init__(self, lease_id: UUID, ways: Sequence[Tunnel]) -> None:
+        self._lease_id = lease_id
+        self._ways = ways
+
+    async def request(
+        self, method: str, path: str, headers: Sequence[Header], body: bytes, *, seconds: float
+    ) -> TunnelAnswer:
+        """Send it and wait at most `seconds` for the answer's beginning. Raises UpstreamError."""
+        ways = [tunnel for tunnel in self._ways if not tunnel.is_lost]
+        if not ways:
+            raise UpstreamError("there is no way to the replica", is_sent=False)
+        tunnel = min(ways, key=lambda way: len(way.mux.streams)) if len(ways) > 1 else ways[0]
+        sent = [pair for pair in headers if pair[0].lower() != b"content-length"]
+        sent.append((b"content-length", b"%d" % len(body)))
+        try:
+            stream = tunnel.mux.open(Open(self._lease_id, method, path, sent))
+        except ValueError as error:
+            raise UpstreamError(str(error), is_sent=False) from error
+        answer = TunnelAnswer(stream)
+        stream.write(body)
+        stream.finish()
+        await answer.until_head(seconds)
+        return answer
+
+
+def read_ready(lease_id: UUID, ready: Mapping[str, Any]) -> Announced:
+    """What a runtime said of itself, as far as it can be understood: it is anybody's program."""
+    capabilities, context = ready.get("capabilities"), ready.get("context")
+    named = capabilities[:CAPABILITIES_MAX] if isinstance(capabilities, list) else []
+    is_number = isinstance(context, int) and not isinstance(context, bool) and 0 < context <= CONTEXT_MAX
+    return Announced(
+        lease_id=lease_id,
+        engine=str(ready.get("engine", ""))[:100],
+        capabilities=frozenset(name for name in named if isinstance(name, str)),
+        context=context if is_number else None,
+        details={name: value for name, value in ready.items() if name not in {"engine", "capabilities", "context"}},
+    )

@@ -1,0 +1,244 @@
+"""Which lease is announced to which gateways, and the requests that come for them. One connection a gateway.
+
+    announce   a replica is ready: from now on requests may come     withdraw   nothing new; what is open goes on
+    start      the loops                                             close      everything is let go of
+
+A lease is reached by its own socket alone: a gateway that asks for another lease, or for a path that is not an engine's
+own, is refused here, whatever it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import ssl
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from provider_agent.protocol.serving import GatewayPlace, ServePlace
+from provider_agent.protocol.tunnel.frames import LEASES_PER_TUNNEL_MAX, Code, Open, pack_announce
+from provider_agent.protocol.tunnel.streams import Stream
+from provider_agent.trust import tls_context
+from provider_agent.tunnel.counting import Counts
+from provider_agent.tunnel.engine import Engine
+from provider_agent.tunnel.exchange import Exchange, Refusal
+from provider_agent.tunnel.link import Link
+
+EXCHANGES_PER_LEASE_MAX: Final = 1024
+SWEEP_SECONDS: Final = 1.0
+LEASES_KEPT_MAX: Final = 1024  # whose counts can be asked for after they were withdrawn
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Served:
+    """One lease."""
+
+    place: ServePlace
+    ready: dict[str, Any]
+    engine: Engine
+    counts: Counts = field(default_factory=Counts)
+    exchanges: set[Exchange] = field(default_factory=set)
+    is_withdrawn: bool = False
+
+
+class Way:
+    """One gateway: the link to it, and the leases that it is told of."""
+
+    def __init__(self, tunnels: Tunnels, place: GatewayPlace) -> None:
+        self._tunnels = tunnels
+        self.place = place
+        self.told: set[UUID] = set()
+        self.link = tunnels.make_link(place, self)
+        self.task = asyncio.create_task(self.link.keep())
+
+    def leases(self) -> dict[UUID, dict[str, Any]]:
+        """For the link: what is announced on a new connection."""
+        return {lease_id: self._tunnels.ready_of(lease_id) for lease_id in self.told}
+
+    def opened(self, stream: Stream, request: Open) -> None:
+        """For the link: a gateway asks only for what it was told of."""
+        if request.lease_id in self.told:
+            self._tunnels.serve(stream, request)
+        else:
+            stream.reset(Code.REFUSED, "this replica is not reached by this way")
+
+    def announce(self, lease_id: UUID, ready: dict[str, Any]) -> None:
+        """From now on the gateway may ask for it."""
+        self.told.add(lease_id)
+        self.link.announce(lease_id, ready)
+
+    def withdraw(self, lease_id: UUID) -> None:
+        """It may not."""
+        if lease_id in self.told:
+            self.told.discard(lease_id)
+            self.link.withdraw(lease_id)
+
+
+class Tunnels:
+    """All tunnels of one agent. To be used within its event loop."""
+
+    def __init__(self, key: Ed25519PrivateKey, *, tls: Callable[[], ssl.SSLContext] = tls_context) -> None:
+        self._key = key
+        self._tls = tls
+        self._boot = secrets.token_hex(16)
+        self._served: dict[UUID, Served] = {}
+        self._ways: dict[tuple[str, str], Way] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to watch over what is served; harmless to repeat."""
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep())
+
+    async def close(self) -> None:
+        """Let go of every gateway and every engine."""
+        tasks = [way.task for way in self._ways.values()] + ([self._sweeper] if self._sweeper else [])
+        self._ways, self._sweeper = {}, None
+        for task in tasks:
+            task.cancel()
+        for served in self._served.values():
+            _let_go(served)
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+    def announce(self, lease_id: UUID, place: ServePlace, socket_path: Path, ready: dict[str, Any]) -> None:
+        """The replica of a lease is ready, and its engine answers at `socket_path`; harmless to repeat.
+
+        Raises ValueError where the event is no JSON object or too long, or there are too many leases.
+        """
+        pack_announce(lease_id, ready)
+        if self._live_count() >= LEASES_PER_TUNNEL_MAX and self._is_new(lease_id):
+            raise ValueError(f"{LEASES_PER_TUNNEL_MAX} leases are served already")
+        self.start()
+        before = self._served.pop(lease_id, None)
+        served = Served(place, dict(ready), Engine(socket_path))
+        if before is not None:
+            served = replace(served, counts=before.counts, exchanges=before.exchanges)
+            before.engine.close()
+        self._served[lease_id] = served
+        self._forget_oldest()
+        for gateway in place.gateways:
+            self._way_to(gateway).announce(lease_id, served.ready)
+        wanted = {(gateway.url, gateway.public_key) for gateway in place.gateways}
+        for name, way in self._ways.items():
+            if name not in wanted:
+                way.withdraw(lease_id)
+
+    def withdraw(self, lease_id: UUID) -> None:
+        """No new request for it; those that are open go on until they end, or the engine does. Harmless to repeat."""
+        served = self._served.get(lease_id)
+        if served is None:
+            return
+        served.is_withdrawn = True
+        for way in self._ways.values():
+            way.withdraw(lease_id)
+
+    def break_off(self, lease_id: UUID) -> None:
+        """Withdraw it, and end at once what is open."""
+        self.withdraw(lease_id)
+        if lease_id in self._served:
+            _let_go(self._served[lease_id])
+
+    def in_flight(self, lease_id: UUID) -> int:
+        """Requests that are open now."""
+        served = self._served.get(lease_id)
+        return len(served.exchanges) if served is not None else 0
+
+    def counts(self, lease_id: UUID) -> Counts:
+        """What went through for a lease; of one that was never announced here, nothing."""
+        served = self._served.get(lease_id)
+        return replace(served.counts) if served is not None else Counts()
+
+    def status(self) -> list[dict[str, Any]]:
+        """For `souk-agent status`: each gateway, and how the link to it is."""
+        now = asyncio.get_running_loop().time()
+        return [
+            {
+                "gateway": way.place.url,
+                "leases": len(way.told),
+                **{name: value for name, value in asdict(way.link.state).items() if name != "since"},
+                "up_seconds": round(now - way.link.state.since, 1) if way.link.state.is_up else 0.0,
+            }
+            for way in self._ways.values()
+        ]
+
+    # --- for the ways
+
+    def make_link(self, place: GatewayPlace, way: Way) -> Link:
+        """A link that is not dialled yet."""
+        return Link(place.url, place.public_key, node_key=self._key, boot=self._boot, asked=way, tls=self._tls)
+
+    def ready_of(self, lease_id: UUID) -> dict[str, Any]:
+        """What is announced of a lease."""
+        return self._served[lease_id].ready
+
+    def serve(self, stream: Stream, request: Open) -> None:
+        """Send a request on to the lease's engine, or refuse it."""
+        served = self._served.get(request.lease_id)
+        if served is None or served.is_withdrawn:
+            stream.reset(Code.REFUSED, "the replica is not here any more")
+            return
+        if len(served.exchanges) >= EXCHANGES_PER_LEASE_MAX:
+            stream.reset(Code.REFUSED, "the replica has too many requests")
+            return
+        exchanges = served.exchanges
+        try:
+            exchange = Exchange(stream, request, served.engine, served.counts, over=lambda: exchanges.discard(exchange))
+        except Refusal as error:
+            stream.reset(Code.REFUSED, str(error))
+            return
+        exchanges.add(exchange)
+        exchange.start()
+
+    # --- below
+
+    def _way_to(self, place: GatewayPlace) -> Way:
+        name = (place.url, place.public_key)
+        if name not in self._ways:
+            self._ways[name] = Way(self, place)
+        return self._ways[name]
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = asyncio.get_running_loop().time()
+            for served in self._served.values():
+                served.engine.sweep()
+                for exchange in list(served.exchanges):
+                    exchange.check_time(now)
+            self._leave_gateways()
+
+    def _leave_gateways(self) -> None:
+        """Close the link to a gateway that has nothing to ask for, once nothing goes through it."""
+        for name, way in list(self._ways.items()):
+            if not way.told and not way.link.is_busy:
+                way.task.cancel()
+                del self._ways[name]
+
+    def _live_count(self) -> int:
+        return sum(not served.is_withdrawn for served in self._served.values())
+
+    def _is_new(self, lease_id: UUID) -> bool:
+        served = self._served.get(lease_id)
+        return served is None or served.is_withdrawn
+
+    def _forget_oldest(self) -> None:
+        over = len(self._served) - LEASES_KEPT_MAX
+        for lease_id in [name for name, served in self._served.items() if served.is_withdrawn][: max(0, over)]:
+            _let_go(self._served.pop(lease_id))
+
+
+def _let_go(served: Served) -> None:
+    for exchange in list(served.exchanges):
+        exchange.fail(Code.BROKEN, "the replica was stopped")
+    served.engine.close()
