@@ -32,6 +32,7 @@ from provider_agent.porter import Porter
 from provider_agent.preparation import prepare
 from provider_agent.protocol import REASONS, AttemptState, LeaseReport, Reason
 from provider_agent.receipts import EVENT_BYTES_MAX, ship_receipts
+from provider_agent.serving import keep_announced
 from provider_agent.stop_signal import StopAskedError
 from provider_agent.watching import Watch
 from provider_agent.workfolder import drop_secrets
@@ -70,6 +71,7 @@ class Attempt:
             asyncio.create_task(ship_stream(porter, entry, "events", self._record.events, bytes_max=EVENT_BYTES_MAX)),
             asyncio.create_task(ship_receipts(porter, entry, self._record.book)),
             asyncio.create_task(self._shipper.loop()),
+            asyncio.create_task(keep_announced(porter, self._record)),
         ]
 
     @property

@@ -37,6 +37,7 @@ from provider_agent.machine import give_back_memory, measure_machine
 from provider_agent.porter import Porter
 from provider_agent.protocol import Reason
 from provider_agent.sync import Sync
+from provider_agent.tunnel import Tunnels
 from provider_agent.updating.prefix import own_release
 from provider_agent.updating.wish import update_facts
 from provider_agent.watchdog import watch_leases
@@ -96,6 +97,8 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
     )
     health = Health(porter, sync.attempts)
     await health.look()
+    porter.tunnels = Tunnels(porter.keys.transport)
+    porter.tunnels.start()
     sync.answered = lambda: write_status(porter, sync)
     sync.adopt_all()
     log.info("Agent started. node_id=%s pid=%s", porter.config.node_id, os.getpid())
@@ -121,6 +124,7 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
         await sync.links.close()
         for attempt in sync.attempts.values():
             await attempt.close()
+        await porter.tunnels.close()
         health.close()
         log.info("Agent stopped. node_id=%s", porter.config.node_id)
     for result in results:

@@ -13,6 +13,7 @@ from provider_agent.heartbeat import Heartbeat
 from provider_agent.journal import Journal
 from provider_agent.keys import NodeKeys
 from provider_agent.protocol import DeviceFacts, Load
+from provider_agent.tunnel import Tunnels
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Porter:
     devices_changed: asyncio.Event = field(default_factory=asyncio.Event)
     load: Load | None = None  # the newest look at this machine, until it was sent
     speeds: tuple[int, int] = (0, 0)  # disk and line to the marketplace, in bytes per second
+    tunnels: Tunnels | None = None  # to the gateways, while the agent is up
     ghosts_killed: int = 0  # programs without a lease that were ended here
 
     def __post_init__(self) -> None:

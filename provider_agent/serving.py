@@ -1,4 +1,4 @@
-"""A serving lease's way to the gateways: announced once its runtime says that it is ready, withdrawn when it has ended."""
+"""A serving lease's way to the gateways: announced once its runtime is ready, withdrawn when it has ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def keep_announced(porter: Porter, record: LeaseRecord) -> None:
         await asyncio.sleep(LOOK_SECONDS)
     tunnels.announce(entry.lease_id, place, record.work / SERVE_SOCKET, ready)
     try:
-        while not entry.has_ended:
+        while not entry.has_ended:  # noqa: ASYNC110 - the lease's own task says so, in the journal
             await asyncio.sleep(LOOK_SECONDS)
     finally:
         tunnels.withdraw(entry.lease_id)

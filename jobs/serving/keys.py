@@ -1,8 +1,8 @@
 """Keys for endpoints: `sk-souk-` and 256 random bits. The text is shown once; the database holds its SHA-256.
 
-    issue          a key for programs, with what it may do
-    issue_session  a key for a page that somebody has open
-    revoke         it opens nothing from the gateways' next sync on
+issue          a key for programs, with what it may do
+issue_session  a key for a page that somebody has open
+revoke         it opens nothing from the gateways' next sync on
 """
 
 from __future__ import annotations
@@ -76,7 +76,11 @@ def issue(
 
 
 def issue_session(
-    *, organisation: Organisation, user: User, endpoint_ids: Sequence[UUID] | None = None, seconds: int = SESSION_SECONDS
+    *,
+    organisation: Organisation,
+    user: User,
+    endpoint_ids: Sequence[UUID] | None = None,
+    seconds: int = SESSION_SECONDS,
 ) -> tuple[EndpointKey, str]:
     """A key for one user's open page: it lives `seconds`, at most SESSION_SECONDS, and is slow enough for a person.
 

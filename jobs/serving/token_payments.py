@@ -86,9 +86,7 @@ def forget_records() -> int:
 
 
 def _due() -> QuerySet[UsageRecord]:
-    return UsageRecord.objects.filter(
-        ~Q(organisation_id=F("owner_id")), payment=None, cost_usd_micros__gt=0
-    )
+    return UsageRecord.objects.filter(~Q(organisation_id=F("owner_id")), payment=None, cost_usd_micros__gt=0)
 
 
 def _covered(costs: list[tuple[int, int]], money: int) -> tuple[list[int], int]:

@@ -1,0 +1,68 @@
+"""The gateways' two calls, beside the public API: they bear the gateways' token, and nobody else gets in.
+
+POST /internal/gateway/v1/sync   what one sees, answered by what it should know
+POST /internal/gateway/v1/keys   who holds these keys
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from functools import wraps
+
+from django.conf import settings
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+from pydantic import BaseModel
+
+from jobs import tasks
+from jobs.errors import BodyTooLarge
+from jobs.gateway.table import SYNC_BODY_BYTES_MAX, GatewayAnswer, GatewaySync, KeyAnswer, KeyQuestion
+from jobs.serving import hearing, keys, usage
+from jobs.serving.errors import GatewayUnknown
+from jobs.serving.telling import table_now
+
+View = Callable[[HttpRequest], HttpResponse]
+
+
+def _for_gateways(view: Callable[[bytes], BaseModel]) -> View:
+    @csrf_exempt
+    @require_POST
+    @wraps(view)
+    def wrapped(request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("Authorization", "")
+        wanted = f"Bearer {settings.SOUK_GATEWAY_TOKEN}"
+        if not settings.SOUK_GATEWAY_TOKEN or not hmac.compare_digest(given.encode(), wanted.encode()):
+            raise GatewayUnknown()
+        body = request.read(SYNC_BODY_BYTES_MAX + 1)
+        if len(body) > SYNC_BODY_BYTES_MAX:
+            raise BodyTooLarge(bytes_max=SYNC_BODY_BYTES_MAX)
+        return HttpResponse(view(bytes(body)).model_dump_json().encode(), content_type="application/json")
+
+    return wrapped
+
+
+@_for_gateways
+def sync(body: bytes) -> BaseModel:
+    """One gateway's word, and the answer to it."""
+    said = GatewaySync.model_validate_json(body)
+    gateway = hearing.take_in(said)
+    usage_seq = usage.take_in(gateway.pk, said.usage)
+    if any(load.is_wanted for load in said.loads):
+        transaction.on_commit(tasks.keep_endpoints.delay, robust=True)
+    version, table = table_now()
+    return GatewayAnswer(
+        version=version,
+        table=None if version == said.known else table,
+        grants=[*keys.grants_for(gateway.pk, key_ids=said.keys), *keys.refused_for(gateway.pk)],
+        usage_seq=usage_seq,
+    )
+
+
+@_for_gateways
+def look_up_keys(body: bytes) -> BaseModel:
+    """Who holds keys that a gateway does not know; those that nobody holds are left out."""
+    asked = KeyQuestion.model_validate_json(body)
+    return KeyAnswer(grants=keys.grants_for(asked.gateway_id, key_hashes=asked.key_hashes))
