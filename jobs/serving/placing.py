@@ -27,24 +27,26 @@ from jobs.pricing import demand_of
 from jobs.serving import replicas
 from jobs.serving.endpoints import spec_of
 from jobs.spec import Spec
-from jobs.states import ATTEMPT_LIVE, JOB_WAITING, REPLICA_LIVE, JobState
+from jobs.states import JOB_WAITING, REPLICA_LIVE, JobState, ReplicaState
 from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Node
-from provider_agent.protocol import Fault
+from provider_agent.protocol import Fault, Reason
 
 log = logging.getLogger(__name__)
 
 PLACED_MAX = 8  # replicas of one endpoint in one tick
 FAILED_NODE_HOURS = 1  # how long a node on which a replica of it broke is taken last
-START_PAUSE_SECONDS, START_PAUSES_MAX = 5, 8  # after starts that failed: 5 s, 10 s, ... at most 21 minutes
+PAUSE_SECONDS, SHORT_LIVES_MAX = 5, 9  # after short lives in a row: 0, 5 s, 10 s, ... at most 11 minutes
+SHORT_LIFE = timedelta(seconds=60)
+_MEANT = frozenset({Reason.REPLICA_RETIRED, Reason.CANCELLED_BY_CUSTOMER, Reason.NODE_DRAINED})
 
 
 def place_replicas(endpoint: Endpoint, version: EndpointVersion, count: int) -> int:
     """Place up to `count` more replicas of a version; returns how many were. What is missing says why."""
     job, spec = endpoint.job, spec_of(version)
-    if count <= 0 or paused_until(job) > clock.now():
+    if count <= 0 or paused_until(endpoint) > clock.now():
         return 0
     placed = 0
     for _ in range(min(count, PLACED_MAX)):  # one by one: each changes where the next should not be
@@ -60,17 +62,24 @@ def say_why(endpoint: Endpoint, message: str) -> None:
     Job.objects.filter(pk=endpoint.job_id).exclude(waiting_for=message).update(waiting_for=message)
 
 
-def paused_until(job: Job) -> datetime:
-    """Not before then is another replica started: each failed start in a row doubles the pause."""
-    newest = list(job.attempts.exclude(state__in=ATTEMPT_LIVE).order_by("-number")[:START_PAUSES_MAX])
-    failed = 0
-    for attempt in newest:
-        if attempt.fault != Fault.CUSTOMER.value or attempt.running_at is not None:
+def paused_until(endpoint: Endpoint) -> datetime:
+    """Not before then is another replica started: each short life in a row, but the first, doubles the pause."""
+    ended = Replica.objects.filter(endpoint=endpoint, state=ReplicaState.GONE).order_by("-ended_at")
+    short: list[Replica] = []
+    for replica in ended[:SHORT_LIVES_MAX]:
+        if replica.reason in _MEANT or _life_of(replica) >= SHORT_LIFE:
             break
-        failed += 1
-    if not failed or newest[0].ended_at is None:
+        short.append(replica)
+    if len(short) < 2 or short[0].ended_at is None:
         return clock.now()
-    return newest[0].ended_at + timedelta(seconds=START_PAUSE_SECONDS * 2**failed)
+    return short[0].ended_at + timedelta(seconds=PAUSE_SECONDS * 2 ** (len(short) - 2))
+
+
+def _life_of(replica: Replica) -> timedelta:
+    """How long it was of use."""
+    if replica.ready_at is None or replica.ended_at is None:
+        return timedelta(0)
+    return replica.ended_at - replica.ready_at
 
 
 def _find_seat(endpoint: Endpoint, job: Job, spec: Spec) -> Placement | None:

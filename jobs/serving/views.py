@@ -38,7 +38,7 @@ def _show(
         job_id=endpoint.job_id,
         model=endpoint.model,
         public_model=f"{short_name(endpoint.organisation)}/{endpoint.model}" if serve.is_public else None,
-        base_url=f"{settings.SOUK_GATEWAY_URL}/v1" if settings.SOUK_GATEWAY_URL else "",
+        base_url=f"{settings.SOUK_SERVING_URL}/v1" if settings.SOUK_SERVING_URL else "",
         state=_state_of(endpoint, has_ready=bool(ready)),
         why=endpoint.job.waiting_for or endpoint.job.message or endpoint.desired_why,
         replicas_desired=endpoint.desired,

@@ -72,7 +72,7 @@ SOUK_CHALLENGE_SECONDS = int(os.environ.get("SOUK_CHALLENGE_SECONDS", "86400"))
 SOUK_QUOTE_SECONDS = int(os.environ.get("SOUK_QUOTE_SECONDS", "600"))
 SOUK_VERIFICATION = os.environ.get("SOUK_VERIFICATION", "shadow")
 SOUK_SHARED_MACHINE = os.environ.get("SOUK_SHARED_MACHINE", "0") == "1"
-SOUK_GATEWAY_URL = os.environ.get("SOUK_GATEWAY_URL", "").rstrip("/")  # by which callers reach it
+SOUK_SERVING_URL = os.environ.get("SOUK_SERVING_URL", "").rstrip("/")  # by which callers reach it
 SOUK_GATEWAY_TOKEN = os.environ.get("SOUK_GATEWAY_TOKEN", "")  # empty: no gateway may ask anything
 SOUK_DRAIN_SECONDS = int(os.environ.get("SOUK_DRAIN_SECONDS", "30"))  # a draining replica's requests may take
 SOUK_AGENT_WHEEL = os.environ.get("SOUK_AGENT_WHEEL", "")  # empty: `manage.py publish_agent` makes it in SOUK_DATA/dist

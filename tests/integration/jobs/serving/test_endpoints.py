@@ -187,7 +187,7 @@ def test_an_endpoint_whose_starts_all_break_by_its_owner_is_given_up(alice: Orga
     job, endpoint = launch(alice)
     gateway_says()
     for _ in range(3):
-        job.attempts.update(ended_at=timezone.now() - timedelta(hours=1))
+        Replica.objects.update(ended_at=timezone.now() - timedelta(hours=1))
         tick()
         (lease,) = leases_of(endpoint)
         stage.finish(lease, Reason.BAD_CONFIG)
@@ -195,14 +195,18 @@ def test_an_endpoint_whose_starts_all_break_by_its_owner_is_given_up(alice: Orga
     assert job.state == "failed" and job.reason == "bad_config"
 
 
-def test_failed_starts_are_not_repeated_at_once(alice: Organisation, bob: Node) -> None:
+def test_short_lives_in_a_row_are_not_repeated_at_once(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
     gateway_says()
-    tick()
-    (lease,) = leases_of(endpoint)
-    stage.finish(lease, Reason.BAD_CONFIG)
+    for _ in range(2):  # the first is replaced at once: most breaks are somebody's accident
+        tick()
+        (lease,) = leases_of(endpoint)
+        stage.finish(lease, Reason.INTERNAL)
     tick()
     assert leases_of(endpoint) == []
+    Replica.objects.update(ended_at=timezone.now() - timedelta(seconds=10))
+    tick()
+    assert len(leases_of(endpoint)) == 1
 
 
 def test_a_serving_file_with_what_only_trainings_have_is_refused() -> None:
