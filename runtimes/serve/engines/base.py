@@ -78,6 +78,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     counters: ClassVar[Counters] = Counters()
+    extra_paths: ClassVar[frozenset[str]] = frozenset()  # beyond OpenAI's, that may be asked for from outside
 
     @abstractmethod
     def why_not(self, model: Model, devices: Devices, config: ServeConfig) -> str:
