@@ -1,0 +1,47 @@
+"""Asks an HTTP server on a Unix socket one thing, and reads the whole answer within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+ANSWER_BYTES_MAX = 16 << 20
+
+
+class NoAnswer(Exception):
+    """Nobody answered in time, or not in HTTP."""
+
+
+async def ask(
+    socket_path: str, path: str, *, body: dict[str, Any] | None = None, seconds: float, header: str = ""
+) -> tuple[int, bytes]:
+    """Status and body; a GET, or a POST where there is a body. Raises NoAnswer."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await _ask(socket_path, path, body, header)
+    except TimeoutError as error:
+        raise NoAnswer(f"no answer to {path} within {seconds:g} s") from error
+    except (OSError, ValueError, IndexError, asyncio.IncompleteReadError) as error:
+        raise NoAnswer(f"no answer to {path}: {error or type(error).__name__}") from error
+
+
+async def _ask(socket_path: str, path: str, body: dict[str, Any] | None, header: str) -> tuple[int, bytes]:
+    reader, writer = await asyncio.open_unix_connection(socket_path)
+    try:
+        sent = b"" if body is None else json.dumps(body).encode()
+        # HTTP/1.0: the answer comes in one piece, and its end is the connection's.
+        head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.0\r\nHost: engine\r\n{header}"
+        if body is not None:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(sent)}\r\n"
+        writer.write(f"{head}\r\n".encode() + sent)
+        await writer.drain()
+        answer = await reader.read(ANSWER_BYTES_MAX)
+        while chunk := await reader.read(ANSWER_BYTES_MAX):
+            answer += chunk
+            if len(answer) > ANSWER_BYTES_MAX:
+                raise ValueError(f"more than {ANSWER_BYTES_MAX} bytes")
+        first, _, rest = answer.partition(b"\r\n")
+        return int(first.split()[1]), rest.partition(b"\r\n\r\n")[2]
+    finally:
+        writer.close()

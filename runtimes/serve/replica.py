@@ -1,0 +1,187 @@
+"""One replica from its configuration to its end: the story of this runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtimes.contract import SERVE_SOCKET, EventKind, EventWriter
+from runtimes.serve.choose import choose_engine
+from runtimes.serve.config import ServeConfig
+from runtimes.serve.devices import find_devices
+from runtimes.serve.door import Door
+from runtimes.serve.engines.base import ENGINE_SOCKET, Devices, Engine, Model
+from runtimes.serve.errors import ServeError, Stopped
+from runtimes.serve.metrics import read_served, tell_served
+from runtimes.serve.process import EngineProcess
+from runtimes.serve.warm import FIRST_TOKEN_SECONDS_MAX, get_token, read_facts, wait_until_up
+from runtimes.serve.watchdog import Watch, watch
+from runtimes.serve.weights import find_model
+
+ENGINE_FOLDER = ".engine"  # below the work folder, from which all is named: sockets' paths may have 108 bytes
+ENGINE_SOCKET_PATH = f"{ENGINE_FOLDER}/{ENGINE_SOCKET}"
+DRAIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this replica is, and how it behaves. The working directory is the work folder."""
+
+    env: dict[str, str] = field(repr=False)
+    input_dir: Path
+    lent_dir: Path
+    drain_seconds: float
+    tell_seconds: float
+    watching: Watch
+
+
+async def serve(config: ServeConfig, place: Place, events: EventWriter) -> None:
+    """Bring the model up and answer until the end; always raises a ServeError, which is Stopped after a SIGTERM."""
+    stop, ready = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    work = asyncio.create_task(_live(config, place, events, stop, ready))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.is_set():  # nobody waits for a replica that is still loading: it leaves at once
+            work.cancel()
+        await work
+    except asyncio.CancelledError as error:
+        raise Stopped("stopped before it was ready") from error
+    finally:
+        stopping.cancel()
+
+
+async def _live(
+    config: ServeConfig, place: Place, events: EventWriter, stop: asyncio.Event, ready: asyncio.Event
+) -> None:
+    began = time.monotonic()
+    # 1. Weights, checked; the engine that can serve them here.
+    model = await _in_thread(
+        lambda: find_model(config.model, input_dir=place.input_dir, lent_dir=place.lent_dir, events=events)
+    )
+    devices = find_devices(place.env)
+    engine = choose_engine(model, devices, config)
+    # 2. The door is there from now on, and closed.
+    door = Door(ENGINE_SOCKET_PATH, extra_paths=engine.extra_paths)
+    await door.listen(SERVE_SOCKET)
+    events.write(EventKind.LOADING, stage="engine", engine=engine.name, bytes_total=model.weights_bytes)
+    process = await EngineProcess.start(engine.launch(model, devices, config), Path(ENGINE_FOLDER))
+    replica = Replica(config, place, events, engine, door, process)
+    try:
+        # 3. One real token, by the way that callers' requests take; then it may be announced.
+        await wait_until_up(process, ENGINE_SOCKET_PATH, events)
+        await replica.get_first_token()
+        await replica.say_ready(model, devices, began=began)
+        door.open()
+        ready.set()
+        # 4. Answer, until told to stop or something breaks; then drain.
+        await replica.answer(stop)
+        await replica.drain()
+    finally:
+        await door.close()
+        await process.stop()
+
+
+@dataclass(frozen=True)
+class Replica:
+    """An engine behind its door."""
+
+    config: ServeConfig
+    place: Place
+    events: EventWriter
+    engine: Engine
+    door: Door
+    process: EngineProcess
+
+    async def get_first_token(self) -> None:
+        """The first token; raises ServeError that says why there is none, the engine's end before all."""
+        token = get_token(self.engine, self.config, self.door, SERVE_SOCKET, seconds=FIRST_TOKEN_SECONDS_MAX)
+        getting = asyncio.create_task(token)
+        await asyncio.wait({getting, self.process.ended}, return_when=asyncio.FIRST_COMPLETED)
+        if self.process.ended.done():
+            getting.cancel()
+            raise await self.process.why_ended()
+        try:
+            await getting
+        except ServeError:
+            if not self.process.is_alive:
+                raise await self.process.why_ended() from None
+            raise
+
+    async def say_ready(self, model: Model, devices: Devices, *, began: float) -> None:
+        """The meter starts with `started`; `ready` is what the agent announces to gateways."""
+        facts = self.engine.facts(model, self.config, await read_facts(ENGINE_SOCKET_PATH))
+        common = {"model": self.config.served_as, "device": devices.kind, "dtype": facts.pop("dtype", None)}
+        self.events.write(EventKind.STARTED, **common, world_size=devices.count)
+        self.events.write(
+            EventKind.READY,
+            **common,
+            engine=self.engine.name,
+            version=self.engine.version(),
+            capabilities=sorted(self.engine.capabilities(model, self.config)),
+            weights_digest=model.digest,
+            tokenizer_digest=model.tokenizer_digest,
+            weights_bytes=model.weights_bytes,
+            seconds=round(time.monotonic() - began, 3),
+            **facts,
+        )
+
+    async def answer(self, stop: asyncio.Event) -> None:
+        """Returns when told to stop; raises ServeError when the engine ended or computes nothing."""
+        telling = asyncio.create_task(
+            tell_served(self.door, ENGINE_SOCKET_PATH, self.engine.counters, self.events, every=self.place.tell_seconds)
+        )
+        watching = asyncio.create_task(watch(self.engine, self.config, self.door, SERVE_SOCKET, self.place.watching))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            waited = {watching, stopping, telling, self.process.ended}
+            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if self.process.ended in done:
+                raise await self.process.why_ended()
+            for task in done:
+                await task
+        finally:
+            for task in (telling, watching, stopping):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, ServeError):
+                    await task
+
+    async def drain(self) -> None:
+        """Let what is in flight end, within its time; always raises Stopped."""
+        is_empty = await self.door.drain(self.place.drain_seconds)
+        left = self.door.in_flight
+        self.events.write(EventKind.SERVED, **await read_served(self.door, ENGINE_SOCKET_PATH, self.engine.counters))
+        raise Stopped("stopped; every request was answered" if is_empty else f"stopped; {left} requests were cut off")
+
+
+async def _in_thread(work: Callable[[], Model]) -> Model:
+    """What the work returns, from a thread that nobody waits for when this replica is stopped in between."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Model] = loop.create_future()
+
+    def settle(model: Model | None, error: Exception | None) -> None:
+        if found.done():
+            return
+        if error is not None:
+            found.set_exception(error)
+        elif model is not None:
+            found.set_result(model)
+
+    def do() -> None:
+        try:
+            model = work()
+        except Exception as error:  # it is raised again where it is waited for
+            loop.call_soon_threadsafe(settle, None, error)
+        else:
+            loop.call_soon_threadsafe(settle, model, None)
+
+    threading.Thread(target=do, daemon=True).start()
+    return await found
