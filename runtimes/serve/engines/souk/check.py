@@ -1,0 +1,148 @@
+"""Whether another replica's answer is what this model gives: one forward pass over it, against its commitment.
+
+What is compared, and what each finds:
+
+    binding      digests of prompt, weights, sampling, output: what the other side admits to have done otherwise
+    text         the tokens committed to are the text that the caller got
+    prompt       hidden states of the prompt: other weights, precision, or another prompt
+    decoding     hidden states of each 32 tokens: the same for what was written
+    drawing      each token is the one that seed and probabilities give: other sampling, or tokens from elsewhere
+    finish       the answer ended where it had to
+
+The hidden states alone say nothing of how tokens were drawn from them; the drawing alone says little of a model that
+agrees with ours in most of its tokens. A replica that lets a smaller model write, and the true one only read, passes
+the first and fails the second.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from runtimes.serve.commitments import BadCommitment, Binding, Commitment, compare, read_commitment
+from runtimes.serve.engines.souk.ask import Ask
+from runtimes.serve.engines.souk.errors import BadAsk
+from runtimes.serve.engines.souk.model import Model
+from runtimes.serve.engines.souk.sampling import gap
+from runtimes.serve.engines.souk.text import Texts, Writing
+from runtimes.serve.judging import BOUNDS, Bounds, Verdict, find_faults, measure
+
+ANSWERS_MAX: Final = 128
+TEXT_LENGTH_MAX: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """One choice as it reached the caller, and what its replica committed to."""
+
+    index: int
+    text: str
+    finish: str
+    output: list[int]
+    commitment: bytes
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What came of one choice."""
+
+    index: int
+    verdict: Verdict
+    faults: list[str]
+    numbers: dict[str, float]
+
+
+def read_claims(body: Mapping[str, Any], ask: Ask, texts: Texts, context: int) -> list[Claimed]:
+    """The `answers` of a check's body. Raises BadAsk."""
+    answers = body.get("answers")
+    if not isinstance(answers, list) or not 0 < len(answers) <= ANSWERS_MAX:
+        raise BadAsk(f"answers must be a list of 1 to {ANSWERS_MAX}", param="answers")
+    claims = [_read_claim(answer) for answer in answers]
+    for claim in claims:
+        if claim.index >= len(ask.prompts) * ask.choices:
+            raise BadAsk(f"there was no choice {claim.index}", param="answers")
+        if len(claim.output) + len(_prompt(ask, claim)) > context + 1:
+            raise BadAsk("an answer is longer than the context", param="answers")
+        if any(not 0 <= token < texts.vocabulary for token in claim.output):
+            raise BadAsk("an answer has tokens that the model does not", param="answers")
+    return claims
+
+
+def check_claim(claim: Claimed, ask: Ask, model: Model, texts: Texts, bounds: Bounds | None = None) -> Checked:
+    """Compute it again and compare. For the computing thread."""
+    try:
+        commitment = read_commitment(claim.commitment)
+    except BadCommitment:
+        return Checked(claim.index, "mismatch", ["commitment"], {})
+    prompt = _prompt(ask, claim)
+    mine = Binding.of(prompt, model.digest, ask.sampling.as_json(), claim.output)
+    faults = [f"said_{name}" for name in mine.differences(commitment.binding)]
+    if _shape(commitment) != (len(prompt), len(claim.output) - 1, model.hidden_size):
+        return Checked(claim.index, "mismatch", [*faults, "shape"], {})
+    whole = [*prompt, *claim.output[:-1]]
+    computed = model.read_whole(whole, len(claim.output))
+    hidden, logits = computed.hidden_rows(0), computed.logits_rows(0)
+    chunks = compare(commitment, hidden[: len(prompt)], hidden[len(prompt) :])
+    choice = claim.index % ask.choices
+    gaps = [
+        gap(row, ask.sampling, choice, len(prompt) + number, token)
+        for number, (row, token) in enumerate(zip(logits, claim.output, strict=True))
+    ]
+    is_same_precision = commitment.dtype == model.dtype
+    faults += find_faults(chunks, gaps, bounds or BOUNDS[model.dtype])
+    faults += _text_faults(claim, ask, texts)
+    if not is_same_precision:
+        faults.append("said_precision")
+    numbers = asdict(measure(chunks, gaps)) | {"tokens": len(claim.output), "chunks": len(chunks)}
+    return Checked(claim.index, "mismatch" if faults else "match", faults, numbers)
+
+
+def as_json(checked: list[Checked], digest: str) -> dict[str, Any]:
+    """The answer to a check: the worst of its choices is the verdict."""
+    verdicts = [one.verdict for one in checked]
+    verdict = "mismatch" if "mismatch" in verdicts else "match"
+    return {"verdict": verdict, "weights": digest, "choices": [asdict(one) for one in checked]}
+
+
+def _text_faults(claim: Claimed, ask: Ask, texts: Texts) -> list[str]:
+    """The tokens make the text, and end where the request ended them."""
+    writing = Writing(texts, ask.stops)
+    ended_at = 0
+    for number, token in enumerate(claim.output, start=1):
+        writing.add(token)
+        if writing.is_stopped or (token in texts.end_ids and not ask.ignores_end):
+            ended_at = number
+            break
+    writing.end()
+    faults = [] if writing.text == claim.text else ["text"]
+    is_stop = ended_at == len(claim.output)
+    is_length = not ended_at and len(claim.output) >= ask.max_tokens
+    if claim.finish != ("stop" if is_stop else "length" if is_length else ""):
+        faults.append("finish")
+    return faults
+
+
+def _read_claim(answer: Any) -> Claimed:
+    if not isinstance(answer, dict):
+        raise BadAsk("an answer is a mapping", param="answers")
+    index, text, finish, output = (answer.get(name) for name in ("index", "text", "finish_reason", "output_ids"))
+    is_list = isinstance(output, list) and bool(output) and all(type(one) is int for one in output)
+    is_text = isinstance(text, str) and len(text) <= TEXT_LENGTH_MAX and isinstance(finish, str)
+    if type(index) is not int or index < 0 or not is_list or not is_text:
+        raise BadAsk("an answer has index, text, finish_reason, output_ids and commitment", param="answers")
+    try:
+        commitment = base64.b64decode(str(answer.get("commitment", "")), validate=True)
+    except binascii.Error:
+        commitment = b""
+    return Claimed(index, str(text), str(finish), list(output or []), commitment)
+
+
+def _prompt(ask: Ask, claim: Claimed) -> list[int]:
+    return ask.prompts[claim.index // ask.choices]
+
+
+def _shape(commitment: Commitment) -> tuple[int, int, int]:
+    return commitment.prompt_tokens, commitment.decoded, commitment.hidden_size
