@@ -1,4 +1,4 @@
-"""Demand and what came of it: quotes, jobs, attempts, leases, their streams, artifacts; endpoints, their keys and their use."""
+"""Demand and what came of it: quotes, jobs, attempts, leases, streams, artifacts; endpoints, their keys and use."""
 
 from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart
 from jobs.models.delegations import ReceiptDelegation

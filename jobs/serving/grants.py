@@ -35,9 +35,7 @@ MS_PER_SECOND: Final = 1000
 REVOKED, EXPIRED, BUDGET_EXHAUSTED, NO_MONEY = "revoked", "expired", "budget_exhausted", "no_money"
 
 
-def grants_for(
-    gateway_id: UUID, *, key_hashes: Collection[str] = (), key_ids: Collection[UUID] = ()
-) -> list[Grant]:
+def grants_for(gateway_id: UUID, *, key_hashes: Collection[str] = (), key_ids: Collection[UUID] = ()) -> list[Grant]:
     """What the holders of these keys may do at this gateway; keys that do not exist are left out."""
     if not key_hashes and not key_ids:
         return []

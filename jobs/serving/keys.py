@@ -1,8 +1,8 @@
 """Keys for endpoints: `sk-souk-` and 256 random bits. The text is shown once; the database holds its SHA-256.
 
-    issue          a key for programs, with what it may do
-    issue_session  a key for a page that somebody has open
-    revoke         it opens nothing from the gateways' next sync on
+issue          a key for programs, with what it may do
+issue_session  a key for a page that somebody has open
+revoke         it opens nothing from the gateways' next sync on
 """
 
 from __future__ import annotations
@@ -72,11 +72,23 @@ def issue(
     own = EndpointKey.objects.filter(live(), organisation=organisation, kind=EndpointKey.Kind.ENDPOINT)
     if (count := own.count()) >= LIVE_KEYS_MAX:
         raise TooManyEndpointKeys(count=count)
-    return _make(EndpointKey.Kind.ENDPOINT, organisation, user, name, endpoint_ids, limits or KeyLimits(), expires_at)
+    return _make(
+        EndpointKey.Kind.ENDPOINT,
+        organisation,
+        user,
+        name,
+        endpoint_ids=endpoint_ids,
+        limits=limits or KeyLimits(),
+        expires_at=expires_at,
+    )
 
 
 def issue_session(
-    *, organisation: Organisation, user: User, endpoint_ids: Sequence[UUID] | None = None, seconds: int = SESSION_SECONDS
+    *,
+    organisation: Organisation,
+    user: User,
+    endpoint_ids: Sequence[UUID] | None = None,
+    seconds: int = SESSION_SECONDS,
 ) -> tuple[EndpointKey, str]:
     """A key for one user's open page: it lives `seconds`, at most SESSION_SECONDS, and is slow enough for a person.
 
@@ -87,7 +99,15 @@ def issue_session(
         raise TooManyEndpointKeys(count=count)
     limits = KeyLimits(requests_per_minute=SESSION_REQUESTS_PER_MINUTE, in_flight_max=SESSION_IN_FLIGHT_MAX)
     expires_at = clock.now() + timedelta(seconds=min(seconds, SESSION_SECONDS))
-    return _make(EndpointKey.Kind.SESSION, organisation, user, "A page", endpoint_ids, limits, expires_at)
+    return _make(
+        EndpointKey.Kind.SESSION,
+        organisation,
+        user,
+        "A page",
+        endpoint_ids=endpoint_ids,
+        limits=limits,
+        expires_at=expires_at,
+    )
 
 
 def revoke(key_id: UUID, *, organisation: Organisation) -> EndpointKey:
@@ -129,6 +149,7 @@ def _make(
     organisation: Organisation,
     user: User | None,
     name: str,
+    *,
     endpoint_ids: Sequence[UUID] | None,
     limits: KeyLimits,
     expires_at: datetime | None,

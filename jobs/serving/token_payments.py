@@ -17,7 +17,7 @@ from django.db.models import F, Q, QuerySet
 from billing.balances import balance
 from billing.errors import AccountFrozen, InsufficientFunds
 from billing.kinds import AccountKind
-from billing.token_pay import pay_for_tokens
+from billing.usage_pay import pay_for_tokens
 from jobs.models import UsagePayment, UsageRecord
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
@@ -86,9 +86,7 @@ def forget_records() -> int:
 
 
 def _due() -> QuerySet[UsageRecord]:
-    return UsageRecord.objects.filter(
-        ~Q(organisation_id=F("owner_id")), payment=None, cost_usd_micros__gt=0
-    )
+    return UsageRecord.objects.filter(~Q(organisation_id=F("owner_id")), payment=None, cost_usd_micros__gt=0)
 
 
 def _covered(costs: list[tuple[int, int]], money: int) -> tuple[list[int], int]:

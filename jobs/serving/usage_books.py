@@ -86,7 +86,14 @@ def add_days(counted: Sequence[Booked]) -> None:
         row = each.row
         key = (each.at.date(), row.key_id, row.organisation_id, each.owner_id, row.endpoint_id, _model(each))
         is_failed = row.status not in {"ok", "cancelled"}
-        figures = (row.part == 0, is_failed, row.input_tokens, row.cached_tokens, row.output_tokens, each.cost_usd_micros)
+        figures = (
+            row.part == 0,
+            is_failed,
+            row.input_tokens,
+            row.cached_tokens,
+            row.output_tokens,
+            each.cost_usd_micros,
+        )
         sums[key] = [before + int(more) for before, more in zip(sums[key], figures, strict=True)]
     if not sums:
         return
@@ -103,7 +110,7 @@ def add_spent(counted: Sequence[Booked]) -> None:
     if not costs:
         return
     now = clock.now()
-    told = {"now": now, "month": month_of(now), "ids": list(costs), "costs": list(costs.values())}
+    told: dict[str, Any] = {"now": now, "month": month_of(now), "ids": list(costs), "costs": list(costs.values())}
     with connection.cursor() as cursor:
         cursor.execute(_SPENT, told)
 
