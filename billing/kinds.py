@@ -121,7 +121,7 @@ class TransferCode(models.TextChoices):
     WALLET_SETTLED = "wallet_settled"
     WALLET_RELEASED = "wallet_released"
     WALLET_REFUND = "wallet_refund"
-    TOKEN_PAY = "token_pay"
+    USAGE_PAY = "usage_pay"
     EXCHANGE = "exchange"
     CORRECTION = "correction"
 

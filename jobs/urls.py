@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from jobs.api import artifacts, assets, bill, endpoints, jobs, metrics, quotes, streams
+from jobs.api import artifacts, assets, bill, endpoint_keys, endpoints, jobs, metrics, quotes, streams
 
 urlpatterns = [
     path("quotes", quotes.QuotesView.as_view(), name="quotes"),
@@ -29,6 +29,9 @@ urlpatterns = [
     path("provider/delegations", assets.DelegationsView.as_view(), name="delegations"),
     path("provider/delegations/<uuid:delegation_id>", assets.DelegationDetailView.as_view(), name="delegation"),
     path("assets", assets.AssetsView.as_view(), name="assets"),
+    path("endpoint-keys", endpoint_keys.EndpointKeysView.as_view(), name="endpoint-keys"),
+    path("endpoint-keys/<uuid:key_id>", endpoint_keys.EndpointKeyDetailView.as_view(), name="endpoint-key"),
+    path("usage", endpoint_keys.UsageApi.as_view(), name="usage"),
     path("signing-key", bill.SigningKeyApi.as_view(), name="signing-key"),
     path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetailView.as_view(), name="artifact"),
 ]

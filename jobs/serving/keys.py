@@ -72,7 +72,15 @@ def issue(
     own = EndpointKey.objects.filter(live(), organisation=organisation, kind=EndpointKey.Kind.ENDPOINT)
     if (count := own.count()) >= LIVE_KEYS_MAX:
         raise TooManyEndpointKeys(count=count)
-    return _make(EndpointKey.Kind.ENDPOINT, organisation, user, name, endpoint_ids, limits or KeyLimits(), expires_at)
+    return _make(
+        EndpointKey.Kind.ENDPOINT,
+        organisation,
+        user,
+        name,
+        endpoint_ids=endpoint_ids,
+        limits=limits or KeyLimits(),
+        expires_at=expires_at,
+    )
 
 
 def issue_session(
@@ -91,7 +99,15 @@ def issue_session(
         raise TooManyEndpointKeys(count=count)
     limits = KeyLimits(requests_per_minute=SESSION_REQUESTS_PER_MINUTE, in_flight_max=SESSION_IN_FLIGHT_MAX)
     expires_at = clock.now() + timedelta(seconds=min(seconds, SESSION_SECONDS))
-    return _make(EndpointKey.Kind.SESSION, organisation, user, "A page", endpoint_ids, limits, expires_at)
+    return _make(
+        EndpointKey.Kind.SESSION,
+        organisation,
+        user,
+        "A page",
+        endpoint_ids=endpoint_ids,
+        limits=limits,
+        expires_at=expires_at,
+    )
 
 
 def revoke(key_id: UUID, *, organisation: Organisation) -> EndpointKey:
@@ -133,6 +149,7 @@ def _make(
     organisation: Organisation,
     user: User | None,
     name: str,
+    *,
     endpoint_ids: Sequence[UUID] | None,
     limits: KeyLimits,
     expires_at: datetime | None,

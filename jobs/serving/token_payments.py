@@ -17,7 +17,7 @@ from django.db.models import F, Q, QuerySet
 from billing.balances import balance
 from billing.errors import AccountFrozen, InsufficientFunds
 from billing.kinds import AccountKind
-from billing.token_pay import pay_for_tokens
+from billing.usage_pay import pay_for_tokens
 from jobs.models import UsagePayment, UsageRecord
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone

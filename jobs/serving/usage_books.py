@@ -110,7 +110,7 @@ def add_spent(counted: Sequence[Booked]) -> None:
     if not costs:
         return
     now = clock.now()
-    told = {"now": now, "month": month_of(now), "ids": list(costs), "costs": list(costs.values())}
+    told: dict[str, Any] = {"now": now, "month": month_of(now), "ids": list(costs), "costs": list(costs.values())}
     with connection.cursor() as cursor:
         cursor.execute(_SPENT, told)
 

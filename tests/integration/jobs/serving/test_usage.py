@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import ledger
+from billing import deposits, ledger
 from billing.balances import balance
 from billing.kinds import AccountKind
 from billing.models import Alert
@@ -116,7 +117,7 @@ def test_what_cannot_be_booked_is_kept_apart_and_told(
 def test_one_request_told_by_two_gateways_is_billed_once(gateway: UUID, key: EndpointKey, endpoint: Endpoint) -> None:
     row = scenes.row(1, key, endpoint)
     others = [scenes.gateway() for _ in range(3)]
-    said = race(*[lambda each=each: usage.take_in(each, [row]) for each in [gateway, *others]])  # type: ignore[misc]
+    said = race(*[lambda each=each: usage.take_in(each, [row]) for each in [gateway, *others]])
     assert said == [1, 1, 1, 1]
     assert UsageRecord.objects.count() == 1
     assert UsageDay.objects.get().requests == 1
@@ -170,11 +171,11 @@ def test_any_order_repeat_or_loss_of_batches_gives_the_same_books(
 
 
 def test_hundreds_of_rows_take_a_few_queries(
-    gateway: UUID, carol: Organisation, endpoint: Endpoint, django_assert_max_num_queries: object
+    gateway: UUID, carol: Organisation, endpoint: Endpoint, django_assert_max_num_queries: Any
 ) -> None:
     made = [scenes.key(carol) for _ in range(20)]
     rows: list[UsageRow] = [scenes.row(seq, made[seq % 20], endpoint) for seq in range(1, 501)]
-    with django_assert_max_num_queries(14):  # type: ignore[operator]
+    with django_assert_max_num_queries(14):
         assert usage.take_in(gateway, rows) == 500
 
 
@@ -188,7 +189,7 @@ def test_caller_of_another_organisation_pays_once_for_many_requests(
     assert (payment.records, payment.charged_usd_micros) == (3, 9 * DOLLAR)
     assert balance(carol.id, AccountKind.CUSTOMER_AVAILABLE) == 1 * DOLLAR
     assert balance(alice.id, AccountKind.PROVIDER_AVAILABLE) == payment.paid_usd_micros == 8_100_000
-    assert balance(None, AccountKind.FEE_REVENUE) == payment.fee_usd_micros == 900_000  # type: ignore[arg-type]
+    assert balance(None, AccountKind.FEE_REVENUE) == payment.fee_usd_micros == 900_000
     assert_ledger_is_true()
 
 
@@ -208,7 +209,7 @@ def test_what_the_balance_does_not_cover_stays_due_and_the_key_is_refused(
     assert UsagePayment.objects.get().records == 3
     assert token_payments.pay_due() == 0
     assert scenes.grant(gateway, key).refused == "no_money"
-    stage.deposits.credit(carol.id, 10 * DOLLAR, reference="more", actor="operator")
+    deposits.credit(carol.id, 10 * DOLLAR, reference="more", actor="operator")
     assert token_payments.pay_due() == 1
     assert UsageRecord.objects.filter(payment=None).count() == 0
     assert UsagePayment.objects.aggregate(sum=Sum("charged_usd_micros"))["sum"] == 15 * DOLLAR

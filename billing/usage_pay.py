@@ -24,7 +24,7 @@ def pay_for_tokens(*, payer_id: UUID, owner_id: UUID, amount: int, fee_bps: int,
             AccountName(AccountKind.FEE_REVENUE),
         ]
     )
-    parts = [(earned, paid, TransferCode.TOKEN_PAY), (revenue, fee, TransferCode.PLATFORM_FEE)]
+    parts = [(earned, paid, TransferCode.USAGE_PAY), (revenue, fee, TransferCode.PLATFORM_FEE)]
     ledger.post(
         [
             ledger.NewTransfer(balance, credit, part, code, external_ref=f"tokens:{payment_id}")
