@@ -32,6 +32,7 @@ from jobs.client.exit_codes import ExitCode
 ENTRY_POINTS = "souk.commands"
 SERVER_COMMANDS = {
     "up": "Start a whole marketplace on this computer.",
+    "gateway": "Serve every endpoint behind one OpenAI-compatible address.",
     "ledger": "Check the ledger.",
     "chain": "See and work the chains: the escrow contract, what is to be sent, disputes.",
 }

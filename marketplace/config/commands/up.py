@@ -28,7 +28,12 @@ def up(  # noqa: PLR0917  Typer reads the options from the parameters
     data: Annotated[
         Path | None, typer.Option(help="Data folder. Default: /var/lib/souk for root, else ~/.souk.")
     ] = None,
-    port: Annotated[int, typer.Option(min=1, max=PORT_MAX, help="Web's port; sync takes the next one.")] = DEFAULT_PORT,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=1, max=PORT_MAX, help="Web's port; the next three are sync's, a development chain's, the gateway's."
+        ),
+    ] = DEFAULT_PORT,
     bind: Annotated[
         str, typer.Option(help="Address to listen on. The default lets nobody in from outside.")
     ] = "127.0.0.1",
@@ -38,7 +43,7 @@ def up(  # noqa: PLR0917  Typer reads the options from the parameters
     open_signup: Annotated[bool, typer.Option("--open-signup", help="Let anybody make an account.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when all is ready.")] = False,
 ) -> None:
-    """Start PostgreSQL, Redis, web, sync, worker and beat; watch them; stop them all on Ctrl-C."""
+    """Start PostgreSQL, Redis, web, sync, gateway, worker and beat; watch them; stop them all on Ctrl-C."""
     try:
         from marketplace.config.embedded import folder as data_folder
         from marketplace.config.embedded import marketplace
@@ -86,6 +91,7 @@ def _announce(running: Running, opened: DataFolder, supervisor: Supervisor, as_j
             "portal_url": running.portal_url,
             "api_url": running.portal_url,
             "sync_url": running.sync_url,
+            "gateway_url": running.gateway_url,
             "admin_url": f"{running.portal_url}/admin/",
             "admin_email": running.operator,
             "admin_password": running.operator_password,
@@ -99,6 +105,7 @@ def _announce(running: Running, opened: DataFolder, supervisor: Supervisor, as_j
     _say("")
     _say(f"portal    {running.portal_url}/")
     _say(f"admin     {running.portal_url}/admin/")
+    _say(f"gateway   {running.gateway_url}/v1")
     _say(f"operator  {running.operator}")
     secrets = opened.path / "secrets.json"
     if running.operator_password is None:

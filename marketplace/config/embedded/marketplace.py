@@ -1,12 +1,13 @@
 """Starts a whole marketplace in one data folder, in order, and stops it in reverse.
 
-1. open and lock the data folder     2. end orphans of a crash     3. listen on both ports; a development chain
+1. open and lock the data folder     2. end orphans of a crash     3. listen on three ports; a development chain
 4. PostgreSQL and Redis (or those that DATABASE_URL and REDIS_URL name)
-5. checks, migrations, the first operator     6. web, sync, worker, beat     7. wait until web and sync are well
+5. checks, migrations, the first operator     6. web, sync, gateway, worker, beat     7. wait until they are well
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import resource
@@ -35,6 +36,7 @@ class Running:
 
     portal_url: str
     sync_url: str
+    gateway_url: str
     operator: str
     operator_password: str | None  # None: the operator has set another one than ours
 
@@ -57,6 +59,7 @@ def start(
     return Running(
         portal_url=env["SOUK_API_URL"],
         sync_url=env["SOUK_SYNC_URL"],
+        gateway_url=env["SOUK_SERVING_URL"],
         operator=operator,
         operator_password=folder.secrets.admin_password if has_first_password else None,
     )
@@ -72,6 +75,12 @@ def environment(folder: DataFolder, addresses: Addresses, *, database_url: str, 
         "SOUK_API_URL": api_url,
         "SOUK_SYNC_URL": addresses.url(addresses.sync_port),
         "SOUK_ALLOWED_HOSTS": ",".join(hosts),
+        "SOUK_SERVING_URL": addresses.url(addresses.gateway_port),
+        "SOUK_GATEWAY_URL": addresses.url(addresses.gateway_port, scheme="ws"),
+        "SOUK_GATEWAY_CONTROL_URL": addresses.url(addresses.port),
+        "SOUK_GATEWAY_DATA": str(folder.path / "gateway"),
+        "SOUK_GATEWAY_DRAIN_SECONDS": str(processes.GATEWAY_DRAIN_SECONDS),
+        "SOUK_GATEWAY_TOKEN": gateway_token(folder.secrets.secret_key),
         "SOUK_CHALLENGE_SECONDS": "0",
         "SOUK_SHARED_MACHINE": "1",
         # Without a key for real payments, and where nobody else can reach it, the site pretends them and says so.
@@ -88,6 +97,11 @@ def environment(folder: DataFolder, addresses: Addresses, *, database_url: str, 
         "PYTHONUNBUFFERED": "1",
     }
     return {**defaults, **os.environ, **fixed}
+
+
+def gateway_token(secret_key: str) -> str:
+    """By which the marketplace of a data folder knows its own gateway: made of its secret, so kept nowhere."""
+    return hmac.new(secret_key.encode(), b"souk gateway", "sha256").hexdigest()
 
 
 def _is_private(addresses: Addresses, api_url: str) -> bool:
@@ -160,15 +174,17 @@ def _start_programs(folder: DataFolder, doors: Doors, supervisor: Supervisor, en
         processes.web(doors.web, {**env, "PROMETHEUS_MULTIPROC_DIR": str(counts)}, folder.log("web"))
     )
     sync = supervisor.start(processes.sync(doors.sync, env, folder.log("sync")))
+    gateway = supervisor.start(processes.gateway(doors.gateway, env, folder.log("gateway")))
     others = [
         supervisor.start(processes.worker(env, folder.log("worker"))),
         supervisor.start(processes.beat(env, folder.log("beat"))),
     ]
     _wait_for(web, doors.addresses, doors.addresses.port)
     _wait_for(sync, doors.addresses, doors.addresses.sync_port)
+    _wait_for(gateway, doors.addresses, doors.addresses.gateway_port)
     for child in others:
         children.wait_until(child, child.is_alive, seconds=1)
-    say(f"web, sync, worker and beat run ({time.monotonic() - started:.1f} s)")
+    say(f"web, sync, gateway, worker and beat run ({time.monotonic() - started:.1f} s)")
 
 
 def _wait_for(child: Child, addresses: Addresses, port: int) -> None:

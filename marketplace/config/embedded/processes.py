@@ -1,4 +1,4 @@
-"""Souk's own processes: web, sync, Celery worker and beat; the same ones in embedded mode and against real servers."""
+"""Souk's own processes: web, sync, gateway, worker, beat; the same in embedded mode and against real servers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ WEB_THREADS = 8
 TASK_THREADS = 4
 REQUEST_SECONDS_MAX = 60
 GRACE_SECONDS = 5
+GATEWAY_DRAIN_SECONDS = 10  # of requests under way when the marketplace is stopped
 BACKLOG = 2048  # connections that wait; the kernel may hold fewer
+_FOR_ALL = frozenset(
+    {"PATH", "HOME", "LANG", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONPYCACHEPREFIX", "SOUK_LOG_LEVEL"}
+)
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where web and sync listen."""
+    """Where web, sync and the gateway listen."""
 
     bind: str
     port: int
@@ -35,13 +39,18 @@ class Addresses:
         return self.port + 1
 
     @property
+    def gateway_port(self) -> int:
+        """After sync's, and that of a development chain."""
+        return self.port + 3
+
+    @property
     def visit_host(self) -> str:
         """How this computer itself reaches what is bound."""
         return "127.0.0.1" if self.bind in {"0.0.0.0", "::"} else self.bind  # noqa: S104  compared, not bound
 
-    def url(self, port: int) -> str:
+    def url(self, port: int, *, scheme: str = "http") -> str:
         host = f"[{self.visit_host}]" if ":" in self.visit_host else self.visit_host
-        return f"http://{host}:{port}"
+        return f"{scheme}://{host}:{port}"
 
 
 def web(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
@@ -67,6 +76,13 @@ def sync(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
     """uvicorn: one process holds every waiting agent."""
     command = [sys.executable, "-m", "marketplace.config.embedded.serve_sync", str(door.fileno())]
     return Recipe("sync", command, log, env=env, sockets=[door], stop_seconds=GRACE_SECONDS + 3)
+
+
+def gateway(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
+    """`souk gateway`: it knows neither the database nor Redis, and is given neither their addresses nor our keys."""
+    command = [sys.executable, "-m", "marketplace.config.commands.gateway", "--fd", str(door.fileno())]
+    own = {name: value for name, value in env.items() if name.startswith("SOUK_GATEWAY_") or name in _FOR_ALL}
+    return Recipe("gateway", command, log, env=own, sockets=[door], stop_seconds=GATEWAY_DRAIN_SECONDS + GRACE_SECONDS)
 
 
 def worker(env: Mapping[str, str], log: Path) -> Recipe:
@@ -107,7 +123,7 @@ def answers(addresses: Addresses, port: int) -> bool:
 
 @dataclass(frozen=True)
 class Doors:
-    """The two listening sockets, ours from the first second until the end.
+    """The three listening sockets, ours from the first second until the end.
 
     The children inherit them: nobody can take a port while the database is prepared or while a child that died is
     started again, and whoever calls in between waits in the queue instead of being refused.
@@ -116,14 +132,16 @@ class Doors:
     addresses: Addresses
     web: socket.socket
     sync: socket.socket
+    gateway: socket.socket
 
     @classmethod
     def open(cls, addresses: Addresses) -> Doors:
-        """Raises PortTaken, naming the port, if somebody listens where web or sync should."""
+        """Raises PortTaken, naming the port, if somebody listens where one of them should."""
         return cls(
             addresses,
             _listen(addresses.bind, addresses.port, what="web"),
             _listen(addresses.bind, addresses.sync_port, what="sync"),
+            _listen(addresses.bind, addresses.gateway_port, what="the gateway"),
         )
 
 
@@ -138,6 +156,6 @@ def _listen(host: str, port: int, *, what: str) -> socket.socket:
         reason = "is taken" if getattr(error, "errno", None) == errno.EADDRINUSE else f"cannot be used ({error})"
         raise PortTaken(
             f"Port {port} on {host} (for {what}) {reason}; "
-            "stop what listens there, or choose two free ports in a row with --port."
+            "stop what listens there, or choose four free ports in a row with --port."
         ) from None
     return door

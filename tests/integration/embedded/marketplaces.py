@@ -30,7 +30,7 @@ OURS = ("SOUK_", "DATABASE_URL", "REDIS_URL", "DJANGO_", "PYTEST_", "PROMETHEUS_
 
 def free_port() -> int:
     """A port that nobody uses, nor the next one."""
-    return free_ports(2)
+    return free_ports(4)
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
@@ -119,7 +119,10 @@ class Up:
     def is_well(self) -> bool:
         """Web and sync both say so."""
         try:
-            answers = [httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5) for port in (self.port, self.port + 1)]
+            answers = [
+                httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5)
+                for port in (self.port, self.port + 1, self.port + 3)
+            ]
         except httpx.HTTPError:
             return False
         return all(answer.status_code == 200 for answer in answers)

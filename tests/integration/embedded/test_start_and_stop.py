@@ -174,5 +174,5 @@ def answers_without_refusal(port: int) -> bool:
 def test_nobody_is_refused_while_a_killed_web_and_sync_start_again(running: Up) -> None:
     for name in ("web", "sync"):
         os.kill(running.ready["pids"][name], signal.SIGKILL)
-    for port in (running.port, running.port + 1):
+    for port in (running.port, running.port + 1, running.port + 3):
         wait_for(lambda port=port: answers_without_refusal(port), seconds=60)
