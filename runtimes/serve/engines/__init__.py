@@ -9,7 +9,7 @@ from runtimes.serve.engines.base import Engine
 ENGINES = {
     "vllm": "runtimes.serve.engines.vllm:VllmEngine",
     "transformers": "runtimes.serve.engines.transformers:TransformersEngine",
-    "souk": "runtimes.serve.engines.souk:SoukEngine",
+    "souk": "runtimes.serve.engines.souk.adapter:SoukEngine",
     "embed": "runtimes.serve.engines.embed:EmbedEngine",
 }
 
