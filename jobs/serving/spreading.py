@@ -225,9 +225,8 @@ def _domains(placed: Sequence[Placed]) -> tuple[Counts, Counts]:
 
 
 def _errors(sample: Sample, others: Sequence[Sample]) -> Outlier | None:
-    """Its share of failed requests is, beyond chance, several times the others'."""
-    served = sum(each.served for each in others)
-    usual = sum(each.failed for each in others) / served if served else 0.0
+    """Its share of failed requests is, beyond chance, several times that of most others."""
+    usual = statistics.median(each.failed / each.served for each in others) if others else 0.0
     limit = max(ERRORS_MIN, ERRORS_TIMES * usual) if others else ERRORS_ALONE
     surely = wilson_low(sample.failed, sample.served)
     if surely <= limit:
