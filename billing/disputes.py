@@ -46,7 +46,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def open_dispute(
     *, customer_id: UUID, lease_id: UUID, text: str, attachments: Sequence[Mapping[str, str]] = (), actor: str
 ) -> Dispute:
-    """Freeze what the lease cost and ask its provider; once a lease, while its challenge window is open.
+    """Freeze what the lease cost and ask its provider; once a share, while its challenge window is open.
 
     Raises NothingToDispute, DisputeInvalid.
     """
@@ -54,7 +54,9 @@ def open_dispute(
     with transaction.atomic():
         # 1. The share's row: a release that runs now either had it first, or leaves it alone from here on.
         shares = SettlementShare.objects.select_for_update(of=("self",)).select_related("settlement")
-        share = shares.filter(lease_id=lease_id, settlement__owner_id=customer_id).first()
+        # Of a lease that is settled in parts, the newest that was not contested yet.
+        mine = shares.filter(lease_id=lease_id, settlement__owner_id=customer_id).order_by("-challenge_until", "pk")
+        share = mine.filter(dispute=None, charged__gt=0).first() or mine.first()
         now = clock.now()
         if share is None:
             raise NothingToDispute(why=_why_unknown(lease_id, customer_id))

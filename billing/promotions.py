@@ -24,7 +24,7 @@ from billing.chart import AccountName, open_accounts
 from billing.errors import AmountInvalid, PromoCodeRefused, PromotionConflict
 from billing.fields import is_amount
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Account, PromoCode, PromotionDraw, PromotionGrant, Settlement, Transfer
+from billing.models import Account, Hold, PromoCode, PromotionDraw, PromotionGrant, Settlement, Transfer
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import AMOUNT_CHARACTERS_MAX
 from marketplace.foundation import clock
@@ -156,12 +156,13 @@ def take_back_refunded(job_id: UUID) -> int:
 
     What it costs its owner now is read from the ledger, so that no two ways of getting it back miss each other.
     """
-    settlement = Settlement.objects.filter(job_id=job_id).first()
-    if settlement is None:
+    charged = Settlement.objects.filter(job_id=job_id).aggregate(sum=Sum("charged"))["sum"]
+    if charged is None:
         return 0
+    held = Hold.objects.open().filter(job_id=job_id).aggregate(sum=Sum("amount"))["sum"] or 0  # it goes on
     back = Transfer.objects.filter(job_id=job_id, code__in=REFUNDS, credit__kind=AccountKind.CUSTOMER_AVAILABLE)
     refunded = back.aggregate(sum=Sum("amount"))["sum"] or 0
-    return take_back(job_id, spent=max(0, settlement.charged - int(refunded)))
+    return take_back(job_id, spent=max(0, int(charged) + int(held) - int(refunded)))
 
 
 def expire_due(now: datetime | None = None) -> int:

@@ -1,4 +1,8 @@
-"""The end of a job's money: the hold is captured, split between providers and platform, and the rest goes back."""
+"""The end of a job's money: the hold is captured, split between providers and platform, and the rest goes back.
+
+    settle_job   once and for all
+    settle_part  what was earned so far of a job that goes on, whose rest stays set aside in a hold of its own
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,14 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Sum
 
-from billing import functions
+from billing import functions, promotions
 from billing.chart import AccountName, open_accounts
 from billing.errors import AccountFrozen, ChargeAboveHold, ChargesInvalid, HoldNotFound
 from billing.fields import is_amount
 from billing.functions import array, stored
+from billing.holds import place_hold
 from billing.kinds import AccountKind
 from billing.models import Settlement, SettlementShare
 from billing.money import BPS_WHOLE, split_fee
@@ -29,12 +35,14 @@ SETTLE_TRIES_MAX: Final = 2  # once more when an account has to be opened first
 class LeaseCharge:
     """What the customer owes for one lease, in base units of the hold's asset.
 
-    `provider_id` is the owner of the provider's accounts: its organisation.
+    `provider_id` is the owner of the provider's accounts: its organisation. `before`: what earlier settlements of the
+    same job charged for the lease, so that all its fees together are rounded down once.
     """
 
     lease_id: UUID
     provider_id: UUID
     amount: int
+    before: int = 0
 
 
 def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> Settlement:
@@ -42,14 +50,41 @@ def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) ->
 
     Raises ChargeAboveHold, ChargesInvalid, HoldNotFound.
     """
+    return _settle(job_id, charges, fee_bps, is_final=True)
+
+
+def settle_part(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> Settlement:
+    """Capture the hold for these charges; what is over of it is set aside again, in a new hold, in one transaction.
+
+    The caller holds a lock of the job's and charges every unit once. Raises as settle_job and place_hold do.
+    """
+    with transaction.atomic():
+        promotions.lock_job(job_id)
+        settled = _settle(job_id, charges, fee_bps, is_final=False)
+        if settled.refunded:
+            place_hold(
+                owner_id=settled.owner_id, job_id=job_id, amount=settled.refunded, asset_id=settled.asset_id
+            )
+        return settled
+
+
+def charged_before(job_id: UUID) -> dict[UUID, int]:
+    """Lease -> what the job's settlements charged for it so far."""
+    shares = SettlementShare.objects.filter(settlement__job_id=job_id).order_by()
+    return {lease_id: int(sum_) for lease_id, sum_ in shares.values_list("lease_id").annotate(Sum("charged"))}
+
+
+def _settle(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int, *, is_final: bool) -> Settlement:
     charges = sorted(charges, key=lambda charge: (charge.provider_id, charge.lease_id))
     _check_charges(job_id, charges, fee_bps)
     settlement, shares = _split(job_id, charges, fee_bps)
+    settlement.is_final = is_final
     for _ in range(SETTLE_TRIES_MAX):
         outcome, settlement.hold_id, settlement.owner_id, settlement.asset_id, held = functions.call(
             "billing_settle_job",
             settlement.pk,
             job_id,
+            is_final,
             fee_bps,
             settlement.charged,
             settlement.fee,
@@ -68,7 +103,7 @@ def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) ->
                 settlement.held, settlement.refunded = int(held), int(held) - settlement.charged
                 return cast(Settlement, stored(settlement))
             case "done":
-                return Settlement.objects.get(job_id=job_id)
+                return Settlement.objects.get(job_id=job_id, is_final=True)
             case "none":
                 raise HoldNotFound(job_id=str(job_id))
             case "above":
@@ -92,7 +127,7 @@ def _check_charges(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -
         raise ChargesInvalid(job_id=str(job_id), why=f"a fee of {fee_bps} basis points")
     if len({charge.lease_id for charge in charges}) != len(charges):
         raise ChargesInvalid(job_id=str(job_id), why="a lease is charged twice")
-    if not all(is_amount(charge.amount, least=0) for charge in charges):
+    if not all(is_amount(charge.amount, least=0) and is_amount(charge.before, least=0) for charge in charges):
         raise ChargesInvalid(job_id=str(job_id), why="a charge is below zero, or no whole number of base units")
 
 
@@ -105,7 +140,12 @@ def _split(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[
     )
     shares = []
     for charge in charges:
-        fee, paid = split_fee(charge.amount, fee_bps)
+        fee, paid = (
+            through - before
+            for through, before in zip(
+                split_fee(charge.before + charge.amount, fee_bps), split_fee(charge.before, fee_bps), strict=True
+            )
+        )
         settlement.charged += charge.amount
         settlement.fee += fee
         settlement.paid += paid

@@ -122,7 +122,7 @@ def _refunds(start: datetime, end: datetime) -> Any:
 
 def _invoice_of(job_id: UUID, before: datetime) -> Invoice | None:
     """The earlier invoice that charged this job."""
-    settlement = Settlement.objects.filter(job_id=job_id, created_at__lt=before).first()
+    settlement = Settlement.objects.filter(job_id=job_id, created_at__lt=before).order_by("-created_at").first()
     if settlement is None:
         return None
     month = month_of(settlement.created_at)[0].date()

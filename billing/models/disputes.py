@@ -71,7 +71,7 @@ class Dispute(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     share = models.OneToOneField(SettlementShare, on_delete=models.PROTECT, related_name="dispute")
     job_id = models.UUIDField(db_index=True)
-    lease_id = models.UUIDField(unique=True)
+    lease_id = models.UUIDField(db_index=True)
     customer_id = models.UUIDField(db_index=True)
     provider_id = models.UUIDField(db_index=True)
     asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_index=False)

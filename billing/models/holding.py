@@ -71,10 +71,14 @@ class Hold(models.Model):
 
 
 class Settlement(models.Model):
-    """How one job's hold was split, exactly: charged + refunded = held, fee + paid = charged. One per job."""
+    """How one job's hold was split, exactly: charged + refunded = held, fee + paid = charged.
+
+    One final one a job. A job that goes on for long has others before it, each with a hold of its own.
+    """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    job_id = models.UUIDField(unique=True)
+    job_id = models.UUIDField(db_index=True)
+    is_final = models.BooleanField(default=True, db_default=True)
     hold = models.OneToOneField(Hold, on_delete=models.PROTECT, related_name="settlement")
     owner_id = models.UUIDField()
     asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
@@ -90,6 +94,7 @@ class Settlement(models.Model):
 
     class Meta:
         constraints = [
+            models.UniqueConstraint(fields=["job_id"], condition=Q(is_final=True), name="one_final_settlement_per_job"),
             models.CheckConstraint(
                 condition=Q(charged__gte=0, fee__gte=0, paid__gte=0, refunded__gte=0),
                 name="settlement_amounts_nonnegative",
@@ -110,11 +115,11 @@ class Settlement(models.Model):
 
 
 class SettlementShare(models.Model):
-    """What one lease earned its provider; spendable once the challenge window is over. One per lease."""
+    """What one lease earned its provider; spendable once the challenge window is over. One a lease and settlement."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     settlement = models.ForeignKey(Settlement, on_delete=models.PROTECT, related_name="shares")
-    lease_id = models.UUIDField(unique=True)
+    lease_id = models.UUIDField(db_index=True)
     provider_id = models.UUIDField(db_index=True)  # owner of the provider's accounts
     charged = AmountField()
     fee = AmountField()
@@ -130,6 +135,7 @@ class SettlementShare(models.Model):
 
     class Meta:
         constraints = [
+            models.UniqueConstraint(fields=["lease_id", "settlement"], name="one_share_per_lease_and_settlement"),
             models.CheckConstraint(
                 condition=Q(charged__gte=0, fee__gte=0, paid__gte=0),
                 name="share_amounts_nonnegative",

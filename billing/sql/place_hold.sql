@@ -10,7 +10,7 @@ DECLARE
 BEGIN
     -- 1. Is there anything to do?
     outcome := CASE
-        WHEN EXISTS (SELECT 1 FROM billing_settlement s WHERE s.job_id = _job_id) THEN 'settled'
+        WHEN EXISTS (SELECT 1 FROM billing_settlement s WHERE s.job_id = _job_id AND s.is_final) THEN 'settled'
         WHEN EXISTS (SELECT 1 FROM billing_hold h WHERE h.job_id = _job_id AND h.state = 'open') THEN 'present'
     END;
     IF outcome IS NOT NULL THEN

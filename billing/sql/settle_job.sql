@@ -1,10 +1,10 @@
 -- Split a job's hold once and for all in one round trip: the settlement, its shares, the transfers, the closed hold and
--- its event, or nothing.
+-- its event, or nothing. A settlement that is not final leaves the job free to have another hold, and another one.
 --
 -- `outcome` is settled; or done (before: see billing_settlement), none (no open hold), above (it costs more than is
 -- held), unopened (a provider has no account yet), frozen: then nothing was written. Share n is element n of every array.
 CREATE OR REPLACE FUNCTION billing_settle_job(
-    _settlement_id uuid, _job_id uuid, _fee_bps int, _charged numeric, _fee numeric, _paid numeric,
+    _settlement_id uuid, _job_id uuid, _is_final boolean, _fee_bps int, _charged numeric, _fee numeric, _paid numeric,
     _share_ids uuid[], _lease_ids uuid[], _provider_ids uuid[], _shares_charged numeric[], _shares_fee numeric[],
     _shares_paid numeric[], _challenge_until timestamptz, _now timestamptz,
     OUT outcome text, OUT _hold_id uuid, OUT _owner_id uuid, OUT _asset_id int, OUT held numeric
@@ -20,7 +20,7 @@ BEGIN
     SELECT h.id, h.owner_id, h.asset_id, h.amount INTO _hold_id, _owner_id, _asset_id, held
     FROM billing_hold h WHERE h.job_id = _job_id AND h.state = 'open' FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        outcome := CASE WHEN EXISTS (SELECT 1 FROM billing_settlement s WHERE s.job_id = _job_id)
+        outcome := CASE WHEN EXISTS (SELECT 1 FROM billing_settlement s WHERE s.job_id = _job_id AND s.is_final)
                         THEN 'done' ELSE 'none' END;
         RETURN;
     END IF;
@@ -61,10 +61,10 @@ BEGIN
 
     -- 3. Written down; the money follows, and the hold is closed.
     WITH settled AS (
-        INSERT INTO billing_settlement (id, job_id, hold_id, owner_id, asset_id, fee_bps, held, charged, fee, paid,
-                                        refunded, challenge_until, created_at)
-        VALUES (_settlement_id, _job_id, _hold_id, _owner_id, _asset_id, _fee_bps, held, _charged, _fee, _paid,
-                held - _charged, _challenge_until, _now)
+        INSERT INTO billing_settlement (id, job_id, is_final, hold_id, owner_id, asset_id, fee_bps, held, charged, fee,
+                                        paid, refunded, challenge_until, created_at)
+        VALUES (_settlement_id, _job_id, _is_final, _hold_id, _owner_id, _asset_id, _fee_bps, held, _charged, _fee,
+                _paid, held - _charged, _challenge_until, _now)
     ), shares AS (
         INSERT INTO billing_settlementshare (id, settlement_id, lease_id, provider_id, charged, fee, paid,
                                              challenge_until)
