@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
@@ -152,11 +155,23 @@ class Server(uvicorn.Server):
     """uvicorn that sweeps its connections, and lets requests end before it closes the tunnels that they need."""
 
     def __init__(
-        self, config: uvicorn.Config, *, drain: Callable[[], Awaitable[None]], close: Callable[[], Awaitable[None]]
+        self,
+        config: uvicorn.Config,
+        *,
+        drain: Callable[[], Awaitable[None]],
+        close: Callable[[], Awaitable[None]],
+        on_listening: Callable[[int], None],
     ) -> None:
         super().__init__(config)
-        self._drain, self._close = drain, close
+        self._drain, self._close, self._on_listening = drain, close, on_listening
         self._swept_at = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's; then say on which port."""
+        await super().startup(sockets)
+        if self.started:
+            listening = (sockets or self.servers[0].sockets)[0]
+            self._on_listening(listening.getsockname()[1])
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's own clock, ten times a second."""
@@ -174,6 +189,19 @@ class Server(uvicorn.Server):
         for connection in list(connections):
             if isinstance(connection, Caller):
                 connection.judge(now, idle_seconds)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT end the serving, and not the process besides, as uvicorn's own would."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """No new connections; the requests under way end; then everything else."""

@@ -25,6 +25,7 @@ from jobs.gateway.spool import Spool
 
 GRACE_SECONDS = 5  # for what is left when the draining is over
 BACKLOG = 2048
+TUNNEL_MESSAGE_BYTES_MAX = MEBIBYTE  # frames of a tunnel are 64 KiB at most
 FILES_SPARE = 256  # of other kinds than connections
 
 logger = logging.getLogger(__name__)
@@ -56,13 +57,28 @@ class Inside:
 Compose = Callable[[Parts], Inside]  # called in the event loop; may set control's loads, replica_loads, on_table ...
 
 
-async def serve(config: GatewayConfig, compose: Compose, sockets: list[socket.socket] | None = None) -> None:
+@dataclass(frozen=True)
+class Serving:
+    """A gateway that listens."""
+
+    identity: Identity
+    port: int
+
+
+async def serve(
+    config: GatewayConfig,
+    compose: Compose,
+    sockets: list[socket.socket] | None = None,
+    on_listening: Callable[[Serving], None] | None = None,
+) -> None:
     """Until SIGTERM or SIGINT: then no new requests, those under way end, the last use is told. Raises ConfigError."""
-    server = await build(config, compose)
+    server = await build(config, compose, on_listening)
     await server.serve(sockets)
 
 
-async def build(config: GatewayConfig, compose: Compose) -> Server:
+async def build(
+    config: GatewayConfig, compose: Compose, on_listening: Callable[[Serving], None] | None = None
+) -> Server:
     """A server that has everything but open doors: `await server.serve(sockets)`. Raises ConfigError."""
     _allow_files(config.connections_max)
     identity = open_data(config.data)
@@ -83,7 +99,12 @@ async def build(config: GatewayConfig, compose: Compose) -> Server:
         accept_tunnel=inside.accept_tunnel,
         metrics=metrics,
     )
-    server = Server(_uvicorn_config(config, gateway), drain=gateway.drain, close=lambda: _close(parts, inside))
+    server = Server(
+        _uvicorn_config(config, gateway),
+        drain=gateway.drain,
+        close=lambda: _close(parts, inside),
+        on_listening=lambda port: on_listening(Serving(identity, port)) if on_listening else None,
+    )
     _add_gauges(parts, gateway, server)
     spool.start()
     await control.start()
@@ -100,6 +121,7 @@ def _uvicorn_config(config: GatewayConfig, gateway: Gateway) -> uvicorn.Config:
         ws="websockets-sansio",
         ws_ping_interval=None,  # the tunnel has a heartbeat of its own
         ws_per_message_deflate=False,
+        ws_max_size=TUNNEL_MESSAGE_BYTES_MAX,
         loop="uvloop",
         lifespan="off",
         access_log=False,
