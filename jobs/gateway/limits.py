@@ -1,0 +1,214 @@
+"""What a key may use: requests and tokens a minute, requests at once, a budget; and what an endpoint takes at once.
+
+A request reserves the most that it can use when it is let in, and gives it back at its end; what it did use is taken
+off when it is counted. Neither order nor repetition of those two matters, so a hedge that is counted late is right.
+
+Budget: the marketplace says what this gateway may still let a key spend as of the rows of use that it has. What was
+counted here and is not among those rows (`spent - known`) is taken off, and so is what is reserved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NoReturn
+from uuid import UUID
+
+from jobs.gateway.errors import ApiError
+from jobs.gateway.grants import out_of_budget
+from jobs.gateway.table import EndpointRow, Grant
+
+MINUTE = 60.0
+IN_FLIGHT_MAX = 1_000  # of one key without a limit of its own
+ACCOUNT_IDLE_SECONDS = 600.0
+MICROS = 1_000_000
+RETRY_SECONDS = 1.0
+
+
+class Account:
+    """One key's use, as this gateway counts it."""
+
+    __slots__ = ("acked", "in_flight", "known", "refilled_at", "requests", "reserved", "spent", "tokens")
+
+    def __init__(self, now: float) -> None:
+        self.requests = self.tokens = float("inf")  # left in this minute; the first refill cuts it to the limit
+        self.refilled_at = now
+        self.in_flight = self.reserved = 0
+        self.spent = self.acked = 0  # micro-USD counted here, and of them in the marketplace's books
+        self.known = 0  # of `spent`, what the present grant's budget has taken off already
+
+
+class Ticket:
+    """One request that was let in; `release` it."""
+
+    __slots__ = ("account", "cost", "endpoint_id", "tokens")
+
+    def __init__(self, account: Account, endpoint_id: UUID, tokens: float, cost: int) -> None:
+        self.account, self.endpoint_id, self.tokens, self.cost = account, endpoint_id, tokens, cost
+
+
+class Limits:
+    """All accounts of one gateway."""
+
+    def __init__(self, *, requests_per_endpoint_max: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._accounts: dict[UUID, Account] = {}
+        self._endpoints: dict[UUID, int] = {}
+        self._per_endpoint_max, self._clock = requests_per_endpoint_max, clock
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def admit(self, grant: Grant, endpoint: EndpointRow, input_tokens: int, output_tokens: int) -> Ticket:
+        """Let a request in, by the most that it can use. Raises ApiError 429."""
+        account = self._refilled(grant)
+        endpoint_id, in_flight = endpoint.endpoint_id, self._endpoints.get(endpoint.endpoint_id, 0)
+        if in_flight >= self._per_endpoint_max:
+            _refuse("server_overloaded", "This model has too many requests under way; please try again.", RETRY_SECONDS)
+        most = IN_FLIGHT_MAX if grant.in_flight_max is None else grant.in_flight_max
+        if account.in_flight >= most:
+            _refuse(
+                "rate_limit_exceeded", f"This key has {most} requests under way, and may not have more.", RETRY_SECONDS
+            )
+        if grant.requests_per_minute is not None and account.requests < 1:
+            _refuse_rate("requests", grant.requests_per_minute, 1 - account.requests)
+        tokens = _tokens_reserved(grant, account, input_tokens, output_tokens)
+        cost = cost_usd_micros(endpoint, input_tokens, output_tokens)
+        if cost > self.budget_left(grant):
+            raise out_of_budget()
+        account.requests -= 1
+        account.tokens -= tokens
+        account.reserved += cost
+        account.in_flight += 1
+        self._endpoints[endpoint_id] = in_flight + 1
+        return Ticket(account, endpoint_id, tokens, cost)
+
+    def release(self, ticket: Ticket) -> None:
+        """The request has ended: what it reserved is free again. Once a ticket."""
+        account = ticket.account
+        account.tokens += ticket.tokens
+        account.reserved -= ticket.cost
+        account.in_flight -= 1
+        left = self._endpoints[ticket.endpoint_id] - 1
+        if left:
+            self._endpoints[ticket.endpoint_id] = left
+        else:
+            del self._endpoints[ticket.endpoint_id]
+
+    def spend(self, key_id: UUID, tokens: int, cost: int) -> None:
+        """A replica's part of a request was counted."""
+        account = self._account(key_id)
+        account.tokens -= tokens
+        account.spent += cost
+
+    def acknowledge(self, key_id: UUID, cost: int) -> None:
+        """A row of this key's use is in the marketplace's books."""
+        account = self._account(key_id)
+        account.acked = min(account.acked + cost, account.spent)
+
+    def renew(self, grant: Grant) -> None:
+        """A grant came: its budget is as of the rows that are acknowledged."""
+        account = self._account(grant.key_id)
+        account.known = account.acked
+
+    def budget_left(self, grant: Grant) -> float:
+        """Micro-USD that a key may still be let spend here; infinite without a budget."""
+        if grant.budget_usd_micros is None:
+            return float("inf")
+        account = self._account(grant.key_id)
+        return grant.budget_usd_micros - (account.spent - account.known) - account.reserved
+
+    def rate_headers(self, grant: Grant) -> list[tuple[bytes, bytes]]:
+        """OpenAI's x-ratelimit-*, for the limits that the key has."""
+        rates = (("requests", grant.requests_per_minute), ("tokens", grant.tokens_per_minute))
+        if rates[0][1] is None and rates[1][1] is None:
+            return []
+        account, headers = self._refilled(grant), []
+        for name, limit in rates:
+            if limit is None:
+                continue
+            left = max(0.0, account.requests if name == "requests" else account.tokens)
+            for what, value in (
+                ("limit", str(limit)),
+                ("remaining", str(int(left))),
+                ("reset", _span((limit - left) * MINUTE / max(limit, 1))),
+            ):
+                headers.append((f"x-ratelimit-{what}-{name}".encode(), value.encode()))
+        return headers
+
+    def sweep(self) -> None:
+        """Forget accounts that nothing hangs on, and that have been full for long."""
+        before = self._clock() - ACCOUNT_IDLE_SECONDS
+        idle = [
+            key_id
+            for key_id, account in self._accounts.items()
+            if account.refilled_at < before and account.in_flight == 0 and account.spent == account.acked
+        ]
+        for key_id in idle:
+            del self._accounts[key_id]
+
+    def _account(self, key_id: UUID) -> Account:
+        account = self._accounts.get(key_id)
+        if account is None:
+            account = self._accounts[key_id] = Account(self._clock())
+        return account
+
+    def _refilled(self, grant: Grant) -> Account:
+        account, now = self._account(grant.key_id), self._clock()
+        parts = (now - account.refilled_at) / MINUTE
+        account.refilled_at = now
+        if grant.requests_per_minute is not None:
+            account.requests = _refill(account.requests, grant.requests_per_minute, parts)
+        if grant.tokens_per_minute is not None:
+            account.tokens = _refill(account.tokens, grant.tokens_per_minute, parts)
+        return account
+
+
+def cost_usd_micros(endpoint: EndpointRow, input_tokens: int, output_tokens: int) -> int:
+    """By the endpoint's prices, rounded down."""
+    return (
+        input_tokens * endpoint.input_usd_micros_per_million + output_tokens * endpoint.output_usd_micros_per_million
+    ) // MICROS
+
+
+def _tokens_reserved(grant: Grant, account: Account, input_tokens: int, output_tokens: int) -> float:
+    limit = grant.tokens_per_minute
+    if limit is None:
+        return 0.0
+    if input_tokens > limit:
+        raise ApiError(
+            429,
+            "rate_limit_exceeded",
+            f"The request has about {input_tokens} tokens, and this key may use {limit} a minute.",
+            type="tokens",
+        )
+    tokens = float(min(input_tokens + output_tokens, limit))  # who asks for more waits for a full minute's worth
+    if account.tokens < tokens:
+        _refuse_rate("tokens", limit, tokens - account.tokens)
+    return tokens
+
+
+def _refill(left: float, limit: int, parts: float) -> float:
+    return min(float(limit), left + limit * parts)
+
+
+def _refuse_rate(what: str, limit: int, missing: float) -> NoReturn:
+    seconds = missing * MINUTE / max(limit, 1)
+    raise ApiError(
+        429,
+        "rate_limit_exceeded",
+        f"Rate limit reached: {limit} {what} a minute. Please try again in {_span(seconds)}.",
+        type=what,
+        retry_after=seconds,
+    )
+
+
+def _refuse(code: str, message: str, seconds: float) -> NoReturn:
+    raise ApiError(429, code, message, type="requests", retry_after=seconds)
+
+
+def _span(seconds: float) -> str:
+    """As OpenAI writes it: 6m0s, 1.2s, 20ms."""
+    if seconds < 1:
+        return f"{max(0, round(seconds * 1000))}ms"
+    minutes, rest = divmod(seconds, MINUTE)
+    return f"{int(minutes)}m{rest:.0f}s" if minutes else f"{rest:.1f}s"

@@ -1,0 +1,178 @@
+"""One gateway from its parts, served until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from jobs.gateway.app import Accept, Answering, Gateway
+from jobs.gateway.config import MEBIBYTE, GatewayConfig, Identity, open_data
+from jobs.gateway.connections import IDLE_SECONDS_MAX, Caller, Server
+from jobs.gateway.control import Control
+from jobs.gateway.directory import Directory
+from jobs.gateway.limits import Limits
+from jobs.gateway.metering import Metering
+from jobs.gateway.metrics import Metrics
+from jobs.gateway.spool import Spool
+
+GRACE_SECONDS = 5  # for what is left when the draining is over
+BACKLOG = 2048
+TUNNEL_MESSAGE_BYTES_MAX = MEBIBYTE  # frames of a tunnel are 64 KiB at most
+FILES_SPARE = 256  # of other kinds than connections
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Parts:
+    """What a gateway is made of; `compose` gets them before the door opens."""
+
+    config: GatewayConfig
+    identity: Identity
+    directory: Directory
+    limits: Limits
+    spool: Spool
+    meter: Metering
+    control: Control
+    metrics: Metrics
+
+
+@dataclass
+class Inside:
+    """What answers, and what tunnels are handed to."""
+
+    serving: Answering
+    accept_tunnel: Accept
+    close: Callable[[], Any] | None = None  # awaited when the requests under way have ended
+
+
+Compose = Callable[[Parts], Inside]  # called in the event loop; may set control's loads, replica_loads, on_table ...
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A gateway that listens."""
+
+    identity: Identity
+    port: int
+
+
+async def serve(
+    config: GatewayConfig,
+    compose: Compose,
+    sockets: list[socket.socket] | None = None,
+    on_listening: Callable[[Serving], None] | None = None,
+) -> None:
+    """Until SIGTERM or SIGINT: then no new requests, those under way end, the last use is told. Raises ConfigError."""
+    server = await build(config, compose, on_listening)
+    await server.serve(sockets)
+
+
+async def build(
+    config: GatewayConfig, compose: Compose, on_listening: Callable[[Serving], None] | None = None
+) -> Server:
+    """A server that has everything but open doors: `await server.serve(sockets)`. Raises ConfigError."""
+    _allow_files(config.connections_max)
+    identity = open_data(config.data)
+    directory, metrics = Directory(), Metrics()
+    limits = Limits(requests_per_endpoint_max=config.requests_per_endpoint_max)
+    spool = Spool(config.data / "spool", bytes_max=config.spool_mib_max * MEBIBYTE)
+    meter = Metering(spool, limits)
+    control = Control(config, identity, directory, limits, spool)
+    parts = Parts(config, identity, directory, limits, spool, meter, control, metrics)
+    inside = compose(parts)
+    gateway = Gateway(
+        config,
+        directory=directory,
+        grants=control.grants,
+        limits=limits,
+        spool=spool,
+        serving=inside.serving,
+        accept_tunnel=inside.accept_tunnel,
+        metrics=metrics,
+    )
+    server = Server(
+        _uvicorn_config(config, gateway),
+        drain=gateway.drain,
+        close=lambda: _close(parts, inside),
+        on_listening=lambda port: on_listening(Serving(identity, port)) if on_listening else None,
+    )
+    _add_gauges(parts, gateway, server)
+    spool.start()
+    await control.start()
+    return server
+
+
+def _uvicorn_config(config: GatewayConfig, gateway: Gateway) -> uvicorn.Config:
+    Caller.connections_max = config.connections_max
+    return uvicorn.Config(
+        gateway,
+        host=config.bind,
+        port=config.port,
+        http=Caller,
+        ws="websockets-sansio",
+        ws_ping_interval=None,  # the tunnel has a heartbeat of its own
+        ws_per_message_deflate=False,
+        ws_max_size=TUNNEL_MESSAGE_BYTES_MAX,
+        loop="uvloop",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=IDLE_SECONDS_MAX,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ssl_certfile=config.tls_cert or None,
+        ssl_keyfile=config.tls_key or None,
+    )
+
+
+async def _close(parts: Parts, inside: Inside) -> None:
+    """In this order: what is counted is on disk before it is told."""
+    if inside.close is not None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await inside.close()
+    await parts.spool.flush()
+    await parts.control.close()
+    await parts.spool.close()
+    logger.info("The gateway has stopped.")
+
+
+def _add_gauges(parts: Parts, gateway: Gateway, server: Server) -> None:
+    loop = asyncio.get_running_loop()
+    control, spool = parts.control, parts.spool
+    parts.metrics.gauges |= {
+        "connections": ("Open connections, agents' tunnels among them.", lambda: len(server.server_state.connections)),
+        "body_bytes": ("Bytes of request bodies that are held.", lambda: gateway.body_bytes),
+        "spool_bytes": ("Bytes of use on disk.", lambda: spool.size),
+        "spool_unwritten_rows": ("Rows of use that are not on disk yet.", lambda: spool.unwritten),
+        "spool_damaged_rows": ("Rows of use that were unreadable after a start.", lambda: spool.damaged),
+        "usage_rows_total": ("Rows of use since the start.", lambda: spool.appended),
+        "keys": ("Keys that are known.", lambda: len(control.grants)),
+        "endpoints": ("Endpoints in the table.", lambda: len(parts.directory.endpoints())),
+        "sync_age_seconds": (
+            "Since the marketplace answered last; -1: never.",
+            lambda: -1.0 if control.synced_at is None else loop.time() - control.synced_at,
+        ),
+    }
+
+
+def _allow_files(connections: int) -> None:
+    """As many open files as there may be connections, so far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections * 2 + FILES_SPARE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < wanted:
+            logger.warning("This process may open %d files; %d connections may need %d.", most, connections, wanted)
