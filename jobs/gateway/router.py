@@ -1,0 +1,160 @@
+"""Which replica answers: a pure choice, explained in one sentence.
+
+1. The version, by its share: a conversation stays with its version while that has replicas (weighted rendezvous
+   hashing).
+2. Of its replicas, the one that has this prompt's beginning in its cache (rendezvous hashing), unless it has more than
+   LOAD_BOUND times its fair part of the requests: then the next in this prompt's order ("consistent hashing with
+   bounded loads", Mirrokni, Thorup, Zadimoghaddam, 2016).
+3. Without a beginning worth caching, the one that is done soonest: requests in flight by measured speed. Among those
+   that are as good (NEAR), the cheapest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from jobs.gateway.asked import Asked
+from jobs.gateway.table import VersionRow
+
+LOAD_BOUND = 1.25
+NEAR = 1.10
+PREFIX_CHARS_MIN = 64  # a shorter beginning is not worth a place in a cache
+PREFIX_CHARS_MAX = 2048  # such as one system prompt before many questions
+START_CHARS_MAX = 8192  # of one message that tell a conversation from another
+START_MESSAGES_MAX = 8
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A replica that could take one request more."""
+
+    lease_id: UUID
+    version: int
+    in_flight: int
+    limit: int
+    seconds: float  # a request takes, measured or assumed
+    usd_micros_per_hour: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        """It may be given another."""
+        return self.in_flight < self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Who answers, and why."""
+
+    lease_id: UUID
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What of a request stays the same while it goes on."""
+
+    number: int  # who talks, and how it began
+    prefix: int | None  # of the prompt's beginning, the same for whoever sends it; None: too short to matter
+
+
+def choose(
+    candidates: Sequence[Candidate], versions: Sequence[VersionRow], conversation: Conversation, *, draw: int = 0
+) -> Choice | None:
+    """One of `candidates` that has room; None when none has. `draw` decides between equals."""
+    version = choose_version(candidates, versions, conversation.number)
+    if version is None:
+        return None
+    group = [each for each in candidates if each.version == version]
+    if conversation.prefix is not None and len(group) > 1:
+        return _by_prefix(group, conversation.prefix)
+    return _by_load(group, draw)
+
+
+def choose_version(candidates: Sequence[Candidate], versions: Sequence[VersionRow], number: int) -> int | None:
+    """The version by share, among those that have room; one without a share only where no other has any replica."""
+    there = {each.version for each in candidates}
+    if len(there) > 1:
+        there = {row.version for row in versions if row.share > 0 and row.version in there} or there
+    wanted = {each.version for each in candidates if each.version in there and each.has_room}
+    if len(wanted) < 2:
+        return next(iter(wanted), None)
+    shares = {row.version: row.share for row in versions}
+    return max(wanted, key=lambda version: _weighted(mix(number, version), shares.get(version, 1)))
+
+
+def conversation_of(asked: Asked) -> Conversation:
+    """By the prompt's beginning: in a chat, everything up to its first question."""
+    start = _beginning(asked)
+    number = mix(_hash(start), asked.grant.key_id.int & _MASK)
+    if asked.kind == "embedding" or len(start) < PREFIX_CHARS_MIN:
+        return Conversation(number, None)
+    return Conversation(number, _hash(start[:PREFIX_CHARS_MAX]))
+
+
+def mix(one: int, other: int) -> int:
+    """64 bits that depend on all bits of both (the finalizer of splitmix64)."""
+    value = (one ^ (other * 0x9E3779B97F4A7C15)) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def _by_prefix(group: Sequence[Candidate], prefix: int) -> Choice | None:
+    order = sorted(group, key=lambda each: mix(prefix, each.lease_id.int & _MASK), reverse=True)
+    speeds = sum(1 / each.seconds for each in group)
+    total = sum(each.in_flight for each in group) + 1
+    for place, each in enumerate(order):
+        fair = math.ceil(LOAD_BOUND * total / each.seconds / speeds)
+        if each.in_flight < fair and each.has_room:
+            return Choice(each.lease_id, f"number {place + 1} of {len(order)} for this beginning")
+    return None if not any(each.has_room for each in group) else _by_load(group, prefix)
+
+
+def _by_load(group: Sequence[Candidate], draw: int) -> Choice | None:
+    free = [each for each in group if each.has_room]
+    if not free:
+        return None
+    if len(free) == 1:
+        return Choice(free[0].lease_id, "the only one with room")
+    soonest = min((each.in_flight + 1) * each.seconds for each in free)
+    near = [each for each in free if (each.in_flight + 1) * each.seconds <= soonest * NEAR]
+    best = min(near, key=lambda each: (each.usd_micros_per_hour, mix(draw, each.lease_id.int & _MASK)))
+    return Choice(best.lease_id, f"soonest of {len(free)}, cheapest of {len(near)} that are as soon")
+
+
+def _weighted(number: int, share: int) -> float:
+    """Rendezvous hashing by weight: the largest wins with a probability in proportion to its share."""
+    return -max(share, 1) / math.log((number + 1) / (_MASK + 2))
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big")
+
+
+def _beginning(asked: Asked) -> str:
+    body: dict[str, Any] = asked.body
+    if asked.kind != "chat":
+        return _text(body.get("prompt" if asked.kind == "completion" else "input"))[:START_CHARS_MAX]
+    parts: list[str] = []
+    for message in (body.get("messages") or [])[:START_MESSAGES_MAX]:
+        if not isinstance(message, dict):
+            continue
+        parts.append(f"{message.get('role')}:{_text(message.get('content'))}"[:START_CHARS_MAX])
+        if message.get("role") == "user":
+            break
+    return "\n".join(parts)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value:
+        first = value[0]
+        return str(first.get("text", "")) if isinstance(first, dict) else str(first)
+    return ""

@@ -1,0 +1,117 @@
+"""One request under way: what it looks for, who answers it, and what is told to the meter about it, once a part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from jobs.gateway import tokens
+from jobs.gateway.asked import Asked, Client, Meter, Used
+from jobs.gateway.opening import OpenedStream, OpenedWhole
+from jobs.gateway.placing import Desk, Search
+from jobs.gateway.table import Status
+from jobs.gateway.tokens import Count, PromptSize
+from jobs.gateway.watching import Watch
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A whole answer of one replica, for whoever checks it: what the engine was sent, said, and committed to."""
+
+    asked: Asked
+    lease_id: UUID
+    body: dict[str, Any]
+    text: str  # of the first choice
+    whole: dict[str, Any] | None  # of an answer in one piece; None: it was a stream
+    commitment: Any  # the engine's `souk_commitment`; None: it gave none
+
+
+@dataclass(eq=False)
+class Work:
+    """One request. Its parts are metered in order; the first carries what was read, the others what they wrote."""
+
+    asked: Asked
+    client: Client
+    watch: Watch
+    desk: Desk
+    search: Search
+    size: PromptSize
+    tokens_max: int
+    movable: bool
+    meter: Meter
+    clock: Callable[[], float]
+    created: int = field(default_factory=lambda: int(time.time()))
+    queue_seconds: float = 0.0
+    opened: OpenedWhole | OpenedStream | None = None  # whose answer the client gets now
+    tried: tuple[UUID, int] | None = None  # lease and version of the newest try
+    first_token_ms: int | None = None
+    sent: list[str] = field(default_factory=list)  # text of the parts before
+    moves: int = 0
+    parts: int = 0  # that were metered
+    is_metered: bool = False  # the part that is under way
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+
+    @property
+    def answer_id(self) -> str:
+        """The same over all replicas."""
+        return ("cmpl-" if self.asked.kind == "completion" else "chatcmpl-") + self.asked.request_id.hex
+
+    @property
+    def total(self) -> Count:
+        """Of all parts."""
+        return Count(self.input, self.output, self.cached)
+
+    def count_opened(self) -> Count:
+        """What the replica that answers now has used so far, as far as the client got it."""
+        if not isinstance(self.opened, OpenedStream):
+            return Count(0, 0)
+        return tokens.count_stream(
+            self.size, self.opened.rewriter.seen, self.desk.ratio, max_tokens=self.tokens_max - self.output
+        )
+
+    def meter_part(self, status: Status, count: Count) -> None:
+        """What the replica that was tried last used; only once for each."""
+        if self.is_metered:
+            return
+        self.is_metered = True
+        if self.parts:
+            count = Count(0, count.output, 0, count.by)  # it read the prompt again, which the caller did not ask for
+        else:
+            self.input, self.cached = count.input, count.cached
+        self.output += count.output
+        lease_id, version = self.tried or (None, 0)
+        self.meter(
+            Used(
+                asked=self.asked,
+                part=self.parts,
+                version=version,
+                lease_id=lease_id,
+                status=status,
+                input_tokens=count.input,
+                output_tokens=count.output,
+                cached_tokens=count.cached,
+                queue_ms=round(1000 * self.queue_seconds),
+                first_token_ms=self.first_token_ms if self.parts == 0 else None,
+                total_ms=round(1000 * (self.clock() - self.asked.received_at)),
+            )
+        )
+        self.parts += 1
+
+    def meter_broken(self, status: Status) -> None:
+        """It ends here: what came of it counts; nothing where no replica was reached or none had begun."""
+        if self.tried is not None:
+            count = self.count_opened()
+            if self.opened is not None and not self.is_metered:
+                self.opened.place.view.note_tokens(count)
+            self.meter_part(status, count)
+
+    def chunk(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        """A stream's chunk of the gateway's own."""
+        kind = "chat.completion.chunk" if self.asked.kind == "chat" else "text_completion"
+        chunk = {"id": self.answer_id, "object": kind, "created": self.created, "model": self.asked.body["model"]}
+        return chunk | {"choices": choices} | more
