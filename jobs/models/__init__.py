@@ -5,7 +5,7 @@ from jobs.models.delegations import ReceiptDelegation
 from jobs.models.demand import Job, PaymentMode, Quote
 from jobs.models.leases import Attempt, Lease, LeaseDevice
 from jobs.models.prices import PriceHalt, PriceLock
-from jobs.models.serving import Endpoint, EndpointVersion, Gateway, Replica
+from jobs.models.serving import Endpoint, EndpointMinute, EndpointVersion, Gateway, Replica, ReplicaMinute
 from jobs.models.streams import Stream, StreamChunk
 from jobs.models.usage import EndpointKey, KeySlice, UsageAside, UsageDay, UsagePayment, UsageRecord
 
@@ -16,6 +16,7 @@ __all__ = [
     "Attempt",
     "Endpoint",
     "EndpointKey",
+    "EndpointMinute",
     "EndpointVersion",
     "Gateway",
     "Job",
@@ -28,6 +29,7 @@ __all__ = [
     "Quote",
     "ReceiptDelegation",
     "Replica",
+    "ReplicaMinute",
     "Stream",
     "StreamChunk",
     "UsageAside",

@@ -27,6 +27,7 @@ class Endpoint(models.Model):
     desired = models.PositiveSmallIntegerField(default=0)  # replicas, of all versions
     desired_why = models.CharField(max_length=200, blank=True)  # for people
     wanted_at = models.DateTimeField(null=True, blank=True)  # somebody asked last
+    take_back = models.BooleanField(default=False)  # its owner wants the version before the newest again
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -114,3 +115,45 @@ class Gateway(models.Model):
 
     def __str__(self) -> str:
         return f"gateway {self.id}"
+
+
+class EndpointMinute(models.Model):
+    """What an endpoint had in one minute: `jobs.serving.forecast.Minute`, so that tomorrow's load can be foreseen."""
+
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="minutes")
+    minute = models.PositiveBigIntegerField()  # Unix time / 60
+    ticks = models.PositiveIntegerField(default=0)
+    load_sum = models.FloatField(default=0)
+    in_flight_sum = models.FloatField(default=0)
+    arrived = models.PositiveIntegerField(default=0)
+    served = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    need_max = models.PositiveIntegerField(default=0)
+    desired = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["endpoint", "minute"], name="one_row_an_endpoint_and_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.endpoint_id} at {self.minute}"
+
+
+class ReplicaMinute(models.Model):
+    """What one replica did in one minute, as all gateways saw it; sums, so that each word of one adds to a row."""
+
+    replica = models.ForeignKey(Replica, on_delete=models.CASCADE, related_name="minutes")
+    minute = models.PositiveBigIntegerField()  # Unix time / 60
+    served = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    output_tokens = models.PositiveBigIntegerField(default=0)
+    timed = models.PositiveIntegerField(default=0)  # answers whose time to the first token is known
+    log_ms_sum = models.FloatField(default=0)  # of ln(milliseconds to the first token), an answer
+    log_ms_squares = models.FloatField(default=0)
+    speeds = models.PositiveIntegerField(default=0)
+    speed_sum = models.FloatField(default=0)  # tokens per second of one stream
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["replica", "minute"], name="one_row_a_replica_and_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.replica_id} at {self.minute}"

@@ -6,7 +6,7 @@ from django.db import transaction
 
 from jobs.gateway.table import GatewaySync
 from jobs.models import Endpoint, Gateway
-from jobs.serving import replicas
+from jobs.serving import minutes, replicas
 from marketplace.foundation import clock
 
 
@@ -32,5 +32,12 @@ def take_in(said: GatewaySync) -> Gateway:
         )
     asked = [load.endpoint_id for load in said.loads if load.arrived or load.in_flight or load.queued]
     Endpoint.objects.filter(pk__in=asked).update(wanted_at=now)
+    minutes.add_requests(
+        {
+            load.endpoint_id: (load.arrived, max(load.arrived - load.failed - load.refused, 0), load.failed)
+            for load in said.loads
+            if load.arrived
+        }
+    )
     replicas.hear(gateway, {load.lease_id: load.model_dump(mode="json") for load in said.replicas})
     return gateway

@@ -8,7 +8,10 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import transaction
@@ -18,43 +21,59 @@ from billing.errors import AccountFrozen, InsufficientFunds
 from jobs import fleet, leasing, lifecycle
 from jobs.costs import charged_of
 from jobs.errors import DeviceTaken, NotEnoughMoney
-from jobs.matching.match import Placement, match
+from jobs.matching.cost import Seat
+from jobs.matching.fit import screen
+from jobs.matching.match import SeatTaken, match
 from jobs.matching.request import Demand, MatchRequest
+from jobs.matching.snapshot import FleetSnapshot
 from jobs.models import Attempt, Endpoint, EndpointVersion, Job, Lease, Replica
 from jobs.placement import reserve_seat
 from jobs.price_locks import price_of
 from jobs.pricing import demand_of
 from jobs.serving import replicas
 from jobs.serving.endpoints import spec_of
+from jobs.serving.seeing import wish_of
+from jobs.serving.spreading import FAILED_LATELY_SECONDS, Candidate, Placed, Wish, rank, tokens_bound
 from jobs.spec import Spec
-from jobs.states import JOB_WAITING, REPLICA_LIVE, JobState, ReplicaState
+from jobs.states import JOB_WAITING, JobState, ReplicaState
 from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
-from marketplace.nodes.models import Node
 from provider_agent.protocol import Fault, Reason
 
 log = logging.getLogger(__name__)
 
 PLACED_MAX = 8  # replicas of one endpoint in one tick
-FAILED_NODE_HOURS = 1  # how long a node on which a replica of it broke is taken last
+WEIGHTS_BYTES_UNKNOWN = 2 << 30  # of a hub's model: nodes are compared, so its size moves all alike
 PAUSE_SECONDS, SHORT_LIVES_MAX = 5, 9  # after short lives in a row: 0, 5 s, 10 s, ... at most 11 minutes
 SHORT_LIFE = timedelta(seconds=60)
 _MEANT = frozenset({Reason.REPLICA_RETIRED, Reason.CANCELLED_BY_CUSTOMER, Reason.NODE_DRAINED})
 
 
-def place_replicas(endpoint: Endpoint, version: EndpointVersion, count: int) -> int:
-    """Place up to `count` more replicas of a version; returns how many were. What is missing says why."""
-    job, spec = endpoint.job, spec_of(version)
-    if count <= 0 or paused_until(endpoint) > clock.now():
+def place_replicas(
+    endpoint: Endpoint,
+    version: EndpointVersion,
+    count: int,
+    *,
+    placed: Sequence[Placed] = (),
+    only_on_demand: bool = False,
+) -> int:
+    """Place up to `count` more replicas of a version; returns how many were. What is missing says why.
+
+    `only_on_demand`: on nodes that promise to stay, or not at all.
+    """
+    spec = spec_of(version)
+    if count <= 0 or spec.serve is None or paused_until(endpoint) > clock.now():
         return 0
-    placed = 0
+    wish, there = wish_of(spec.serve, only_on_demand=only_on_demand), list(placed)
+    done = 0
     for _ in range(min(count, PLACED_MAX)):  # one by one: each changes where the next should not be
-        placement = _find_seat(endpoint, job, spec)
-        if placement is None or not _try(endpoint, version, placement):
+        seat = find_seat(endpoint, version, spec, there, wish)
+        if seat is None or not _try(endpoint, version, seat):
             break
-        placed += 1
-    return placed
+        there.append(Placed(seat.seat.node_id, seat.seat.node_id, seat.provider_id, is_on_demand=seat.is_on_demand))
+        done += 1
+    return done
 
 
 def say_why(endpoint: Endpoint, message: str) -> None:
@@ -82,27 +101,71 @@ def _life_of(replica: Replica) -> timedelta:
     return replica.ended_at - replica.ready_at
 
 
-def _find_seat(endpoint: Endpoint, job: Job, spec: Spec) -> Placement | None:
-    """The best seat in a failure domain of its own; else the best on a node where nothing broke; else any."""
-    broken = _broken_nodes(endpoint)
-    domains = _nodes_of_domains(endpoint, spec.serve.spread if spec.serve else "none")
-    placement, snapshot = None, fleet.take_snapshot()
-    for avoid in (broken | domains, broken):
-        request = MatchRequest(key=str(job.pk), demand=_demand(job, spec, avoid), queued_at=job.queued_at)
-        found = match([request], snapshot)
-        placement = found.placements.get(str(job.pk))
-        if placement is None:
-            say_why(endpoint, found.reasons[str(job.pk)].message)
-            return None
-        if placement.seats[0].node_id not in avoid:
-            break
-    return placement
+class Found(NamedTuple):
+    """Where a replica goes."""
+
+    seat: SeatTaken
+    provider_id: UUID
+    is_on_demand: bool
 
 
-def _try(endpoint: Endpoint, version: EndpointVersion, placement: Placement) -> bool:
+def find_seat(
+    endpoint: Endpoint, version: EndpointVersion, spec: Spec, placed: Sequence[Placed], wish: Wish
+) -> Found | None:
+    """The best free seat that fits (`spreading.rank`); where there is none, the endpoint says why."""
+    job, snapshot = endpoint.job, fleet.take_snapshot()
+    demand = _demand(job, spec)
+    seats = {
+        snapshot.node_ids[seat.row]: seat
+        for seat in screen(demand, snapshot).seats
+        if len(snapshot.groups[seat.row][seat.group].free) >= demand.devices
+    }
+    broke = _broken_nodes(endpoint)
+    weights = version.input_artifact.size_bytes if version.input_artifact else WEIGHTS_BYTES_UNKNOWN
+    candidates = [_candidate(seat, snapshot, demand, broke, weights, wish.streams) for seat in seats.values()]
+    ranked = rank(candidates, placed, wish)
+    if not ranked:
+        if not wish.only_on_demand:
+            found = match([MatchRequest(key="", demand=demand, queued_at=job.queued_at)], snapshot)
+            say_why(endpoint, found.reasons[""].message if "" in found.reasons else "Every node that fits is taken.")
+        return None
+    best = ranked[0]
+    seat = seats[best.node_id]
+    offer_id = snapshot.offer_ids[seat.row]
+    assert offer_id is not None  # noqa: S101 - a node without an offer has no seat
+    free = snapshot.groups[seat.row][seat.group].free[: demand.devices]
+    taken = SeatTaken(best.node_id, offer_id, free, snapshot.prices_usd_micros[seat.row])
+    return Found(taken, best.provider_id, best.is_on_demand)
+
+
+def _candidate(  # noqa: PLR0917 - what a place is judged by
+    seat: Seat, snapshot: FleetSnapshot, demand: Demand, broke: Mapping[UUID, datetime], weights: int, streams: int
+) -> Candidate:
+    row, node_id = seat.row, snapshot.node_ids[seat.row]
+    return Candidate(
+        node_id=node_id,
+        provider_id=snapshot.provider_ids[row],
+        usd_micros_per_hour=snapshot.prices_usd_micros[row] * demand.devices,
+        tokens_per_second=tokens_bound(
+            weights_bytes=max(weights, 1),
+            streams=streams,
+            memory_bytes_per_second=math.inf,  # nobody measures it yet: computing is the bound that is known
+            flops_per_second=seat.flops_per_device * demand.devices,
+            kind=snapshot.groups[row][seat.group].kind,
+        ),
+        region=snapshot.regions[row],
+        failures=snapshot.failures[row],
+        successes=snapshot.successes[row],
+        open_seconds=snapshot.open_seconds[row],
+        seconds_max=snapshot.seconds_max[row],
+        failed_here_seconds=(clock.now() - broke[node_id]).total_seconds() if node_id in broke else None,
+    )
+
+
+def _try(endpoint: Endpoint, version: EndpointVersion, found: Found) -> bool:
     try:
         with transaction.atomic():
-            return _place(lifecycle.lock(endpoint.job_id), endpoint, version, placement)
+            return _place(lifecycle.lock(endpoint.job_id), endpoint, version, found)
     except DeviceTaken as error:
         log.info("A replica's placement lost a race: %s", error, extra={"job_id": str(endpoint.job_id)})
         fleet.forget_supply()
@@ -113,10 +176,10 @@ def _try(endpoint: Endpoint, version: EndpointVersion, placement: Placement) -> 
     return False
 
 
-def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, placement: Placement) -> bool:
+def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, found: Found) -> bool:
     if job.state not in (*JOB_WAITING, JobState.PLACED, JobState.RUNNING) or job.cancel_requested_at is not None:
         return False
-    seat = placement.seats[0]
+    seat = found.seat
     rate = seat.price_usd_micros * len(seat.device_ids)
     cap = _open_money(job, rate, replicas_max=_replicas_max(version))
     if cap <= 0:
@@ -132,7 +195,7 @@ def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, placement: Pl
         cap_units=cap,
     )
     reserve_seat(attempt, seat, 0, price)
-    replicas.begin(attempt, version, is_on_demand=False)
+    replicas.begin(attempt, version, is_on_demand=found.is_on_demand)
     if job.state in JOB_WAITING:
         advance(job, JobState.PLACED, data={"attempt": str(attempt.pk)}, waiting_for="", message="")
     else:
@@ -168,33 +231,22 @@ def _free_slot(job: Job) -> int:
     return next(slot for slot in range(len(taken) + 1) if slot not in taken)
 
 
-def _demand(job: Job, spec: Spec, avoid: frozenset[UUID]) -> Demand:
+def _demand(job: Job, spec: Spec) -> Demand:
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
     return demand_of(
         spec,
         price_ceiling_usd_micros=job.price_ceiling_usd_micros,
         cap_usd_micros=job.cap_usd_micros - charged_of(job).usd_micros,
         seconds_left=left,
-        avoid=avoid,
     )
 
 
-def _broken_nodes(endpoint: Endpoint) -> frozenset[UUID]:
-    """Nodes on which a replica of it broke lately by their own or the network's fault."""
+def _broken_nodes(endpoint: Endpoint) -> dict[UUID, datetime]:
+    """Nodes on which a replica of it broke lately by their own or the network's fault, and when."""
     broken = Lease.objects.filter(
         attempt__replica__endpoint=endpoint,
         attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK],
-        ended_at__gt=clock.now() - timedelta(hours=FAILED_NODE_HOURS),
+        ended_at__gt=clock.now() - timedelta(seconds=FAILED_LATELY_SECONDS),
     )
-    return frozenset(broken.values_list("node_id", flat=True))
-
-
-def _nodes_of_domains(endpoint: Endpoint, spread: str) -> frozenset[UUID]:
-    """Every node that would put two of its replicas into one failure domain."""
-    live = Replica.objects.filter(endpoint=endpoint, state__in=REPLICA_LIVE)
-    if spread == "node":
-        return frozenset(live.values_list("attempt__leases__node_id", flat=True))
-    if spread == "provider":
-        providers = live.values_list("attempt__leases__node__provider_id", flat=True)
-        return frozenset(Node.objects.filter(provider_id__in=list(providers)).values_list("pk", flat=True))
-    return frozenset()
+    rows = broken.order_by("ended_at").values_list("node_id", "ended_at")
+    return {node_id: ended_at for node_id, ended_at in rows if ended_at is not None}

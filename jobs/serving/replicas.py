@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.models import Attempt, EndpointVersion, Gateway, Lease, Replica
+from jobs.serving import minutes
 from jobs.states import REPLICA_LIVE, ReplicaState
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
@@ -37,6 +38,7 @@ def hear(gateway: Gateway, loads: Mapping[UUID, Mapping[str, Any]]) -> None:
     now = clock.now()
     leases = Lease.objects.live().filter(pk__in=list(loads), attempt__replica__isnull=False)
     lease_of = dict(leases.values_list("attempt__replica__pk", "pk"))
+    minutes.add_samples({pk: loads[lease_id] for pk, lease_id in lease_of.items()})
     ready = [pk for pk, lease_id in lease_of.items() if loads[lease_id].get("is_ready")]
     Replica.objects.filter(pk__in=ready, state__in=REPLICA_LIVE).update(seen_at=now)
     for replica in Replica.objects.filter(pk__in=ready, state=ReplicaState.STARTING).select_related("attempt"):

@@ -1,0 +1,217 @@
+"""An endpoint as it is, in the words of those who decide: rows and the gateways' newest words in, plain views out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from jobs.models import Endpoint, EndpointVersion, Gateway, Lease, Replica
+from jobs.serving import cold_start, forecast, minutes, spreading
+from jobs.serving.autoscaling import EndpointView, History, ReplicaView
+from jobs.serving.endpoints import spec_of
+from jobs.serving.replicas import GATEWAY_SECONDS_MAX
+from jobs.serving.rollout import VersionView
+from jobs.spec.serve import Serve
+from jobs.states import REPLICA_LIVE, ReplicaState, VersionState
+from marketplace.nodes import schedule
+from marketplace.nodes.states import NodeState
+
+MIB: Final = 1 << 20
+STARTS_READ: Final = cold_start.STARTS_MAX
+WEIGHTS_MIB_UNKNOWN: Final = 2048.0
+LEAVING_SECONDS: Final = 900  # before its hours end a node's replica is replaced
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One endpoint at one moment."""
+
+    endpoint: Endpoint
+    versions: list[EndpointVersion]  # that have not ended, oldest first
+    policy: Serve  # of the newest
+    leases: list[Lease]  # of live replicas
+    view: EndpointView
+    history: History
+    placed: list[spreading.Placed]
+    unsound: dict[UUID, str] = field(default_factory=dict)  # replica -> why, for people
+
+    def view_of(self, version: EndpointVersion) -> EndpointView:
+        """The same with one version's replicas."""
+        mine = {lease.attempt.replica.pk for lease in self.leases if lease.attempt.replica.version_id == version.pk}
+        shown = [replica for replica in self.view.replicas if replica.id in mine]
+        fields = {name: getattr(self.view, name) for name in EndpointView.__dataclass_fields__}
+        return EndpointView(**{**fields, "replicas": shown})
+
+    def leaving(self, version: EndpointVersion) -> list[UUID]:
+        """Who of a version's replicas goes first."""
+        mine = {replica.id for replica in self.view_of(version).replicas}
+        return spreading.leaving_order([each for each in self.placed if each.id in mine], wish_of(self.policy))
+
+
+def look(endpoint: Endpoint, now: datetime) -> Seen | None:
+    """What there is to see; None where every version has ended."""
+    current = [VersionState.STARTING, VersionState.LIVE]
+    versions = list(endpoint.versions.filter(state__in=current).order_by("number"))
+    if not versions:
+        return None
+    policy = spec_of(versions[-1]).serve
+    assert policy is not None  # noqa: S101 - an endpoint's versions serve
+    leases = _leases(endpoint)
+    load = _load(endpoint, now)
+    samples = minutes.read_samples([lease.attempt.replica for lease in leases], now)
+    unsound = {each.id: each.why for each in spreading.outliers([_sample(lease, samples) for lease in leases])}
+    start = predict_start(endpoint, versions[-1], now)
+    asked = endpoint.wanted_at or endpoint.created_at
+    view = EndpointView(
+        replicas=[_replica(lease.attempt.replica, now, unsound) for lease in leases],
+        in_flight=load["in_flight"],
+        queued=load["queued"],
+        queue_seconds=load["queue_seconds_max"],
+        is_wanted=load["is_wanted"],
+        idle_seconds=(now - asked).total_seconds(),
+        cold_start_seconds=start.surely_seconds,
+    )
+    horizon = forecast.horizon_of(start.surely_seconds)
+    rows = minutes.read_minutes(endpoint, now, horizon_minutes=horizon)
+    history = History(rows, forecast.predict(minutes.minute_of(now), horizon, rows))
+    placed = [_placed(lease, now, unsound, samples) for lease in leases]
+    return Seen(endpoint, versions, policy, leases, view, history, placed, unsound)
+
+
+def wish_of(policy: Serve, *, only_on_demand: bool = False) -> spreading.Wish:
+    """What a place for one of its replicas must be."""
+    return spreading.Wish(
+        spread=policy.spread,
+        on_demand_min=policy.scale.on_demand_min,
+        streams=policy.scale.in_flight,
+        only_on_demand=only_on_demand,
+    )
+
+
+def version_views(seen: Seen, now: datetime) -> list[VersionView]:
+    """The versions side by side, since the newest was deployed."""
+    sums = minutes.read_versions(seen.versions, seen.versions[-1].created_at)
+    return [_version(version, sums.get(version.pk, {}), seen, now) for version in seen.versions]
+
+
+def predict_start(endpoint: Endpoint, version: EndpointVersion, now: datetime) -> cold_start.ColdStart:
+    """How long the next replica takes, from the past starts of this endpoint."""
+    started = Replica.objects.filter(endpoint=endpoint).order_by("-created_at").select_related("attempt")
+    past = []
+    for replica in started[:STARTS_READ]:
+        if replica.ready_at is None and replica.state not in REPLICA_LIVE:
+            continue  # one that failed says nothing
+        lease = Lease.objects.filter(attempt=replica.attempt).select_related("node").first()
+        if lease is None:
+            continue
+        end = replica.ready_at or now
+        seconds = (end - replica.created_at).total_seconds()
+        past.append(cold_start.PastStart(_plan(version, lease), seconds, is_over=replica.ready_at is not None))
+    return cold_start.estimate(_plan(version, None), past)
+
+
+def _plan(version: EndpointVersion, lease: Lease | None) -> cold_start.StartPlan:
+    serve = spec_of(version).serve
+    weights = version.input_artifact.size_bytes / MIB if version.input_artifact else WEIGHTS_MIB_UNKNOWN
+    return cold_start.StartPlan(
+        executor=lease.node.executor if lease else "",
+        engine=serve.engine if serve else "auto",
+        weights_mib=weights,
+        is_cached=False,
+        node_class=lease.node.executor if lease else "",
+    )
+
+
+def _leases(endpoint: Endpoint) -> list[Lease]:
+    live = Lease.objects.live().filter(attempt__replica__endpoint=endpoint, attempt__replica__state__in=REPLICA_LIVE)
+    return list(live.select_related("node", "offer", "attempt__replica__version").order_by("attempt__number"))
+
+
+def _load(endpoint: Endpoint, now: datetime) -> dict[str, Any]:
+    """Over all gateways that are heard of."""
+    found: dict[str, Any] = {"in_flight": 0, "queued": 0, "queue_seconds_max": 0.0, "is_wanted": False}
+    fresh = now - timedelta(seconds=GATEWAY_SECONDS_MAX)
+    for loads in Gateway.objects.filter(seen_at__gt=fresh).values_list("loads", flat=True):
+        load = (loads.get("endpoints") or {}).get(str(endpoint.pk), {})
+        found["in_flight"] += int(load.get("in_flight", 0))
+        found["queued"] += int(load.get("queued", 0))
+        found["queue_seconds_max"] = max(found["queue_seconds_max"], float(load.get("queue_seconds_max", 0)))
+        found["is_wanted"] = found["is_wanted"] or bool(load.get("is_wanted"))
+    return found
+
+
+def _replica(replica: Replica, now: datetime, unsound: dict[UUID, str]) -> ReplicaView:
+    state = ReplicaState(replica.state)
+    since = {
+        ReplicaState.READY: replica.ready_at,
+        ReplicaState.DRAINING: replica.draining_at,
+        ReplicaState.STARTING: replica.seen_at if replica.ready_at else replica.created_at,
+    }.get(state)
+    return ReplicaView(
+        id=replica.pk,
+        state="starting" if state == ReplicaState.STARTING else "ready" if state == ReplicaState.READY else "draining",
+        seconds=(now - (since or replica.created_at)).total_seconds(),
+        was_ready=replica.ready_at is not None,
+        is_on_demand=replica.is_on_demand,
+        is_failing=replica.pk in unsound,
+    )
+
+
+def _sample(lease: Lease, samples: dict[UUID, dict[str, float]]) -> spreading.Sample:
+    sums = samples.get(lease.attempt.replica.pk, {})
+    timed, speeds = sums.get("timed", 0), sums.get("speeds", 0)
+    return spreading.Sample(
+        id=lease.attempt.replica.pk,
+        node_class=f"{lease.node.executor}/{lease.device_count}/{lease.price_usd_micros_per_device_hour}",
+        served=int(sums.get("served", 0) + sums.get("failed", 0)),
+        failed=int(sums.get("failed", 0)),
+        first_token_ms=math.exp(sums["log_ms_sum"] / timed) if timed else None,
+        tokens_per_second=sums["speed_sum"] / speeds if speeds else None,
+    )
+
+
+def _placed(
+    lease: Lease, now: datetime, unsound: dict[UUID, str], samples: dict[UUID, dict[str, float]]
+) -> spreading.Placed:
+    replica, node = lease.attempt.replica, lease.node
+    closes = schedule.open_seconds(schedule.of(node), now)
+    return spreading.Placed(
+        id=replica.pk,
+        node_id=lease.node_id,
+        provider_id=node.provider_id,
+        is_ready=replica.state == ReplicaState.READY,
+        is_on_demand=replica.is_on_demand,
+        is_failing=replica.pk in unsound,
+        is_node_leaving=node.state != NodeState.ONLINE or closes < LEAVING_SECONDS,
+        usd_micros_per_token=float(lease.rate_usd_micros_per_hour),
+        served_lately=int(samples.get(replica.pk, {}).get("served", 0)),
+    )
+
+
+def _version(version: EndpointVersion, sums: dict[str, float], seen: Seen, now: datetime) -> VersionView:
+    mine = [lease.attempt.replica for lease in seen.leases if lease.attempt.replica.version_id == version.pk]
+    timed = sums.get("timed", 0)
+    mean = sums["log_ms_sum"] / timed if timed else 0.0
+    variance = max(sums["log_ms_squares"] / timed - mean**2, 0.0) if timed else 0.0
+    return VersionView(
+        number=version.number,
+        state="starting" if version.state == VersionState.STARTING else "live",
+        share=version.share,
+        ready=sum(replica.state == ReplicaState.READY for replica in mine),
+        age_seconds=(now - version.created_at).total_seconds(),
+        step_seconds=(now - (version.stepped_at or version.created_at)).total_seconds(),
+        starts_failed=_failed_starts(version),
+        served=int(sums.get("served", 0) + sums.get("failed", 0)),
+        failed=int(sums.get("failed", 0)),
+        first_tokens=int(timed),
+        first_token_log_mean=mean,
+        first_token_log_sd=math.sqrt(variance),
+    )
+
+
+def _failed_starts(version: EndpointVersion) -> int:
+    gone = Replica.objects.filter(version=version, state=ReplicaState.GONE, ready_at=None)
+    return gone.exclude(reason="replica_retired").count()
