@@ -10,12 +10,18 @@ import contextlib
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import uvicorn
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from jobs.gateway.table import ReplicaRow
 from jobs.gateway.tunnels import TunnelHub
@@ -63,12 +69,13 @@ async def served(app: Any, **listening: Any) -> AsyncIterator[uvicorn.Server]:
 
 
 class Gateway:
-    """A hub that listens on loopback."""
+    """A hub that listens; with `certificate` (see `make_certificate`) it speaks TLS."""
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, *, scheme: str) -> None:
         self.key = Ed25519PrivateKey.generate()
         self.listening = listening
-        self.url = f"ws://127.0.0.1:{listening.getsockname()[1]}"
+        self.clients: list[str] = []  # from where a tunnel came
+        self.url = f"{scheme}://{listening.getsockname()[0]}:{listening.getsockname()[1]}"
         self.changes: list[UUID] = []
         self.hub = TunnelHub(self.key, urls=[self.url], on_change=self.changes.append)
 
@@ -79,16 +86,38 @@ class Gateway:
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         """ASGI."""
+        self.clients.append(scope["client"][0])
         await self.hub.accept(scope, receive, send)
 
 
 @contextlib.asynccontextmanager
-async def gateway() -> AsyncIterator[Gateway]:
+async def gateway(address: str = "127.0.0.1", certificate: Path | None = None) -> AsyncIterator[Gateway]:
     """One that is up."""
-    made = Gateway(socket.create_server(("127.0.0.1", 0)))
+    made = Gateway(socket.create_server((address, 0)), scheme="wss" if certificate else "ws")
     tune(made.listening)
-    async with served(made.app, on=made.listening, ws="websockets-sansio", ws_ping_interval=None):
+    secure = {"ssl_certfile": certificate, "ssl_keyfile": certificate} if certificate else {}
+    async with served(made.app, on=made.listening, ws="websockets-sansio", ws_ping_interval=None, **secure):
         yield made
+
+
+def make_certificate(folder: Path, address: str) -> Path:
+    """A file with a key and a certificate for an address, which is its own authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gateway")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "gateway.pem"
+    path.write_bytes(
+        made.public_bytes(Encoding.PEM) + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    return path
 
 
 def row(lease_id: UUID, node: Ed25519PrivateKey) -> ReplicaRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import h11
@@ -47,7 +48,7 @@ def hear(*pieces: bytes, closes: bool = False) -> tuple[Heard, ResponseReader]:
 def cut(data: bytes, at: list[int]) -> list[bytes]:
     """In pieces, at these places."""
     places = sorted({0, len(data), *(place % (len(data) + 1) for place in at)})
-    return [data[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(places)]
 
 
 @given(

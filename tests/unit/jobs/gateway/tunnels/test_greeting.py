@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from typing import Any
 from uuid import uuid4
 
@@ -24,7 +25,7 @@ from tests.fakes.tunnelled import READY, Gateway, World, public_of, row, run, un
 async def greet(gateway: Gateway, node: Ed25519PrivateKey, **changed: Any) -> ClientConnection:
     """Dial as an agent does, with what Mallory changes in her hello; returns once her answer is sent."""
     connection = await connect(gateway.url + PATH, compression=None)
-    mine = hello.say_hello(node, boot="0" * 32, url=gateway.url).model_copy(update=changed)
+    mine = hello.say_hello(node, boot=secrets.token_hex(16), url=gateway.url).model_copy(update=changed)
     await connection.send(mine.model_dump_json())
     proof = Proof.model_validate_json(await connection.recv())
     await connection.send(hello.answer(node, mine, proof, public_of(gateway.key)).model_dump_json())

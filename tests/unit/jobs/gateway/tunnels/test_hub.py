@@ -110,13 +110,13 @@ def test_letting_go_of_an_answer_stops_the_engine() -> None:
 
 
 def test_a_caller_who_waits_no_longer_stops_the_engine() -> None:
+    came = gone = 0
+
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal came, gone
         came += 1
         await reader.read(65_536)
         gone += await reader.read() == b""
-
-    came = gone = 0
 
     async def scenario() -> None:
         async with world(talk=talk) as made:
@@ -178,9 +178,9 @@ def test_a_lost_tunnel_fails_what_is_open_at_once_and_comes_back(monkeypatch: py
             answers = [await made.ask("/v1/for-ever") for _ in range(5)]
             (tunnel,) = made.hub._tunnels[next(iter(made.hub._tunnels))]
             changes = len(made.gateway.changes)
-            tunnel.end(1012)
+            tunnel.end(1012, "lost")
             for answer in answers:
-                with pytest.raises(UpstreamError, match="lost") as caught:
+                with pytest.raises(UpstreamError, match="was lost") as caught:
                     while True:
                         await anext(answer.chunks())
                 assert caught.value.is_sent
@@ -214,6 +214,26 @@ def test_of_an_agent_that_was_started_again_the_newer_one_has_the_lease() -> Non
             assert made.tunnels.counts(made.lease_id).requests == 0
             await newer.close()
             await until(lambda: made.hub.announced()[made.lease_id].engine == "test")
+
+    run(scenario())
+
+
+def test_an_agent_that_dials_again_has_given_up_its_tunnel_before() -> None:
+    """As where its line got another address: nothing would be heard of the old one for long."""
+
+    async def scenario() -> None:
+        async with world(Engine()) as made:
+            answer = await made.ask("/v1/for-ever")
+            again = Tunnels(made.node)
+            again._boot = made.tunnels._boot
+            again.announce(made.lease_id, made.gateway.place, made.socket, READY)
+            with pytest.raises(UpstreamError, match="newer"):
+                while True:
+                    await anext(answer.chunks())
+            await made.tunnels.close()
+            await until(lambda: made.hub.upstream(made.lease_id))
+            assert await made.read("/v1/echo", b"again") == b"again"
+            await again.close()
 
     run(scenario())
 
