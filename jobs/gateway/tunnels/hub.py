@@ -50,7 +50,7 @@ class TunnelHub:
         self._rows: dict[UUID, ReplicaRow] = {}
         self._expected: frozenset[str] = frozenset()  # node keys
         self._tunnels: dict[str, list[Tunnel]] = defaultdict(list)  # by node key, the newest last
-        self._count = self._greeting = self._number = 0
+        self._count = self._greeting = 0
         self._announced: dict[UUID, Announced] = {}
         self._snapshot: Mapping[UUID, Announced] | None = None  # of that, until it changes
         self._upstreams: dict[UUID, TunnelUpstream] = {}
@@ -80,7 +80,7 @@ class TunnelHub:
         for node_key in [key for key in self._tunnels if key not in self._expected]:
             for tunnel in self._tunnels[node_key]:
                 if not tunnel.mux.streams:
-                    tunnel.end(CLOSE_REFUSED)
+                    tunnel.end(CLOSE_REFUSED, "nothing of this node is expected here any more")
 
     def is_expected(self, node_key: str) -> bool:
         """For a tunnel: whether its node has a replica here."""
@@ -131,11 +131,11 @@ class TunnelHub:
             self._greeting -= 1
 
     async def _keep(self, tunnel: Tunnel) -> None:
-        self._number += 1
-        tunnel.number = self._number
         mine = self._tunnels[tunnel.node_key]
-        for older in mine[: max(0, len(mine) + 1 - TUNNELS_PER_NODE_MAX)]:
-            older.end(CLOSE_REPLACED)
+        too_many = len(mine) + 1 - TUNNELS_PER_NODE_MAX
+        for place, older in enumerate(mine):
+            if older.boot == tunnel.boot or place < too_many:  # an agent that dials again has given up the one before
+                older.end(CLOSE_REPLACED, "the agent has a newer one")
         mine.append(tunnel)
         self._count += 1
         try:
@@ -163,10 +163,9 @@ class TunnelHub:
             if lease_id in tunnel.ready and not tunnel.is_lost
         ]
         if tunnels:
-            newest = max(tunnels, key=lambda tunnel: tunnel.number)
-            ways = [tunnel for tunnel in tunnels if tunnel.boot == newest.boot]
+            newest = tunnels[-1]
             self._announced[lease_id] = read_ready(lease_id, newest.ready[lease_id])
-            self._upstreams[lease_id] = TunnelUpstream(lease_id, ways)
+            self._upstreams[lease_id] = TunnelUpstream(lease_id, newest)
         else:
             self._announced.pop(lease_id, None)
             self._upstreams.pop(lease_id, None)
@@ -180,22 +179,20 @@ class TunnelHub:
 class TunnelUpstream:
     """The way to one replica: `jobs.gateway.upstream.Upstream`."""
 
-    def __init__(self, lease_id: UUID, ways: Sequence[Tunnel]) -> None:
+    def __init__(self, lease_id: UUID, tunnel: Tunnel) -> None:
         self._lease_id = lease_id
-        self._ways = ways
+        self._tunnel = tunnel
 
     async def request(
         self, method: str, path: str, headers: Sequence[Header], body: bytes, *, seconds: float
     ) -> TunnelAnswer:
         """Send it and wait at most `seconds` for the answer's beginning. Raises UpstreamError."""
-        ways = [tunnel for tunnel in self._ways if not tunnel.is_lost]
-        if not ways:
+        if self._tunnel.is_lost:
             raise UpstreamError("there is no way to the replica", is_sent=False)
-        tunnel = min(ways, key=lambda way: len(way.mux.streams)) if len(ways) > 1 else ways[0]
         sent = [pair for pair in headers if pair[0].lower() != b"content-length"]
         sent.append((b"content-length", b"%d" % len(body)))
         try:
-            stream = tunnel.mux.open(Open(self._lease_id, method, path, sent))
+            stream = self._tunnel.mux.open(Open(self._lease_id, method, path, sent))
         except ValueError as error:
             raise UpstreamError(str(error), is_sent=False) from error
         answer = TunnelAnswer(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Protocol
@@ -66,10 +67,10 @@ class Tunnel:
         self.mux = Mux(self, self._wanted.set, opens=True)
         self.node_key = ""
         self.boot = ""
-        self.number = 0  # the hub's: a higher one came later
         self.ready: dict[UUID, dict[str, Any]] = {}  # what it announces, whether or not it may
         self.is_lost = False
-        self._serving: asyncio.Task[Any] | None = None
+        self._ended = asyncio.Event()
+        self._why = ""
         self._close_code = CLOSE_BROKEN
 
     # --- the hello
@@ -102,7 +103,6 @@ class Tunnel:
     async def serve(self) -> None:
         """Until it is lost, or closed; then every request through it has failed. Raises what ended it."""
         self._heard_at = asyncio.get_running_loop().time()
-        self._serving = asyncio.current_task()
         why = "the tunnel was lost"
         try:
             async with asyncio.TaskGroup() as group:
@@ -123,11 +123,11 @@ class Tunnel:
         except (OSError, RuntimeError):
             log.debug("The tunnel was closed already")
 
-    def end(self, code: int) -> None:
-        """Have it closed soon."""
+    def end(self, code: int, why: str) -> None:
+        """Have it closed, even where the other end reads nothing."""
         self.is_lost = True
-        self._close_code = code
-        self._wanted.set()
+        self._close_code, self._why = code, why
+        self._ended.set()
 
     @property
     def close_code(self) -> int:
@@ -150,8 +150,6 @@ class Tunnel:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            if self.is_lost:
-                raise TunnelLost("the gateway closed it")
             while message := self.mux.take():
                 await self._send({"type": "websocket.send", "bytes": message})
 
@@ -162,7 +160,9 @@ class Tunnel:
             left = self._heard_at + silent_max - loop.time()
             if left <= 0:
                 raise TunnelLost("the agent fell silent")
-            await asyncio.sleep(left)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), left)
+                raise TunnelLost(self._why)
 
     # --- events of the Mux
 

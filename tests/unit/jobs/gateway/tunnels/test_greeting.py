@@ -1,0 +1,235 @@
+"""Who may have a tunnel, and whose: Mallory has a node of her own, and listens where she can."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from provider_agent.protocol import GatewayPlace, ServePlace
+from provider_agent.protocol.tunnel import hello
+from provider_agent.protocol.tunnel.frames import PATH, Kind, pack, pack_announce
+from provider_agent.protocol.tunnel.hello import Answer, Proof
+from provider_agent.tunnel import Tunnels
+from tests.fakes.tunnelled import READY, Gateway, World, public_of, row, run, until, world
+
+
+async def greet(gateway: Gateway, node: Ed25519PrivateKey, **changed: Any) -> ClientConnection:
+    """Dial as an agent does, with what Mallory changes in her hello; returns once her answer is sent."""
+    connection = await connect(gateway.url + PATH, compression=None)
+    mine = hello.say_hello(node, boot=secrets.token_hex(16), url=gateway.url).model_copy(update=changed)
+    await connection.send(mine.model_dump_json())
+    proof = Proof.model_validate_json(await connection.recv())
+    await connection.send(hello.answer(node, mine, proof, public_of(gateway.key)).model_dump_json())
+    return connection
+
+
+async def code_of(connection: ClientConnection) -> int:
+    """With which it is closed."""
+    with pytest.raises(ConnectionClosed):
+        while True:
+            await connection.recv()
+    assert connection.close_code is not None
+    return connection.close_code
+
+
+async def expect_refusal(gateway: Gateway, node: Ed25519PrivateKey, **changed: Any) -> None:
+    """The gateway closes."""
+    with pytest.raises(ConnectionClosed) as caught:
+        connection = await greet(gateway, node, **changed)
+        while True:
+            await connection.recv()
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.code == 4403
+
+
+def in_a_world(scenario: Any) -> None:
+    """With Alice's replica up at Bob's node."""
+
+    async def inside() -> None:
+        async with world() as made:
+            await scenario(made)
+            assert set(made.hub.announced()) == {made.lease_id}
+
+    run(inside())
+
+
+def test_a_node_of_which_nothing_is_expected_is_sent_away() -> None:
+    async def scenario(made: World) -> None:
+        await expect_refusal(made.gateway, Ed25519PrivateKey.generate())
+
+    in_a_world(scenario)
+
+
+def test_nobody_passes_for_a_node_without_its_key() -> None:
+    async def scenario(made: World) -> None:
+        await expect_refusal(made.gateway, Ed25519PrivateKey.generate(), node_key=public_of(made.node))
+
+    in_a_world(scenario)
+
+
+def test_an_answer_that_was_heard_before_is_worth_nothing() -> None:
+    async def scenario(made: World) -> None:
+        connection = await connect(made.gateway.url + PATH, compression=None)
+        mine = hello.say_hello(made.node, boot="0" * 32, url=made.gateway.url)
+        await connection.send(mine.model_dump_json())
+        proof = Proof.model_validate_json(await connection.recv())
+        heard = hello.answer(made.node, mine, proof, public_of(made.gateway.key)).model_dump_json()
+        again = await connect(made.gateway.url + PATH, compression=None)
+        await again.send(mine.model_dump_json())
+        await again.recv()
+        await again.send(heard)
+        assert await code_of(again) == 4403
+
+    in_a_world(scenario)
+
+
+def test_a_hello_meant_for_another_gateway_is_refused() -> None:
+    async def scenario(made: World) -> None:
+        await expect_refusal(made.gateway, made.node, url="wss://gateway.example.org")
+
+    in_a_world(scenario)
+
+
+def test_a_version_that_is_not_spoken_is_refused() -> None:
+    async def scenario(made: World) -> None:
+        await expect_refusal(made.gateway, made.node, version=2)
+
+    in_a_world(scenario)
+
+
+def test_a_node_announces_its_own_leases_and_nobody_elses() -> None:
+    async def scenario(made: World) -> None:
+        mallory, hers = Ed25519PrivateKey.generate(), uuid4()
+        made.hub.allow([row(made.lease_id, made.node), row(hers, mallory)])
+        connection = await greet(made.gateway, mallory)
+        for lease_id in (made.lease_id, hers):
+            await connection.send(pack(Kind.ANNOUNCE, 0, pack_announce(lease_id, {"engine": "hers"})))
+        await until(lambda: hers in made.hub.announced())
+        assert made.hub.announced()[made.lease_id].engine == "test"
+        await connection.send(pack(Kind.WITHDRAW, 0, made.lease_id.bytes))
+        await connection.send(pack(Kind.WITHDRAW, 0, hers.bytes))
+        await until(lambda: hers not in made.hub.announced())
+
+    in_a_world(scenario)
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["text", b"\x01", pack(Kind.DATA, 5, b"x"), pack(Kind.OPEN, 1, b"x" * 40), bytes(300_000)],
+    ids=["text", "half a frame", "no such stream", "an open", "too long"],
+)
+def test_what_is_no_frame_ends_that_tunnel_alone(message: str | bytes) -> None:
+    async def scenario(made: World) -> None:
+        mallory, hers = Ed25519PrivateKey.generate(), uuid4()
+        made.hub.allow([row(made.lease_id, made.node), row(hers, mallory)])
+        connection = await greet(made.gateway, mallory)
+        await connection.send(message)
+        assert await code_of(connection) == 4400
+        made.hub.allow([row(made.lease_id, made.node)])
+
+    in_a_world(scenario)
+
+
+@pytest.mark.parametrize("said", ["", "{}", "[]", json.dumps({"node_key": "0" * 64}), "x" * 10_000])
+def test_what_is_no_hello_is_sent_away(said: str) -> None:
+    async def scenario(made: World) -> None:
+        connection = await connect(made.gateway.url + PATH, compression=None)
+        await connection.send(said)
+        assert await code_of(connection) in {4400, 4403}
+
+    in_a_world(scenario)
+
+
+def test_whoever_says_nothing_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hello, "HELLO_SECONDS_MAX", 0.2)
+
+    async def scenario() -> None:
+        async with world(is_up=False) as made:
+            connection = await connect(made.gateway.url + PATH, compression=None)
+            assert await code_of(connection) == 4408
+
+    run(scenario())
+
+
+def test_a_node_has_only_so_many_tunnels_and_the_newest_stay() -> None:
+    async def scenario(made: World) -> None:
+        mallory, hers = Ed25519PrivateKey.generate(), uuid4()
+        made.hub.allow([row(made.lease_id, made.node), row(hers, mallory)])
+        connections = [await greet(made.gateway, mallory) for _ in range(10)]
+        for connection in connections[:2]:
+            assert await code_of(connection) == 4409
+        await connections[-1].send(pack(Kind.ANNOUNCE, 0, pack_announce(hers, READY)))
+        await until(lambda: hers in made.hub.announced())
+        for connection in connections:
+            await connection.close()
+        await until(lambda: hers not in made.hub.announced())
+
+    in_a_world(scenario)
+
+
+def test_an_agent_says_nothing_to_a_gateway_without_the_pinned_key() -> None:
+    heard: list[Any] = []
+    real, false = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+
+    async def mallorys(connection: ServerConnection) -> None:
+        said = hello.read(hello.Hello, await connection.recv())
+        await connection.send(hello.prove(false, said).model_dump_json())
+        async for message in connection:
+            heard.append(message)
+
+    async def scenario() -> None:
+        async with serve(mallorys, "127.0.0.1", 0, compression=None) as server:
+            url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            place = ServePlace(endpoint_id=uuid4(), gateways=[GatewayPlace(url=url, public_key=public_of(real))])
+            tunnels = Tunnels(Ed25519PrivateKey.generate())
+            async with world() as made:
+                tunnels.announce(uuid4(), place, made.socket, READY)
+                (status,) = await until(lambda: [one for one in tunnels.status() if one["why"]])
+            await tunnels.close()
+            assert "does not hold this gateway's key" in status["why"]
+            assert not status["is_up"]
+
+    run(scenario())
+    assert heard == []
+
+
+def test_a_proof_fits_one_hello_one_gateway_and_one_node() -> None:
+    gateway, node = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    mine = hello.say_hello(node, boot="0" * 32, url="wss://a")
+    proof = hello.prove(gateway, mine)
+    answered = hello.answer(node, mine, proof, public_of(gateway))
+    assert hello.is_proven(mine, proof, public_of(gateway))
+    assert hello.is_answered(mine, proof, public_of(gateway), answered)
+    for changed in (
+        {"url": "wss://b"},
+        {"challenge": "1" * 64},
+        {"boot": "1" * 32},
+        {"node_key": public_of(gateway)},
+    ):
+        other = mine.model_copy(update=changed)
+        assert not hello.is_proven(other, proof, public_of(gateway))
+        assert not hello.is_answered(other, proof, public_of(gateway), answered)
+    assert not hello.is_answered(mine, proof, public_of(gateway), Answer(signature=proof.signature))
+    assert not hello.is_answered(mine, proof, public_of(node), answered)
+
+
+def test_an_agent_refuses_what_a_gateway_was_not_told_of() -> None:
+    async def scenario(made: World) -> None:
+        from jobs.gateway.tunnels.answers import TunnelAnswer
+        from provider_agent.protocol.tunnel.frames import Open
+
+        (tunnel,) = made.hub._tunnels[public_of(made.node)]
+        answer = TunnelAnswer(tunnel.mux.open(Open(uuid4(), "POST", "/v1/x", [])))
+        with pytest.raises(Exception, match="not reached by this way"):
+            await asyncio.wait_for(answer.until_head(5), 5)
+
+    in_a_world(scenario)
