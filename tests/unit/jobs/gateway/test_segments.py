@@ -167,7 +167,7 @@ def _one_harm(folder: Path, written: list[list[int]], told: int, harm: str, draw
 
 
 def _names_in(data: bytes | bytearray) -> set[int]:
-    found = (line.rsplit(b":", 1) for line in bytes(data).split(b"\n") if b':' in line)
+    found = (line.rsplit(b":", 1) for line in bytes(data).split(b"\n") if b":" in line)
     return {int(parts[1][:-1]) for parts in found if parts[1].endswith(b"}")}
 
 
