@@ -64,8 +64,9 @@ class GatewayConfig:
                 "SOUK_GATEWAY_CORS_ORIGINS must be origins such as https://app.example, separated by commas."
             )
         for name in _NUMBERS:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"SOUK_GATEWAY_{name.upper()} must be at least 1.")
+            least = 0 if name == "port" else 1  # 0: a free one
+            if getattr(self, name) < least:
+                raise ConfigError(f"SOUK_GATEWAY_{name.upper()} must be at least {least}.")
         if self.body_mib_max > BODY_MIB_MAX:
             raise ConfigError(f"SOUK_GATEWAY_BODY_MIB_MAX may be {BODY_MIB_MAX} at most.")
 

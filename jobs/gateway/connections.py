@@ -49,7 +49,8 @@ class Caller(HttpToolsProtocol):
         self.stuck_since: float | None = None
         self.idle_since: float | None = None
         self.closing_since: float | None = None
-        self._overhead = 0
+        self._overhead = 0  # bytes of the request that are not its body
+        self._is_between, self._is_counted = True, False  # requests
 
     @property
     def is_beyond_bound(self) -> bool:
@@ -79,13 +80,16 @@ class Caller(HttpToolsProtocol):
         if self.reading_since is None and (self.cycle is None or self.cycle.response_complete):
             self.reading_since, self.is_in_head = self.loop.time(), True
         self._overhead += len(data)
+        if self._is_between:  # the request begins with these bytes, and all of them count
+            self._overhead, self._is_between, self._is_counted = len(data), False, True
         super().data_received(data)
         if self._overhead > HEADER_BYTES_MAX:
             self.refuse(431, "headers_too_large", f"Headers may have {HEADER_BYTES_MAX // 1024} KiB.")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._overhead = 0
+        self._overhead = self._overhead if self._is_counted else 0
+        self._is_counted = False
         self.is_in_head = True
         if self.reading_since is None:
             self.reading_since = self.loop.time()
@@ -102,7 +106,7 @@ class Caller(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self.reading_since = None
+        self.reading_since, self._is_between = None, True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

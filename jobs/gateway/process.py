@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import socket
 from collections.abc import Callable
@@ -145,6 +146,7 @@ async def _close(parts: Parts, inside: Inside) -> None:
     await parts.spool.flush()
     await parts.control.close()
     await parts.spool.close()
+    os.close(parts.identity.lock)
     logger.info("The gateway has stopped.")
 
 

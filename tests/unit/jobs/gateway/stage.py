@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
 from jobs.gateway.asked import Asked, Client, ClientGone, Used
 from jobs.gateway.config import GatewayConfig
@@ -85,12 +86,20 @@ class Marketplace:
         for row in told.usage:
             if row.seq == len(self.usage) + 1:  # gapless, each once
                 self.usage.append(row)
+                self.charge(row)
         version = str(self.version)
         table = None if told.known == version else Table(endpoints=self.endpoints).model_dump(mode="json")
         ids = set(told.keys)
         grants = [grant.model_dump(mode="json") for grant in self.grants.values() if grant.key_id in ids]
         answer = {"version": version, "table": table, "grants": grants, "usage_seq": len(self.usage)}
         return web.json_response(answer)
+
+    def charge(self, row: UsageRow) -> None:
+        """A budget is what is left after the rows that are in the books."""
+        for grant in self.grants.values():
+            if grant.key_id == row.key_id and grant.budget_usd_micros is not None:
+                self.let(grant.model_copy(update={"budget_usd_micros": grant.budget_usd_micros - row.cost_usd_micros}))
+                return
 
     async def keys(self, request: web.Request) -> web.Response:
         if self.is_away or request.headers.get("Authorization") != f"Bearer {TOKEN}":
@@ -105,7 +114,7 @@ class Marketplace:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/internal/gateway/v1/sync", self.sync)
         app.router.add_post("/internal/gateway/v1/keys", self.keys)
-        runner = web.AppRunner(app)
+        runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -176,18 +185,18 @@ class Stage:
         if isinstance(body, bytes):
             headers = {"Content-Type": "application/json"} | headers
         async with self.session.post(self.url + path, headers=headers, **options) as response:
-            return Said(response.status, dict(response.headers), await response.read())
+            return Said(response.status, response.headers, await response.read())
 
     async def get(self, path: str, key: str = "alice", **options: Any) -> Said:
         headers = {"Authorization": f"Bearer {key_of(key)}"} | options.pop("headers", {})
         async with self.session.get(self.url + path, headers=headers, **options) as response:
-            return Said(response.status, dict(response.headers), await response.read())
+            return Said(response.status, response.headers, await response.read())
 
 
 @dataclass
 class Said:
     status: int
-    headers: dict[str, str]
+    headers: CIMultiDictProxy[str]
     body: bytes
 
     @property
