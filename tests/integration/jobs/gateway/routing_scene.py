@@ -18,7 +18,7 @@ from jobs.gateway.table import EndpointLimits, EndpointRow, Grant, ReplicaRow, V
 from jobs.gateway.trying import Patience
 from jobs.gateway.upstream import Announced, UpstreamError
 from runtimes.contract import Capability
-from tests.fakes.engine import Engine, Model, Pace, serving
+from tests.fakes.engine import Model, Pace, serving
 
 ALL = frozenset(Capability)
 HEAD_BYTES_MAX = 16 * 1024
@@ -176,10 +176,10 @@ class Scene:
     wanted: list[UUID]
     keys: dict[str, Grant] = field(default_factory=dict)
 
-    async def engine(self, *, version: int = 1, model: Model | None = None, pace: Pace | None = None) -> Engine:
+    async def engine(self, *, version: int = 1, model: Model | None = None, pace: Pace | None = None) -> Any:
         """One more replica, in this process."""
         model = model or Model()
-        engine = await self.stack.enter_async_context(serving(model=model, pace=pace))
+        engine: Any = await self.stack.enter_async_context(serving(model=model, pace=pace))
         engine.lease_id = self.replica(engine.port, can=model.capabilities, version=version, context=model.context)
         return engine
 

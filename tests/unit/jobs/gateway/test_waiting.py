@@ -31,6 +31,7 @@ class Slots:
 @given(st.lists(st.integers(0, 4), max_size=60))
 def test_keys_take_turns_and_each_is_served_in_its_own_order(arrivals):
     async def story():
+        line: Line[object]
         line, slots, served = Line(), Slots(), []
         waiters = [(key, line.join(KEYS[key], slots.take, place)) for place, key in enumerate(arrivals)]
         while len(line):
@@ -60,6 +61,7 @@ def test_keys_take_turns_and_each_is_served_in_its_own_order(arrivals):
 )
 def test_the_count_is_right_whatever_happens_and_no_place_is_lost(steps):
     async def story():
+        line: Line[object]
         line, slots, waiting_now, given_out = Line(), Slots(), [], 0
         for key, step in steps:
             if step in ("join", "first"):
@@ -88,6 +90,7 @@ def test_a_key_has_its_bound_and_the_queue_another(monkeypatch):
     monkeypatch.setattr(waiting, "KEY_QUEUED_MAX", 3)
 
     async def story():
+        line: Line[object]
         line, slots = Line(), Slots()
         for _ in range(3):
             line.join(KEYS[0], slots.take, 0.0)
@@ -107,6 +110,7 @@ def test_a_key_has_its_bound_and_the_queue_another(monkeypatch):
 
 def test_a_place_that_one_cannot_use_goes_to_the_next():
     async def story():
+        line: Line[object]
         line, slots = Line(), Slots(1)
         picky = line.join(KEYS[0], lambda: None, 0.0)
         other = line.join(KEYS[1], slots.take, 0.0)
