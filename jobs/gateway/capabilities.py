@@ -26,6 +26,7 @@ NEVER_SENT = frozenset(  # bookkeeping, and what is done here
 )
 KINDS = {"chat": Capability.CHAT, "completion": Capability.COMPLETIONS, "embedding": Capability.EMBEDDINGS}
 MESSAGE_CHARS_MAX = 1000
+SEED_MASK = (1 << 53) - 1  # JSON's whole numbers are exact so far. An engine that commits draws by a seed not its own
 
 Need = tuple[Capability, str]  # and the parameter that asks for it
 
@@ -150,6 +151,7 @@ def engine_body(
         body["stream_options"] = {"include_usage": True}
     if commits and can(Capability.COMMITS):
         body["souk_commit"] = True
+        body.setdefault("seed", asked.request_id.int & SEED_MASK)
     return body
 
 

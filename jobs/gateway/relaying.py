@@ -40,8 +40,8 @@ class Relay:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
         await work.client.start(200, headers)
         await work.client.send(data)
-        await work.client.end()
         self._tell(work, opened, _first_text(whole), whole, commitment)
+        await work.client.end()  # after it the caller counts as gone
 
     async def send_stream(self, work: Work, opened: OpenedStream) -> None:
         """A stream, from what is held of it to its last word."""

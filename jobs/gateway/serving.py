@@ -16,6 +16,7 @@ clients try again by themselves after a 429 or a 503, but not after a stream tha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from uuid import UUID
 
@@ -47,10 +48,9 @@ class Serving:
         on_wanted: Callable[[UUID], None],
         on_answered: Callable[[Answered], None] | None = None,
         patience: Patience | None = None,
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.monotonic,  # which is the event loop's
     ) -> None:
-        self._clock = clock or (lambda: asyncio.get_running_loop().time())
-        self._meter = meter
+        self._clock, self._meter = clock, meter
         self._placing = Placing(replicas, directory, on_wanted, self._clock)
         self._probing = Probing(replicas, self._placing, self._clock)
         self._trying = Trying(self._placing, patience or Patience(), self._clock)
@@ -104,7 +104,6 @@ class Serving:
         return Work(
             asked=asked,
             client=client,
-            watch=Watch(client),
             desk=desk,
             search=Search(asked, capabilities.needs(asked), router.conversation_of(asked)),
             size=size,
@@ -112,6 +111,7 @@ class Serving:
             movable=continuing.can_move(asked),
             meter=self._meter,
             clock=self._clock,
+            watch=Watch(client),  # last: nothing that could raise comes after it
         )
 
     async def _answer(self, work: Work) -> None:

@@ -33,7 +33,7 @@ async def pass_on(
 ) -> None:
     """Send the client what comes, until it is whole. Raises ReplicaFailed, DeadlineOver and ClientGone."""
     rewriter, chunks = opened.rewriter, opened.chunks
-    seen, choices, out = rewriter.seen, choices_asked(asked), opened.held
+    seen, view, choices, out = rewriter.seen, opened.place.view, choices_asked(asked), opened.held
     opened.held = b""
     while True:
         if out:
@@ -42,8 +42,9 @@ async def pass_on(
             return
         if seen.chunks > tokens_max + UNSEEN_CHUNKS:
             raise ReplicaFailed(f"the engine wrote on beyond {tokens_max} tokens")
-        is_whole = len(seen.finished) >= choices
-        watch.arm(min(clock() + (TAIL_SECONDS_MAX if is_whole else token_seconds), asked.deadline))
+        is_whole, now = len(seen.finished) >= choices, clock()
+        view.note_alive(now)
+        watch.arm(min(now + (TAIL_SECONDS_MAX if is_whole else token_seconds), asked.deadline))
         try:
             chunk = await anext(chunks)
         except StopAsyncIteration:
@@ -63,7 +64,6 @@ async def pass_on(
             raise ReplicaFailed(str(error)) from error
         finally:
             watch.disarm()
-        opened.place.view.note_alive(clock())
         out = await _rewrite(opened, chunk, client)
 
 

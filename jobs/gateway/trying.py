@@ -119,7 +119,8 @@ class Trying:
 
     def _body_for(self, work: Work, place: Place) -> dict[str, Any]:
         asked, limits = work.asked, work.asked.endpoint.limits
-        capabilities.refuse_too_long(asked, work.size, limits, place.engine.context)
+        if place.engine.context is not None:
+            capabilities.refuse_too_long(asked, work.size, limits, place.engine.context)
         estimate = work.desk.ratio.estimate(work.size)
         return capabilities.engine_body(asked, place.engine, limits, estimate, commits=asked.endpoint.verify_share > 0)
 
