@@ -47,7 +47,10 @@ def make_llama(folder: Path, *, seed: int = 0, config: dict[str, Any] | None = N
     folder.mkdir(parents=True, exist_ok=True)
     draw = numpy.random.default_rng(seed)
     head = WIDTH // HEADS
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCABULARY, WIDTH), "model.norm.weight": (WIDTH,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (VOCABULARY, WIDTH),
+        "model.norm.weight": (WIDTH,),
+    }
     for layer in range(LAYERS):
         name = f"model.layers.{layer}."
         shapes |= {
@@ -62,9 +65,7 @@ def make_llama(folder: Path, *, seed: int = 0, config: dict[str, Any] | None = N
             f"{name}post_attention_layernorm.weight": (WIDTH,),
         }
     tensors = {
-        name: numpy.ones(shape, numpy.float32)
-        if len(shape) == 1
-        else draw.normal(0, 0.3, shape).astype(numpy.float32)
+        name: numpy.ones(shape, numpy.float32) if len(shape) == 1 else draw.normal(0, 0.3, shape).astype(numpy.float32)
         for name, shape in shapes.items()
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -186,7 +187,9 @@ class Replica:
         """One request by its socket; status and JSON."""
         connection = SocketConnection(str(self.root / SERVE_SOCKET))
         try:
-            connection.request(method or ("GET" if body is None else "POST"), path, None if body is None else encode(body))
+            connection.request(
+                method or ("GET" if body is None else "POST"), path, None if body is None else encode(body)
+            )
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
         finally:

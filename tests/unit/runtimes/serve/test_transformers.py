@@ -54,7 +54,9 @@ def test_temperature_is_each_requests_own_within_one_batch(replica: Replica) -> 
     greedy: list[str] = []
     drawn: list[str] = []
     asking = [
-        threading.Thread(target=lambda temperature, texts: texts.append(chat(replica, temperature=temperature)), args=each)
+        threading.Thread(
+            target=lambda temperature, texts: texts.append(chat(replica, temperature=temperature)), args=each
+        )
         for each in [(0, greedy), (2, drawn)] * 4
     ]
     for thread in asking:
