@@ -199,17 +199,22 @@ class Client:
             raise decide(response)
         return str(response.headers.get("ETag", "")).strip('"')
 
-    async def download(self, url: str, write: Callable[[bytes], Any]) -> None:
-        """GET `url` and hand its bytes to `write` in order."""
+    async def download(self, url: str, write: Callable[[bytes], Any], *, offset: int = 0) -> None:
+        """GET `url` and hand its bytes to `write` in order, from `offset` on; who serves no ranges sends it all."""
+        headers = {"Range": f"bytes={offset}-", "Accept-Encoding": "identity"} if offset else {}
         try:
             async with self._http.stream(
-                "GET", self._absolute(url), timeout=TRANSFER_TIMEOUT, follow_redirects=True
+                "GET", self._absolute(url), headers=headers, timeout=TRANSFER_TIMEOUT, follow_redirects=True
             ) as response:
                 if response.status_code >= 300:
                     await response.aread()
                     raise decide(response)
+                passed_over = offset if response.status_code == httpx.codes.OK else 0
                 async for chunk in response.aiter_bytes(CHUNK_BYTES):
-                    write(chunk)
+                    skipped = min(passed_over, len(chunk))
+                    passed_over -= skipped
+                    if len(chunk) > skipped:
+                        write(chunk[skipped:])
         except httpx.TransportError as error:
             raise decide(error) from error
 

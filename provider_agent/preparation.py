@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import psutil
 
 from provider_agent.devices.base import cores_of
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
-from provider_agent.executors.base import LaunchSpec
+from provider_agent.executors.base import WORK_NAME, LaunchSpec
 from provider_agent.fetch import fetch_artifact
 from provider_agent.overlay import Overlay, overlay_of
 from provider_agent.porter import Porter
 from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
+from provider_agent.weights import weights_of
 from provider_agent.workfolder import (
+    EVENTS_NAME,
     INPUT_NAME,
     RESUME_NAME,
     command_line,
@@ -25,11 +29,12 @@ from provider_agent.workfolder import (
     place_of,
     program_environment,
 )
-from runtimes.contract import checkpoint_folder
+from runtimes.contract import Env, EventKind, EventWriter, checkpoint_folder
 
 MEMORY_RESERVE_MIB = 2048  # of the node's memory, for the agent and the engine
 CPUS_MIN = 0.1
 MIB = 1024**2
+INPUT_LABEL = ".input"  # beside what the node lends; no label of theirs begins with a dot
 
 
 async def prepare(porter: Porter, assignment: Assignment) -> LaunchSpec:
@@ -39,10 +44,29 @@ async def prepare(porter: Porter, assignment: Assignment) -> LaunchSpec:
     share = len(assignment.device_uuids) / len(porter.devices)
     disk_mib = await porter.executor.make_room(folder, disk_share=share)
     work = make_work_folder(folder, assignment)
-    if assignment.input_artifact_id is not None:
+    shared: dict[str, str] = {}
+    if assignment.input_artifact_id is not None and assignment.program.runtime == "serve":
+        shared[INPUT_LABEL] = str(await _bring_weights(porter, assignment, folder, assignment.input_artifact_id))
+    elif assignment.input_artifact_id is not None:
         await fetch_artifact(porter.client, assignment.lease_id, assignment.input_artifact_id, work / INPUT_NAME)
     step_folder = await _fetch_checkpoint(porter, assignment, work)
-    return _launch_spec(porter, assignment, folder, step_folder, disk_mib=disk_mib, share=share)
+    spec = _launch_spec(porter, assignment, folder, step_folder, disk_mib=disk_mib, share=share)
+    if not shared:
+        return spec
+    seen = f"{porter.executor.seen_lent(folder)}/{INPUT_LABEL}"
+    return replace(spec, lent=spec.lent | shared, env=spec.env | {Env.INPUT_DIR: seen})
+
+
+async def _bring_weights(porter: Porter, assignment: Assignment, folder: Path, artifact_id: UUID) -> Path:
+    """The model of a serving lease, from what this node keeps; the program gets it as it gets what a node lends."""
+    events = EventWriter(str(folder / WORK_NAME / EVENTS_NAME))
+
+    def tell(done: int, total: int) -> None:
+        events.write(EventKind.LOADING, stage="fetch", bytes=done, bytes_total=total)
+
+    cache = weights_of(porter.folder.root, porter.folder.leases)
+    is_guarded = porter.executor.name == "docker"  # its mount is read-only
+    return await cache.bring(porter.client, assignment.lease_id, artifact_id, folder, tell=tell, is_guarded=is_guarded)
 
 
 async def _fetch_checkpoint(porter: Porter, assignment: Assignment, work: Path) -> str:

@@ -22,6 +22,7 @@ HEAD_SECONDS_MAX = 30.0
 CHUNK_BYTES = 64 * 1024
 CONNECTIONS_MAX = 4096
 CONNECT_SECONDS_MAX = 10.0
+LINGER_SECONDS_MAX = 5.0
 SOCKET_MODE = 0o600  # the agent is the same user, or root
 POST_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
 GET_PATHS = frozenset({"/v1/models"})
@@ -106,7 +107,7 @@ class Door:
                 await self._pass_on(reader, writer)
             except Refusal as refusal:
                 writer.write(refusal.as_bytes())
-                await writer.drain()
+            await _linger(reader, writer)
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
             pass  # the agent hung up
         finally:
@@ -195,6 +196,14 @@ class Door:
                 self.errors += 1
         if is_first:
             raise Refusal(502, "engine_gone", "The engine ended the request without an answer.")
+
+
+async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Say that nothing follows, and drop what the caller still sends: closed on it, it would lose the answer too."""
+    writer.write_eof()
+    async with asyncio.timeout(LINGER_SECONDS_MAX):
+        while await reader.read(CHUNK_BYTES):
+            pass
 
 
 def _remove(path: str) -> None:
