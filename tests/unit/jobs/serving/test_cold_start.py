@@ -50,7 +50,8 @@ def test_start_that_still_goes_on_counts_once_it_is_late():
 
 
 def test_nine_of_ten_starts_take_no_longer_than_surely():
-    chance, kept, starts = random.Random(2), 0, []
+    chance, kept = random.Random(2), 0
+    starts: list[PastStart] = []
     for _ in range(400):
         took = 90.0 * math.exp(chance.gauss(0, 0.3))
         kept += took <= estimate(plan(), starts).surely_seconds
