@@ -1,7 +1,7 @@
 """The end of a job's money: the hold is captured, split between providers and platform, and the rest goes back.
 
-    settle_job   once and for all
-    settle_part  what was earned so far of a job that goes on, whose rest stays set aside in a hold of its own
+settle_job   once and for all
+settle_part  what was earned so far of a job that goes on, whose rest stays set aside in a hold of its own
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ def settle_part(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -
         promotions.lock_job(job_id)
         settled = _settle(job_id, charges, fee_bps, is_final=False)
         if settled.refunded:
-            place_hold(
-                owner_id=settled.owner_id, job_id=job_id, amount=settled.refunded, asset_id=settled.asset_id
-            )
+            place_hold(owner_id=settled.owner_id, job_id=job_id, amount=settled.refunded, asset_id=settled.asset_id)
         return settled
 
 

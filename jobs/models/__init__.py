@@ -7,7 +7,16 @@ from jobs.models.leases import Attempt, Lease, LeaseDevice
 from jobs.models.prices import PriceHalt, PriceLock
 from jobs.models.serving import Endpoint, EndpointVersion, Gateway, Replica
 from jobs.models.streams import Stream, StreamChunk
-from jobs.models.usage import EndpointKey, KeySlice, UsageAside, UsageDay, UsagePayment, UsageRecord
+from jobs.models.usage import (
+    EndpointKey,
+    KeySlice,
+    LeaseStatement,
+    LeaseUse,
+    UsageAside,
+    UsageDay,
+    UsagePayment,
+    UsageRecord,
+)
 
 __all__ = [
     "Artifact",
@@ -22,6 +31,8 @@ __all__ = [
     "KeySlice",
     "Lease",
     "LeaseDevice",
+    "LeaseStatement",
+    "LeaseUse",
     "PaymentMode",
     "PriceHalt",
     "PriceLock",
