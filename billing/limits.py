@@ -94,10 +94,8 @@ def conclude(job_id: UUID, *, charged: int | None = None) -> None:
     if charged is None:
         settled = list(Settlement.objects.filter(job_id=job_id))
         spent = sum(int(each.charged) for each in settled)
-        if len(settled) == 1:
-            charged = -(-row.amount * spent // int(settled[0].held))
-        else:  # a job that was settled in parts: in dollars, or its caller says how much it was
-            charged = spent
+        # Of a job that was settled in parts: in dollars, or its caller says how much it was.
+        charged = -(-row.amount * spent // int(settled[0].held)) if len(settled) == 1 else spent
     Commitment.objects.filter(job_id=job_id, closed_at=None).update(charged=charged, closed_at=clock.now())
 
 

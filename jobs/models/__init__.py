@@ -7,7 +7,16 @@ from jobs.models.leases import Attempt, Lease, LeaseDevice
 from jobs.models.prices import PriceHalt, PriceLock
 from jobs.models.serving import Endpoint, EndpointMinute, EndpointVersion, Gateway, Replica, ReplicaMinute
 from jobs.models.streams import Stream, StreamChunk
-from jobs.models.usage import EndpointKey, KeySlice, UsageAside, UsageDay, UsagePayment, UsageRecord
+from jobs.models.usage import (
+    EndpointKey,
+    KeySlice,
+    LeaseStatement,
+    LeaseUse,
+    UsageAside,
+    UsageDay,
+    UsagePayment,
+    UsageRecord,
+)
 
 __all__ = [
     "Artifact",
@@ -23,6 +32,8 @@ __all__ = [
     "KeySlice",
     "Lease",
     "LeaseDevice",
+    "LeaseStatement",
+    "LeaseUse",
     "PaymentMode",
     "PriceHalt",
     "PriceLock",

@@ -214,3 +214,34 @@ class UsageDay(models.Model):
 
     def __str__(self) -> str:
         return f"{self.day} {self.model}: {self.requests} requests"
+
+
+class LeaseUse(models.Model):
+    """What the gateways counted of one lease, since it began; stays when the records have gone."""
+
+    lease_id = models.UUIDField(primary_key=True)
+    requests = models.PositiveBigIntegerField(default=0)  # that its replica was given
+    input_tokens = models.PositiveBigIntegerField(default=0)
+    output_tokens = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"lease {self.lease_id}: {self.requests} requests by the gateways' count"
+
+
+class LeaseStatement(models.Model):
+    """What the agent signed that it counted of one lease: the newest, which is cumulative."""
+
+    lease_id = models.UUIDField(primary_key=True)
+    seq = models.PositiveBigIntegerField()
+    requests = models.PositiveBigIntegerField()
+    without_usage = models.PositiveBigIntegerField()
+    input_tokens = models.PositiveBigIntegerField()
+    output_tokens = models.PositiveBigIntegerField()
+    digest = models.CharField(max_length=66)
+    prev_digest = models.CharField(max_length=66)
+    signature = models.CharField(max_length=132)
+    signer = models.CharField(max_length=42)
+    received_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"lease {self.lease_id}: {self.requests} requests by its agent's count"

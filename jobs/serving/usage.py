@@ -21,7 +21,7 @@ from django.db import transaction
 from billing import alerts
 from jobs.gateway.table import USAGE_ROWS_MAX, UsageRow
 from jobs.models import Endpoint, EndpointKey, EndpointVersion, Gateway, UsageAside
-from jobs.serving.usage_books import add_days, add_spent, insert_records
+from jobs.serving.usage_books import add_days, add_leases, add_spent, insert_records
 from marketplace.foundation import clock
 
 TOKENS_MAX: Final = 1 << 24  # in one row: more than any context holds
@@ -66,6 +66,7 @@ def take_in(gateway_id: UUID, rows: Sequence[UsageRow]) -> int:
         aside += [(each.row, "counted_before") for each in booked if each.row.seq not in written]
         counted = [each for each in booked if each.row.seq in written]
         add_days(counted)
+        add_leases(counted)
         add_spent(counted)
         _set_aside(gateway_id, aside)
         gateway.usage_seq = fresh[-1].seq

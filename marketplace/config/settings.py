@@ -70,6 +70,7 @@ SOUK_SYNC_URL = os.environ.get("SOUK_SYNC_URL", "http://127.0.0.1:8001").rstrip(
 SOUK_FEE_BPS = int(os.environ.get("SOUK_FEE_BPS", "1000"))
 SOUK_CHALLENGE_SECONDS = int(os.environ.get("SOUK_CHALLENGE_SECONDS", "86400"))
 SOUK_QUOTE_SECONDS = int(os.environ.get("SOUK_QUOTE_SECONDS", "600"))
+SOUK_SERVE_WINDOW_HOURS = float(os.environ.get("SOUK_SERVE_WINDOW_HOURS", "2"))
 SOUK_VERIFICATION = os.environ.get("SOUK_VERIFICATION", "shadow")
 SOUK_SHARED_MACHINE = os.environ.get("SOUK_SHARED_MACHINE", "0") == "1"
 SOUK_SERVING_URL = os.environ.get("SOUK_SERVING_URL", "").rstrip("/")  # by which callers reach it

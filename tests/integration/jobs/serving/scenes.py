@@ -7,14 +7,29 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+from jobs import leasing
 from jobs.gateway.table import Grant, UsageRow
-from jobs.models import Endpoint, EndpointKey, EndpointVersion, Gateway, Job, Quote
-from jobs.serving import keys
+from jobs.models import (
+    Attempt,
+    Endpoint,
+    EndpointKey,
+    EndpointVersion,
+    Gateway,
+    Job,
+    Lease,
+    LeaseDevice,
+    Quote,
+    Replica,
+)
+from jobs.serving import keys, payments
 from jobs.spec import canonical, from_wire
 from jobs.spec.canonical import spec_hash
-from jobs.states import VersionState
+from jobs.states import JobState, VersionState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
+from marketplace.nodes.models import Node
+from provider_agent.protocol import AttemptState, charge
+from tests import stage
 from tests.stage import DOLLAR
 
 SERVE: dict[str, Any] = {
@@ -120,3 +135,46 @@ def row(seq: int, key: EndpointKey, endpoint: Endpoint, **more: Any) -> UsageRow
         endpoint_id=endpoint.pk,
         **(fields | more),
     )
+
+
+def run(job: Job, endpoint: Endpoint, node: Node, *, cap: int | None = None, rate: int = DOLLAR) -> Lease:
+    """A replica of the endpoint that runs on this node, at a dollar an hour."""
+    number = job.attempts.count() + 1
+    attempt = Attempt.objects.create(job=job, number=number, slot=number)
+    price = leasing.LeasePrice(
+        price_usd_micros=rate,
+        cap_usd_micros=cap if cap is not None else payments.lease_cap(job, rate, replicas_max=1),
+        asset=job.quote.asset,
+        rate_units_per_hour=rate,
+        cap_units=cap if cap is not None else payments.lease_cap(job, rate, replicas_max=1),
+    )
+    lease = leasing.reserve(attempt, node.offers.get(), list(node.devices.all()[:1]), node_rank=0, price=price)
+    Replica.objects.create(endpoint=endpoint, version=endpoint.versions.get(), attempt=attempt)
+    Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING, running_at=clock.now())
+    Attempt.objects.filter(pk=attempt.pk).update(state=AttemptState.RUNNING, running_at=clock.now())
+    Lease.objects.filter(pk=lease.pk).update(state="active", reported_state=AttemptState.RUNNING)
+    job.refresh_from_db()
+    return Lease.objects.select_related("attempt__job", "node__provider").get(pk=lease.pk)
+
+
+def let_pass(lease: Lease, *, hours: float, ready: float | None = None) -> Lease:
+    """As if it had run for so long in all, was ready for as long or less, and its agent had billed all of it."""
+    now = clock.now()
+    begun = now - timedelta(hours=hours)
+    Lease.objects.filter(pk=lease.pk).update(running_at=begun, observed_until=now)
+    seen_at = begun + timedelta(hours=hours if ready is None else ready)
+    Replica.objects.filter(attempt_id=lease.attempt_id).update(ready_at=begun, seen_at=seen_at)
+    stage.bill(lease, ms=int(hours * 3_600_000))
+    return Lease.objects.select_related("attempt__job", "node__provider").get(pk=lease.pk)
+
+
+def end(lease: Lease, *, hours: float) -> Lease:
+    """It ends, charged for so long, as far as money is set aside."""
+    ms = int(hours * 3_600_000)
+    units = payments.bounded_charge(lease, min(charge(lease.rate_units_per_hour, ms), lease.cap_units))
+    LeaseDevice.objects.filter(lease=lease).update(is_live=False)
+    Attempt.objects.filter(pk=lease.attempt_id).update(state=AttemptState.CANCELLED, ended_at=clock.now())
+    Lease.objects.filter(pk=lease.pk).update(
+        state="ended", billable_ms=ms, charge_units=units, charge_usd_micros=units, ended_at=clock.now()
+    )
+    return Lease.objects.get(pk=lease.pk)

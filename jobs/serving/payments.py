@@ -1,0 +1,270 @@
+"""The money of a serving job: a window of it is set aside and moved on, its leases are settled day by day.
+
+    require_window   submit: is a window there? a 402 says how much of it is missing
+    open_window      placing: the window is set aside, at most what is left of the cap
+    lease_cap        placing: what one more lease may cost; all of them together never more than the cap
+    bounded_charge   a lease ends: never less than was settled for it already, never more than is set aside
+    settle_part      each day: what each lease has earned so far, by its newest receipt and the gateways' sight of it
+    final_charges    the end: the rest
+
+The hold is what has been used and not settled yet, and a window ahead. A lease's cap is frozen in its assignment and
+may be beyond the window: the marketplace stops leases in time when the window cannot be moved on (`windows.py`).
+Should one be late nevertheless, the customer pays no more than is set aside; what is over is not charged, and an alert
+tells the operator what the provider lost by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Sum
+
+from billing import alerts, holds, metering, promotions, settlement
+from billing.balances import balance
+from billing.kinds import AccountKind
+from billing.models import Hold, Settlement
+from billing.settlement import LeaseCharge, charged_before
+from jobs.errors import JobsError
+from jobs.models import Job, Lease, Quote, Replica
+from jobs.payment import Payment
+from jobs.price_locks import price_of
+from jobs.serving.statements import is_contested
+from jobs.spec import Spec, from_wire
+from jobs.states import LeaseState
+from marketplace.accounts.models import Organisation
+from provider_agent.protocol import BEAT_SECONDS_LEASED, charge
+
+GRACE_MS: Final = BEAT_SECONDS_LEASED * 1000  # what an agent may know before the server saw it
+SECONDS_PER_HOUR: Final = 3600
+OVERRUN_ALERT: Final = "serve_overrun"
+MISMATCH_ALERT: Final = "serve_mismatch"
+
+
+class NotEnoughForWindow(JobsError):
+    """The balance does not cover {hours} h of this endpoint, {window}: {missing} is missing. Deposit it, or lower replicas.max or budget.max_per_gpu_hour."""  # noqa: E501 - the message
+
+    code = "not_enough_money"
+    status = 402
+
+    def __init__(self, payment: Payment, *, missing_units: int, window_units: int, cap_usd_micros: int) -> None:
+        super().__init__(
+            asset=payment.asset,
+            hours=f"{settings.SOUK_SERVE_WINDOW_HOURS:g}",
+            window=payment.show(window_units),
+            missing=payment.show(missing_units),
+            missing_units=str(missing_units),
+            missing_usd_micros=payment.usd_micros(missing_units),
+            window_usd_micros=payment.usd_micros(window_units),
+            cap_usd_micros=cap_usd_micros,
+        )
+
+
+def require_window(organisation: Organisation, quote: Quote, spec: Spec) -> None:
+    """Raise NotEnoughForWindow where the window could not be set aside now."""
+    units = min(
+        _window(spec, quote.price_ceiling_usd_micros, quote.payment), quote.payment.units_up(quote.cap_usd_micros)
+    )
+    _require(organisation.pk, quote, units, cap_usd_micros=quote.cap_usd_micros)
+
+
+def window_units(job: Job) -> int:
+    """SOUK_SERVE_WINDOW_HOURS of as many replicas as there may be, at the price ceiling; in what pays."""
+    return _window(from_wire(job.spec), job.price_ceiling_usd_micros, price_of(job).payment)
+
+
+def open_window(job: Job) -> int:
+    """The window is set aside for a locked job; a repeat changes nothing. What is held now, in what pays.
+
+    Raises InsufficientFunds, AccountFrozen; AlreadySettled of a job that has ended.
+    """
+    held = held_units(job)
+    if held:
+        return held
+    amount = min(window_units(job), rest_of_cap(job))
+    if amount <= 0:
+        return 0
+    promotions.draw(job.organisation_id, job.pk, amount, asset_id=job.quote.asset_id)
+    placed = holds.place_hold(owner_id=job.organisation_id, job_id=job.pk, amount=amount, asset_id=job.quote.asset_id)
+    return int(placed.amount)
+
+
+def resume_window(job: Job) -> int:
+    """Set aside what the window lacks, for a locked job that somebody resumes. Raises NotEnoughForWindow."""
+    lacking = max(0, min(unsettled_units(job) + window_units(job), rest_of_cap(job)) - held_units(job))
+    _require(job.organisation_id, job.quote, lacking, cap_usd_micros=job.cap_usd_micros)
+    return extend_window(job, lacking)
+
+
+def extend_window(job: Job, units: int) -> int:
+    """Set aside so much more for a locked job, first of given credit. Raises InsufficientFunds, AccountFrozen."""
+    if units <= 0:
+        return held_units(job)
+    if not held_units(job):
+        return open_window(job)
+    promotions.draw(job.organisation_id, job.pk, units, asset_id=job.quote.asset_id)
+    return int(holds.extend_hold(job.pk, amount=units).amount)
+
+
+def lease_cap(job: Job, rate_usd_micros: int, *, replicas_max: int) -> int:
+    """What one more lease of a locked job may cost in all, in micro-USD: its part of what is left of the cap.
+
+    0 where nothing is left. Whatever is promised to live leases is spoken for, so that their sum is within the cap.
+    """
+    live = list(Lease.objects.live().filter(attempt__job=job).values_list("cap_usd_micros", flat=True))
+    ended = Lease.objects.filter(attempt__job=job, state=LeaseState.ENDED).aggregate(sum=Sum("charge_usd_micros"))
+    left = job.cap_usd_micros - int(ended["sum"] or 0) - sum(live)
+    return max(0, left // max(1, replicas_max - len(live))) if rate_usd_micros else max(0, left)
+
+
+def held_units(job: Job) -> int:
+    """What is set aside for the job now."""
+    return int(Hold.objects.open().filter(job_id=job.pk).aggregate(sum=Sum("amount"))["sum"] or 0)
+
+
+def settled_units(job: Job) -> int:
+    """What its settlements charged so far."""
+    return int(Settlement.objects.filter(job_id=job.pk).aggregate(sum=Sum("charged"))["sum"] or 0)
+
+
+def rest_of_cap(job: Job) -> int:
+    """How much of the cap was not settled yet: no hold is ever larger."""
+    return max(0, price_of(job).units_due(job.cap_usd_micros) - settled_units(job))
+
+
+def unsettled_units(job: Job) -> int:
+    """What its leases have used and may be charged for, beyond what was settled; of live ones as the server saw it."""
+    before = charged_before(job.pk)
+    return sum(max(0, used_units(lease) - before.get(lease.pk, 0)) for lease in _leases(job))
+
+
+def used_units(lease: Lease) -> int:
+    """The most that it may be charged for up to now."""
+    if lease.state == LeaseState.ENDED:
+        return int(lease.charge_units or 0)
+    return int(min(charge(lease.rate_units_per_hour, lease.observed_ms + GRACE_MS), lease.cap_units))
+
+
+def ready_ms(lease: Lease) -> int:
+    """How long its replica was ready, by the newest word of a gateway: what a broken one is paid up to."""
+    seen_at = Replica.objects.filter(attempt_id=lease.attempt_id).values_list("seen_at", flat=True).first()
+    if seen_at is None or lease.running_at is None:
+        return 0
+    return max(0, (seen_at - lease.running_at) // timedelta(milliseconds=1))
+
+
+def earned_units(lease: Lease) -> int:
+    """What is certain to be its provider's, however it ends: signed, seen, and ready for callers."""
+    if lease.state == LeaseState.ENDED:
+        return int(lease.charge_units or 0)
+    newest = metering.newest(lease.pk)
+    if newest is None:
+        return 0
+    due_ms = min(newest.billable_ms, lease.observed_ms + GRACE_MS, ready_ms(lease))
+    return int(min(charge(lease.rate_units_per_hour, due_ms), lease.cap_units))
+
+
+def bounded_charge(lease: Lease, units: int) -> int:
+    """What a lease that ends is charged of `units` in all: at least what was settled, at most what is set aside.
+
+    In the transaction that ends it, under its job's lock.
+    """
+    job = lease.attempt.job
+    before = charged_before(job.pk)
+    own = before.get(lease.pk, 0)
+    others = sum(
+        max(0, int(other.charge_units or 0) - before.get(other.pk, 0))
+        for other in _leases(job)
+        if other.pk != lease.pk and other.state == LeaseState.ENDED
+    )
+    room = max(0, held_units(job) - others)
+    bounded = own + min(max(0, units - own), room)
+    if bounded < units:
+        _tell_overrun(lease, units - bounded)
+    return bounded
+
+
+def settle_part(job: Job) -> Settlement | None:
+    """Settle what the leases of a locked job have earned so far; None where that is nothing.
+
+    What is disputed by the counts of tokens is left for the end, and told.
+    """
+    before = charged_before(job.pk)
+    due = {lease: earned_units(lease) - before.get(lease.pk, 0) for lease in _leases(job) if not is_contested(lease)}
+    charges = _within(held_units(job), _charges({lease: units for lease, units in due.items() if units > 0}, before))
+    if not charges:
+        return None
+    return settlement.settle_part(job_id=job.pk, charges=charges, fee_bps=fee_bps(job.pk))
+
+
+def final_charges(job: Job) -> list[LeaseCharge]:
+    """What its leases, all ended, are charged for at the job's end: each for what was not settled before."""
+    before = charged_before(job.pk)
+    due = {lease: int(lease.charge_units or 0) - before.get(lease.pk, 0) for lease in _leases(job)}
+    return _within(held_units(job), _charges({lease: units for lease, units in due.items() if units > 0}, before))
+
+
+def keep_contested(settled: Settlement, job: Job) -> int:
+    """Keep the pay of leases whose counts do not match from being released; how many. After the final settlement."""
+    count = 0
+    for lease in _leases(job):
+        if is_contested(lease):
+            count += settled.shares.filter(lease_id=lease.pk, released_at=None).update(is_disputed=True)
+    return count
+
+
+def fee_bps(job_id: UUID) -> int:
+    """That of the job's first settlement, for all of them: so the fees of one lease are rounded down once."""
+    first = Settlement.objects.filter(job_id=job_id).order_by("created_at").values_list("fee_bps", flat=True).first()
+    return int(settings.SOUK_FEE_BPS if first is None else first)
+
+
+def _window(spec: Spec, ceiling_usd_micros: int, payment: Payment) -> int:
+    replicas = spec.serve.replicas.max if spec.serve else 1
+    rate = ceiling_usd_micros * spec.resources.gpus * spec.resources.nodes * replicas
+    return payment.units_up(int(rate * settings.SOUK_SERVE_WINDOW_HOURS))
+
+
+def _require(organisation_id: UUID, quote: Quote, units: int, *, cap_usd_micros: int) -> None:
+    has = balance(organisation_id, AccountKind.CUSTOMER_AVAILABLE, asset_id=quote.asset_id)
+    missing = units - has - promotions.spendable(organisation_id, quote.asset_id)
+    if units and missing > 0:
+        raise NotEnoughForWindow(
+            quote.payment, missing_units=missing, window_units=units, cap_usd_micros=cap_usd_micros
+        )
+
+
+def _leases(job: Job) -> list[Lease]:
+    return list(Lease.objects.filter(attempt__job=job).select_related("node__provider", "attempt").order_by("pk"))
+
+
+def _charges(due: Mapping[Lease, int], before: Mapping[UUID, int]) -> list[LeaseCharge]:
+    return [
+        LeaseCharge(lease.pk, lease.node.provider.organisation_id, units, before=before.get(lease.pk, 0))
+        for lease, units in due.items()
+    ]
+
+
+def _within(held: int, charges: list[LeaseCharge]) -> list[LeaseCharge]:
+    """As far as what is held goes: the leases' own bounds keep them within, and this is the last line."""
+    kept = []
+    for each in charges:
+        amount = min(each.amount, held)
+        held -= amount
+        if amount < each.amount:
+            message = f"Lease {each.lease_id} is due {each.amount - amount} base units more than was set aside."
+            alerts.raise_once(f"{OVERRUN_ALERT}/{each.lease_id}", kind=OVERRUN_ALERT, message=message)
+        if amount:
+            kept.append(LeaseCharge(each.lease_id, each.provider_id, amount, each.before))
+    return kept
+
+
+def _tell_overrun(lease: Lease, units: int) -> None:
+    message = (
+        f"Lease {lease.pk} was used for {units} base units more than was set aside for its job: the customer is not"
+        " charged for it. The provider is owed it where the marketplace stopped the lease too late."
+    )
+    alerts.raise_once(f"{OVERRUN_ALERT}/{lease.pk}", kind=OVERRUN_ALERT, subject=lease.pk, message=message)
