@@ -73,6 +73,7 @@ class ReplicaRow(Row):
     version: int
     node_id: UUID
     node_key: str  # Ed25519, hex: who announces the lease signs with it
+    provider_id: UUID | None = None  # whose node it is: another one's replica checks this one's answers
     state: Literal["starting", "ready", "draining"]
     usd_micros_per_hour: int = 0
 

@@ -40,7 +40,7 @@ class Claimed:
 
     index: int
     text: str
-    finish: str
+    finish: str | None  # None: not known
     output: list[int]
     commitment: bytes
 
@@ -120,7 +120,7 @@ def _text_faults(claim: Claimed, ask: Ask, texts: Texts) -> list[str]:
     faults = [] if writing.text == claim.text else ["text"]
     is_stop = ended_at == len(claim.output)
     is_length = not ended_at and len(claim.output) >= ask.max_tokens
-    if claim.finish != ("stop" if is_stop else "length" if is_length else ""):
+    if claim.finish is not None and claim.finish != ("stop" if is_stop else "length" if is_length else ""):
         faults.append("finish")
     return faults
 
@@ -130,14 +130,14 @@ def _read_claim(answer: Any) -> Claimed:
         raise BadAsk("an answer is a mapping", param="answers")
     index, text, finish, output = (answer.get(name) for name in ("index", "text", "finish_reason", "output_ids"))
     is_list = isinstance(output, list) and bool(output) and all(type(one) is int for one in output)
-    is_text = isinstance(text, str) and len(text) <= TEXT_LENGTH_MAX and isinstance(finish, str)
+    is_text = isinstance(text, str) and len(text) <= TEXT_LENGTH_MAX and isinstance(finish, str | None)
     if type(index) is not int or index < 0 or not is_list or not is_text:
         raise BadAsk("an answer has index, text, finish_reason, output_ids and commitment", param="answers")
     try:
         commitment = base64.b64decode(str(answer.get("commitment", "")), validate=True)
     except binascii.Error:
         commitment = b""
-    return Claimed(index, str(text), str(finish), list(output or []), commitment)
+    return Claimed(index, str(text), finish, list(output or []), commitment)
 
 
 def _prompt(ask: Ask, claim: Claimed) -> list[int]:
