@@ -20,7 +20,7 @@ from billing.models import Asset
 from jobs import assets, endings
 from jobs.errors import AssetTooCoarse, DeviceTaken
 from jobs.models import ArtifactPart, Attempt, Lease, LeaseDevice, PriceLock
-from jobs.serving import replicas
+from jobs.serving import payments, replicas
 from jobs.states import ArtifactState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
@@ -100,6 +100,8 @@ def end_lease(lease: Lease, billable: Billable, *, reason: str) -> Lease:
     meter = read_meter(lease, billable)
     usd_micros = min(charge(lease.rate_usd_micros_per_hour, meter.billable_ms), lease.cap_usd_micros)
     units = min(charge(lease.rate_units_per_hour, meter.billable_ms), lease.cap_units)
+    if lease.attempt.job.kind == "serve":  # parts of it may be settled already, and its hold is a window that moves
+        units = usd_micros = payments.bounded_charge(lease, units)
     advance(
         lease,
         LeaseState.ENDED,

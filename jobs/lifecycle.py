@@ -27,6 +27,7 @@ from billing import holds, limits, promotions, settlement
 from billing.balances import balance
 from billing.kinds import AccountKind
 from jobs import escrow, leasing, quotes
+from jobs.costs import charged_of
 from jobs.errors import (
     CapTooLow,
     HoldCannotGrow,
@@ -42,7 +43,7 @@ from jobs.errors import (
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.payment import Payment
 from jobs.price_locks import price_of, spent_usd_micros
-from jobs.serving import endpoints, replicas
+from jobs.serving import endpoints, payments, replicas
 from jobs.spec import Spec, canonical, from_wire
 from jobs.states import JOB_ENDS, JOB_WAITING, ArtifactState, JobState
 from jobs.sync.wake import wake_nodes
@@ -80,7 +81,9 @@ def submit(
         if input_artifact is not None and input_artifact.state != ArtifactState.COMPLETE:
             raise InputNotReady(artifact_id=str(input_artifact.pk))
         escrow.check(quote, spec, authorization)
-        if authorization is None:
+        if spec.serve is not None:
+            payments.require_window(organisation, quote, spec)
+        elif authorization is None:
             units = quote.payment.units_up(quote.cap_usd_micros)
             require_money(organisation, quote.asset_id, quote.payment, units, cap=quote.cap_usd_micros)
         sealed = json.dumps(dict(secrets or {}))
@@ -147,7 +150,8 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         job = lock(job_id)
         if job.state != JobState.PAUSED and job.state not in JOB_WAITING:
             raise JobNotPaused(state=job.state)
-        if cap_usd_micros <= job.cap_usd_micros:
+        is_serving = job.kind == "serve"  # its window moves on with the money that is there: the cap may stay
+        if cap_usd_micros < job.cap_usd_micros or (cap_usd_micros == job.cap_usd_micros and not is_serving):
             raise CapTooLow(cap_usd_micros=cap_usd_micros, present_usd_micros=job.cap_usd_micros)
         is_held = holds.is_open(job.id)
         if job.is_escrow:
@@ -155,13 +159,17 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         price = price_of(job)
         # At the price that is locked, rounded as a whole: what is held is the new cap's, to the unit.
         more = price.units_due(cap_usd_micros) - (price.units_due(job.cap_usd_micros) if is_held else 0)
-        require_money(job.organisation, job.quote.asset_id, price.payment, more, cap=cap_usd_micros)
-        limits.enlarge(job.id, amount=cap_usd_micros)
+        if not is_serving:
+            require_money(job.organisation, job.quote.asset_id, price.payment, more, cap=cap_usd_micros)
+        if cap_usd_micros > job.cap_usd_micros:
+            limits.enlarge(job.id, amount=cap_usd_micros)
         if job.state == JobState.PAUSED:
             advance(job, JobState.QUEUED, reason="resumed", actor=actor, queued_at=clock.now())
         job.cap_usd_micros = cap_usd_micros
         job.save(update_fields=["cap_usd_micros"])
-        if is_held and more:
+        if is_serving:
+            payments.resume_window(job)
+        elif is_held and more:
             promotions.draw(job.organisation_id, job.id, more, asset_id=job.quote.asset_id)
             holds.extend_hold(job.id, amount=more)
     return job
@@ -257,14 +265,28 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             charged = escrow.end(job)
             limits.conclude(job.id, charged=job.quote.payment.usd_micros(charged) if spent is None else spent)
             return job
-        if holds.is_open(job.id):
+        if job.kind == "serve":
+            _settle_serving(job)
+        elif holds.is_open(job.id):
             promotions.lock_job(job.id)
             settled = settlement.settle_job(
                 job_id=job.id, charges=[c for c in charges if c.amount], fee_bps=settings.SOUK_FEE_BPS
             )
             promotions.take_back(job.id, spent=settled.charged)
-        limits.conclude(job.id, charged=spent)
+        limits.conclude(job.id, charged=charged_of(job).usd_micros if job.kind == "serve" else spent)
     return job
+
+
+def _settle_serving(job: Job) -> None:
+    """The last part of an endpoint's money: days before it were settled as they passed."""
+    if not holds.is_open(job.id):
+        return
+    promotions.lock_job(job.id)
+    settled = settlement.settle_job(
+        job_id=job.id, charges=payments.final_charges(job), fee_bps=payments.fee_bps(job.id)
+    )
+    promotions.take_back(job.id, spent=payments.settled_units(job))
+    payments.keep_contested(settled, job)
 
 
 def _after_replica(job: Job, attempt: Attempt, reason: Reason, outcome: Outcome, *, message: str) -> Job:

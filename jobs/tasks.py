@@ -6,7 +6,7 @@ from celery import shared_task
 
 from jobs import placement, sweeps
 from jobs.artifacts import prune
-from jobs.serving import keeping
+from jobs.serving import keeping, keys, minutes, statements, token_payments, windows
 from marketplace.foundation.exclusive import only_one
 
 
@@ -57,6 +57,34 @@ def keep_endpoints() -> int:
     """Place the replicas that endpoints lack, drain those that are too many; started by every request that waits."""
     with only_one("keep_endpoints") as is_mine:
         return keeping.keep_endpoints() if is_mine else 0
+
+
+@shared_task
+def keep_windows() -> int:
+    """Set aside what endpoints will use next, or stop those whose money is over."""
+    with only_one("keep_windows") as is_mine:
+        return windows.keep_windows() if is_mine else 0
+
+
+@shared_task
+def settle_serving() -> int:
+    """Pay providers what running replicas have earned since the day before."""
+    with only_one("settle_serving") as is_mine:
+        return windows.settle_due() if is_mine else 0
+
+
+@shared_task
+def pay_tokens() -> int:
+    """Let callers pay other organisations' endpoints, and tell of counts that contradict each other."""
+    with only_one("pay_tokens") as is_mine:
+        return token_payments.pay_due() + statements.tell_contested() if is_mine else 0
+
+
+@shared_task
+def forget_serving() -> int:
+    """Delete minutes, use and sessions that nobody looks at any more."""
+    with only_one("forget_serving") as is_mine:
+        return minutes.forget() + token_payments.forget_records() + keys.forget_sessions() if is_mine else 0
 
 
 @shared_task

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing import holds, promotions
 from billing.errors import AccountFrozen, InsufficientFunds
 from jobs import fleet, leasing, lifecycle
 from jobs.costs import charged_of
@@ -28,9 +27,8 @@ from jobs.matching.request import Demand, MatchRequest
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.models import Attempt, Endpoint, EndpointVersion, Job, Lease, Replica
 from jobs.placement import reserve_seat
-from jobs.price_locks import price_of
 from jobs.pricing import demand_of
-from jobs.serving import replicas
+from jobs.serving import payments, replicas
 from jobs.serving.endpoints import spec_of
 from jobs.serving.seeing import wish_of
 from jobs.serving.spreading import FAILED_LATELY_SECONDS, Candidate, Placed, Wish, rank, tokens_bound
@@ -206,13 +204,7 @@ def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, found: Found)
 
 def _open_money(job: Job, rate: int, *, replicas_max: int) -> int:
     """What one more lease may cost, in micro-USD, with the hold in place; 0 where nothing is left for it."""
-    if not holds.is_open(job.pk):
-        held = price_of(job).units_due(job.cap_usd_micros)
-        promotions.draw(job.organisation_id, job.pk, held, asset_id=job.quote.asset_id)
-        holds.place_hold(owner_id=job.organisation_id, job_id=job.pk, amount=held, asset_id=job.quote.asset_id)
-    promised = list(Lease.objects.live().filter(attempt__job=job).values_list("cap_usd_micros", flat=True))
-    left = job.cap_usd_micros - charged_of(job).usd_micros - sum(promised)
-    return max(0, left // max(1, replicas_max - len(promised))) if rate else job.cap_usd_micros
+    return payments.lease_cap(job, rate, replicas_max=replicas_max) if payments.open_window(job) else 0
 
 
 def _replicas_max(version: EndpointVersion) -> int:

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0010_endpoint_keys_and_use'),
+        ('jobs', '0011_counts_of_leases'),
     ]
 
     operations = [
