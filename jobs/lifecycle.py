@@ -304,7 +304,7 @@ def _after_replica(job: Job, attempt: Attempt, reason: Reason, outcome: Outcome,
         return end_job(job, JobState.COMPLETED if was_up else JobState.FAILED, reason)
     if outcome.fault == Fault.CUSTOMER and reason != Reason.BUDGET_EXHAUSTED and endpoints.is_hopeless(job):
         return end_job(job, JobState.FAILED, reason, message=message)
-    if was_up and reason == Reason.BUDGET_EXHAUSTED:
+    if was_up and reason == Reason.BUDGET_EXHAUSTED and not payments.has_window(job):
         advance(job, JobState.PAUSED, reason=reason, message=message)
     elif not was_up:
         advance(job, JobState.RECOVERING, reason=reason, message=message, queued_at=clock.now())

@@ -40,6 +40,7 @@ from provider_agent.protocol import BEAT_SECONDS_LEASED, charge
 
 GRACE_MS: Final = BEAT_SECONDS_LEASED * 1000  # what an agent may know before the server saw it
 SECONDS_PER_HOUR: Final = 3600
+LEASE_SECONDS_MIN: Final = 600  # one that could not last so long is not begun
 OVERRUN_ALERT: Final = "serve_overrun"
 MISMATCH_ALERT: Final = "serve_mismatch"
 
@@ -118,6 +119,14 @@ def lease_cap(job: Job, rate_usd_micros: int, *, replicas_max: int) -> int:
     ended = Lease.objects.filter(attempt__job=job, state=LeaseState.ENDED).aggregate(sum=Sum("charge_usd_micros"))
     left = job.cap_usd_micros - int(ended["sum"] or 0) - sum(live)
     return max(0, left // max(1, replicas_max - len(live))) if rate_usd_micros else max(0, left)
+
+
+def has_window(job: Job) -> bool:
+    """Whether a locked job may have another lease: something is set aside beyond what was used, within the cap."""
+    spec = from_wire(job.spec)
+    rate = job.price_ceiling_usd_micros * spec.resources.gpus
+    needed = price_of(job).payment.units_up(rate * LEASE_SECONDS_MIN // SECONDS_PER_HOUR)
+    return held_units(job) - unsettled_units(job) > needed and lease_cap(job, rate, replicas_max=1) > needed
 
 
 def held_units(job: Job) -> int:

@@ -208,8 +208,9 @@ def _open_money(job: Job, rate: int, *, replicas_max: int) -> int:
 
 
 def _replicas_max(version: EndpointVersion) -> int:
+    """While a version takes over, or one replica replaces another, there are up to twice as many."""
     serve = spec_of(version).serve
-    return serve.replicas.max if serve else 1
+    return 2 * serve.replicas.max if serve else 1
 
 
 def _next_number(job: Job) -> int:

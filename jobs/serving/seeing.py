@@ -18,11 +18,13 @@ from jobs.spec.serve import Serve
 from jobs.states import REPLICA_LIVE, ReplicaState, VersionState
 from marketplace.nodes import schedule
 from marketplace.nodes.states import NodeState
+from provider_agent.protocol import payable_ms
 
 MIB: Final = 1 << 20
 STARTS_READ: Final = cold_start.STARTS_MAX
 WEIGHTS_MIB_UNKNOWN: Final = 2048.0
 LEAVING_SECONDS: Final = 900  # before its hours end a node's replica is replaced
+ROTATE_SECONDS: Final = 600  # and one before its lease reaches its cap
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def look(endpoint: Endpoint, now: datetime) -> Seen | None:
     load = _load(endpoint, now)
     samples = minutes.read_samples([lease.attempt.replica for lease in leases], now)
     unsound = {each.id: each.why for each in spreading.outliers([_sample(lease, samples) for lease in leases])}
+    unsound = {**_leaving(leases, now), **unsound}
     start = predict_start(endpoint, versions[-1], now)
     asked = endpoint.wanted_at or endpoint.created_at
     view = EndpointView(
@@ -160,6 +163,23 @@ def _replica(replica: Replica, now: datetime, unsound: dict[UUID, str]) -> Repli
     )
 
 
+def _leaving(leases: list[Lease], now: datetime) -> dict[UUID, str]:
+    """Replicas that will have to go soon, and why: another is started before."""
+    found = {}
+    for lease in leases:
+        left_ms = payable_ms(lease.rate_units_per_hour, lease.cap_units) - lease.observed_ms
+        if lease.running_at is not None and left_ms < ROTATE_SECONDS * 1000:
+            found[lease.attempt.replica.pk] = "its lease has nearly reached its cap"
+        if _is_node_leaving(lease, now):
+            found[lease.attempt.replica.pk] = "its node is leaving"
+    return found
+
+
+def _is_node_leaving(lease: Lease, now: datetime) -> bool:
+    closes = schedule.open_seconds(schedule.of(lease.node), now)
+    return lease.node.state != NodeState.ONLINE or closes < LEAVING_SECONDS
+
+
 def _sample(lease: Lease, samples: dict[UUID, dict[str, float]]) -> spreading.Sample:
     sums = samples.get(lease.attempt.replica.pk, {})
     timed, speeds = sums.get("timed", 0), sums.get("speeds", 0)
@@ -177,7 +197,6 @@ def _placed(
     lease: Lease, now: datetime, unsound: dict[UUID, str], samples: dict[UUID, dict[str, float]]
 ) -> spreading.Placed:
     replica, node = lease.attempt.replica, lease.node
-    closes = schedule.open_seconds(schedule.of(node), now)
     return spreading.Placed(
         id=replica.pk,
         node_id=lease.node_id,
@@ -185,7 +204,7 @@ def _placed(
         is_ready=replica.state == ReplicaState.READY,
         is_on_demand=replica.is_on_demand,
         is_failing=replica.pk in unsound,
-        is_node_leaving=node.state != NodeState.ONLINE or closes < LEAVING_SECONDS,
+        is_node_leaving=_is_node_leaving(lease, now),
         usd_micros_per_token=float(lease.rate_usd_micros_per_hour),
         served_lately=int(samples.get(replica.pk, {}).get("served", 0)),
     )

@@ -1,0 +1,158 @@
+"""The tick on real rows: an endpoint grows with its load, sleeps, wakes, replaces what fails, takes new versions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from jobs.models import Endpoint, EndpointVersion, Lease, Replica
+from jobs.serving import endpoints, keeping
+from jobs.serving.errors import DeployMismatch
+from jobs.serving.telling import table_now
+from jobs.spec import from_wire
+from marketplace.accounts.models import Organisation
+from marketplace.nodes.models import Node
+from provider_agent.protocol import Reason
+from tests import stage
+from tests.integration.jobs.serving.conftest import (
+    bring_up,
+    gateway_says,
+    launch,
+    leases_of,
+    serve_spec,
+    states,
+    tick,
+)
+
+
+def shares(endpoint: Endpoint) -> dict[int, tuple[str, int]]:
+    """By version: its state and its share."""
+    return {each.number: (each.state, each.share) for each in endpoint.versions.all()}
+
+
+def drained(endpoint: Endpoint) -> None:
+    """Every draining replica has nothing left, and has stopped."""
+    Replica.objects.filter(state="draining").update(draining_at=timezone.now() - timedelta(seconds=60))
+    keeping.stop_drained()
+    for lease in Lease.objects.live().filter(attempt__replica__endpoint=endpoint).exclude(stop_reason=""):
+        stage.finish(Lease.objects.select_related("node", "attempt").get(pk=lease.pk), Reason.REPLICA_RETIRED)
+
+
+def test_more_requests_than_one_replica_should_have_bring_another(alice: Organisation, bob: Node, carol: Node) -> None:
+    _, endpoint = launch(alice, replicas={"min": 1, "max": 3}, scale={"in_flight": 4})
+    gateway_says()
+    tick()
+    leases = bring_up(endpoint)
+    gateway_says(leases, endpoint=endpoint, in_flight=4, queued=4, queue_seconds_max=5.0, arrived=8)
+    tick()
+    assert len(leases_of(endpoint)) >= 2
+    assert {lease.node.name for lease in leases_of(endpoint)[:2]} == {"bobs-node", "carols-node"}
+    endpoint.refresh_from_db()
+    assert endpoint.desired >= 2 and endpoint.desired_why
+
+
+def test_an_endpoint_that_nobody_asks_goes_to_sleep_and_wakes_for_the_first_who_does(
+    alice: Organisation, bob: Node
+) -> None:
+    _, endpoint = launch(alice, replicas={"min": 0, "max": 2}, scale={"idle": "1m"})
+    gateway_says(endpoint=endpoint, arrived=1, queued=1, is_wanted=True)
+    tick()
+    leases = bring_up(endpoint)
+    assert states(endpoint) == ["ready"]
+    Endpoint.objects.update(wanted_at=timezone.now() - timedelta(hours=1))
+    gateway_says(leases)
+    tick()
+    assert states(endpoint) == ["draining"]
+    drained(endpoint)
+    tick()
+    assert leases_of(endpoint) == []
+    endpoint.refresh_from_db()
+    assert endpoint.desired == 0 and endpoint.job.state == "running"
+    gateway_says(endpoint=endpoint, arrived=1, queued=1, is_wanted=True)
+    tick()
+    assert len(leases_of(endpoint)) == 1
+
+
+def test_a_replica_that_fails_most_of_its_requests_is_replaced_before_it_goes(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    from jobs.gateway.table import GatewaySync, ReplicaLoad
+    from jobs.serving import hearing
+    from tests.integration.jobs.serving.conftest import GATEWAY
+
+    _, endpoint = launch(alice, replicas={"min": 1, "max": 2})
+    gateway_says()
+    tick()
+    (lease,) = bring_up(endpoint)
+    bad = ReplicaLoad(lease_id=lease.pk, is_ready=True, in_flight=0, served=10, failed=90)
+    said = {"gateway_id": GATEWAY, "boot_id": GATEWAY, "url": "ws://127.0.0.1:8003", "public_key": "ab" * 32}
+    hearing.take_in(GatewaySync(**said, replicas=[bad]))
+    tick()
+    assert states(endpoint) == ["ready", "starting"]  # the bad one answers until there is a better one
+    bring_up(endpoint)
+    tick()
+    assert states(endpoint) == ["draining", "ready"]
+
+
+def test_a_new_version_takes_over_when_it_is_ready_and_not_before(alice: Organisation, bob: Node, carol: Node) -> None:
+    _, endpoint = launch(alice, rollout={"step": "1m"})
+    gateway_says()
+    tick()
+    bring_up(endpoint)
+    tick()
+    deploy(alice, endpoint, limits={"max_tokens": 10}, rollout={"step": "1m"})
+    tick()
+    assert shares(endpoint) == {1: ("live", 100), 2: ("starting", 0)}
+    assert states(endpoint) == ["ready", "starting"]
+    bring_up(endpoint)
+    tick()
+    assert shares(endpoint) == {1: ("live", 0), 2: ("live", 100)}
+    _, table = table_now()
+    assert [(each.version, each.share) for each in table.endpoints[0].versions] == [(2, 100)]
+    assert table.endpoints[0].limits.max_tokens == 10
+    EndpointVersion.objects.filter(number=2).update(stepped_at=timezone.now() - timedelta(minutes=2))
+    gateway_says(leases_of(endpoint))
+    tick()
+    assert shares(endpoint) == {1: ("retired", 0), 2: ("live", 100)}
+    tick()
+    drained(endpoint)
+    assert states(endpoint) == ["gone", "ready"]
+
+
+def test_a_new_version_that_never_starts_is_taken_back_and_the_old_one_answers_all_the_while(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    old = bring_up(endpoint)
+    tick()
+    deploy(alice, endpoint, engine="vllm")
+    for _ in range(3):
+        gateway_says(old)
+        Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
+        tick()
+        new = leases_of(endpoint)[-1]
+        assert new.attempt.replica.version.number == 2
+        stage.finish(new, Reason.BAD_CONFIG)
+    gateway_says(old)
+    tick()
+    assert shares(endpoint) == {1: ("live", 100), 2: ("taken_back", 0)}
+    assert endpoint.job.__class__.objects.get(pk=endpoint.job_id).state == "running"
+
+
+def test_deploying_what_is_there_changes_nothing_and_other_terms_are_refused(alice: Organisation, bob: Node) -> None:
+    _, endpoint = launch(alice)
+    same = deploy(alice, endpoint)
+    assert same.number == 1 and endpoint.versions.count() == 1
+    dearer = from_wire({**serve_spec(), "budget": {"max_total": "99.00"}})
+    with pytest.raises(DeployMismatch):
+        endpoints.deploy(endpoint.pk, dearer, organisation=alice, files=None, actor="alice")
+
+
+def deploy(alice: Organisation, endpoint: Endpoint, **serve: object) -> EndpointVersion:
+    """A new version of what Alice serves."""
+    spec = from_wire(serve_spec(**serve))
+    return endpoints.deploy(endpoint.pk, spec, organisation=alice, files=None, actor="alice")
