@@ -49,7 +49,7 @@ _CORS_HEADERS: list[Header] = [
 _EXPOSED = b"x-request-id, retry-after, x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens"
 
 Scope = dict[str, Any]
-Accept = Callable[[Scope, Receive, Send], Awaitable[None]]
+Accept = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
 logger = logging.getLogger(__name__)
 
 

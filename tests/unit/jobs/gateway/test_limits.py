@@ -25,7 +25,7 @@ class Clock:
 
 
 def limits_with(clock: Clock | None = None, **fields: int) -> Limits:
-    return Limits(**({"requests_per_endpoint_max": 100} | fields), clock=clock or Clock())  # type: ignore[arg-type]
+    return Limits(**({"requests_per_endpoint_max": 100} | fields), clock=clock or Clock())
 
 
 def refusal(limits: Limits, grant, *tokens: int) -> ApiError:
@@ -40,7 +40,8 @@ def test_a_key_has_so_many_requests_a_minute_and_gets_them_back():
     for _ in range(2):
         limits.release(limits.admit(grant, ENDPOINT, 1, 1))
     error = refusal(limits, grant, 1, 1)
-    assert (error.status, error.code, error.retry_after) == (429, "rate_limit_exceeded", pytest.approx(30))
+    assert (error.status, error.code) == (429, "rate_limit_exceeded")
+    assert error.retry_after == pytest.approx(30)
     clock.now += 30
     limits.admit(grant, ENDPOINT, 1, 1)
 

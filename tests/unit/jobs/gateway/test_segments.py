@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from pathlib import Path
@@ -83,15 +84,15 @@ def test_a_failing_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch:
     segments, books = Segments(tmp_path), Books()
     segments.settle(0)
     segments.write(rows(1))
-    real = segments_module.os.fdatasync
+    real = os.fdatasync
 
     def fail(file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(segments_module.os, "fdatasync", fail)
+    monkeypatch.setattr(os, "fdatasync", fail)
     with pytest.raises(OSError, match="No space"):
         segments.write(rows(2, 3))
-    monkeypatch.setattr(segments_module.os, "fdatasync", real)
+    monkeypatch.setattr(os, "fdatasync", real)
     segments.write(rows(2, 3))
     books.take(segments)
     assert names(books) == [1, 2, 3]
