@@ -103,11 +103,12 @@ def tokens_max(asked: Asked, limits: EndpointLimits) -> int:
 
 
 def choices_asked(asked: Asked) -> int:
-    """How many answers there are in the answer."""
-    n, prompt = int(asked.body.get("n") or 1), asked.body.get("prompt")
-    if asked.kind != "completion" or not isinstance(prompt, list) or all(isinstance(each, int) for each in prompt):
+    """How many choices, or embeddings, there are in the answer."""
+    n = 1 if asked.kind == "embedding" else int(asked.body.get("n") or 1)
+    given = None if asked.kind == "chat" else asked.body.get("prompt" if asked.kind == "completion" else "input")
+    if not isinstance(given, list) or all(isinstance(each, int) for each in given):
         return n
-    return n * len(prompt)
+    return n * len(given)
 
 
 def refuse_too_long(asked: Asked, size: PromptSize, limits: EndpointLimits, engine_context: int | None) -> None:
