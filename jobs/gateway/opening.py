@@ -18,6 +18,7 @@ from jobs.gateway.chunks import EngineFailed, Rewriter
 from jobs.gateway.placing import Place
 from jobs.gateway.upstream import Answer, UpstreamError
 
+SLACK_SECONDS = 1.0
 ERROR_BYTES_MAX = 64 * 1024
 ANSWER_BYTES_MAX = 64 * 1024 * 1024  # in one piece; it is held until it is whole
 HELD_BYTES_MAX = 256 * 1024  # of a stream before its first sign
@@ -95,7 +96,8 @@ async def open_answer(
                 place.view.silent_tries.add(scope)
             data = json.dumps(body).encode()
             headers = [(b"content-type", b"application/json"), (b"x-request-id", str(asked.request_id).encode())]
-            answer = await place.upstream.request("POST", asked.path, headers, data, seconds=until - started)
+            left = until - started + SLACK_SECONDS  # whose time is up, is decided here
+            answer = await place.upstream.request("POST", asked.path, headers, data, seconds=left)
             if answer.status != 200:
                 await _raise_for(answer)
             if rewriter is None:
