@@ -103,23 +103,22 @@ def tokens_max(asked: Asked, limits: EndpointLimits) -> int:
 
 
 def choices_asked(asked: Asked) -> int:
-    """How many answers there are in the answer."""
-    n, prompt = int(asked.body.get("n") or 1), asked.body.get("prompt")
-    if asked.kind != "completion" or not isinstance(prompt, list) or all(isinstance(each, int) for each in prompt):
+    """How many choices, or embeddings, there are in the answer."""
+    n = 1 if asked.kind == "embedding" else int(asked.body.get("n") or 1)
+    given = None if asked.kind == "chat" else asked.body.get("prompt" if asked.kind == "completion" else "input")
+    if not isinstance(given, list) or all(isinstance(each, int) for each in given):
         return n
-    return n * len(prompt)
+    return n * len(given)
 
 
-def refuse_too_long(asked: Asked, size: PromptSize, limits: EndpointLimits, engine_context: int | None) -> None:
+def refuse_too_long(asked: Asked, size: PromptSize, limits: EndpointLimits, context: int | None) -> None:
     """Raises ApiError for what is sure to be too long; where it is close, the engine counts and says so itself."""
     wanted, param = tokens_wanted(asked, limits), tokens_name(asked)
     if asked.kind != "embedding" and wanted is not None and wanted > limits.max_tokens:
         message = f"{param} is {wanted}: this model writes at most {limits.max_tokens} tokens for a request"
         raise ApiError(400, "invalid_value", message, param=param)
-    contexts = [context for context in (limits.context, engine_context) if context]
-    if not contexts:
+    if not context:
         return
-    context = min(contexts)
     least = size.tokens if size.tokens is not None else size.text_bytes // BYTES_PER_TOKEN_MAX
     if least + (wanted or 0) > context:
         given = {"chat": "messages", "completion": "prompt", "embedding": "input"}[asked.kind]

@@ -18,6 +18,7 @@ from jobs.gateway.chunks import EngineFailed, Rewriter
 from jobs.gateway.placing import Place
 from jobs.gateway.upstream import Answer, UpstreamError
 
+SLACK_SECONDS = 1.0
 ERROR_BYTES_MAX = 64 * 1024
 ANSWER_BYTES_MAX = 64 * 1024 * 1024  # in one piece; it is held until it is whole
 HELD_BYTES_MAX = 256 * 1024  # of a stream before its first sign
@@ -86,13 +87,17 @@ async def open_answer(
     Raises ReplicaFailed, DeadlineOver, and ApiError for what the engine says is the caller's mistake.
     """
     started = clock()
+    until = min(started + seconds, asked.deadline)
+    scope = asyncio.timeout(max(0.0, until - started))
     answer: Answer | None = None
     try:
-        until = min(started + seconds, asked.deadline)
-        async with asyncio.timeout(max(0.0, until - started)):
+        async with scope:
+            if rewriter is None:
+                place.view.silent_tries.add(scope)
             data = json.dumps(body).encode()
             headers = [(b"content-type", b"application/json"), (b"x-request-id", str(asked.request_id).encode())]
-            answer = await place.upstream.request("POST", asked.path, headers, data, seconds=until - started)
+            left = until - started + SLACK_SECONDS  # whose time is up, is decided here
+            answer = await place.upstream.request("POST", asked.path, headers, data, seconds=left)
             if answer.status != 200:
                 await _raise_for(answer)
             if rewriter is None:
@@ -110,8 +115,10 @@ async def open_answer(
         if isinstance(error, TimeoutError):
             if clock() >= asked.deadline - 0.001:
                 raise DeadlineOver from None
-            raise ReplicaFailed(f"no answer began within {seconds:.1f} s") from None
+            raise ReplicaFailed(f"no answer within {clock() - started:.1f} s") from None
         raise
+    finally:
+        place.view.silent_tries.discard(scope)
 
 
 async def _raise_for(answer: Answer) -> None:
@@ -151,8 +158,11 @@ async def _read_whole(asked: Asked, answer: Answer) -> dict[str, Any]:
     if whole.get("error") is not None or whole.get("object") == "error":
         raise ReplicaFailed("the engine answered 200 with an error")
     items = whole.get("data" if asked.kind == "embedding" else "choices")
-    if not isinstance(items, list) or not items or not all(isinstance(item, dict) for item in items):
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ReplicaFailed("the answer has nothing in it")
+    expected = capabilities.choices_asked(asked)
+    if len(items) != expected:
+        raise ReplicaFailed(f"the answer has {len(items)} parts of {expected}")
     return whole
 
 

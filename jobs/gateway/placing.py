@@ -22,6 +22,9 @@ from jobs.gateway.waiting import Line, QueueFull, retry_after
 QUEUE_SECONDS_MAX = 60.0  # in the queue while there are replicas; without any it is the endpoint's wake_seconds
 LOOK_SECONDS = 0.05  # while somebody waits: who can be reached may have changed
 NO_REPLICA_RETRY_SECONDS = 10
+MASK = (1 << 32) - 1
+
+Pair = tuple[ReplicaRow, ReplicaView]
 
 
 class Directory(Protocol):
@@ -69,13 +72,13 @@ class Place:
             self.desk.line.pump()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Search:
     """What a request looks for."""
 
     asked: Asked
+    desk: Desk
     needs: Sequence[Need]
-    conversation: router.Conversation
     avoided: Collection[UUID] = ()  # leases that failed it
 
 
@@ -106,34 +109,37 @@ class Placing:
 
     def take(self, search: Search) -> Place | None:
         """A place at once, or None: those that failed this request are tried again only where there is no other."""
-        desk, reachable = self.desk(search.asked.endpoint.endpoint_id), self._reachable(search.asked)
-        able = [pair for pair in reachable if capabilities.can_answer(search.needs, pair[1].announced.capabilities)]
-        fresh = [pair for pair in able if pair[0].lease_id not in search.avoided] if search.avoided else able
-        choice = self._choose(search, fresh or able)
-        if choice is None:
+        desk = search.desk
+        able = [
+            pair
+            for pair in self._ready(desk.endpoint_id)
+            if capabilities.can_answer(search.needs, pair[1].announced.capabilities)
+        ]
+        if search.avoided:
+            able = [pair for pair in able if pair[0].lease_id not in search.avoided] or able
+        chosen = self._choose(search, able) if able else None
+        upstream = self._replicas.upstream(chosen[0].lease_id) if chosen is not None else None
+        if chosen is None or upstream is None:
             return None
-        upstream = self._replicas.upstream(choice.lease_id)
-        if upstream is None:
-            return None
-        row, view = next(pair for pair in able if pair[0].lease_id == choice.lease_id)
+        row, view, why = chosen
         view.in_flight += 1
         desk.in_flight += 1
-        return Place(choice.lease_id, row.version, view.announced, upstream, view, desk, choice.why)
+        return Place(row.lease_id, row.version, view.announced, upstream, view, desk, why)
 
     async def wait(self, search: Search, *, seconds: float | None = None, is_first: bool = False) -> Place:
         """A place, in turn. Raises ApiError: 400 what no replica can, 429 too many wait, 503 none is ready in time."""
-        asked, desk = search.asked, self.desk(search.asked.endpoint.endpoint_id)
+        asked, desk = search.asked, search.desk
         place = self.take(search) if is_first or not len(desk.line) else None
         if place is not None:
             return place
-        ready = self._reachable(asked)
+        ready = self._ready(desk.endpoint_id)
         capabilities.refuse_lacking(search.needs, [view.announced for _, view in ready])
         started, bound = self._clock(), seconds or (QUEUE_SECONDS_MAX if ready else asked.endpoint.limits.wake_seconds)
         try:
             waiter = desk.line.join(asked.grant.key_id, lambda: self.take(search), started, is_first=is_first)
         except QueueFull:
             desk.refused += 1
-            raise self._busy(asked, "too many requests wait for this model already") from None
+            raise self._busy(search, "too many requests wait for this model already") from None
         if not ready:
             self._on_wanted(asked.endpoint.endpoint_id)
         self._look()
@@ -143,7 +149,7 @@ class Placing:
             return place
         except TimeoutError:
             desk.refused += 1
-            raise self._too_late(asked, self._clock() - started) from None
+            raise self._too_late(search, self._clock() - started) from None
         finally:
             desk.line.leave(asked.grant.key_id, waiter)
             if place is None and waiter.future.done() and not waiter.future.cancelled():
@@ -203,10 +209,10 @@ class Placing:
         view = self._views.get(announced.lease_id)
         if view is None:
             view = self._views[announced.lease_id] = ReplicaView(announced, self._clock())
-        view.announced = announced
+        view.announced = announced  # it may say something else after a new connection
         return view
 
-    def _pairs(self, endpoint_id: UUID) -> list[tuple[ReplicaRow, ReplicaView]]:
+    def _pairs(self, endpoint_id: UUID) -> list[Pair]:
         announced = self._replicas.announced()
         return [
             (row, self._view(each))
@@ -214,14 +220,13 @@ class Placing:
             if row.state != "draining" and (each := announced.get(row.lease_id)) is not None
         ]
 
-    def _ready(self, endpoint_id: UUID) -> list[tuple[ReplicaRow, ReplicaView]]:
-        return [pair for pair in self._pairs(endpoint_id) if pair[1].is_good]
+    def _ready(self, endpoint_id: UUID) -> list[Pair]:
+        return [pair for pair in self._pairs(endpoint_id) if not pair[1].why]
 
-    def _reachable(self, asked: Asked) -> list[tuple[ReplicaRow, ReplicaView]]:
-        return self._ready(asked.endpoint.endpoint_id)
-
-    def _choose(self, search: Search, pairs: list[tuple[ReplicaRow, ReplicaView]]) -> router.Choice | None:
-        endpoint = self._directory.endpoint(search.asked.endpoint.endpoint_id) or search.asked.endpoint
+    def _choose(self, search: Search, pairs: list[Pair]) -> tuple[ReplicaRow, ReplicaView, str] | None:
+        endpoint = self._directory.endpoint(search.desk.endpoint_id) or search.asked.endpoint
+        if len(pairs) == 1:
+            return (*pairs[0], "the only one") if pairs[0][1].in_flight < endpoint.limits.in_flight else None
         unknown = 0.0
         candidates = []
         for row, view in pairs:
@@ -238,9 +243,11 @@ class Placing:
                     row.usd_micros_per_hour,
                 )
             )
-        return router.choose(
-            candidates, endpoint.versions, search.conversation, draw=search.asked.request_id.int & 0xFFFFFFFF
-        )
+        conversation = router.conversation_of(search.asked)
+        choice = router.choose(candidates, endpoint.versions, conversation, draw=search.asked.request_id.int & MASK)
+        if choice is None:
+            return None
+        return (*next(pair for pair in pairs if pair[0].lease_id == choice.lease_id), choice.why)
 
     def _look(self) -> None:
         if self._looking is None or self._looking.done():
@@ -251,19 +258,17 @@ class Placing:
             await asyncio.sleep(LOOK_SECONDS)
             self.pump()
 
-    def _busy(self, asked: Asked, message: str) -> ApiError:
-        views = [view for _, view in self._reachable(asked)]
-        capacity = max(1, len(views)) * asked.endpoint.limits.in_flight
-        after = retry_after(
-            len(self.desk(asked.endpoint.endpoint_id).line), capacity, replica_view.assumed_seconds(views)
-        )
+    def _busy(self, search: Search, message: str) -> ApiError:
+        views = [view for _, view in self._ready(search.desk.endpoint_id)]
+        capacity = max(1, len(views)) * search.asked.endpoint.limits.in_flight
+        after = retry_after(len(search.desk.line), capacity, replica_view.assumed_seconds(views))
         return ApiError(
             429, "model_busy", f"{message}; try again in {after} s", type="rate_limit_error", retry_after=after
         )
 
-    def _too_late(self, asked: Asked, waited: float) -> ApiError:
-        if self._reachable(asked):
-            return self._busy(asked, f"no replica had room within {waited:.0f} s")
+    def _too_late(self, search: Search, waited: float) -> ApiError:
+        if self._ready(search.desk.endpoint_id):
+            return self._busy(search, f"no replica had room within {waited:.0f} s")
         message = f"no replica of this model was ready within {waited:.0f} s; more were asked for"
         return ApiError(
             503, "model_not_ready", message, type="server_error", retry_after=float(NO_REPLICA_RETRY_SECONDS)

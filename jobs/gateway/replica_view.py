@@ -9,6 +9,7 @@ a tunnel that is there proves nothing about the engine behind it. A replica that
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -59,6 +60,7 @@ class ReplicaView:
         self.good_at = now  # the runtime had a real token before it said that it was ready
         self.probe_at = now + IDLE_SECONDS
         self.is_probed = False  # right now
+        self.silent_tries: set[asyncio.Timeout] = set()  # of answers in one piece: nothing is heard until all is there
         self._pause = PROBE_SECONDS
 
     @property
@@ -93,7 +95,7 @@ class ReplicaView:
         """It broke, answered rubbish, or not at all."""
         self.recent.failed += 1
         self.failures += 1
-        if self.failures >= FAILURES_MAX:
+        if self.failures >= FAILURES_MAX and not self.why:
             self.put_aside(now, f"{self.failures} failures in a row, the last: {why}"[:200])
 
     def put_aside(self, now: float, why: str) -> None:
@@ -114,7 +116,9 @@ class ReplicaView:
         """None came: ask again, later each time."""
         if not self.why and self.in_flight:
             self.probe_at = now + self._pause
-            self.note_failed(now, why)  # it may be busy with what it has
+            self.note_failed(now, f"no token when asked for one: {why}")  # it may be busy with what it has
+            if self.why:
+                self._give_up_silent_tries()
             return
         self.recent.failed += 1
         if not self.why:
@@ -122,6 +126,11 @@ class ReplicaView:
             return
         self._pause = min(PROBE_SECONDS_MAX, 2 * self._pause)
         self.probe_at = now + self._pause
+
+    def _give_up_silent_tries(self) -> None:
+        """What is asked of a dead engine need not wait for its deadline: it is tried elsewhere."""
+        for scope in self.silent_tries:
+            scope.reschedule(0)
 
     def first_token_p95(self) -> float | None:
         """Seconds in which nineteen of twenty first tokens came."""

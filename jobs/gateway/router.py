@@ -91,10 +91,11 @@ def choose_version(candidates: Sequence[Candidate], versions: Sequence[VersionRo
 def conversation_of(asked: Asked) -> Conversation:
     """By the prompt's beginning: in a chat, everything up to its first question."""
     start = _beginning(asked)
-    number = mix(_hash(start), asked.grant.key_id.int & _MASK)
+    whole = _hash(start)
+    number = mix(whole, asked.grant.key_id.int & _MASK)
     if asked.kind == "embedding" or len(start) < PREFIX_CHARS_MIN:
         return Conversation(number, None)
-    return Conversation(number, _hash(start[:PREFIX_CHARS_MAX]))
+    return Conversation(number, whole if len(start) <= PREFIX_CHARS_MAX else _hash(start[:PREFIX_CHARS_MAX]))
 
 
 def mix(one: int, other: int) -> int:

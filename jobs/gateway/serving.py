@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
-from jobs.gateway import capabilities, continuing, router, tokens
+from jobs.gateway import capabilities, continuing, tokens
 from jobs.gateway.asked import Asked, Client, ClientGone, Meter
 from jobs.gateway.errors import ApiError
 from jobs.gateway.opening import DeadlineOver, OpenedWhole, ReplicaFailed
@@ -99,15 +99,15 @@ class Serving:
         desk, limits = self._placing.desk(asked.endpoint.endpoint_id), asked.endpoint.limits
         desk.arrived += 1
         capabilities.refuse_removed(asked)
-        size = tokens.measure_prompt(asked)
-        capabilities.refuse_too_long(asked, size, limits, None)
+        size, tokens_max = tokens.measure_prompt(asked), capabilities.tokens_max(asked, limits)
+        capabilities.refuse_too_long(asked, size, limits, limits.context)
         return Work(
             asked=asked,
             client=client,
             desk=desk,
-            search=Search(asked, capabilities.needs(asked), router.conversation_of(asked)),
+            search=Search(asked, desk, capabilities.needs(asked)),
             size=size,
-            tokens_max=capabilities.tokens_max(asked, limits),
+            tokens_max=tokens_max,
             movable=continuing.can_move(asked),
             meter=self._meter,
             clock=self._clock,

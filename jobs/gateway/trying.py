@@ -119,8 +119,9 @@ class Trying:
 
     def _body_for(self, work: Work, place: Place) -> dict[str, Any]:
         asked, limits = work.asked, work.asked.endpoint.limits
-        if place.engine.context is not None:
-            capabilities.refuse_too_long(asked, work.size, limits, place.engine.context)
+        context = place.engine.context
+        if context is not None and work.size.tokens_max + work.tokens_max > context:
+            capabilities.refuse_too_long(asked, work.size, limits, context)
         estimate = work.desk.ratio.estimate(work.size)
         return capabilities.engine_body(asked, place.engine, limits, estimate, commits=asked.endpoint.verify_share > 0)
 

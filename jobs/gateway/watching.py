@@ -7,13 +7,13 @@ from typing import Literal
 
 from jobs.gateway.asked import Client
 
-LOOK_SECONDS_MAX = 5.0  # between two looks at a wait that was prolonged meanwhile
+WATCH_AFTER_SECONDS = 0.02  # most answers are there before: a task to watch the caller would cost as much as they do
 
 
 class Watch:
     """Cancels the task that made it, and says why; one timer for all its waits, so that a token costs no timer."""
 
-    __slots__ = ("_gone", "_handle", "_loop", "_task", "_until", "why")
+    __slots__ = ("_client", "_gone", "_handle", "_later", "_loop", "_task", "_until", "why")
 
     def __init__(self, client: Client) -> None:
         self._loop = asyncio.get_running_loop()
@@ -24,8 +24,9 @@ class Watch:
         self.why: Literal["", "gone", "late"] = ""
         self._until: float | None = None
         self._handle: asyncio.TimerHandle | None = None
-        self._gone = self._loop.create_task(client.until_gone())
-        self._gone.add_done_callback(self._on_gone)
+        self._client = client
+        self._gone: asyncio.Task[None] | None = None
+        self._later = self._loop.call_later(WATCH_AFTER_SECONDS, self._watch_caller)
 
     def arm(self, until: float) -> None:
         """What is waited for must come by then (the loop's time)."""
@@ -57,10 +58,16 @@ class Watch:
 
     def close(self) -> None:
         """From here on nothing is interrupted."""
-        self._gone.remove_done_callback(self._on_gone)
-        self._gone.cancel()
+        self._later.cancel()
+        if self._gone is not None:
+            self._gone.remove_done_callback(self._on_gone)
+            self._gone.cancel()
         if self._handle is not None:
             self._handle.cancel()
+
+    def _watch_caller(self) -> None:
+        self._gone = self._loop.create_task(self._client.until_gone())
+        self._gone.add_done_callback(self._on_gone)
 
     def _on_gone(self, gone: asyncio.Task[None]) -> None:
         if not gone.cancelled() and not self.why:

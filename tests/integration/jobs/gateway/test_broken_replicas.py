@@ -234,3 +234,28 @@ def test_the_loser_of_a_hedged_race_is_cancelled(monkeypatch):
 
     asyncio.run(story(True))
     asyncio.run(story(False))
+
+
+def test_an_answer_in_one_piece_does_not_wait_for_a_dead_engine_to_its_deadline(monkeypatch):
+    monkeypatch.setattr("jobs.gateway.replica_view.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("jobs.gateway.replica_view.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("jobs.gateway.probing.PROBE_SECONDS_MAX", 0.1)
+
+    async def story():
+        async with scene() as it:
+            dead = await it.engine()
+            dead.faults.add(Fault("silent"))
+            work = asyncio.create_task(it.call(seconds=600))
+            await until(lambda: dead.stats.in_flight)
+            await it.engine()
+
+            def is_done():
+                it.serving.loads()
+                return work.done()
+
+            await until(is_done)
+            assert (await work).status == 200
+            why = {load.lease_id: load.why for load in it.serving.replica_loads()}
+            assert "no token" in why[dead.lease_id]
+
+    asyncio.run(story())

@@ -6,11 +6,13 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.gateway import chunks, sse
 from jobs.gateway.chunks import EngineFailed, Rewriter
+
+ANY_TIME = settings(deadline=None)  # the machine may be slow
 
 PAYLOADS = st.lists(
     st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=30).map(str.encode),
@@ -28,6 +30,7 @@ def read(pieces: list[bytes]) -> list[bytes]:
     return [data for piece in pieces for data in reader.feed(piece)] + reader.finish()
 
 
+@ANY_TIME
 @given(PAYLOADS, st.lists(st.integers(0, 10_000), max_size=20), st.sampled_from([b"\n", b"\r\n"]), st.booleans())
 def test_any_chunking_gives_the_same_events(payloads, places, newline, has_comments):
     comment = b": ping" + newline * 2 if has_comments else b""
@@ -35,11 +38,13 @@ def test_any_chunking_gives_the_same_events(payloads, places, newline, has_comme
     assert read(cut(stream, places)) == payloads
 
 
+@ANY_TIME
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10))
 def test_any_chunking_of_any_bytes_gives_the_same_events(data, places):
     assert read(cut(data, places)) == read([data])
 
 
+@ANY_TIME
 @given(PAYLOADS)
 def test_what_is_written_is_read_again(payloads):
     lines = [b"\n".join([data, b"more"]) for data in payloads]
@@ -73,6 +78,7 @@ def plain(value) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+@ANY_TIME
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=12),
     st.sampled_from([json.dumps, plain]),

@@ -6,11 +6,13 @@ import asyncio
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.gateway import waiting
 from jobs.gateway.waiting import Line, QueueFull, retry_after
+
+ANY_TIME = settings(deadline=None)  # the machine may be slow
 
 KEYS = [UUID(int=number, version=4) for number in range(1, 6)]
 
@@ -28,6 +30,7 @@ class Slots:
         return object()
 
 
+@ANY_TIME
 @given(st.lists(st.integers(0, 4), max_size=60))
 def test_keys_take_turns_and_each_is_served_in_its_own_order(arrivals):
     async def story():
@@ -56,6 +59,7 @@ def test_keys_take_turns_and_each_is_served_in_its_own_order(arrivals):
             assert {other for other in range(5) if other != key and other in later} <= set(between)
 
 
+@ANY_TIME
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["join", "first", "leave", "free", "cancel"])), max_size=60)
 )
@@ -120,6 +124,7 @@ def test_a_place_that_one_cannot_use_goes_to_the_next():
     asyncio.run(story())
 
 
+@ANY_TIME
 @given(st.integers(0, 2000), st.integers(0, 100), st.floats(0.001, 1000))
 def test_the_time_to_come_back_grows_with_the_queue_and_is_bounded(queued, capacity, seconds):
     after = retry_after(queued, capacity, seconds)
