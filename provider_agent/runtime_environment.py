@@ -1,7 +1,7 @@
 """Builds the environment that the process executor's programs run in: torch is there, never in the agent.
 
-One folder a version, built where it stays (its scripts carry their path) and marked when it is complete: a half-built
-one is never used.
+One folder a version, built where it stays (its scripts carry their path) and marked with what is in it when it is
+complete: a half-built one is never used, and one that lacks what a program needs now is added to.
 SOUK_TORCH_INDEX names the package index that torch is taken from (a CPU build, for example).
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from provider_agent.atomic import write_atomically
 from provider_agent.config import DataFolder
 from provider_agent.errors import RuntimeUnavailable
 from provider_agent.facts import agent_version
@@ -25,7 +26,8 @@ INDEX_VARIABLE = "SOUK_TORCH_INDEX"
 STEP_SECONDS_MAX = 3600
 DISTRIBUTION = "gpusouk"
 OUTPUT_LINES_SHOWN = 15
-COMPLETE_NAME = ".complete"  # written last
+COMPLETE_NAME = ".complete"  # written last; holds the extras that are installed
+EXTRAS = "train,serve"
 
 Say = Callable[[str], None]
 
@@ -37,7 +39,7 @@ def environment_python(folder: DataFolder) -> Path:
 
 def is_built(folder: DataFolder) -> bool:
     """Whether this version's environment is there, and whole."""
-    return (_environment(folder) / COMPLETE_NAME).exists()
+    return _installed_extras(folder) == EXTRAS
 
 
 def build_environment(folder: DataFolder, say: Say) -> Path:
@@ -45,21 +47,33 @@ def build_environment(folder: DataFolder, say: Say) -> Path:
     python, environment = environment_python(folder), _environment(folder)
     if is_built(folder):
         return python
-    shutil.rmtree(environment, ignore_errors=True)
-    folder.runtimes.mkdir(parents=True, exist_ok=True)
-    say(f"Building the runtime environment in {environment} (once for each version; torch is large)")
-    _step([sys.executable, "-m", "venv", str(environment)], say)
+    own = _own_requirement()
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    index = os.environ.get(INDEX_VARIABLE, "")
-    _step([*pip, _torch_requirement(), *(["--index-url", index] if index else [])], say)
-    _step([*pip, _own_requirement()], say)
-    (environment / COMPLETE_NAME).touch()
+    if _installed_extras(folder) is None:
+        shutil.rmtree(environment, ignore_errors=True)
+        folder.runtimes.mkdir(parents=True, exist_ok=True)
+        say(f"Building the runtime environment in {environment} (once for each version; torch is large)")
+        _step([sys.executable, "-m", "venv", str(environment)], say)
+        index = os.environ.get(INDEX_VARIABLE, "")
+        _step([*pip, _torch_requirement(), *(["--index-url", index] if index else [])], say)
+    else:
+        say(f"Adding to the runtime environment in {environment} what serving needs")
+    _step([*pip, own], say)
+    write_atomically(environment / COMPLETE_NAME, EXTRAS.encode())
     say(f"The runtime environment is ready: {python}")
     return python
 
 
 def _environment(folder: DataFolder) -> Path:
     return folder.runtimes / f"train-{agent_version()}"
+
+
+def _installed_extras(folder: DataFolder) -> str | None:
+    """What the environment was built with; None where none is whole."""
+    try:
+        return (_environment(folder) / COMPLETE_NAME).read_text()
+    except FileNotFoundError:
+        return None
 
 
 def _torch_requirement() -> str:
@@ -76,7 +90,7 @@ def _torch_requirement() -> str:
 
 
 def _own_requirement() -> str:
-    """This very version with what training needs: from the index, or from where it was installed."""
+    """This very version with what the runtimes need: from the index, or from where it was installed."""
     try:
         direct = distribution(DISTRIBUTION).read_text("direct_url.json")
     except PackageNotFoundError as error:
@@ -85,8 +99,8 @@ def _own_requirement() -> str:
             "Name an interpreter that has torch: souk-agent enrol ... --runtime-python PATH"
         ) from error
     if direct:
-        return f"{DISTRIBUTION}[train] @ {json.loads(direct)['url']}"
-    return f"{DISTRIBUTION}[train]=={agent_version()}"
+        return f"{DISTRIBUTION}[{EXTRAS}] @ {json.loads(direct)['url']}"
+    return f"{DISTRIBUTION}[{EXTRAS}]=={agent_version()}"
 
 
 def _step(command: list[str], say: Say) -> None:

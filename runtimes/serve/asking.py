@@ -41,7 +41,7 @@ async def _ask(socket_path: str, path: str, body: dict[str, Any] | None, header:
             answer += chunk
             if len(answer) > ANSWER_BYTES_MAX:
                 raise ValueError(f"more than {ANSWER_BYTES_MAX} bytes")
-        first, _, rest = answer.partition(b"\r\n")
-        return int(first.split()[1]), rest.partition(b"\r\n\r\n")[2]
+        head, _, content = answer.partition(b"\r\n\r\n")
+        return int(head.split()[1]), content
     finally:
         writer.close()

@@ -13,6 +13,8 @@ from runtimes.serve.config import ServeConfig
 from runtimes.serve.engines.base import Devices, Engine, Launch, Model, Probe, model_context, own_server
 
 CONTEXT_FALLBACK = 512  # of a model that does not say what it was made for
+CONTEXT_MAX = 1 << 22
+COUNTS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")  # their first position is after the padding's
 GENERATES = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
 
 
@@ -47,7 +49,7 @@ class EmbedEngine(Engine):
             "served_as": config.served_as,
             "device": devices.kind,
             "dtype": config.dtype,
-            "context": min(config.context or CONTEXT_FALLBACK * 64, model_context(model) or CONTEXT_FALLBACK),
+            "context": min(config.context or CONTEXT_MAX, _context(model)),
         }
         argv = own_server("runtimes.serve.engines.embed_server", json.dumps(settings))
         return Launch(
@@ -67,3 +69,11 @@ class EmbedEngine(Engine):
         data = answer.get("data")
         vector = data[0].get("embedding") if isinstance(data, list) and data and isinstance(data[0], dict) else None
         return isinstance(vector, list) and abs(sum(number * number for number in vector) - 1) < 0.01
+
+
+def _context(model: Model) -> int:
+    """Tokens of a text that have a position."""
+    positions = model_context(model) or CONTEXT_FALLBACK
+    if model.config.get("model_type") in COUNTS_FROM_PADDING:
+        return positions - int(model.config.get("pad_token_id") or 0) - 1
+    return positions

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -108,7 +108,7 @@ class Replica:
 
     def write(self, config: dict[str, Any]) -> Replica:
         """The configuration, over what a job file's section would give."""
-        usual = {"model": {"folder": "model"}, "served_as": "tiny", "engine": "auto", "dtype": "auto"}
+        usual: dict[str, Any] = {"model": {"folder": "model"}, "served_as": "tiny", "engine": "auto", "dtype": "auto"}
         usual |= {"quantization": "none", "context": None, "max_tokens": 128, "in_flight": 4, "verify": False}
         self.root.mkdir(parents=True, exist_ok=True)
         (self.root / "config.json").write_text(json.dumps(usual | config))
@@ -166,7 +166,7 @@ class Replica:
         folder, found = str((self.root / ".engine").resolve()), []
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdigit() and os.readlink(entry / "cwd") == folder:
+                if entry.name.isdigit() and (entry / "cwd").readlink() == Path(folder):
                     found.append(int(entry.name))
             except OSError:
                 continue
@@ -195,7 +195,7 @@ class Replica:
         finally:
             connection.close()
 
-    def stream(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def stream(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any]]:
         """The events of a stream, up to its [DONE]."""
         connection = SocketConnection(str(self.root / SERVE_SOCKET))
         try:
