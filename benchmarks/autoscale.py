@@ -73,7 +73,7 @@ def measure(shape: Shape, seeds: int) -> dict[str, Any]:
             "forecast": (True, None),
             "reactive": (False, None),
             "max": (False, lambda *_: shape.most),
-            "mean": (False, lambda *_, mean=mean: mean),  # type: ignore[misc]
+            "mean": (False, lambda *_, mean=mean: mean),
         }
         for way, (is_foreseeing, sizing) in ways.items():
             simulation = Simulation(policy(shape, is_foreseeing), requests, before, sizing, seed)

@@ -24,12 +24,13 @@ WINDOW_STARTS: Final = 3.0  # a window is so many cold starts long
 SWINGS_MINUTES: Final = 120  # in these, each time that it shrank and had to grow again doubles the window
 SWINGS_MAX: Final = 2
 CLEAR_SECONDS: Final = 30.0  # in which a queue should be worked off once there are replicas
+CLEAR_STARTS: Final = 0.33  # or in so many cold starts, where these are long
 SERVED_MIN: Final = 10  # answers that tell how long one takes
 SERVICE_MINUTES: Final = 10
 SETTLED_SECONDS: Final = 10.0  # after which a ready replica has taken its part of the queue
 AHEAD_SECONDS: Final = 30.0  # hours are prepared by a cold start and this
 FORESEEN_LOAD_MIN: Final = 0.5  # requests at once for which nothing is kept awake that nobody asks
-CONFIDENCE_MIN: Final = 0.3
+CONFIDENCE_MIN: Final = 0.65  # below it, days differ so much that a forecast would only keep spare replicas
 MINUTE_SECONDS: Final = 60
 WHY_CHARACTERS_MAX: Final = 200
 
@@ -76,7 +77,7 @@ class Decision:
     desired: int
     why: str  # one sentence for people
     load: float = 0.0  # requests at once that want to be served
-    need: int = 0  # replicas that this load takes, were nothing kept, foreseen or declared
+    need: int = 0  # replicas for it, and for what is foreseen: what was started for that is kept for a window, too
 
 
 def minutes_needed() -> int:
@@ -88,18 +89,17 @@ def decide(now: datetime, policy: Serve, view: EndpointView, history: History) -
     """So many replicas as the load takes, the declared hours and bounds ask for, and a forecast sees coming."""
     scale, least, most = policy.scale, policy.replicas.min, policy.replicas.max
     load = offered_load(now, scale, view, history.minutes)
-    need = _needed(scale, view, load)
     is_asked = view.in_flight + view.queued > 0 or view.is_wanted
     is_idle = not is_asked and (view.idle_seconds is None or view.idle_seconds >= scale.idle_seconds)
+    needed, foreseen = _needed(scale, view, load), _foreseen(scale, history.forecast, is_idle=is_idle)
     floor = scheduled(now, scale.schedule, ahead_seconds=view.cold_start_seconds + AHEAD_SECONDS)
-    reasons: list[tuple[int, str]] = [(need, _load_words(scale, view, need))]
+    reasons: list[tuple[int, str]] = [(needed, _load_words(scale, view, needed))]
     if not (is_idle and least == 0):
         reasons.append((kept(now, view, history.minutes), "the last minutes needed as many"))
         reasons.append((1, "somebody asks" if is_asked else "somebody asked not long ago"))
-    if scale.forecast and history.forecast is not None:
-        foreseen = _foreseen(scale, history.forecast, is_idle=is_idle)
-        minutes = history.forecast.horizon_minutes
-        reasons.append((foreseen, f"{history.forecast.upper:.0f} requests at once are foreseen in {minutes} min"))
+    if history.forecast is not None:
+        words = f"{history.forecast.upper:.0f} requests at once are foreseen in {history.forecast.horizon_minutes} min"
+        reasons.append((foreseen, words))
     reasons += [(floor, "the declared hours ask for them"), (least, "there are never fewer")]
     wanted, why = max(reasons, key=lambda reason: reason[0])  # the first of equals
     if wanted == 0:
@@ -108,15 +108,15 @@ def decide(now: datetime, policy: Serve, view: EndpointView, history: History) -
         why = f"never more, though {wanted} are wanted: {why}"
     desired = min(wanted, most)
     noun = "replica" if desired == 1 else "replicas"
-    return Decision(desired, f"{desired} {noun}: {why}."[:WHY_CHARACTERS_MAX], load, need)
+    return Decision(desired, f"{desired} {noun}: {why}."[:WHY_CHARACTERS_MAX], load, max(needed, foreseen))
 
 
 def offered_load(now: datetime, scale: Scale, view: EndpointView, minutes: Sequence[Minute]) -> float:
     """Requests at once that want to be served.
 
     A queue that is shorter than it may be is no load. One that is longer counts by what it takes to work it off in
-    `CLEAR_SECONDS`, on top of what arrives: counted whole, everything that gathered in a cold start would be taken for
-    a load that lasts.
+    `CLEAR_SECONDS`, or a part of a long cold start, on top of what arrives: counted whole, everything that gathered
+    while replicas start would be taken for a load that lasts, and answered by replicas that come when it is gone.
     """
     if view.queued == 0 or not (view.queue_seconds >= scale.queue_seconds or view.is_wanted):
         return float(view.in_flight)
@@ -124,7 +124,8 @@ def offered_load(now: datetime, scale: Scale, view: EndpointView, minutes: Seque
     if service is None:
         return float(view.in_flight + view.queued)
     arriving = _arrivals_per_second(now, minutes) * service
-    return max(view.in_flight, arriving) + view.queued * min(1.0, service / CLEAR_SECONDS)
+    clear_seconds = max(CLEAR_SECONDS, CLEAR_STARTS * view.cold_start_seconds)
+    return max(view.in_flight, arriving) + view.queued * min(1.0, service / clear_seconds)
 
 
 def service_seconds(now: datetime, minutes: Sequence[Minute]) -> float | None:
@@ -171,9 +172,11 @@ def _needed(scale: Scale, view: EndpointView, load: float) -> int:
     return max(need, int(view.is_wanted or view.queued > 0 or view.in_flight > 0))
 
 
-def _foreseen(scale: Scale, forecast: Forecast, *, is_idle: bool) -> int:
+def _foreseen(scale: Scale, forecast: Forecast | None, *, is_idle: bool) -> int:
     """Replicas for what is foreseen: nothing is woken, or kept awake, for what is hardly there or hardly known."""
-    if forecast.confidence < CONFIDENCE_MIN or (is_idle and forecast.expected < FORESEEN_LOAD_MIN):
+    if not scale.forecast or forecast is None or forecast.confidence < CONFIDENCE_MIN:
+        return 0
+    if is_idle and forecast.expected < FORESEEN_LOAD_MIN:
         return 0
     return math.ceil(forecast.upper / scale.in_flight)
 

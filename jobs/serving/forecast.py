@@ -32,9 +32,9 @@ OTHER_KIND_OF_DAY: Final = 0.25  # weight of a weekend for a working day, and th
 LEVEL_MIN, LEVEL_MAX = 0.5, 2.0  # of today over the days before, at most believed
 LEVEL_LOAD_MIN: Final = 1.0  # requests at once below which today's level says nothing
 TREND_SURE: Final = 3.0  # standard errors by which a line must rise
-TREND_TIMES_MAX: Final = 2.0  # what a line may foresee at most, over what is there now
+TREND_HORIZON_MAX: Final = 5  # minutes that a line is drawn on, at most
 UPPER_Z: Final = 1.2816  # nine times in ten it is not more
-CONFIDENT_DAYS: Final = 3.0  # days of the same kind that make about two thirds of the confidence
+CONFIDENT_DAYS: Final = 2.0  # days of the same kind that make about two thirds of the confidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def _trend(now: int, horizon: int, minutes: Mapping[int, Minute]) -> Forecast | 
     if slope <= 0 or slope < TREND_SURE * error:
         return None
     present = max(y_mean - slope * x_mean, 0.0)
-    expected = min(present + slope * horizon, TREND_TIMES_MAX * present)
+    expected = present + slope * min(horizon, TREND_HORIZON_MAX)
     return Forecast(
         expected=expected,
         upper=expected + UPPER_Z * math.sqrt(expected),

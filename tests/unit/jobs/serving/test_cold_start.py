@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.serving.cold_start import SECONDS_MAX, SECONDS_MIN, PastStart, StartPlan, estimate, soonest
@@ -74,6 +74,7 @@ def test_whoever_waits_is_told_of_the_replica_that_is_ready_first():
     assert soonest([], found, is_one_due=False) is None
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 1e9), st.booleans(), st.booleans()), max_size=60),
     st.floats(0, 1e9),

@@ -62,7 +62,7 @@ def follow(serve, load_at, *, seconds, cold_start=40, begin=0):
     return wanted, len(started)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 70), st.integers(0, 10), st.integers(5, 200))
 def test_constant_load_is_served_by_exactly_what_it_takes_and_nothing_flaps(load, begin, cold_start):
     serve = policy(least=1, most=10)
@@ -74,7 +74,7 @@ def test_constant_load_is_served_by_exactly_what_it_takes_and_nothing_flaps(load
     assert max(wanted) <= max(enough, 1)
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(30, 300), st.integers(1, 40), st.integers(41, 80), st.integers(5, 200))
 def test_load_that_swings_faster_than_the_window_makes_nothing_come_and_go(half, low, high, cold_start):
     wanted, _ = follow(policy(), lambda s: high if s // half % 2 else low, seconds=6000, cold_start=cold_start, begin=1)
