@@ -12,14 +12,17 @@ cannot know, and its tokens may only be too few.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Count, Sum
 
 from billing import alerts
+from billing.models import SettlementShare
 from jobs.errors import JobsError
 from jobs.models import Lease, LeaseStatement, LeaseUse, UsageRecord
 from jobs.states import LeaseState
@@ -38,6 +41,9 @@ UNDER_WAY: Final = timedelta(minutes=3)  # how far one side may be behind the ot
 COMPARED_MAX: Final = 2_000  # in one sweep
 COUNTS: Final = ("requests", "without_usage", "input_tokens", "output_tokens")
 ALERT: Final = "serve_counts_differ"
+
+
+log = logging.getLogger(__name__)
 
 
 class StatementRefused(JobsError):
@@ -125,6 +131,19 @@ def tell_contested() -> int:
             count += 1
         else:
             alerts.close(f"{ALERT}/{lease.pk}")
+    return count
+
+
+def settle_contested(lease_id: UUID, *, actor: str) -> int:
+    """An operator has looked, and the lease's pay is released in its time after all; of how many shares.
+
+    Where the customer contests it, or a fine was taken of it, that decides instead.
+    """
+    held = SettlementShare.objects.filter(lease_id=lease_id, is_disputed=True, released_at=None, dispute=None)
+    count = held.exclude(takings__isnull=False).update(is_disputed=False)
+    log.info(
+        "The pay of a lease whose counts differ was let go. lease_id=%s actor=%s shares=%s", lease_id, actor, count
+    )
     return count
 
 
