@@ -32,7 +32,7 @@ from jobs.errors import JobsError
 from jobs.models import Job, Lease, Quote, Replica
 from jobs.payment import Payment
 from jobs.price_locks import price_of
-from jobs.serving.statements import is_contested
+from jobs.serving.statements import compare, is_contested, tell
 from jobs.spec import Spec, from_wire
 from jobs.states import LeaseState
 from marketplace.accounts.models import Organisation
@@ -41,7 +41,6 @@ from provider_agent.protocol import BEAT_SECONDS_LEASED, charge, payable_ms
 GRACE_MS: Final = BEAT_SECONDS_LEASED * 1000  # what an agent may know before the server saw it
 MS_PER_HOUR: Final = 3_600_000
 OVERRUN_ALERT: Final = "serve_overrun"
-MISMATCH_ALERT: Final = "serve_mismatch"
 
 
 class NotEnoughForWindow(JobsError):
@@ -214,7 +213,8 @@ def keep_contested(settled: Settlement, job: Job) -> int:
     """Keep the pay of leases whose counts do not match from being released; how many. After the final settlement."""
     count = 0
     for lease in _leases(job):
-        if is_contested(lease):
+        if differs := compare(lease).differs:
+            tell(lease, differs)
             count += settled.shares.filter(lease_id=lease.pk, released_at=None).update(is_disputed=True)
     return count
 

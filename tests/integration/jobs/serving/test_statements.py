@@ -11,10 +11,11 @@ from billing import settlement
 from billing.models import Alert, SettlementShare
 from jobs.bills import make_bill
 from jobs.client.bill_verify import verify_bill
-from jobs.models import Endpoint, EndpointKey, Job, Lease, LeaseStatement
+from jobs.models import Endpoint, EndpointKey, Job, Lease, LeaseStatement, LeaseUse
 from jobs.serving import payments, statements, usage, windows
 from jobs.serving.statements import StatementRefused
 from marketplace.accounts.models import Organisation
+from marketplace.foundation import clock
 from marketplace.nodes.models import Node
 from provider_agent.protocol import ZERO_HASH
 from provider_agent.protocol.serving_statements import (
@@ -108,14 +109,16 @@ def test_lease_lately_busy_is_given_the_time_for_its_statement(
 ) -> None:
     statements.accept(lease, stated(lease, requests=0, tokens=0))
     _count(lease, key, endpoint, 100)
-    assert not statements.is_contested(lease)
-    scenes.end(scenes.let_pass(lease, hours=1), hours=1)
-    assert statements.is_contested(Lease.objects.get(pk=lease.pk))
+    ended = scenes.end(scenes.let_pass(lease, hours=1), hours=1)
+    assert not statements.is_contested(ended)
+    LeaseStatement.objects.update(received_at=clock.now() + statements.UNDER_WAY)  # it stated that much later
+    assert statements.is_contested(ended)
 
 
 def test_engine_that_does_not_say_its_tokens_is_no_lie(lease: Lease, key: EndpointKey, endpoint: Endpoint) -> None:
     _count(lease, key, endpoint, 100)
     statements.accept(lease, stated(lease, requests=100, tokens=0, without_usage=100))
+    LeaseStatement.objects.update(received_at=clock.now() + statements.UNDER_WAY)
     ended = scenes.end(scenes.let_pass(lease, hours=1), hours=1)
     assert not statements.is_contested(ended)
 
@@ -140,7 +143,9 @@ def test_pay_of_a_lease_whose_counts_differ_waits_and_both_are_on_the_bill(
     assert (line.counts.requests, line.counts.agent_requests) == (100, 1000)
     assert line.counts.differs
     assert_ledger_is_true()
-    statements.settle_contested(lease.pk, actor="operator")
+    # The gateways' spool held the rest of it: now they agree.
+    LeaseUse.objects.update(requests=1000, input_tokens=900 * MILLION, output_tokens=900 * MILLION)
+    assert statements.tell_contested() == 0
     assert settlement.release_pending() == 1
     assert_ledger_is_true()
 
