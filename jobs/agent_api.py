@@ -21,6 +21,7 @@ from jobs.artifacts import downloads, uploads
 from jobs.assignments import serving_version
 from jobs.errors import ArtifactNotFound, BodyTooLarge, LeaseNotFound, StaleFence
 from jobs.models import Artifact, Attempt, Lease, Stream
+from jobs.serving import statements
 from jobs.states import LEASE_LIVE
 from marketplace.foundation.errors import BadRequest
 from marketplace.nodes.agent_auth import authenticate_agent
@@ -34,6 +35,7 @@ from provider_agent.protocol import (
     ReceiptAck,
     ReceiptAppend,
 )
+from provider_agent.protocol.serving_statements import SignedStatement, StatementAck
 
 RECEIPTS_BODY_BYTES_MAX = 256 * 1024
 MANIFEST_BODY_BYTES_MAX = 24 * 1024 * 1024  # 20,000 files with long names, or their ETags
@@ -84,6 +86,15 @@ def append_receipts(request: HttpRequest, lease: Lease, body: bytes) -> HttpResp
     seq = receipts.accept(lease, message.receipts)
     _conclude(lease)
     return _answer(ReceiptAck(seq=seq))
+
+
+@require_POST
+@for_lease(RECEIPTS_BODY_BYTES_MAX)
+def append_statement(request: HttpRequest, lease: Lease, body: bytes) -> HttpResponse:
+    """POST leases/{lease_id}/statement?fence="""
+    message = SignedStatement.model_validate_json(body)
+    _require_fence(request, lease)
+    return _answer(StatementAck(seq=statements.accept(lease, message)))
 
 
 @require_POST

@@ -8,15 +8,18 @@ from uuid import UUID
 
 from billing.chain.states import EscrowHoldState
 from billing.models import Hold, Settlement, UsageReceipt
+from billing.states import HoldState
 from jobs import escrow, escrow_views
 from jobs.costs import NO_CLAIM, Claim, Cost, cost_of
 from jobs.leasing import is_paid_by_contract
-from jobs.models import Job, Lease
+from jobs.models import Job, Lease, Replica
 from jobs.payment import Payment
 from jobs.price_locks import payment_of, price_of
 from jobs.price_views import list_changes
+from jobs.serving.statements import compare
 from jobs.states import JOB_ENDS, LeaseState
 from jobs.wire import BillLine, BillView, JobPriceView, PriceView
+from jobs.wire.bill import ServedCounts
 from provider_agent.protocol import REASONS, Billable, Fault, Outcome, SignedReceipt, charge
 
 MS_PER_SECOND = 1000
@@ -36,12 +39,15 @@ def make_bill(job: Job) -> BillView:
         .order_by("attempt__number", "node_rank")
     )
     receipts = receipts_of([lease.id for lease in leases])
-    settlement = Settlement.objects.filter(job_id=job.id).first()
+    parts = list(Settlement.objects.filter(job_id=job.id).order_by("created_at"))
+    settlement = next((each for each in parts if each.is_final), None)
     hold = Hold.objects.filter(job_id=job.id).order_by("-created_at").first()
     prices = list_changes(job)
     lines = [BillLine(**line_of(lease, receipts[lease.id]), price=_price_of(lease, prices)) for lease in leases]
     payment = price_of(job).payment
     total, held = sum(line.charge_units for line in lines), int(hold.amount) if hold else 0
+    if job.kind == "serve" and not job.is_escrow:
+        return _bill_of_parts(job, lines, payment, parts, hold)
     if job.is_escrow:
         return _bill_of_contract(job, lines, payment).model_copy(update={"prices": prices})
     return BillView(
@@ -65,6 +71,54 @@ def make_bill(job: Job) -> BillView:
         released_units=int(settlement.refunded) if settlement else 0,
         fee_bps=settlement.fee_bps if settlement else None,
     )
+
+
+def _bill_of_parts(
+    job: Job, lines: list[BillLine], payment: Payment, parts: list[Settlement], hold: Hold | None
+) -> BillView:
+    """The bill of a serving job, which is settled day by day: what was held and charged is that of all parts together.
+
+    The hold is a window that moves on, so it is no promise of the cap's, and the bill names none.
+    """
+    is_open = hold is not None and hold.state == HoldState.OPEN
+    final = next((each for each in parts if each.is_final), None)
+    charged, fee = sum(int(each.charged) for each in parts), sum(int(each.fee) for each in parts)
+    released = int(final.refunded) if final else 0
+    held = charged + (int(hold.amount) if hold and is_open else released)
+    whole = _show_parts(final, charged=charged, fee=fee, payment=payment) if final else None
+    return BillView(
+        job_id=job.id,
+        state=job.state,
+        is_final=job.state in JOB_ENDS and not is_open,
+        lines=lines,
+        total_usd_micros=sum(line.charge_usd_micros for line in lines),
+        fee_usd_micros=payment.usd_micros(fee),
+        hold_usd_micros=payment.usd_micros(held),
+        released_usd_micros=payment.usd_micros(released),
+        settlement=whole,
+        parts=[_show_settlement(each, payment) for each in parts],
+        asset=payment.asset,
+        asset_scale=payment.scale,
+        price=show_price(payment),
+        total_units=sum(line.charge_units for line in lines),
+        fee_units=fee,
+        hold_units=held,
+        released_units=released,
+        fee_bps=parts[0].fee_bps if parts else None,
+    )
+
+
+def _show_parts(final: Settlement, *, charged: int, fee: int, payment: Payment) -> dict[str, str | int]:
+    """All parts as if they had been one settlement, which the last one made final."""
+    refunded = int(final.refunded)
+    amounts = {
+        "held": charged + refunded,
+        "charged": charged,
+        "fee": fee,
+        "paid": charged - fee,
+        "refunded": refunded,
+    }
+    return {**_show_settlement(final, payment), **_show_amounts(amounts, payment)}
 
 
 def _bill_of_contract(job: Job, lines: list[BillLine], payment: Payment) -> BillView:
@@ -138,7 +192,27 @@ def line_of(lease: Lease, receipts: list[SignedReceipt]) -> dict[str, Any]:
         "reason": lease.attempt.reason,
         "fault": lease.attempt.fault,
         "explanation": explain(lease, claim, cost),
+        "counts": _counts_of(lease),
     }
+
+
+def _counts_of(lease: Lease) -> ServedCounts | None:
+    """Of a serving lease, what the gateways counted and what its agent signed that it counted."""
+    if not Replica.objects.filter(attempt_id=lease.attempt_id).exists():
+        return None
+    both = compare(lease)
+    ours, theirs = both.gateways, both.agent
+    return ServedCounts(
+        requests=ours.requests,
+        input_tokens=ours.input_tokens,
+        output_tokens=ours.output_tokens,
+        agent_requests=theirs.requests if theirs else None,
+        agent_input_tokens=theirs.input_tokens if theirs else None,
+        agent_output_tokens=theirs.output_tokens if theirs else None,
+        agent_seq=theirs.seq if theirs else None,
+        agent_signature=theirs.signature if theirs else "",
+        differs=both.differs,
+    )
 
 
 def explain(lease: Lease, claim: Claim, cost: Cost) -> str:
@@ -160,6 +234,11 @@ def _explain_ending(lease: Lease, claim: Claim, cost: Cost) -> str:
     what = f"({lease.attempt.reason}){_BLAME.get(lease.attempt.fault, '')}"
     if rule == Billable.NOTHING:
         return f"It never did what was rented {what}: nothing is charged."
+    if rule == Billable.CHECKPOINT and lease.attempt.job.kind == "serve":
+        return (
+            f"It broke {what}: charged up to the last moment at which a gateway had it ready for callers, "
+            f"{_seconds(cost.billable_ms)} in."
+        )
     if rule == Billable.CHECKPOINT and cost.billable_ms:
         lost = _seconds(claim.billable_ms - cost.billable_ms)
         return (
@@ -201,11 +280,17 @@ def _show_settlement(settlement: Settlement, payment: Payment) -> dict[str, str 
     amounts = {name: int(getattr(settlement, name)) for name in ("held", "charged", "fee", "paid", "refunded")}
     return {
         "settlement_id": str(settlement.id),
-        **{f"{name}_usd_micros": payment.usd_micros(units) for name, units in amounts.items()},
-        **{f"{name}_units": str(units) for name, units in amounts.items()},
+        **_show_amounts(amounts, payment),
         "fee_bps": settlement.fee_bps,
         "settled_at": settlement.created_at.isoformat(),
         "challenge_until": settlement.challenge_until.isoformat(),
+    }
+
+
+def _show_amounts(amounts: dict[str, int], payment: Payment) -> dict[str, str | int]:
+    return {
+        **{f"{name}_usd_micros": payment.usd_micros(units) for name, units in amounts.items()},
+        **{f"{name}_units": str(units) for name, units in amounts.items()},
     }
 
 

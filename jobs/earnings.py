@@ -6,7 +6,8 @@ list_earnings    a provider's leases one by one, with receipts and shares: what 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -79,14 +80,12 @@ def list_earnings(organisation_id: UUID, *, since: datetime | None, until: datet
     if len(leases) > EXPORT_LEASES_MAX or count > EXPORT_RECEIPTS_MAX:
         raise ExportTooLarge(receipts_max=EXPORT_RECEIPTS_MAX, leases_max=EXPORT_LEASES_MAX)
     receipts = receipts_of(ids)
-    shares = {
-        share.lease_id: share for share in SettlementShare.objects.filter(lease_id__in=ids).select_related("settlement")
-    }
+    shares = _shares_of(ids)
     on_chain = settled_leases(ids)
     lines = [
         _paid_by_contract(lease, receipts[lease.id], on_chain.get(lease.id))
         if is_paid_by_contract(lease)
-        else _earned(lease, receipts[lease.id], shares.get(lease.id))
+        else _earned(lease, receipts[lease.id], shares[lease.id])
         for lease in leases
     ]
     paid: dict[str, int] = {}
@@ -95,7 +94,17 @@ def list_earnings(organisation_id: UUID, *, since: datetime | None, until: datet
     return EarningsView(provider_id=provider.id, since=since, until=until, lines=lines, paid_units=paid)
 
 
-def _earned(lease: Lease, receipts: list[SignedReceipt], share: SettlementShare | None) -> EarningsLine:
+def _shares_of(lease_ids: Collection[UUID]) -> defaultdict[UUID, list[SettlementShare]]:
+    """The shares of each lease, the newest last: of a job that was settled in parts there are several."""
+    found: defaultdict[UUID, list[SettlementShare]] = defaultdict(list)
+    rows = SettlementShare.objects.filter(lease_id__in=lease_ids).select_related("settlement")
+    for share in rows.order_by("challenge_until", "pk"):
+        found[share.lease_id].append(share)
+    return found
+
+
+def _earned(lease: Lease, receipts: list[SignedReceipt], shares: Sequence[SettlementShare]) -> EarningsLine:
+    newest = shares[-1] if sum(int(share.charged) for share in shares) == (lease.charge_units or 0) and shares else None
     return EarningsLine(
         **line_of(lease, receipts),
         job_id=lease.attempt.job_id,
@@ -103,10 +112,10 @@ def _earned(lease: Lease, receipts: list[SignedReceipt], share: SettlementShare 
         asset_scale=lease.asset.scale,
         price=show_price(payment_of(lease)),
         ended_at=lease.ended_at,
-        fee_bps=share.settlement.fee_bps if share else None,
-        fee_units=int(share.fee) if share else 0,
-        paid_units=int(share.paid) if share else 0,
-        available_from=share.challenge_until if share else None,
+        fee_bps=newest.settlement.fee_bps if newest else None,
+        fee_units=sum(int(share.fee) for share in shares) if newest else 0,
+        paid_units=sum(int(share.paid) for share in shares) if newest else 0,
+        available_from=newest.challenge_until if newest else None,
     )
 
 
@@ -114,7 +123,7 @@ def _paid_by_contract(lease: Lease, receipts: list[SignedReceipt], settled: Escr
     """By the contract's events. While it waits the provider's part is what the contract will release; contested money
     is nobody's, and what was divided is told by `escrow` alone.
     """
-    line = _earned(lease, receipts, None)
+    line = _earned(lease, receipts, ())
     if settled is None:
         return line
     updates: dict[str, Any] = {"escrow": show_lease(settled), "available_from": settled.release_at}

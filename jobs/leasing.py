@@ -98,10 +98,10 @@ def extend(lease_ids: Iterable[UUID], *, now: datetime) -> int:
 def end_lease(lease: Lease, billable: Billable, *, reason: str) -> Lease:
     """Free the devices and freeze what the customer pays for this lease; the rest of what it claims is refunded."""
     meter = read_meter(lease, billable)
+    if lease.attempt.job.kind == "serve":  # parts of it may be settled already, and its hold is a window that moves
+        meter = meter._replace(billable_ms=payments.bounded_ms(lease, meter.billable_ms))
     usd_micros = min(charge(lease.rate_usd_micros_per_hour, meter.billable_ms), lease.cap_usd_micros)
     units = min(charge(lease.rate_units_per_hour, meter.billable_ms), lease.cap_units)
-    if lease.attempt.job.kind == "serve":  # parts of it may be settled already, and its hold is a window that moves
-        units = usd_micros = payments.bounded_charge(lease, units)
     advance(
         lease,
         LeaseState.ENDED,

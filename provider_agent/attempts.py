@@ -33,6 +33,7 @@ from provider_agent.preparation import prepare
 from provider_agent.protocol import REASONS, AttemptState, LeaseReport, Reason
 from provider_agent.receipts import EVENT_BYTES_MAX, ship_receipts
 from provider_agent.serving import keep_announced
+from provider_agent.statements import keep_stated
 from provider_agent.stop_signal import StopAskedError
 from provider_agent.watching import Watch
 from provider_agent.workfolder import drop_secrets
@@ -72,7 +73,16 @@ class Attempt:
             asyncio.create_task(ship_receipts(porter, entry, self._record.book)),
             asyncio.create_task(self._shipper.loop()),
             asyncio.create_task(keep_announced(porter, self._record)),
+            *self._stating(),
         ]
+
+    def _stating(self) -> list[asyncio.Task[None]]:
+        """Of what serves: what went through its tunnels is stated, signed."""
+        tunnels, lease_id = self._porter.tunnels, self.entry.lease_id
+        if self.entry.assignment.serve is None or tunnels is None:
+            return []
+        stating = keep_stated(self._porter, self.entry, self._folder, lambda: tunnels.counts(lease_id))
+        return [asyncio.create_task(stating)]
 
     @property
     def entry(self) -> LeaseEntry:

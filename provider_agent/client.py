@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from provider_agent import protocol
 from provider_agent.errors import ClockSkewed, Refused, Retryable, ServerBusy, Unreachable, decide
+from provider_agent.protocol.serving_statements import SignedStatement, StatementAck
 from provider_agent.trust import tls_context
 
 ATTEMPTS_MAX = 6
@@ -108,6 +109,11 @@ class Client:
         body = _json(protocol.ReceiptAppend(receipts=receipts))
         response = await self._send("POST", f"{self._lease(lease_id)}/receipts?fence={fence}", body)
         return _read(protocol.ReceiptAck, response).seq
+
+    async def send_statement(self, lease_id: UUID, signed: SignedStatement, *, fence: int) -> int:
+        """Tell what a serving lease has answered; returns the newest sequence that the server has."""
+        response = await self._send("POST", f"{self._lease(lease_id)}/statement?fence={fence}", _json(signed))
+        return _read(StatementAck, response).seq
 
     async def begin_artifact(
         self, lease_id: UUID, begin: protocol.ArtifactBegin, *, fence: int

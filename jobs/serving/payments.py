@@ -3,7 +3,7 @@
     require_window   submit: is a window there? a 402 says how much of it is missing
     open_window      placing: the window is set aside, at most what is left of the cap
     lease_cap        placing: what one more lease may cost; all of them together never more than the cap
-    bounded_charge   a lease ends: never less than was settled for it already, never more than is set aside
+    bounded_ms       a lease ends: never less than was settled for it already, never more than is set aside
     settle_part      each day: what each lease has earned so far, by its newest receipt and the gateways' sight of it
     final_charges    the end: the rest
 
@@ -32,17 +32,17 @@ from jobs.errors import JobsError
 from jobs.models import Job, Lease, Quote, Replica
 from jobs.payment import Payment
 from jobs.price_locks import price_of
-from jobs.serving.statements import is_contested
+from jobs.serving.statements import compare, is_contested, tell
 from jobs.spec import Spec, from_wire
 from jobs.states import LeaseState
 from marketplace.accounts.models import Organisation
-from provider_agent.protocol import BEAT_SECONDS_LEASED, charge
+from provider_agent.protocol import BEAT_SECONDS_LEASED, charge, payable_ms
 
 GRACE_MS: Final = BEAT_SECONDS_LEASED * 1000  # what an agent may know before the server saw it
 SECONDS_PER_HOUR: Final = 3600
 LEASE_SECONDS_MIN: Final = 600  # one that could not last so long is not begun
+MS_PER_HOUR: Final = 3_600_000
 OVERRUN_ALERT: Final = "serve_overrun"
-MISMATCH_ALERT: Final = "serve_mismatch"
 
 
 class NotEnoughForWindow(JobsError):
@@ -176,12 +176,14 @@ def earned_units(lease: Lease) -> int:
     return int(min(charge(lease.rate_units_per_hour, due_ms), lease.cap_units))
 
 
-def bounded_charge(lease: Lease, units: int) -> int:
-    """What a lease that ends is charged of `units` in all: at least what was settled, at most what is set aside.
+def bounded_ms(lease: Lease, billable_ms: int) -> int:
+    """For how long a lease that ends is charged: at least what was settled of it, at most what is set aside pays for.
 
     In the transaction that ends it, under its job's lock.
     """
-    job = lease.attempt.job
+    job, rate = lease.attempt.job, int(lease.rate_units_per_hour)
+    if not rate:
+        return billable_ms
     before = charged_before(job.pk)
     own = before.get(lease.pk, 0)
     others = sum(
@@ -190,9 +192,10 @@ def bounded_charge(lease: Lease, units: int) -> int:
         if other.pk != lease.pk and other.state == LeaseState.ENDED
     )
     room = max(0, held_units(job) - others)
-    bounded = own + min(max(0, units - own), room)
-    if bounded < units:
-        _tell_overrun(lease, units - bounded)
+    settled_ms, payable = -(-own * MS_PER_HOUR // rate), payable_ms(rate, min(own + room, int(lease.cap_units)))
+    bounded = max(settled_ms, min(billable_ms, payable))
+    if bounded < min(billable_ms, payable_ms(rate, int(lease.cap_units))):
+        _tell_overrun(lease, charge(rate, billable_ms) - charge(rate, bounded))
     return bounded
 
 
@@ -220,7 +223,8 @@ def keep_contested(settled: Settlement, job: Job) -> int:
     """Keep the pay of leases whose counts do not match from being released; how many. After the final settlement."""
     count = 0
     for lease in _leases(job):
-        if is_contested(lease):
+        if differs := compare(lease).differs:
+            tell(lease, differs)
             count += settled.shares.filter(lease_id=lease.pk, released_at=None).update(is_disputed=True)
     return count
 

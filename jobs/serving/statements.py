@@ -3,7 +3,7 @@
     accept         a signed statement: the newest is kept, its chain has no gap
     compare        what both say of one lease, and whether they agree
     is_contested   they do not: its pay is held back until somebody has looked
-    tell_contested a sweep: an alert for each such lease
+    tell_contested a sweep: an alert for each such lease; where they agree after all, the pay goes on
 
 They agree within TOLERANCE_PERCENT, a little more for what is under way: a request is counted by a gateway when it
 has ended, and by an agent when it has come. Where an engine does not say how many tokens an answer took, the agent
@@ -12,17 +12,19 @@ cannot know, and its tokens may only be too few.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Count, Sum
 
 from billing import alerts
+from billing.models import SettlementShare
 from jobs.errors import JobsError
 from jobs.models import Lease, LeaseStatement, LeaseUse, UsageRecord
-from jobs.states import LeaseState
 from marketplace.foundation import clock
 from provider_agent.protocol import NO_CONTRACT, ZERO_HASH, ReceiptDomain
 from provider_agent.protocol.serving_statements import (
@@ -34,10 +36,13 @@ from provider_agent.protocol.serving_statements import (
 TOLERANCE_PERCENT: Final = 1
 REQUESTS_SLACK: Final = 20  # such as those that ended while a tunnel broke
 TOKENS_SLACK: Final = 20_000
-UNDER_WAY: Final = timedelta(minutes=3)  # how far one side may be behind the other while the lease lives
+UNDER_WAY: Final = timedelta(minutes=3)  # how old what a statement says may be when it arrives
 COMPARED_MAX: Final = 2_000  # in one sweep
 COUNTS: Final = ("requests", "without_usage", "input_tokens", "output_tokens")
 ALERT: Final = "serve_counts_differ"
+
+
+log = logging.getLogger(__name__)
 
 
 class StatementRefused(JobsError):
@@ -94,7 +99,7 @@ def compare(lease: Lease) -> Comparison:
     agent = LeaseStatement.objects.filter(pk=lease.pk).first()
     if agent is None:
         return Comparison(gateways, None, "")
-    late = _under_way(lease)
+    late = _under_way(agent)
     pairs = [("requests", REQUESTS_SLACK), ("input_tokens", TOKENS_SLACK), ("output_tokens", TOKENS_SLACK)]
     for name, slack in pairs:
         ours, theirs = getattr(gateways, name), getattr(agent, name)
@@ -120,11 +125,29 @@ def tell_contested() -> int:
     for lease in leases.select_related("node"):
         differs = compare(lease).differs
         if differs:
-            message = f"Lease {lease.pk} of node {lease.node_id}: {differs}. Its pay is held back."
-            alerts.raise_once(f"{ALERT}/{lease.pk}", kind=ALERT, subject=lease.pk, message=message)
+            tell(lease, differs)
             count += 1
-        else:
-            alerts.close(f"{ALERT}/{lease.pk}")
+        elif alerts.close(f"{ALERT}/{lease.pk}"):
+            settle_contested(lease.pk, actor="the counts, which agree again")
+    return count
+
+
+def tell(lease: Lease, differs: str) -> None:
+    """Raise the lease's alert."""
+    message = f"Lease {lease.pk} of node {lease.node_id}: {differs}. Its pay is held back."
+    alerts.raise_once(f"{ALERT}/{lease.pk}", kind=ALERT, subject=lease.pk, message=message)
+
+
+def settle_contested(lease_id: UUID, *, actor: str) -> int:
+    """Somebody has looked, and the lease's pay is released in its time after all; of how many shares.
+
+    Where the customer contests it, or a fine was taken of it, that decides instead.
+    """
+    held = SettlementShare.objects.filter(lease_id=lease_id, is_disputed=True, released_at=None, dispute=None)
+    count = held.exclude(takings__isnull=False).update(is_disputed=False)
+    log.info(
+        "The pay of a lease whose counts differ was let go. lease_id=%s actor=%s shares=%s", lease_id, actor, count
+    )
     return count
 
 
@@ -153,11 +176,9 @@ def _domain(lease: Lease) -> ReceiptDomain:
     return lease.payment_terms.domain if lease.payment_terms else NO_CONTRACT
 
 
-def _under_way(lease: Lease) -> dict[str, int]:
-    """What the gateways counted lately of a lease that lives: the agent's statement may be from before."""
-    none = {"requests": 0, "input_tokens": 0, "output_tokens": 0}
-    if lease.state == LeaseState.ENDED:
-        return none
-    lately = UsageRecord.objects.filter(lease_id=lease.pk, at__gt=clock.now() - UNDER_WAY)
+def _under_way(agent: LeaseStatement) -> dict[str, int]:
+    """What the gateways counted since the agent's newest statement, or shortly before: it could not know of it."""
+    since = agent.received_at - UNDER_WAY
+    lately = UsageRecord.objects.filter(lease_id=agent.lease_id, at__gt=since)
     sums = lately.aggregate(requests=Count("pk"), input_tokens=Sum("input_tokens"), output_tokens=Sum("output_tokens"))
-    return {name: int(sums[name] or 0) for name in none}
+    return {name: int(sum_ or 0) for name, sum_ in sums.items()}

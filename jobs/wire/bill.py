@@ -29,6 +29,20 @@ class PriceView(Wire):
     observed_at: datetime | None
 
 
+class ServedCounts(Wire):
+    """What a serving lease answered, by the gateways' count and by its agent's, which signed it."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    agent_requests: int | None = None  # None: it never said
+    agent_input_tokens: int | None = None
+    agent_output_tokens: int | None = None
+    agent_seq: int | None = None
+    agent_signature: str = ""
+    differs: str = ""  # what does, by more than is tolerated: then the pay is held back
+
+
 class BillLine(Wire):
     """One lease: what its newest receipt says, what is charged, and why the two differ where they do."""
 
@@ -58,6 +72,7 @@ class BillLine(Wire):
     charged_seq: int | None = None  # the receipt that counted when it ended; 0: none had come; None: not kept
     checkpoint_ms: int | None = None  # the meter at the last complete checkpoint, where the rule bills up to there
     price: PriceView | None = None  # by which its rate was made; None: the bill's own
+    counts: ServedCounts | None = None  # None: it served nothing
 
     @model_validator(mode="before")
     @classmethod
@@ -77,6 +92,7 @@ class BillView(Wire):
     hold_usd_micros: int
     released_usd_micros: int
     settlement: dict[str, Any] | None = None
+    parts: list[dict[str, Any]] | None = None  # of a serving job, settled day by day: each; `settlement` is all of them
     asset: str = "USD"
     asset_scale: int = 6
     price: PriceView | None = None  # None: dollars; else the last of `prices`, by which the bill's dollars are reckoned

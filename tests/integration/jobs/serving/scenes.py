@@ -170,8 +170,8 @@ def let_pass(lease: Lease, *, hours: float, ready: float | None = None) -> Lease
 
 def end(lease: Lease, *, hours: float) -> Lease:
     """It ends, charged for so long, as far as money is set aside."""
-    ms = int(hours * 3_600_000)
-    units = payments.bounded_charge(lease, min(charge(lease.rate_units_per_hour, ms), lease.cap_units))
+    ms = payments.bounded_ms(lease, int(hours * 3_600_000))
+    units = min(charge(lease.rate_units_per_hour, ms), lease.cap_units)
     LeaseDevice.objects.filter(lease=lease).update(is_live=False)
     Attempt.objects.filter(pk=lease.attempt_id).update(state=AttemptState.CANCELLED, ended_at=clock.now())
     Lease.objects.filter(pk=lease.pk).update(
