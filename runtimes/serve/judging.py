@@ -1,9 +1,13 @@
 """When what was computed again is not what was committed to: bounds for each precision, and the verdict.
 
-The bounds were not chosen by hand: `benchmarks/inference_checks.py` measures how far honest replicas are from one
-another (other batches, other thread counts, a prefill against a decode), and takes MARGIN times the farthest; what the
-attacks look like is measured on other prompts afterwards and has no part in them. An answer is judged by its worst
-chunk and its worst token.
+`benchmarks/inference_checks.py` measures how far honest replicas of one small model are from one another (batches,
+thread counts, kernels; a prefill against a decode), without a look at what lies look like. In float32 it is nothing at
+all that bfloat16 shows; the bounds leave room for the rounding of other hardware, whose relative error of 1e-5 moves
+one value in 300 by one place. In bfloat16 the farthest was 0.4 places, for four layers on one kind of processor; models
+of 32 layers on different GPUs are further apart, and the bounds are those that TOPLOC found to accuse nobody there.
+They miss what the narrow ones find: the benchmark says what, under `shipped`.
+
+An answer is judged by its worst chunk and its worst token.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ class Bounds:
 
 BOUNDS: Final = {
     "float32": Bounds(missed_share=0.05, error_mean=0.05, error_median=0.0, gap=0.01),
-    "bfloat16": Bounds(missed_share=0.30, error_mean=8.0, error_median=6.0, gap=0.15),
+    "bfloat16": Bounds(missed_share=0.30, error_mean=10.0, error_median=8.0, gap=0.10),
     "float16": Bounds(missed_share=0.10, error_mean=2.0, error_median=2.0, gap=0.05),
 }
 
