@@ -1,4 +1,4 @@
-"""python -m tests.fakes.engine --uds PATH | --port N: an engine until SIGTERM."""
+"""python -m tests.fakes.engine --uds PATH, --port N, or both: an engine until SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from tests.fakes.engine.serving import Engine, Pace
 def main() -> None:
     """Read the options and serve."""
     parser = argparse.ArgumentParser(description=__doc__)
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--uds", type=Path, help="path of a Unix socket")
-    where.add_argument("--port", type=int, help="port on 127.0.0.1")
+    parser.add_argument("--uds", type=Path, help="path of a Unix socket")
+    parser.add_argument("--port", type=int, help="port on 127.0.0.1")
     parser.add_argument("--model", default="fake")
     parser.add_argument("--first-token-ms", type=float, default=0)
     parser.add_argument("--token-ms", type=float, default=0)
@@ -29,6 +28,8 @@ def main() -> None:
     parser.add_argument("--capabilities", nargs="*", choices=list(Capability), default=list(Capability))
     parser.add_argument("--constant", action="store_true", help="the same bytes for every request, fast")
     options = parser.parse_args()
+    if options.uds is None and options.port is None:
+        parser.error("one of --uds and --port is needed, or both")
     uvloop.run(serve(options))
 
 
@@ -43,9 +44,14 @@ async def serve(options: argparse.Namespace) -> None:
         capabilities = frozenset(map(Capability, options.capabilities))
         model = Model(options.model, capabilities, options.tokens, options.context)
         make = Engine(model, Pace(options.first_token_ms, options.token_ms)).connection
-    server = await listen(make, uds=options.uds, port=options.port)
+    servers = []
+    if options.uds is not None:
+        servers.append(await listen(make, uds=options.uds))
+    if options.port is not None:
+        servers.append(await listen(make, port=options.port))
     await stop.wait()
-    server.close()
+    for server in servers:
+        server.close()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ ROOT = Path(__file__).parents[3]
 class EngineChild:
     """`python -m tests.fakes.engine` with its options; it answers when the constructor returns."""
 
-    def __init__(self, *, uds: Path | None = None, port: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, uds: Path | None = None, port: int | None = None, prefix: Sequence[str] = (), **options: Any
+    ) -> None:
         self.uds = uds
         self.port = None if uds is not None else port or free_port()
         where = ["--uds", str(uds)] if uds is not None else ["--port", str(self.port)]
-        self.argv = [sys.executable, "-m", "tests.fakes.engine", *where, *as_arguments(options)]
+        self.argv = [*prefix, sys.executable, "-m", "tests.fakes.engine", *where, *as_arguments(options)]
         self.start()
 
     def start(self) -> None:
@@ -36,6 +39,7 @@ class EngineChild:
                 return
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > until:
+                    self.kill()
                     raise
                 time.sleep(0.02)
 

@@ -31,7 +31,7 @@ async def serving(
         await asyncio.sleep(0)  # the answers that were cancelled end
 
 
-async def listen(make: Callable[[], asyncio.Protocol], *, uds: Path | None, port: int) -> asyncio.Server:
+async def listen(make: Callable[[], asyncio.Protocol], *, uds: Path | None = None, port: int = 0) -> asyncio.Server:
     """A server of this protocol."""
     loop = asyncio.get_running_loop()
     if uds is not None:

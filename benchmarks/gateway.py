@@ -1,0 +1,283 @@
+"""What the gateway costs: added latency, capacity, streams and memory, beside nginx, LiteLLM and no gateway at all.
+
+One run on one machine. The subject is pinned to one core; the engine, the load (gateway_load.py), the provider's end of
+the tunnel and the stand-in marketplace share the other. The engine is constant: its answers are ready made, so that all
+that is measured lies before it. Keys, limits and metering of our gateway are on; nginx does none of that, and LiteLLM
+checks one master key. The ways take turns within a round; what is told is the median over the rounds, and what a way
+adds is its figure less `direct`'s of the same round. p99s of rounds are medians too, not the p99 of all.
+
+`cpu_us_per_request` is the subject's processor time: of all figures the one that least depends on what else the machine
+does. Open loop: requests come by a seeded Poisson schedule and their time counts from when they were due. A rate is only
+asked of a way that passed 1.25 times as much in the closed loop of the same run.
+
+    python -m benchmarks.gateway [--quick] [--rounds 3] [--ways direct nginx LiteLLM gateway gateway+tunnel] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gateway_ours import Gateway, GatewayTunnel
+from benchmarks.gateway_peers import (
+    OTHER_CORE,
+    Child,
+    Direct,
+    LiteLLM,
+    Nginx,
+    NotMeasured,
+    Way,
+    cpu_seconds,
+    memory_kib,
+)
+from benchmarks.record import publish
+from runtimes.contract import SERVE_SOCKET
+from tests.fakes.engine import free_port
+from tests.fakes.serving_stack import Elsewhere
+
+WAYS: tuple[type[Way], ...] = (Direct, Nginx, LiteLLM, Gateway, GatewayTunnel)
+CLIENTS = (1, 16, 64, 256)
+RATES = (500, 1_500)
+HELD = (0, 100, 500, 1_000, 2_000)  # streams that are open at once
+STREAMS, TOKEN_MS, TOKENS = 64, 10.0, 100  # of the paced streams
+ROOM = 1.25  # of a rate, that a way must have passed in the closed loop
+LOAD_SECONDS_MAX = 300
+WARM_SECONDS = 3.0  # of a way that has just started
+ASK: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "Say what you always say."}]}
+BODY, STREAM_BODY = json.dumps(ASK), json.dumps(ASK | {"stream": True})
+
+Figures = dict[str, Any]
+
+
+def main() -> None:
+    """Start what there is, measure in turns, publish."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
+    parser.add_argument("--quick", action="store_true", help="one round of short measurements")
+    parser.add_argument("--ways", nargs="+", choices=[way.name for way in WAYS], default=[way.name for way in WAYS])
+    arguments, _ = parser.parse_known_args()
+    rounds, seconds = (1, 1.0) if arguments.quick else (arguments.rounds, arguments.seconds)
+    with tempfile.TemporaryDirectory(prefix="souk-gateway-", dir="/tmp") as name:
+        figures = measure([way for way in WAYS if way.name in arguments.ways], rounds, seconds, Path(name))
+    publish("gateway", figures)
+
+
+def measure(kinds: list[type[Way]], rounds: int, seconds: float, folder: Path) -> Figures:
+    """Every way in turns; a way that cannot be had is told with the reason."""
+    skipped: dict[str, str] = {}
+    samples: dict[str, list[Figures]] = {}
+    versions: dict[str, str] = {}
+    with ExitStack() as stack:
+        ways = list(_started(kinds, folder, stack, skipped))
+        for number in range(rounds):
+            for way in ways:
+                _say(f"round {number + 1} of {rounds}: {way.name}")
+                with _alone(way, ways):
+                    samples.setdefault(way.name, []).append(one_round(way, seconds))
+        versions = {way.name: way.version for way in ways if way.version}
+    with ExitStack() as stack:
+        paced = list(_started(kinds, folder, stack, {}, tokens=TOKENS, token_ms=TOKEN_MS))
+        for number in range(rounds):
+            for way in paced:
+                _say(f"streams, round {number + 1} of {rounds}: {way.name}")
+                with _alone(way, paced):
+                    samples[way.name][number]["streams"] = streams(way, seconds)
+    memory = {}
+    for kind in kinds:
+        if kind.name not in skipped and kind is not Direct:
+            _say(f"memory: {kind.name}")
+            memory[kind.name] = held(kind, folder)
+    told = {name: _median(rows) for name, rows in samples.items()}
+    for name, figure in told.items():
+        figure["added"] = added(samples[name], samples.get(Direct.name, []))
+    return {
+        "rounds": rounds,
+        "seconds": seconds,
+        "paced": {"streams": STREAMS, "token_ms": TOKEN_MS, "tokens": TOKENS},
+        "ways": told,
+        "memory": memory,
+        "versions": versions,
+        "skipped": skipped,
+        "ratios": ratios(told),
+    }
+
+
+# --- the measurements of one way
+
+
+def one_round(way: Way, seconds: float) -> Figures:
+    """Closed loop by clients, then open loop at the rates it can take."""
+    closed = {
+        str(clients): load(way, kind="closed", body=BODY, connections=clients, seconds=seconds) for clients in CLIENTS
+    }
+    capacity = max(figure["per_second"] for figure in closed.values())
+    opened = {
+        str(rate): load(way, kind="open", body=BODY, connections=256, seconds=seconds, rate=rate)
+        for rate in RATES
+        if capacity > ROOM * rate
+    }
+    flat = load(way, kind="closed", body=STREAM_BODY, connections=16, seconds=seconds)
+    return {"closed": closed, "open": opened, "capacity_per_second": capacity, "flat_streams": flat}
+
+
+def streams(way: Way, seconds: float) -> Figures:
+    """So many streams at once, of an engine that takes its time for each token."""
+    lasts = TOKENS * TOKEN_MS / 1000
+    return load(way, kind="closed", body=STREAM_BODY, connections=STREAMS, seconds=max(seconds, 2 * lasts))
+
+
+def held(kind: type[Way], folder: Path) -> Figures:
+    """Memory with so many open streams, in a fresh subject; up to the first count that it cannot open."""
+    points: dict[int, float] = {}
+    with ExitStack() as stack:
+        way = next(_started([kind], folder, stack, {}, tokens=100_000, token_ms=1_000.0))
+        load(way, kind="closed", body=BODY, connections=64, seconds=1.0)  # what every subject allocates once
+        for count in HELD:
+            with _holding(way, count) as begun:
+                if begun < count:
+                    break
+                assert way.subject is not None
+                points[count] = round(memory_kib(way.subject) / 1024, 1)
+    reached = [count for count in points if count]
+    figures: Figures = {"mib_by_streams": {str(count): mib for count, mib in points.items()}}
+    if len(reached) > 1:
+        slope = (points[reached[-1]] - points[reached[0]]) * 1024 / (reached[-1] - reached[0])
+        figures["kib_per_stream"] = round(slope, 1)
+    return figures | {"streams_max": max(reached, default=0)}
+
+
+def load(way: Way, **what: Any) -> Figures:
+    """What gateway_load.py saw."""
+    argv = ["taskset", "-c", str(OTHER_CORE), sys.executable, "-m", "benchmarks.gateway_load"]
+    asked = json.dumps({"port": way.port, "key": way.key, **what})
+    before = cpu_seconds(way.subject) if way.subject is not None else 0.0
+    done = subprocess.run([*argv, asked], capture_output=True, text=True, timeout=LOAD_SECONDS_MAX, check=True)
+    told: Figures = json.loads(done.stdout.splitlines()[-1])
+    if way.subject is not None and told["ended"]:
+        told["cpu_us_per_request"] = 1e6 * (cpu_seconds(way.subject) - before) / told["ended"]
+    if told["failed"]:
+        _say(f"{way.name}: {told['failed']} of {told['failed'] + told['answers']} failed: {told['why']}")
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in told.items()}
+
+
+# --- the figures
+
+
+def added(rows: list[Figures], direct: list[Figures]) -> Figures:
+    """What a way adds to `direct` of the same round, in milliseconds."""
+    out: Figures = {}
+    for group in ("closed", "open"):
+        for name in sorted({name for row in rows for name in row[group]}, key=int):
+            for quantile in ("p50_ms", "p99_ms"):
+                gaps = [
+                    row[group][name][quantile] - base[group][name][quantile]
+                    for row, base in zip(rows, direct, strict=False)
+                    if quantile in row[group].get(name, {}) and quantile in base[group].get(name, {})
+                ]
+                if gaps:
+                    out.setdefault(group, {}).setdefault(name, {})[quantile] = round(statistics.median(gaps), 3)
+    return out
+
+
+def ratios(told: Mapping[str, Figures]) -> Figures:
+    """What the goals are about."""
+    out: Figures = {}
+    peer, direct = told.get(LiteLLM.name), told.get(Direct.name)
+    for name in (Gateway.name, GatewayTunnel.name):
+        if name in told and peer:
+            out[f"{name}_capacity_over_litellm"] = round(
+                told[name]["capacity_per_second"] / peer["capacity_per_second"], 1
+            )
+        if name in told and direct:
+            share = told[name]["streams"]["events_per_second"] / direct["streams"]["events_per_second"]
+            out[f"{name}_tokens_percent_of_direct"] = round(100 * share, 1)
+    return out
+
+
+def _median(rows: list[Figures]) -> Figures:
+    """Number by number; what is no number is the last round's."""
+    out: Figures = {}
+    for key in {key for row in rows for key in row}:
+        there = [row[key] for row in rows if key in row]
+        if all(isinstance(value, dict) for value in there):
+            out[key] = _median(there)
+        elif all(isinstance(value, (int, float)) for value in there):
+            out[key] = round(statistics.median(there), 3)
+        else:
+            out[key] = there[-1]
+    return out
+
+
+# --- starting
+
+
+def _started(
+    kinds: list[type[Way]], folder: Path, stack: ExitStack, skipped: dict[str, str], **engine: Any
+) -> Iterator[Way]:
+    """The ways that can be had, in front of one constant engine; they end with the stack."""
+    at = Elsewhere(port=free_port(), uds=Path(tempfile.mkdtemp(dir=folder)) / SERVE_SOCKET)
+    argv = [sys.executable, "-m", "tests.fakes.engine", "--constant", "--port", str(at.port), "--uds", str(at.uds)]
+    for name, value in engine.items():
+        argv += [f"--{name.replace('_', '-')}", str(value)]
+    child = Child(argv, core=OTHER_CORE, folder=folder)
+    stack.callback(child.close)
+    child.wait_for(at.port)
+    for kind in kinds:
+        way = kind()
+        stack.callback(way.stop)
+        try:
+            way.prepare()
+            way.start(at, folder)
+            load(way, kind="closed", body=BODY, connections=4, seconds=WARM_SECONDS)
+        except NotMeasured as error:
+            _say(f"{kind.name} is skipped: {error}")
+            skipped[kind.name] = str(error)
+        else:
+            yield way
+
+
+@contextmanager
+def _alone(way: Way, ways: list[Way]) -> Iterator[None]:
+    """The others stand still."""
+    others = [other for other in ways if other is not way]
+    for other in others:
+        other.pause(True)
+    try:
+        yield
+    finally:
+        for other in others:
+            other.pause(False)
+
+
+@contextmanager
+def _holding(way: Way, count: int) -> Iterator[int]:
+    """So many streams are open; yields how many of them have begun."""
+    if not count:
+        yield 0
+        return
+    argv = ["taskset", "-c", str(OTHER_CORE), sys.executable, "-m", "benchmarks.gateway_load"]
+    what = {"kind": "hold", "port": way.port, "key": way.key, "body": STREAM_BODY, "connections": count}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*argv, json.dumps(what)], stdin=pipe, stdout=pipe, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["begun"]
+    finally:
+        process.communicate("\n", timeout=LOAD_SECONDS_MAX)
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What the stand-in marketplace knows, and was told."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from jobs.gateway.table import GatewayAnswer, GatewaySync, Grant, KeyAnswer, KeyQuestion, Table, UsageRow
+from tests.fakes.control.rows import GRANT_SECONDS
+
+ROWS_KEPT_MAX = 200_000
+
+
+@dataclass
+class Book:
+    """`taken`: rows by gateway and number, each once. `problems`: what a gateway should never have said."""
+
+    table: Table = field(default_factory=Table)
+    version: int = 1
+    grants: dict[str, Grant] = field(default_factory=dict)  # by the key's hash
+    gateways: dict[UUID, GatewaySync] = field(default_factory=dict)  # their newest word, without use
+    usage_seq: dict[UUID, int] = field(default_factory=dict)
+    rows: deque[UsageRow] = field(default_factory=lambda: deque(maxlen=ROWS_KEPT_MAX))
+    rows_taken: int = 0
+    rows_again: int = 0  # sent once more, which is allowed
+    problems: list[str] = field(default_factory=list)
+    is_down: bool = False
+
+    def set_table(self, table: Table) -> None:
+        """From the next sync on this is what is served."""
+        self.table, self.version = table, self.version + 1
+
+    def set_grants(self, grants: list[Grant]) -> None:
+        """These keys exist, and no other."""
+        self.grants = {grant.key_hash: grant for grant in grants}
+
+    def sync(self, told: GatewaySync) -> GatewayAnswer:
+        """One exchange."""
+        self.gateways[told.gateway_id] = told.model_copy(update={"usage": []})
+        self._take(told)
+        return GatewayAnswer(
+            version=str(self.version),
+            table=self.table if told.known != str(self.version) else None,
+            grants=[self._fresh(grant) for grant in self.grants.values() if grant.key_id in told.keys],
+            usage_seq=self.usage_seq.get(told.gateway_id, 0),
+        )
+
+    def keys(self, asked: KeyQuestion) -> KeyAnswer:
+        """Whose they are."""
+        known = [self.grants[key_hash] for key_hash in asked.key_hashes if key_hash in self.grants]
+        return KeyAnswer(grants=[self._fresh(grant) for grant in known])
+
+    def _fresh(self, grant: Grant) -> Grant:
+        return grant.model_copy(update={"expires_at_ms": int(1000 * (time.time() + GRANT_SECONDS))})
+
+    def _take(self, told: GatewaySync) -> None:
+        newest = self.usage_seq.get(told.gateway_id, 0)
+        for row in told.usage:
+            if row.seq <= newest:
+                self.rows_again += 1
+            elif row.seq > newest + 1:
+                self.problems.append(f"{told.gateway_id}: row {row.seq} came after {newest}")
+                break
+            else:
+                newest = row.seq
+                self.rows.append(row)
+                self.rows_taken += 1
+        self.usage_seq[told.gateway_id] = newest
