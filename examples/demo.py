@@ -7,9 +7,10 @@
 5  it recovers on another node from its last complete checkpoint
 6  the model is downloaded, loaded and sampled
 7  the bill is verified, the ledger adds up to 0, everybody got what they should
-8  a job paid in tokens on a chain of its own: from the customer's wallet through the escrow to the provider's wallet
-9  a job paid straight from the customer's wallet: signed for this job alone, paid by the contract
-10 everything is stopped, and nothing is left running
+8  the trained model is served by its job's id, and answers anyone's OpenAI client what the downloaded one says
+9  a job paid in tokens on a chain of its own: from the customer's wallet through the escrow to the provider's wallet
+10 a job paid straight from the customer's wallet: signed for this job alone, paid by the contract
+11 everything is stopped, and nothing is left running
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+import openai
 
+from examples.demo_serving import PROMPT, TOKENS, ServingStory
 from examples.demo_tokens import TokenStory
 from examples.demo_wallet import WalletStory
 from examples.market import SOUK, Market, MarketError, NodeOptions, Party, kill_tree, run_json, wait_for
@@ -70,13 +73,15 @@ class Demo:
         title(5, "It recovered")
         self.check_recovery(job, chosen)
         title(6, "The model")
-        self.check_model(alice, job)
+        model_folder = self.check_model(alice, job)
         title(7, "The money")
         self.check_money(alice, job)
-        title(8, "The same in tokens: paid in, worked for, paid out, claimed")
+        title(8, "Serve it: one address, anyone's client")
+        ServingStory(self.market, self.claims).tell(alice, job.job_id, greedy(model_folder, PROMPT, TOKENS))
+        title(9, "The same in tokens: paid in, worked for, paid out, claimed")
         tokens = TokenStory(self.market, self.claims, self.providers)
         tokens.tell(alice)
-        title(9, "Straight from a wallet: signed for one job, paid by the contract")
+        title(10, "Straight from a wallet: signed for one job, paid by the contract")
         WalletStory(tokens).tell(alice)
 
     def start_market(self) -> None:
@@ -205,8 +210,8 @@ class Demo:
             f"step {last.resumed_from_step} on {last.leases[0].node_name}",
         )
 
-    def check_model(self, alice: Party, job: JobView) -> None:
-        """Download, load with transformers, and say something."""
+    def check_model(self, alice: Party, job: JobView) -> Path:
+        """Download, load with transformers, and say something; where the model is."""
         target = self.folder / "download"
         show([SOUK, "download", str(job.job_id), "--into", str(target)], alice.env(self.market.server))
         model_folder = next(target.rglob("model.safetensors")).parent
@@ -221,6 +226,7 @@ class Demo:
         self.claims.check("transformers loads the model and it writes", len(text.split()) > 5)
         for line in text.splitlines():
             say("     | " + line)
+        return model_folder
 
     def check_money(self, alice: Party, job: JobView) -> None:
         """The bill, the ledger, the accounts."""
@@ -300,6 +306,16 @@ def sample(folder: Path) -> str:
     return str(tokenizer.decode(tokens[0], skip_special_tokens=True))
 
 
+def greedy(folder: Path, prompt: str, tokens: int) -> str:
+    """How the downloaded model goes on after a prompt when it always takes the likeliest token."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    ids = tokenizer(prompt, return_tensors="pt").input_ids
+    whole = model.generate(ids, max_new_tokens=tokens, do_sample=False, pad_token_id=0)
+    return str(tokenizer.decode(whole[0][ids.shape[1] :], skip_special_tokens=True))
+
+
 def main() -> int:
     """Tell the story, then put everything away; 0 only if every claim held."""
     started = time.monotonic()
@@ -313,10 +329,10 @@ def main() -> int:
     except KeyboardInterrupt:
         say("\ninterrupted")
         status = 130
-    except (MarketError, SoukClientError, httpx.HTTPError, subprocess.SubprocessError) as error:
+    except (MarketError, SoukClientError, httpx.HTTPError, subprocess.SubprocessError, openai.OpenAIError) as error:
         say(f"\nThe demo failed: {error}\nIts logs are kept in {folder}")
     finally:
-        title(10, "Everything is put away")
+        title(11, "Everything is put away")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         left = demo.market.processes.stop_all()
     if status == 0 and left:

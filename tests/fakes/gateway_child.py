@@ -13,10 +13,10 @@ from typing import Any
 from uuid import UUID
 
 import uvloop
+
 from jobs.gateway.config import GatewayConfig
 from jobs.gateway.process import Inside, Parts, build
 from jobs.gateway.serving import Serving
-
 from jobs.gateway.upstream import Announced
 from tests.fakes.plain_replicas import PlainReplicas, Where
 

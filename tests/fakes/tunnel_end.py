@@ -14,9 +14,9 @@ from uuid import UUID
 
 import uvloop
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from provider_agent.tunnel import Tunnels
 
 from provider_agent.protocol.serving import ServePlace
+from provider_agent.tunnel import Tunnels
 
 
 async def serve(spec: dict[str, object]) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+
+from runtimes.contract import Capability
 from runtimes.serve.config import parse_config
 from runtimes.serve.engines import load_engine
 from runtimes.serve.engines.base import Engine, Model
-
-from runtimes.contract import Capability
 from tests.fakes.control import grant
 from tests.fakes.serving_stack import Replica, Stack
 from tests.integration.jobs.gateway import conformance
