@@ -6,6 +6,7 @@ JobsError
 |-- EndpointClosed       409  its job has ended
 |-- ModelNotReady        409  the job that is to be served has no complete output; details: job_id
 |-- DeployMismatch       409  a new version may change what is served, not what was quoted; details: fields
+|-- NothingToTakeBack    409  the newest version is the only one, or has proved itself already
 `-- GatewayUnknown       401  the caller does not have the gateways' token
 """
 
@@ -46,6 +47,13 @@ class DeployMismatch(JobsError):
     """A new version may not change {fields}: those were quoted with the endpoint. Launch another endpoint for them."""
 
     code = "deploy_mismatch"
+    status = 409
+
+
+class NothingToTakeBack(JobsError):
+    """There is no version before the newest to go back to: deploy the old job file again."""
+
+    code = "nothing_to_take_back"
     status = 409
 
 
