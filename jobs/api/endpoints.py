@@ -76,6 +76,19 @@ class VersionsView(APIView):
         return answer(list_endpoints([_find(request, endpoint_id)])[0], status.HTTP_201_CREATED)
 
 
+class TakeBackView(APIView):
+    """The way back."""
+
+    permission_classes = MAY
+
+    @extend_schema(operation_id="endpoint_take_back", request=None, responses={200: EndpointView, **errors(404, 409)})
+    def post(self, request: Request, endpoint_id: UUID) -> Response:
+        """Let the version before the newest answer again: at once, while its replicas are still there."""
+        endpoints.take_back(endpoint_id, organisation=organisation_of(request))
+        tasks.keep_endpoints.delay()
+        return answer(list_endpoints([_find(request, endpoint_id)])[0])
+
+
 def _find(request: Request, endpoint_id: UUID) -> Endpoint:
     found = Endpoint.objects.filter(organisation=organisation_of(request)).select_related("job", "organisation")
     endpoint = found.filter(pk=endpoint_id).first()

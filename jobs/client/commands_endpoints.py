@@ -1,4 +1,4 @@
-"""endpoints, endpoint, deploy."""
+"""endpoints, endpoint, deploy, take-back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EndpointName = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (endpoints, endpoint, deploy):
+    for command in (endpoints, endpoint, deploy, take_back):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -90,6 +90,25 @@ def deploy(file: JobFilePath, yes: Yes = False, server: Server = None, as_json: 
         print_json(deployed)
     else:
         console().print(endpoint_view(deployed))
+
+
+def take_back(name: EndpointName, yes: Yes = False, server: Server = None, as_json: Json = False) -> None:
+    """Let the version before the newest answer again: at once, while its replicas are still there.
+
+    Example: souk take-back my-llm --yes
+    """
+    from jobs.client.endpoint_view import endpoint_view
+    from jobs.client.output import console, print_json
+
+    with open_souk(server) as souk:
+        found = find_endpoint(souk, name)
+        if not yes and not ask(f"Take the newest version of {found.model} back?", as_json=as_json):
+            raise typer.Exit(0)
+        shown = souk.take_back(found.endpoint_id)
+    if as_json:
+        print_json(shown)
+    else:
+        console().print(endpoint_view(shown))
 
 
 def find_endpoint(souk: Souk, text: str) -> EndpointView:

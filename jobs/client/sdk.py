@@ -184,6 +184,10 @@ class Souk(Account):
         body = DeployRequest(spec=_body(spec), input_artifact_id=input_artifact_id).model_dump(mode="json")
         return EndpointView.model_validate(self.transport.post(f"/endpoints/{endpoint_id}/versions", body))
 
+    def take_back(self, endpoint_id: UUID) -> EndpointView:
+        """Let the version before the newest answer again."""
+        return EndpointView.model_validate(self.transport.post(f"/endpoints/{endpoint_id}/take-back"))
+
     def assets(self) -> list[AssetView]:
         """What a job may be paid in."""
         return AssetList.model_validate(self.transport.get("/assets")).results

@@ -2,6 +2,7 @@
 
 open_endpoint   the name is taken, version 1 waits for replicas
 deploy          another version, which takes over by the rules of its rollout
+take_back       the version before it, again
 close_endpoint  the name is free again
 """
 
@@ -13,7 +14,14 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 
 from jobs.models import Artifact, ArtifactKind, Endpoint, EndpointVersion, Job, Replica
-from jobs.serving.errors import DeployMismatch, EndpointClosed, EndpointNameTaken, EndpointNotFound, ModelNotReady
+from jobs.serving.errors import (
+    DeployMismatch,
+    EndpointClosed,
+    EndpointNameTaken,
+    EndpointNotFound,
+    ModelNotReady,
+    NothingToTakeBack,
+)
 from jobs.spec import Spec, canonical, from_wire
 from jobs.states import JOB_ENDS, VersionState
 from marketplace.accounts.models import Organisation
@@ -54,16 +62,7 @@ def deploy(
     Raises EndpointNotFound, EndpointClosed, DeployMismatch, ModelNotReady.
     """
     with transaction.atomic():
-        endpoint = (
-            Endpoint.objects.select_for_update(of=("self",))
-            .select_related("job")
-            .filter(pk=endpoint_id, organisation=organisation)
-            .first()
-        )
-        if endpoint is None:
-            raise EndpointNotFound()
-        if not endpoint.is_open or endpoint.job.state in JOB_ENDS:
-            raise EndpointClosed()
+        endpoint = _locked(endpoint_id, organisation)
         newest = endpoint.versions.latest("number")
         changed = _quoted_changes(newest.spec, canonical(spec))
         if changed or name_of(spec) != endpoint.model:
@@ -74,6 +73,21 @@ def deploy(
         for older in endpoint.versions.filter(state=VersionState.STARTING, share=0):
             advance(older, VersionState.RETIRED, reason="superseded", actor=actor, ended_at=clock.now())
         return _add_version(endpoint, spec, weights, actor=actor)
+
+
+def take_back(endpoint_id: UUID, *, organisation: Organisation) -> Endpoint:
+    """Ask for the version before the newest; done by the next tick, at once while that one has replicas. Harmless twice.
+
+    Raises EndpointNotFound, EndpointClosed, NothingToTakeBack.
+    """
+    with transaction.atomic():
+        endpoint = _locked(endpoint_id, organisation)
+        current = endpoint.versions.filter(state__in=[VersionState.STARTING, VersionState.LIVE])
+        if current.count() < 2:
+            raise NothingToTakeBack()
+        endpoint.take_back = True
+        endpoint.save(update_fields=["take_back"])
+        return endpoint
 
 
 def close_endpoint(job: Job) -> None:
@@ -117,6 +131,17 @@ def name_of(spec: Spec) -> str:
 def spec_of(version: EndpointVersion) -> Spec:
     """A version's spec."""
     return from_wire(version.spec)
+
+
+def _locked(endpoint_id: UUID, organisation: Organisation) -> Endpoint:
+    """An open endpoint of the organisation under its row lock."""
+    found = Endpoint.objects.select_for_update(of=("self",)).select_related("job")
+    endpoint = found.filter(pk=endpoint_id, organisation=organisation).first()
+    if endpoint is None:
+        raise EndpointNotFound()
+    if not endpoint.is_open or endpoint.job.state in JOB_ENDS:
+        raise EndpointClosed()
+    return endpoint
 
 
 def _add_version(endpoint: Endpoint, spec: Spec, weights: Artifact | None, *, actor: str = "system") -> EndpointVersion:

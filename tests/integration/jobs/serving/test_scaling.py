@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from jobs.models import Endpoint, EndpointVersion, Lease, Replica
 from jobs.serving import endpoints, keeping
-from jobs.serving.errors import DeployMismatch
+from jobs.serving.errors import DeployMismatch, NothingToTakeBack
 from jobs.serving.telling import table_now
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
@@ -150,6 +150,30 @@ def test_deploying_what_is_there_changes_nothing_and_other_terms_are_refused(ali
     dearer = from_wire({**serve_spec(), "budget": {"max_total": "99.00"}})
     with pytest.raises(DeployMismatch):
         endpoints.deploy(endpoint.pk, dearer, organisation=alice, files=None, actor="alice")
+
+
+def test_its_owner_takes_a_version_back_while_the_old_one_is_still_there(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    bring_up(endpoint)
+    tick()
+    with pytest.raises(NothingToTakeBack):
+        endpoints.take_back(endpoint.pk, organisation=alice)
+    deploy(alice, endpoint, limits={"max_tokens": 10})
+    tick()
+    bring_up(endpoint)
+    tick()
+    assert shares(endpoint) == {1: ("live", 0), 2: ("live", 100)}
+    endpoints.take_back(endpoint.pk, organisation=alice)
+    gateway_says(leases_of(endpoint))
+    endpoint.refresh_from_db()
+    tick()
+    assert shares(endpoint) == {1: ("live", 100), 2: ("taken_back", 0)}
+    endpoint.refresh_from_db()
+    assert endpoint.take_back is False
 
 
 def deploy(alice: Organisation, endpoint: Endpoint, **serve: object) -> EndpointVersion:
