@@ -76,7 +76,7 @@ def deploy(
 
 
 def take_back(endpoint_id: UUID, *, organisation: Organisation) -> Endpoint:
-    """Ask for the version before the newest; done by the next tick, at once while that one has replicas. Harmless twice.
+    """Ask for the version before the newest: the next tick does it, at once while that one has replicas.
 
     Raises EndpointNotFound, EndpointClosed, NothingToTakeBack.
     """
