@@ -136,7 +136,7 @@ def one(subject: str, folder: Path, ends: Ends, seconds: float, large_mib: int) 
             stack.enter_context(started(ends.at(1, *ssh(folder, ends.gateway))))
         if subject == "tunnel":
             key = GATEWAY_KEY.public_key().public_bytes_raw().hex()
-            words = ours("agent", folder, f"wss://{ends.gateway}:{GATEWAY_PORT}", key)
+            words: Sequence[str | Path] = ours("agent", folder, f"wss://{ends.gateway}:{GATEWAY_PORT}", key)
             trusting = os.environ | {"SSL_CERT_FILE": str(folder / CERTIFICATE)}
             stack.enter_context(started(ends.at(1, *words), env=trusting))
         words = ends.at(0, *ours("measure", subject, folder, address, str(seconds), str(large_mib)))

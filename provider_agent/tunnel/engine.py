@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 if TYPE_CHECKING:
     from provider_agent.tunnel.exchange import Exchange
 
-IDLE_MAX: Final = 32  # connections that wait for another request
+IDLE_MAX: Final = 128  # connections that wait for another request
 IDLE_SECONDS_MAX: Final = 3.0  # below the 5 s after which uvicorn closes one, so that none is used while it is closed
 CONNECT_TRIES_MAX: Final = 100
 CONNECT_PAUSE_SECONDS: Final = 0.02

@@ -54,7 +54,12 @@ class Exchange:
         self._connecting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Send the head on, by a connection that is there or by a new one."""
+        """Send it on; in a moment, so that what comes with its head goes with it."""
+        asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        if self.is_over:
+            return
         connection = self._engine.take_idle()
         if connection is not None:
             self._use(connection)
@@ -97,10 +102,15 @@ class Exchange:
     def engine_reads(self) -> None:
         """It takes more of the body."""
         connection = self._connection
-        while self._waiting and connection is not None and not connection.is_paused and not self.is_over:
-            chunk = self._waiting.popleft()
-            connection.transport.write(chunk)
-            self._stream.consumed(len(chunk))
+        if connection is None or connection.is_paused or not self._waiting:
+            return
+        data = b"".join(self._waiting)  # at most the stream's window
+        self._waiting.clear()
+        connection.transport.write(data)
+        size = len(data) - len(self._head)
+        self._head = b""
+        if size:
+            self._stream.consumed(size)
 
     def engine_said(self, data: bytes) -> None:
         """A piece of its answer."""
@@ -188,7 +198,7 @@ class Exchange:
         self._connection = connection
         connection.exchange = self
         self._counts.requests += 1
-        connection.transport.write(self._head)
+        self._waiting.appendleft(self._head)
         self.engine_reads()
 
     def _leave(self, *, has_failed: bool) -> None:

@@ -16,9 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from provider_agent.protocol.tunnel import hello
 from provider_agent.protocol.tunnel.frames import (
     HEARTBEAT_SECONDS,
-    MESSAGE_BYTES_READ_MAX,
     MISSES_UNTIL_DEAD,
-    PATH,
     Broken,
     Open,
 )
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 RETRY_SECONDS_FIRST: Final = 0.2
 RETRY_SECONDS_MAX: Final = 30.0
 STEADY_SECONDS: Final = 5.0  # a connection that lasted so long was a good one: the next try comes soon
-DIAL_SECONDS_MAX: Final = 10.0
-CLOSE_SECONDS_MAX: Final = 1.0
-MESSAGES_WAITING_MAX: Final = 16
 WORDS_MAX: Final = 200
 
 log = logging.getLogger(__name__)
@@ -145,19 +140,11 @@ class Link:
             await asyncio.sleep(random.uniform(0, ceiling))
 
     async def _live(self) -> None:
-        from websockets.asyncio.client import connect  # only an agent that serves pays for it
+        from provider_agent.tunnel.dialling import dial
 
         self.state.dialled += 1
-        async with connect(
-            self._url.rstrip("/") + PATH,
-            ssl=self._tls() if self._url.startswith("wss:") else None,
-            compression=None,
-            ping_interval=None,
-            open_timeout=DIAL_SECONDS_MAX,
-            close_timeout=CLOSE_SECONDS_MAX,
-            max_size=MESSAGE_BYTES_READ_MAX,
-            max_queue=MESSAGES_WAITING_MAX,
-        ) as connection:
+        tls = self._tls() if self._url.startswith("wss:") else None
+        async with dial(self._url, tls) as connection:
             tune(connection.transport.get_extra_info("socket"))
             async with asyncio.timeout(hello.HELLO_SECONDS_MAX):
                 await self._greet(connection)

@@ -56,27 +56,27 @@ class ResponseReader:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._rest = b""  # came, and is not enough for a step
+        self._data = b""  # came, and is not read
+        self._at = 0  # up to here it is
+        self._pieces: list[bytes] = []  # of the body: what came together is told together
         self._step = self._read_head
         self._left = 0  # of the body, or of a chunk
         self._interim = 0
-        self.has_begun = False  # the engine said something
         self.is_over = False
         self.can_go_on = False  # the connection may carry another request
 
     def feed(self, data: bytes) -> None:
-        """Raises BadResponse."""
-        self.has_begun = True
-        data = self._rest + data if self._rest else data
-        while data and not self.is_over:
-            before = len(data)
-            step = self._step
-            data = step(data)
-            if len(data) == before and step == self._step:
-                break
-        if self.is_over and data:
+        """Raises BadResponse, once what was good before has been told."""
+        self._data = self._data + data if self._data else data
+        self._at = 0
+        try:
+            while self._at < len(self._data) and not self.is_over and self._step():
+                pass
+        finally:
+            self._tell()
+        if self.is_over and self._at < len(self._data):
             raise BadResponse("more than one response")
-        self._rest = data
+        self._data = self._data[self._at :]
 
     def close(self) -> None:
         """The engine closed the connection. Raises BadResponse where the response was not complete."""
@@ -85,20 +85,21 @@ class ResponseReader:
         elif not self.is_over:
             raise BadResponse("the engine closed the connection within its response")
 
-    # --- steps: each takes what it can, and returns the rest
+    # --- steps: each reads on from `_at`; False where more must come first
 
-    def _read_head(self, data: bytes) -> bytes:
-        end = data.find(b"\r\n\r\n", 0, HEADER_BYTES_MAX)
+    def _read_head(self) -> bool:
+        end = self._data.find(b"\r\n\r\n", self._at, self._at + HEADER_BYTES_MAX)
         if end < 0:
-            if len(data) >= HEADER_BYTES_MAX - HEAD_ROOM_BYTES:
+            if len(self._data) - self._at >= HEADER_BYTES_MAX - HEAD_ROOM_BYTES:
                 raise BadResponse("headers without an end")
-            return data
-        first, *lines = data[:end].split(b"\r\n")
+            return False
+        first, *lines = self._data[self._at : end].split(b"\r\n")
         status = _STATUS.fullmatch(first)
         if status is None:
             raise BadResponse("what came is not HTTP")
-        if end > HEADER_BYTES_MAX - HEAD_ROOM_BYTES or len(lines) > HEADERS_MAX:
+        if end - self._at > HEADER_BYTES_MAX - HEAD_ROOM_BYTES or len(lines) > HEADERS_MAX:
             raise BadResponse("too many headers")
+        self._at = end + 4
         number = int(status.group(2))
         if number < 200:
             self._interim += 1
@@ -106,7 +107,7 @@ class ResponseReader:
                 raise BadResponse(f"a response of status {number}")
         else:
             self._begin(number, [_header(line) for line in lines], is_newer=status.group(1) == b"1")
-        return data[end + 4 :]
+        return True
 
     def _begin(self, status: int, headers: list[Header], *, is_newer: bool) -> None:
         if status > 599:
@@ -116,78 +117,92 @@ class ResponseReader:
         lengths = {value for name, value in headers if name == b"content-length"}
         if len(lengths) > 1 or (lengths and codings) or codings not in ([], [b"chunked"]):
             raise BadResponse("a response whose length is not clear")
+        length = lengths.pop() if lengths else None
+        if length is not None and not _LENGTH.fullmatch(length):
+            raise BadResponse("a response whose length is not clear")
         self.can_go_on = is_newer and b"close" not in connection
         self._sink.on_head(status, [pair for pair in headers if pair[0] not in HOP_BY_HOP])
-        if status in {204, 304}:
+        if status in {204, 304} or (length is not None and int(length) == 0):
             self._end()
         elif codings:
             self._step = self._read_size
-        elif lengths:
-            length = lengths.pop()
-            if not _LENGTH.fullmatch(length):
-                raise BadResponse("a response whose length is not clear")
+        elif length is not None:
             self._left = int(length)
             self._step = self._read_body
-            if not self._left:
-                self._end()
         else:
             self.can_go_on = False
             self._step = self._read_until_close
 
-    def _read_body(self, data: bytes) -> bytes:
-        piece = data[: self._left] if len(data) > self._left else data
-        self._left -= len(piece)
-        self._sink.on_data(piece)
+    def _read_body(self) -> bool:
+        self._take(self._left)
         if not self._left:
             self._end()
-        return data[len(piece) :]
+        return True
 
-    def _read_until_close(self, data: bytes) -> bytes:
-        self._sink.on_data(data)
-        return b""
+    def _read_until_close(self) -> bool:
+        self._left = len(self._data)
+        self._take(self._left)
+        return True
 
-    def _read_size(self, data: bytes) -> bytes:
-        end = data.find(b"\r\n", 0, CHUNK_LINE_BYTES_MAX)
+    def _read_size(self) -> bool:
+        end = self._data.find(b"\r\n", self._at, self._at + CHUNK_LINE_BYTES_MAX)
         if end < 0:
-            if len(data) >= CHUNK_LINE_BYTES_MAX:
+            if len(self._data) - self._at >= CHUNK_LINE_BYTES_MAX:
                 raise BadResponse("the size of a chunk without an end")
-            return data
-        size = _SIZE.fullmatch(data[:end])
+            return False
+        size = _SIZE.fullmatch(self._data, self._at, end)
         if size is None:
             raise BadResponse("the size of a chunk is not a number")
         self._left = int(size.group(1), 16)
         self._step = self._read_chunk if self._left else self._read_trailer
-        return data[end + 2 :]
+        self._at = end + 2
+        return True
 
-    def _read_chunk(self, data: bytes) -> bytes:
-        piece = data[: self._left] if len(data) > self._left else data
-        self._left -= len(piece)
-        self._sink.on_data(piece)
+    def _read_chunk(self) -> bool:
+        self._take(self._left)
         if not self._left:
             self._step = self._read_chunk_end
-        return data[len(piece) :]
+        return True
 
-    def _read_chunk_end(self, data: bytes) -> bytes:
-        if len(data) < 2:
-            return data
-        if data[:2] != b"\r\n":
+    def _read_chunk_end(self) -> bool:
+        if len(self._data) - self._at < 2:
+            return False
+        if self._data[self._at : self._at + 2] != b"\r\n":
             raise BadResponse("a chunk longer than it said")
+        self._at += 2
         self._step = self._read_size
-        return data[2:]
+        return True
 
-    def _read_trailer(self, data: bytes) -> bytes:
-        if data.startswith(b"\r\n"):
+    def _read_trailer(self) -> bool:
+        if self._data.startswith(b"\r\n", self._at):
+            self._at += 2
             self._end()
-            return data[2:]
-        end = data.find(b"\r\n\r\n", 0, TRAILER_BYTES_MAX)
+            return True
+        end = self._data.find(b"\r\n\r\n", self._at, self._at + TRAILER_BYTES_MAX)
         if end >= 0:
+            self._at = end + 4
             self._end()
-            return data[end + 4 :]
-        if len(data) >= TRAILER_BYTES_MAX:
+            return True
+        if len(self._data) - self._at >= TRAILER_BYTES_MAX:
             raise BadResponse("a trailer without an end")
-        return data
+        return False
+
+    # --- below
+
+    def _take(self, limit: int) -> None:
+        """Up to `limit` bytes of what is there are the body's."""
+        piece = self._data[self._at : self._at + limit]
+        self._at += len(piece)
+        self._left -= len(piece)
+        self._pieces.append(piece)
+
+    def _tell(self) -> None:
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._sink.on_data(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _end(self) -> None:
+        self._tell()
         self.is_over = True
         self._sink.on_end()
 

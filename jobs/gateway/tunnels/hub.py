@@ -6,6 +6,8 @@ is announced twice, the agent that came last has it: the other is one that was r
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,6 +34,7 @@ from provider_agent.protocol.tunnel.frames import Header, Open
 TUNNELS_MAX: Final = 16_384
 GREETINGS_MAX: Final = 256  # connections that have not proven who they are
 TUNNELS_PER_NODE_MAX: Final = 8
+EXPECTING_SECONDS: Final = 3.0  # the table is asked for about each second
 CAPABILITIES_MAX: Final = 64
 CONTEXT_MAX: Final = 100_000_000
 
@@ -50,6 +53,7 @@ class TunnelHub:
         self._rows: dict[UUID, ReplicaRow] = {}
         self._expected: frozenset[str] = frozenset()  # node keys
         self._tunnels: dict[str, list[Tunnel]] = defaultdict(list)  # by node key, the newest last
+        self._changed = asyncio.Event()  # of what is expected: set once, then another takes its place
         self._count = self._greeting = 0
         self._announced: dict[UUID, Announced] = {}
         self._snapshot: Mapping[UUID, Announced] | None = None  # of that, until it changes
@@ -73,6 +77,8 @@ class TunnelHub:
         """The table's replicas, as they are now. A lease that is not among them takes nothing new."""
         before, self._rows = self._rows, {row.lease_id: row for row in rows}
         self._expected = frozenset(row.node_key for row in rows)
+        self._changed.set()
+        self._changed = asyncio.Event()
         for lease_id in {name for name, row in before.items() if self._key_of(name) != row.node_key}:
             self._refresh(lease_id)
         for lease_id in self._rows.keys() - before.keys():
@@ -82,8 +88,12 @@ class TunnelHub:
                 if not tunnel.mux.streams:
                     tunnel.end(CLOSE_REFUSED, "nothing of this node is expected here any more")
 
-    def is_expected(self, node_key: str) -> bool:
-        """For a tunnel: whether its node has a replica here."""
+    async def is_expected(self, node_key: str) -> bool:
+        """For a tunnel: whether its node has a replica here. The table may be a moment behind, or not there yet."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EXPECTING_SECONDS):
+                while node_key not in self._expected:
+                    await self._changed.wait()
         return node_key in self._expected
 
     def is_ours(self, url: str) -> bool:

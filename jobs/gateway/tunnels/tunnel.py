@@ -45,8 +45,8 @@ class TunnelLost(Exception):
 class Hub(Protocol):
     """Who is told what a tunnel says."""
 
-    def is_expected(self, node_key: str) -> bool:
-        """Whether a node may announce anything here now."""
+    async def is_expected(self, node_key: str) -> bool:
+        """Whether a node may announce anything here, now or in a moment."""
 
     def is_ours(self, url: str) -> bool:
         """Whether that is an address of this gateway."""
@@ -83,7 +83,7 @@ class Tunnel:
                 raise TunnelRefused(f"this gateway speaks version {VERSION} of the tunnel")
             if not self._hub.is_ours(said.url):
                 raise TunnelRefused("this gateway has another address")
-            if not self._hub.is_expected(said.node_key):
+            if not await self._hub.is_expected(said.node_key):
                 raise TunnelRefused("no replica of this node is expected here now")
             proof = hello.prove(key, said)
             await self._send({"type": "websocket.send", "text": proof.model_dump_json()})

@@ -19,11 +19,11 @@ Version 1. What is malformed, or larger than it may be, ends the whole connectio
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 VERSION: Final = 1
@@ -42,7 +42,7 @@ STREAMS_PER_TUNNEL_MAX: Final = 4096
 STREAM_NUMBER_MAX: Final = 2**32 - 1
 
 WINDOW_FIRST: Final = 32 * 1024  # credit that every stream has from its beginning, each way
-WINDOW_MAX: Final = 1024 * 1024  # what one whose reader keeps up may come to
+WINDOW_MAX: Final = 512 * 1024  # what one whose reader keeps up may come to; more would only wait in a router's queue
 WINDOW_SHARED: Final = 16 * 1024 * 1024  # of one end: all that its streams have beyond WINDOW_FIRST
 
 HEARTBEAT_SECONDS: Final = 5.0
@@ -51,6 +51,7 @@ MISSES_UNTIL_DEAD: Final = 3
 Header = tuple[bytes, bytes]
 _FRAME = struct.Struct(">BIH")
 _CREDIT = struct.Struct(">I")
+_FIRST_LINE = re.compile(rb"([A-Z]{1,16}) (/[\x21-\x7e]*)")
 FRAME_HEAD_BYTES: Final = _FRAME.size
 
 
@@ -82,8 +83,7 @@ class Broken(Exception):
     """The other end does not keep to the protocol; the connection is closed, for nothing after this can be trusted."""
 
 
-@dataclass(frozen=True)
-class Open:
+class Open(NamedTuple):
     """A request's beginning."""
 
     lease_id: UUID
@@ -92,16 +92,14 @@ class Open:
     headers: Sequence[Header]
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """A response's beginning."""
 
     status: int
     headers: Sequence[Header]
 
 
-@dataclass(frozen=True)
-class Reset:
+class Reset(NamedTuple):
     """A stream's end before its time."""
 
     code: Code
@@ -144,7 +142,7 @@ def unpack(message: bytes) -> Iterator[tuple[int, int, bytes]]:
 def pack_open(request: Open) -> bytes:
     """An OPEN's payload. ValueError where it cannot be said in one."""
     first = f"{request.method} {request.path}".encode("ascii")
-    if any(byte <= 32 or byte == 127 for byte in request.path.encode("ascii")) or not request.method.isalpha():
+    if not _FIRST_LINE.fullmatch(first):
         raise ValueError("a method or a path with characters that have no place in it")
     return request.lease_id.bytes + _limited(first + pack_headers(request.headers))
 
@@ -154,16 +152,10 @@ def unpack_open(payload: bytes) -> Open:
     if not 16 < len(payload) <= 16 + HEADER_BYTES_MAX:
         raise Broken("an OPEN of a wrong length")
     first, _, rest = payload[16:].partition(b"\n")
-    try:
-        method, path = first.decode("ascii").split(" ")
-    except ValueError as error:
-        raise Broken("an OPEN without method and path") from error
-    if (
-        not method.isalpha()
-        or not path.startswith("/")
-        or any(ord(letter) <= 32 or letter == "\x7f" for letter in path)
-    ):
+    line = _FIRST_LINE.fullmatch(first)
+    if line is None:
         raise Broken("an OPEN whose method or path cannot be sent on")
+    method, path = line.group(1).decode(), line.group(2).decode()
     return Open(UUID(bytes=payload[:16]), method, path, unpack_headers(rest))
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 OUT_BYTES_HIGH: Final = 64 * 1024  # whoever writes more than this waits for `writable`
 OUT_BYTES_LOW: Final = 16 * 1024
+RETURNED_AT: Final = 4  # credit is given back once a quarter of the window was read
 
 
 class Receiver(Protocol):
@@ -228,7 +229,7 @@ class Stream:
         """So much was read, and the other side may send as much again; more, where the reader keeps up."""
         self._buffered -= size
         self._unreturned += size
-        if self.is_over or self._has_come or self._unreturned * 2 < self._window:
+        if self.is_over or self._has_come or self._unreturned * RETURNED_AT < self._window:
             return
         given, self._unreturned = self._unreturned, 0
         if self._buffered * 4 <= self._window:

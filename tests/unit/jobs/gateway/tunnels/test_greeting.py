@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 
 from provider_agent.protocol import GatewayPlace, ServePlace
 from provider_agent.protocol.tunnel import hello
@@ -62,11 +65,52 @@ def in_a_world(scenario: Any) -> None:
     run(inside())
 
 
-def test_a_node_of_which_nothing_is_expected_is_sent_away() -> None:
+def test_a_node_of_which_nothing_is_expected_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.gateway.tunnels.hub.EXPECTING_SECONDS", 0.1)
+
     async def scenario(made: World) -> None:
         await expect_refusal(made.gateway, Ed25519PrivateKey.generate())
 
     in_a_world(scenario)
+
+
+def test_an_agent_that_is_quicker_than_the_table_need_not_dial_again() -> None:
+    async def scenario(made: World) -> None:
+        early = Ed25519PrivateKey.generate()
+        greeting = asyncio.create_task(greet(made.gateway, early))
+        await asyncio.sleep(0.1)
+        assert not greeting.done()
+        made.hub.allow([row(made.lease_id, made.node), row(uuid4(), early)])
+        await (await greeting).close()
+
+    in_a_world(scenario)
+
+
+def test_a_gateway_cannot_send_an_agent_elsewhere() -> None:
+    asked: list[str] = []
+
+    async def elsewhere(connection: ServerConnection) -> None:
+        asked.append("elsewhere")
+
+    async def scenario() -> None:
+        async with serve(elsewhere, "127.0.0.1", 0) as inner:
+            target = f"ws://127.0.0.1:{inner.sockets[0].getsockname()[1]}{PATH}"
+
+            def redirect(connection: ServerConnection, request: Request) -> Response:
+                return Response(302, "Found", Headers({"Location": target, "Content-Length": "0"}))
+
+            async with serve(elsewhere, "127.0.0.1", 0, process_request=redirect) as server:
+                url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+                key = public_of(Ed25519PrivateKey.generate())
+                place = ServePlace(endpoint_id=uuid4(), gateways=[GatewayPlace(url=url, public_key=key)])
+                tunnels = Tunnels(Ed25519PrivateKey.generate())
+                tunnels.announce(uuid4(), place, Path("serve.sock"), READY)
+                (status,) = await until(lambda: [one for one in tunnels.status() if one["why"]])
+                await tunnels.close()
+                assert "302" in status["why"]
+
+    run(scenario())
+    assert asked == []
 
 
 def test_nobody_passes_for_a_node_without_its_key() -> None:
