@@ -73,6 +73,7 @@ class ReplicaRow(Row):
     version: int
     node_id: UUID
     node_key: str  # Ed25519, hex: who announces the lease signs with it
+    provider_id: UUID | None = None  # whose node it is: another one's replica checks this one's answers
     state: Literal["starting", "ready", "draining"]
     usd_micros_per_hour: int = 0
 
@@ -96,6 +97,7 @@ class Grant(Row):
     tokens_per_minute: int | None = None
     in_flight_max: int | None = None
     budget_usd_micros: int | None = None  # what this gateway may still let it spend under this grant
+    foreign_usd_micros: int | None = None  # of the payer's balance, for other organisations' endpoints; None: never
     refused: str = ""  # why it may nothing, for people ("revoked", "budget_exhausted", "no_money"); empty: it may
     expires_at_ms: int
 
