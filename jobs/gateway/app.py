@@ -188,9 +188,11 @@ class Gateway:
             del body
             endpoint = self._endpoint(kind, fields, grant, size)
             checked = check(kind, fields, endpoint, size)
-            grant, ticket = await self._admit(grant, endpoint, checked.input_tokens, checked.output_tokens_max)
             try:
-                client.headers += self._limits.rate_headers(grant)
+                grant, ticket = await self._admit(grant, endpoint, checked.input_tokens, checked.output_tokens_max)
+            finally:
+                client.headers += self._limits.rate_headers(grant)  # also of who is refused
+            try:
                 asked = Asked(
                     request_id=request_id,
                     kind=kind,

@@ -25,7 +25,7 @@ from jobs.gateway.config import GatewayConfig, Identity
 from jobs.gateway.directory import Directory
 from jobs.gateway.grants import Grants, Unreachable
 from jobs.gateway.limits import Limits
-from jobs.gateway.metering import row_json
+from jobs.gateway.metering import acknowledge, row_json
 from jobs.gateway.segments import Line
 from jobs.gateway.spool import Spool
 from jobs.gateway.table import (
@@ -173,7 +173,7 @@ class Control:
         await self._spool.acknowledge(answer.usage_seq)
         for row in rows:
             if row.seq <= answer.usage_seq:
-                self._limits.acknowledge(UUID(row.key), row.cost)
+                acknowledge(row, self._limits)
         self.grants.put(answer.grants)
         if answer.table is not None:
             self._take_table(answer.version, answer.table)
@@ -251,12 +251,7 @@ class Control:
 
     def _known(self) -> Known:
         """With each grant's budget as it is now: what was spent is not given out again after a restart."""
-        grants = [
-            grant
-            if grant.budget_usd_micros is None
-            else grant.model_copy(update={"budget_usd_micros": max(0, int(self._limits.budget_left(grant)))})
-            for grant in self.grants.kept()
-        ]
+        grants = [self._limits.cut(grant) for grant in self.grants.kept()]
         return Known(version=self._directory.version, table=self._table, grants=grants)
 
 

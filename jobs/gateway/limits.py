@@ -25,34 +25,49 @@ MICROS = 1_000_000
 RETRY_SECONDS = 1.0
 
 
+class Purse:
+    """Money that a grant lets spend: micro-USD counted here, in the marketplace's books, and reserved."""
+
+    __slots__ = ("acked", "known", "reserved", "spent")
+
+    def __init__(self) -> None:
+        self.spent = self.acked = self.reserved = 0
+        self.known = 0  # of `spent`, what the present grant's amount has taken off already
+
+    def left(self, amount: int) -> int:
+        """Of what the grant says, what may still be spent here."""
+        return amount - (self.spent - self.known) - self.reserved
+
+
 class Account:
     """One key's use, as this gateway counts it."""
 
-    __slots__ = ("acked", "in_flight", "known", "refilled_at", "requests", "reserved", "spent", "tokens")
+    __slots__ = ("budget", "foreign", "in_flight", "refilled_at", "requests", "tokens")
 
     def __init__(self, now: float) -> None:
         self.requests = self.tokens = float("inf")  # left in this minute; the first refill cuts it to the limit
         self.refilled_at = now
-        self.in_flight = self.reserved = 0
-        self.spent = self.acked = 0  # micro-USD counted here, and of them in the marketplace's books
-        self.known = 0  # of `spent`, what the present grant's budget has taken off already
+        self.in_flight = 0
+        self.budget = Purse()  # the key's, of every request
+        self.foreign = Purse()  # the payer's balance, of requests to other organisations' endpoints
 
 
 class Ticket:
     """One request that was let in; `release` it."""
 
-    __slots__ = ("account", "cost", "endpoint_id", "tokens")
+    __slots__ = ("account", "cost", "endpoint", "foreign_cost", "tokens")
 
-    def __init__(self, account: Account, endpoint_id: UUID, tokens: float, cost: int) -> None:
-        self.account, self.endpoint_id, self.tokens, self.cost = account, endpoint_id, tokens, cost
+    def __init__(self, account: Account, endpoint: int, tokens: float, cost: int, foreign_cost: int) -> None:
+        self.account, self.endpoint, self.tokens = account, endpoint, tokens
+        self.cost, self.foreign_cost = cost, foreign_cost
 
 
 class Limits:
     """All accounts of one gateway."""
 
     def __init__(self, *, requests_per_endpoint_max: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._accounts: dict[UUID, Account] = {}
-        self._endpoints: dict[UUID, int] = {}
+        self._accounts: dict[int, Account] = {}  # by the key's id as a number: a UUID's own hash is slow
+        self._endpoints: dict[int, int] = {}  # requests under way, likewise
         self._per_endpoint_max, self._clock = requests_per_endpoint_max, clock
 
     def __len__(self) -> int:
@@ -61,7 +76,8 @@ class Limits:
     def admit(self, grant: Grant, endpoint: EndpointRow, input_tokens: int, output_tokens: int) -> Ticket:
         """Let a request in, by the most that it can use. Raises ApiError 429."""
         account = self._refilled(grant)
-        endpoint_id, in_flight = endpoint.endpoint_id, self._endpoints.get(endpoint.endpoint_id, 0)
+        number = endpoint.endpoint_id.int
+        in_flight = self._endpoints.get(number, 0)
         if in_flight >= self._per_endpoint_max:
             _refuse("server_overloaded", "This model has too many requests under way; please try again.", RETRY_SECONDS)
         most = IN_FLIGHT_MAX if grant.in_flight_max is None else grant.in_flight_max
@@ -73,49 +89,65 @@ class Limits:
             _refuse_rate("requests", grant.requests_per_minute, 1 - account.requests)
         tokens = _tokens_reserved(grant, account, input_tokens, output_tokens)
         cost = cost_usd_micros(endpoint, input_tokens, output_tokens)
-        if cost > self.budget_left(grant):
+        foreign_cost = cost if is_foreign(grant, endpoint) else 0
+        if cost > _left(account.budget, grant.budget_usd_micros) or (
+            foreign_cost and foreign_cost > account.foreign.left(grant.foreign_usd_micros or 0)
+        ):
             raise out_of_budget()
         account.requests -= 1
         account.tokens -= tokens
-        account.reserved += cost
+        account.budget.reserved += cost
+        account.foreign.reserved += foreign_cost
         account.in_flight += 1
-        self._endpoints[endpoint_id] = in_flight + 1
-        return Ticket(account, endpoint_id, tokens, cost)
+        self._endpoints[number] = in_flight + 1
+        return Ticket(account, number, tokens, cost, foreign_cost)
 
     def release(self, ticket: Ticket) -> None:
         """The request has ended: what it reserved is free again. Once a ticket."""
         account = ticket.account
         account.tokens += ticket.tokens
-        account.reserved -= ticket.cost
+        account.budget.reserved -= ticket.cost
+        account.foreign.reserved -= ticket.foreign_cost
         account.in_flight -= 1
-        left = self._endpoints[ticket.endpoint_id] - 1
+        left = self._endpoints[ticket.endpoint] - 1
         if left:
-            self._endpoints[ticket.endpoint_id] = left
+            self._endpoints[ticket.endpoint] = left
         else:
-            del self._endpoints[ticket.endpoint_id]
+            del self._endpoints[ticket.endpoint]
 
-    def spend(self, key_id: UUID, tokens: int, cost: int) -> None:
+    def spend(self, key_id: UUID, tokens: int, cost: int, *, foreign: bool = False) -> None:
         """A replica's part of a request was counted."""
         account = self._account(key_id)
         account.tokens -= tokens
-        account.spent += cost
+        account.budget.spent += cost
+        if foreign:
+            account.foreign.spent += cost
 
-    def acknowledge(self, key_id: UUID, cost: int) -> None:
+    def acknowledge(self, key_id: UUID, cost: int, *, foreign: bool = False) -> None:
         """A row of this key's use is in the marketplace's books."""
         account = self._account(key_id)
-        account.acked = min(account.acked + cost, account.spent)
+        for purse in (account.budget, account.foreign) if foreign else (account.budget,):
+            purse.acked = min(purse.acked + cost, purse.spent)
 
     def renew(self, grant: Grant) -> None:
-        """A grant came: its budget is as of the rows that are acknowledged."""
+        """A grant came: its amounts are as of the rows that are acknowledged."""
         account = self._account(grant.key_id)
-        account.known = account.acked
+        account.budget.known, account.foreign.known = account.budget.acked, account.foreign.acked
 
     def budget_left(self, grant: Grant) -> float:
         """Micro-USD that a key may still be let spend here; infinite without a budget."""
-        if grant.budget_usd_micros is None:
-            return float("inf")
+        return _left(self._account(grant.key_id).budget, grant.budget_usd_micros)
+
+    def cut(self, grant: Grant) -> Grant:
+        """The grant with what is left of its amounts: what was spent is not given out again after a restart."""
         account = self._account(grant.key_id)
-        return grant.budget_usd_micros - (account.spent - account.known) - account.reserved
+        budget, foreign = grant.budget_usd_micros, grant.foreign_usd_micros
+        return grant.model_copy(
+            update={
+                "budget_usd_micros": None if budget is None else max(0, account.budget.left(budget)),
+                "foreign_usd_micros": None if foreign is None else max(0, account.foreign.left(foreign)),
+            }
+        )
 
     def rate_headers(self, grant: Grant) -> list[tuple[bytes, bytes]]:
         """OpenAI's x-ratelimit-*, for the limits that the key has."""
@@ -139,17 +171,17 @@ class Limits:
         """Forget accounts that nothing hangs on, and that have been full for long."""
         before = self._clock() - ACCOUNT_IDLE_SECONDS
         idle = [
-            key_id
-            for key_id, account in self._accounts.items()
-            if account.refilled_at < before and account.in_flight == 0 and account.spent == account.acked
+            number
+            for number, account in self._accounts.items()
+            if account.refilled_at < before and account.in_flight == 0 and account.budget.spent == account.budget.acked
         ]
-        for key_id in idle:
-            del self._accounts[key_id]
+        for number in idle:
+            del self._accounts[number]
 
     def _account(self, key_id: UUID) -> Account:
-        account = self._accounts.get(key_id)
+        account = self._accounts.get(key_id.int)
         if account is None:
-            account = self._accounts[key_id] = Account(self._clock())
+            account = self._accounts[key_id.int] = Account(self._clock())
         return account
 
     def _refilled(self, grant: Grant) -> Account:
@@ -168,6 +200,15 @@ def cost_usd_micros(endpoint: EndpointRow, input_tokens: int, output_tokens: int
     return (
         input_tokens * endpoint.input_usd_micros_per_million + output_tokens * endpoint.output_usd_micros_per_million
     ) // MICROS
+
+
+def is_foreign(grant: Grant, endpoint: EndpointRow) -> bool:
+    """Whether the caller pays another organisation."""
+    return grant.organisation_id.int != endpoint.organisation_id.int
+
+
+def _left(purse: Purse, amount: int | None) -> float:
+    return float("inf") if amount is None else purse.left(amount)
 
 
 def _tokens_reserved(grant: Grant, account: Account, input_tokens: int, output_tokens: int) -> float:

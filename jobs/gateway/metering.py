@@ -6,13 +6,15 @@ import json
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from uuid import UUID
 
 from jobs.gateway.asked import Used
-from jobs.gateway.limits import Limits, cost_usd_micros
+from jobs.gateway.limits import Limits, cost_usd_micros, is_foreign
 from jobs.gateway.segments import Line
 from jobs.gateway.spool import Spool
 
 MODELS_CACHED = 4_096
+FOREIGN = "!"  # behind the key of a row that is paid to another organisation
 
 
 class Metering:
@@ -27,7 +29,8 @@ class Metering:
         endpoint, grant = asked.endpoint, asked.grant
         input_tokens, output_tokens = max(0, used.input_tokens), max(0, used.output_tokens)
         cost = cost_usd_micros(endpoint, input_tokens, output_tokens)
-        self._limits.spend(grant.key_id, input_tokens + output_tokens, cost)
+        foreign = is_foreign(grant, endpoint)
+        self._limits.spend(grant.key_id, input_tokens + output_tokens, cost, foreign=foreign)
         key = str(grant.key_id)
         lease = "null" if used.lease_id is None else f'"{used.lease_id}"'
         first = "null" if used.first_token_ms is None else str(used.first_token_ms)
@@ -40,7 +43,12 @@ class Metering:
             f'"output_tokens":{output_tokens},"cost_usd_micros":{cost},"at_ms":{int(self._clock() * 1000)},'
             f'"queue_ms":{used.queue_ms},"first_token_ms":{first},"total_ms":{used.total_ms}}}'
         )
-        self._spool.append(key, cost, rest.encode())
+        self._spool.append(key + FOREIGN if foreign else key, cost, rest.encode())
+
+
+def acknowledge(line: Line, limits: Limits) -> None:
+    """The marketplace has a kept row."""
+    limits.acknowledge(UUID(line.key.removesuffix(FOREIGN)), line.cost, foreign=line.key.endswith(FOREIGN))
 
 
 def row_json(line: Line) -> bytes:

@@ -39,7 +39,12 @@ def key_of(name: str) -> str:
 
 def grant_for(name: str, organisation_id: UUID = ALICE, **fields: Any) -> Grant:
     """What the holder of `key_of(name)` may do."""
-    fields = {"expires_at_ms": FAR, "kind": "endpoint", "key_id": UUID(int=abs(hash(name)) + 1000)} | fields
+    fields = {
+        "expires_at_ms": FAR,
+        "kind": "endpoint",
+        "key_id": UUID(int=abs(hash(name)) + 1000),
+        "foreign_usd_micros": 10**9,
+    } | fields
     key_hash = sha256(key_of(name).encode()).hexdigest()
     return Grant(key_hash=key_hash, organisation_id=organisation_id, **fields)
 

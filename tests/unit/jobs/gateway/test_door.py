@@ -138,6 +138,7 @@ def test_rates_are_said_and_kept(tmp_path: Path) -> None:
         said = await up.post(chat("open"), key="bob")
         assert (said.status, said.code) == (429, "rate_limit_exceeded")
         assert 1 <= int(said.headers["Retry-After"]) <= 30
+        assert said.headers["x-ratelimit-remaining-requests"] == "0"
 
     play(tmp_path, story)
 

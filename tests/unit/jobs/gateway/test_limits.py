@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.gateway.errors import ApiError
 from jobs.gateway.limits import Limits, Ticket, cost_usd_micros
-from tests.unit.jobs.gateway.stage import endpoint_for, grant_for
+from tests.unit.jobs.gateway.stage import BOB, endpoint_for, grant_for
 
 ENDPOINT = endpoint_for("tiny")  # $1 and $2 a million tokens
 
@@ -110,6 +110,29 @@ def test_a_renewed_budget_is_not_lowered_by_what_the_marketplace_has_taken_off_a
     assert limits.budget_left(renewed) == 20
 
 
+def test_other_organisations_endpoints_are_paid_from_a_balance_of_their_own():
+    limits, grant = limits_with(), grant_for("bob", BOB, foreign_usd_micros=100)
+    ticket = limits.admit(grant, ENDPOINT, 20, 40)
+    assert refusal(limits, grant, 1, 0).code == "insufficient_quota"
+    own = endpoint_for("own", BOB)
+    limits.release(limits.admit(grant, own, 1000, 1000))
+    limits.spend(grant.key_id, 1, 70, foreign=True)
+    limits.spend(grant.key_id, 1, 70)
+    limits.release(ticket)
+    limits.release(limits.admit(grant, ENDPOINT, 30, 0))
+    assert refusal(limits, grant, 31, 0).code == "insufficient_quota"
+    limits.acknowledge(grant.key_id, 70, foreign=True)
+    limits.renew(grant)
+    limits.admit(grant, ENDPOINT, 100, 0)
+
+
+def test_a_grant_without_a_balance_reaches_no_foreign_endpoint_that_costs_anything():
+    limits, grant = limits_with(), grant_for("bob", BOB, foreign_usd_micros=None)
+    assert refusal(limits, grant, 1, 0).code == "insufficient_quota"
+    free = endpoint_for("free", input_usd_micros_per_million=0, output_usd_micros_per_million=0)
+    limits.admit(grant, free, 1000, 1000)
+
+
 def test_accounts_that_nothing_hangs_on_are_forgotten():
     clock = Clock()
     limits = limits_with(clock)
@@ -128,7 +151,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(STEPS, st.integers(1, 2000), st.integers(1, 5), st.integers(1, 30))
 def test_no_order_of_things_lets_a_key_spend_more_than_it_may(steps, budget, in_flight, per_minute):
     """The marketplace's budget less what it has in its books is what a renewed grant says, as billing does it."""

@@ -109,7 +109,7 @@ def test_a_marketplace_that_was_restored_gets_what_is_still_here(tmp_path: Path)
     assert names(books) == [1, 2, 3]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     written=st.lists(st.lists(st.integers(0, 10**9), max_size=6), min_size=1, max_size=6),
     told=st.integers(0, 12),
