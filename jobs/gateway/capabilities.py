@@ -8,10 +8,10 @@ itself (`stream_options`: it counts) is never refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from jobs.gateway.asked import Asked
+from jobs.gateway.asked import Asked, Kind
 from jobs.gateway.errors import ApiError
 from jobs.gateway.table import EndpointLimits
 from jobs.gateway.tokens import PromptSize
@@ -24,16 +24,37 @@ BYTES_PER_TOKEN_MAX = (
 NEVER_SENT = frozenset(  # bookkeeping, and what is done here
     {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "stream_options"}
 )
-KINDS = {"chat": Capability.CHAT, "completion": Capability.COMPLETIONS, "embedding": Capability.EMBEDDINGS}
+KINDS: dict[Kind, Capability] = {
+    "chat": Capability.CHAT,
+    "completion": Capability.COMPLETIONS,
+    "embedding": Capability.EMBEDDINGS,
+}
+PLAIN = frozenset(  # what every engine knows: most requests have nothing else, and need no closer look
+    {
+        "model",
+        "messages",
+        "prompt",
+        "input",
+        "stream",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "stop",
+    }
+)
 MESSAGE_CHARS_MAX = 1000
 SEED_MASK = (1 << 53) - 1  # JSON's whole numbers are exact so far. An engine that commits draws by a seed not its own
 
 Need = tuple[Capability, str]  # and the parameter that asks for it
+PLAIN_NEEDS: dict[Kind, Sequence[Need]] = {kind: ((capability, "model"),) for kind, capability in KINDS.items()}
 
 
-def needs(asked: Asked) -> list[Need]:
+def needs(asked: Asked) -> Sequence[Need]:
     """What an engine must be able to do to answer rightly."""
     body = asked.body
+    if body.keys() <= PLAIN:
+        return PLAIN_NEEDS[asked.kind]
     found: list[Need] = [(KINDS[asked.kind], "model")]
     if body.get("tools") and body.get("tool_choice") != "none":
         found.append((Capability.TOOLS, "tools"))
@@ -141,7 +162,8 @@ def engine_body(
     can = engine.capabilities.__contains__
     served_as = engine.details.get("served_as")
     body["model"] = served_as if isinstance(served_as, str) else asked.endpoint.model
-    _drop_defaults(body, can)
+    if not body.keys() <= PLAIN:
+        _drop_defaults(body, can)
     if asked.kind == "embedding":
         return body
     if tokens_wanted(asked, limits) is None:

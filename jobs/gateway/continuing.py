@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.gateway.asked import Asked
-from jobs.gateway.capabilities import Need, tokens_name
+from jobs.gateway.capabilities import PLAIN, Need, tokens_name
 from runtimes.contract import Capability
 
 MOVES_MAX = 3  # of one stream
@@ -25,19 +25,12 @@ _FIXED = ("tools", "top_logprobs", "presence_penalty", "frequency_penalty", "ech
 
 def can_move(asked: Asked) -> bool:
     """Whether this request's stream may go on elsewhere at all."""
+    if not asked.is_stream or asked.kind == "embedding":
+        return False
     body = asked.body
-    if not asked.is_stream or any(body.get(name) not in (None, False, 0, []) for name in _FIXED):
+    if asked.kind == "completion" and not isinstance(_prompt(body), str):
         return False
-    if body.get("logprobs") is not None and body["logprobs"] is not False:
-        return False
-    if body.get("n") not in (None, 1) or body.get("best_of") not in (None, 1):
-        return False
-    format = body.get("response_format")
-    if isinstance(format, dict) and format.get("type") not in (None, "text"):
-        return False
-    if asked.kind == "completion":
-        return isinstance(_prompt(body), str)
-    return asked.kind == "chat"
+    return body.keys() <= PLAIN or _is_text_alone(body)
 
 
 def continued(asked: Asked, body: dict[str, Any], sent: str, sent_tokens: int) -> dict[str, Any] | None:
@@ -58,6 +51,17 @@ def continued(asked: Asked, body: dict[str, Any], sent: str, sent_tokens: int) -
     else:
         messages.append({"role": "assistant", "content": sent})
     return moved | {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}
+
+
+def _is_text_alone(body: dict[str, Any]) -> bool:
+    if any(body.get(name) not in (None, False, 0, []) for name in _FIXED):
+        return False
+    if body.get("logprobs") is not None and body["logprobs"] is not False:
+        return False
+    if body.get("n") not in (None, 1) or body.get("best_of") not in (None, 1):
+        return False
+    format = body.get("response_format")
+    return not isinstance(format, dict) or format.get("type") in (None, "text")
 
 
 def _prompt(body: dict[str, Any]) -> Any:

@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from jobs.gateway.asked import Asked
@@ -30,8 +29,7 @@ START_MESSAGES_MAX = 8
 _MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A replica that could take one request more."""
 
     lease_id: UUID
@@ -47,16 +45,14 @@ class Candidate:
         return self.in_flight < self.limit
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """Who answers, and why."""
 
     lease_id: UUID
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(NamedTuple):
     """What of a request stays the same while it goes on."""
 
     number: int  # who talks, and how it began

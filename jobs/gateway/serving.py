@@ -98,7 +98,8 @@ class Serving:
     def _begin(self, asked: Asked, client: Client) -> Work:
         desk, limits = self._placing.desk(asked.endpoint.endpoint_id), asked.endpoint.limits
         desk.arrived += 1
-        capabilities.refuse_removed(asked)
+        if not asked.body.keys() <= capabilities.PLAIN:
+            capabilities.refuse_removed(asked)
         size, tokens_max = tokens.measure_prompt(asked), capabilities.tokens_max(asked, limits)
         capabilities.refuse_too_long(asked, size, limits, limits.context)
         return Work(
