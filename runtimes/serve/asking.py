@@ -31,10 +31,10 @@ async def _ask(socket_path: str, path: str, body: dict[str, Any] | None, header:
     try:
         sent = b"" if body is None else json.dumps(body).encode()
         # HTTP/1.0: the answer comes in one piece, and its end is the connection's.
-        head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.0\r\nHost: engine\r\n{header}"
+        start = f"{'GET' if body is None else 'POST'} {path} HTTP/1.0\r\nHost: engine\r\n{header}"
         if body is not None:
-            head += f"Content-Type: application/json\r\nContent-Length: {len(sent)}\r\n"
-        writer.write(f"{head}\r\n".encode() + sent)
+            start += f"Content-Type: application/json\r\nContent-Length: {len(sent)}\r\n"
+        writer.write(f"{start}\r\n".encode() + sent)
         await writer.drain()
         answer = await reader.read(ANSWER_BYTES_MAX)
         while chunk := await reader.read(ANSWER_BYTES_MAX):

@@ -65,9 +65,9 @@ class EngineProcess:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return ServeError(f"the engine {how}" + (f": {self._last_line()}" if self._lines else ""))
 
-    async def stop(self) -> None:
-        """SIGTERM to its group, then SIGKILL; nothing of it is left."""
-        if self.is_alive:
+    async def stop(self, *, is_sane: bool) -> None:
+        """SIGTERM to its group where it is worth asking, then SIGKILL; nothing of it is left."""
+        if is_sane and self.is_alive:
             self._signal(signal.SIGTERM)
             await asyncio.wait({self.ended}, timeout=STOP_SECONDS_MAX)
         self._signal(signal.SIGKILL)

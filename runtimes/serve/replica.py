@@ -87,7 +87,7 @@ async def _live(
         await replica.drain()
     finally:
         await door.close()
-        await process.stop()
+        await process.stop(is_sane=door.state == "draining")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from runtimes.contract import EventKind, EventWriter
 from runtimes.serve.asking import NoAnswer, ask
 from runtimes.serve.config import ServeConfig
 from runtimes.serve.door import Door
-from runtimes.serve.engines.base import ENGINE_SOCKET, Engine
+from runtimes.serve.engines.base import Engine
 from runtimes.serve.errors import ServeError
 from runtimes.serve.process import EngineProcess
 
@@ -63,6 +63,3 @@ async def read_facts(engine_socket: str) -> dict[str, Any]:
     except (NoAnswer, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}
-
-
-__all__ = ["ENGINE_SOCKET", "FIRST_TOKEN_SECONDS_MAX", "get_token", "read_facts", "wait_until_up"]

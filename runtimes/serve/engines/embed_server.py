@@ -93,6 +93,7 @@ class Batches:
         self._waiting: deque[Waiting] = deque()
         self._more = asyncio.Event()
         self._working: asyncio.Task[None] | None = None
+        counts.read_waiting = lambda: len(self._waiting)
         self.padding = int(model.config.pad_token_id or 0)
 
     def add(self, texts: list[list[int]]) -> list[asyncio.Future[list[float]]]:
@@ -104,7 +105,6 @@ class Batches:
         loop = asyncio.get_running_loop()
         added = [Waiting(ids, loop.create_future()) for ids in texts]
         self._waiting.extend(added)
-        self._counts.waiting = len(self._waiting)
         self._more.set()
         return [each.done for each in added]
 
@@ -140,7 +140,6 @@ class Batches:
             self._waiting.popleft()
             if not each.done.cancelled():
                 batch.append(each)
-        self._counts.waiting = len(self._waiting)
         return batch
 
     @torch.inference_mode()

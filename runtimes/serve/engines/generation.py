@@ -74,6 +74,7 @@ class Generation(CBGenerateManager):
         self._batch: Any = batch
         self._cb = batch
         batch.start()
+        counts.read_waiting = self._read_waiting
 
     def generate_streaming(  # noqa: PLR0917 - as the handlers call it
         self,
@@ -148,6 +149,12 @@ class Generation(CBGenerateManager):
         if added is None:
             raise Refused("The engine takes no more requests.", status=503, code="engine_stopping")
         self._counts.input_tokens += len(ids)
+
+    def _read_waiting(self) -> int:
+        """Requests that have no place in the batch yet."""
+        computing = self._batch.batch_processor  # made by its thread, a moment after the start
+        placed = len(computing.scheduler.waiting_requests) if computing is not None else 0
+        return placed + int(self._batch.input_queue.qsize())
 
     def _count(self, tokens: int) -> None:
         self._counts.output_tokens += tokens

@@ -6,6 +6,7 @@ import ctypes
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,14 @@ class Counts:
 
     input_tokens: int = 0
     output_tokens: int = 0
-    waiting: int = 0
+    read_waiting: Callable[[], int] = lambda: 0  # requests that nothing is computed for yet
 
     def as_text(self) -> str:
         """In the text format of Prometheus, under the names of `Counters`."""
         names = Counters()
         pairs = ((names.input_tokens, self.input_tokens), (names.output_tokens, self.output_tokens))
         lines = [f"# TYPE {name} counter\n{name} {value}\n" for name, value in pairs]
-        return "".join(lines) + f"# TYPE {names.queued} gauge\n{names.queued} {self.waiting}\n"
+        return "".join(lines) + f"# TYPE {names.queued} gauge\n{names.queued} {self.read_waiting()}\n"
 
 
 def die_with_parent() -> None:

@@ -42,34 +42,34 @@ LLAMA = {
 }
 
 
-def make_llama(folder: Path, *, seed: int = 0, config: dict[str, Any] | None = None) -> Path:
+def make_llama(folder: Path, *, seed: int = 0, width: int = WIDTH, heads: int = HEADS) -> Path:
     """A folder as transformers writes it, made without torch."""
     folder.mkdir(parents=True, exist_ok=True)
     draw = numpy.random.default_rng(seed)
-    head = WIDTH // HEADS
+    head = width // heads
     shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (VOCABULARY, WIDTH),
-        "model.norm.weight": (WIDTH,),
+        "model.embed_tokens.weight": (VOCABULARY, width),
+        "model.norm.weight": (width,),
     }
     for layer in range(LAYERS):
         name = f"model.layers.{layer}."
         shapes |= {
-            f"{name}self_attn.q_proj.weight": (WIDTH, WIDTH),
-            f"{name}self_attn.k_proj.weight": (head, WIDTH),
-            f"{name}self_attn.v_proj.weight": (head, WIDTH),
-            f"{name}self_attn.o_proj.weight": (WIDTH, WIDTH),
-            f"{name}mlp.gate_proj.weight": (INNER, WIDTH),
-            f"{name}mlp.up_proj.weight": (INNER, WIDTH),
-            f"{name}mlp.down_proj.weight": (WIDTH, INNER),
-            f"{name}input_layernorm.weight": (WIDTH,),
-            f"{name}post_attention_layernorm.weight": (WIDTH,),
+            f"{name}self_attn.q_proj.weight": (width, width),
+            f"{name}self_attn.k_proj.weight": (head, width),
+            f"{name}self_attn.v_proj.weight": (head, width),
+            f"{name}self_attn.o_proj.weight": (width, width),
+            f"{name}mlp.gate_proj.weight": (INNER, width),
+            f"{name}mlp.up_proj.weight": (INNER, width),
+            f"{name}mlp.down_proj.weight": (width, INNER),
+            f"{name}input_layernorm.weight": (width,),
+            f"{name}post_attention_layernorm.weight": (width,),
         }
     tensors = {
         name: numpy.ones(shape, numpy.float32) if len(shape) == 1 else draw.normal(0, 0.3, shape).astype(numpy.float32)
         for name, shape in shapes.items()
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(LLAMA | (config or {})))
+    (folder / "config.json").write_text(json.dumps(LLAMA | {"hidden_size": width, "num_attention_heads": heads}))
     make_tokenizer().save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(
         json.dumps({

@@ -27,7 +27,7 @@ def run(code: str, folder: Path, then: Callable[[EngineProcess], Awaitable[None]
         try:
             await then(process)
         finally:
-            await process.stop()
+            await process.stop(is_sane=True)
 
     asyncio.run(scene())
 
