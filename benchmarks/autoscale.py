@@ -13,7 +13,7 @@ the weights and 110 s where not; a replica takes 8 requests at once, a request t
 replica-hours from the start's beginning to the drain's end. `wait` is from a request's arrival to its first dispatch;
 after 300 s it is refused.
 
-    python -m benchmarks.autoscale [--seeds 3] [--write]
+    python -m benchmarks.autoscale [--seeds 2] [--write]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.record import publish
 from jobs.serving.forecast import Minute
 from jobs.spec.serve import Serve
 
-SEEDS = 3
+SEEDS = 2
 DAYS_BEFORE = 7
 IN_FLIGHT = 8
 SERVICE_MEAN, SERVICE_SD = 8.0, 0.6  # seconds; of the logarithm

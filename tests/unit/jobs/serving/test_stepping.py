@@ -88,6 +88,7 @@ def test_floor_of_nodes_that_promise_to_stay_is_made_before_a_cheap_one_goes():
     spot = EndpointView([replica(1), replica(2)])
     assert (steps(2, spot, serve).start, steps(2, spot, serve).start_on_demand) == (0, 1)
     assert steps(2, spot, serve, has_on_demand=False).start_on_demand == 0
+    assert steps(2, EndpointView([replica(1), replica(2), replica(3)]), serve).start_on_demand == 0  # first one goes
     made = EndpointView([replica(1), replica(2), replica(3, "starting", 1.0, is_on_demand=True)])
     assert (steps(2, made, serve).start_on_demand, numbers(steps(2, made, serve))) == (0, [])
     ready = EndpointView([replica(1), replica(2), replica(3, is_on_demand=True)])
