@@ -83,6 +83,12 @@ def test_replica_that_was_ready_and_is_not_reached_is_replaced_sooner():
     assert steps(2, lost).start == 1
 
 
+def test_where_all_are_lost_at_once_not_all_are_replaced():
+    lost = [replica(number, "starting", 60.0 + number, was_ready=True) for number in range(1, 7)]
+    assert steps(6, EndpointView(lost), policy(most=12)).start == 2
+    assert steps(1, EndpointView(lost[:1])).start == 1
+
+
 def test_floor_of_nodes_that_promise_to_stay_is_made_before_a_cheap_one_goes():
     serve = policy(on_demand_min=1)
     spot = EndpointView([replica(1), replica(2)])
