@@ -4,6 +4,7 @@
     reactive    the same without the forecast
     max         as many replicas as the endpoint may have, always
     mean        as many as the day's mean load takes, always
+    peak        as many as the day's busiest second takes, always: no request waits; only its hours are told
     oracle      knows every request of the day: exactly as many as are needed not to make any wait, started a mean cold
                 start ahead and kept over gaps shorter than one; nothing breaks. A bound, not a way
 
@@ -13,7 +14,7 @@ the weights and 110 s where not; a replica takes 8 requests at once, a request t
 replica-hours from the start's beginning to the drain's end. `wait` is from a request's arrival to its first dispatch;
 after 300 s it is refused.
 
-    python -m benchmarks.autoscale [--seeds 3] [--write]
+    python -m benchmarks.autoscale [--seeds 2] [--write]
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from benchmarks.record import publish
 from jobs.serving.forecast import Minute
 from jobs.spec.serve import Serve
 
-SEEDS = 3
+SEEDS = 2
 DAYS_BEFORE = 7
 IN_FLIGHT = 8
 SERVICE_MEAN, SERVICE_SD = 8.0, 0.6  # seconds; of the logarithm
@@ -61,7 +62,7 @@ def main() -> None:
 def measure(shape: Shape, seeds: int) -> dict[str, Any]:
     """Figures of every way, over all seeds together."""
     found: dict[str, list[Day]] = {"forecast": [], "reactive": [], "max": [], "mean": []}
-    oracle, requests_sum = [], 0
+    oracle, peaks, requests_sum = [], [], 0
     for seed in range(seeds):
         chance = random.Random(1000 * seed + 1)
         before = [row for day in range(DAYS_BEFORE, 0, -1) for row in minutes_of(shape.rates(chance), day, chance)]
@@ -79,12 +80,15 @@ def measure(shape: Shape, seeds: int) -> dict[str, Any]:
             simulation = Simulation(policy(shape, is_foreseeing), requests, before, sizing, seed)
             found[way].append(simulation.run())
         oracle.append(oracle_hours(load, shape.least))
+        peaks.append(max(math.ceil(max(load) / IN_FLIGHT), shape.least))
     figures: dict[str, Any] = {way: figures_of(days) for way, days in found.items()}
-    hours = sum(oracle) / len(oracle)
+    hours, peak_hours = sum(oracle) / seeds, sum(peaks) / seeds * DAY_SECONDS / 3600
     for figure in figures.values():
         figure["hours_of_oracle"] = round(figure["replica_hours"] / hours, 2)
         figure["hours_of_max"] = round(figure["replica_hours"] / figures["max"]["replica_hours"], 2)
-    return figures | {"oracle": {"replica_hours": round(hours, 1)}, "requests_a_day": requests_sum // seeds}
+        figure["hours_of_peak"] = round(figure["replica_hours"] / peak_hours, 2)
+    bounds = {"oracle": {"replica_hours": round(hours, 1)}, "peak": {"replica_hours": round(peak_hours, 1)}}
+    return figures | bounds | {"requests_a_day": requests_sum // seeds}
 
 
 def policy(shape: Shape, is_foreseeing: bool) -> Serve:

@@ -28,7 +28,6 @@ ESTIMATE_KEEPS: Final = 0.5  # of a computed bound, a real engine reaches about 
 BYTES_PER_PARAMETER: Final = 2
 FLOPS_PER_PARAMETER: Final = 2  # a token costs a multiplication and an addition for each
 SAMPLES_MIN: Final = 20  # requests without which nobody is judged
-PEERS_MIN: Final = 3  # with samples, of the same class
 MADS_MAX: Final = 5.0
 MAD_TO_SD: Final = 1.4826
 SLOW_TIMES: Final = 2.0  # and so many times its peers' median at least
@@ -237,11 +236,12 @@ def _errors(sample: Sample, others: Sequence[Sample]) -> Outlier | None:
 def _slow(
     sample: Sample, peers: Sequence[Sample], name: Literal["first_token_ms", "tokens_per_second"]
 ) -> Outlier | None:
-    """It takes, per token or until the first, far longer than its peers do."""
+    """It takes, per token or until the first, far longer than its peers do. Of two, neither does: who is the slow one
+    cannot be told, and neither is beyond twice their median."""
     times = {each.id: _time(each, name) for each in peers}
     known = [time for time in times.values() if time is not None]
     own = times[sample.id]
-    if own is None or len(known) < PEERS_MIN:
+    if own is None:
         return None
     median = statistics.median(known)
     spread = MAD_TO_SD * statistics.median(abs(time - median) for time in known)

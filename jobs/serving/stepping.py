@@ -19,6 +19,7 @@ DRAINS_SHARE: Final = 10  # one in so many replicas may drain at once, at least 
 SURGE_MIN: Final = 1  # replicas beyond `max`, where one must be replaced and there is no room
 LATE_TIMES: Final = 3.0  # a start that takes so many cold starts is not waited for any more
 LOST_SECONDS: Final = 15.0  # nor is one that was ready and that no gateway has reached for so long
+LOST_SHARE: Final = 3  # one in so many is replaced for that, at least one
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def step(
     While a version takes over, `view` has one version's replicas, and `desired` is that version's.
     """
     live = [replica for replica in view.replicas if replica.state != "draining"]
-    unsound = {replica.id for replica in live if replica.is_failing or is_late(replica, view.cold_start_seconds)}
+    unsound = to_replace(live, view.cold_start_seconds)
     sound = [replica for replica in live if replica.id not in unsound]
     ready = sum(replica.state == "ready" for replica in sound)
     start = _starts(desired, policy, live=len(live), sound=len(sound))
@@ -54,6 +55,15 @@ def step(
     draining = len(view.replicas) - len(live)
     drain += _surplus(desired, policy.scale.on_demand_min, sound, leaving, draining=draining)
     return Steps(start, surge, tuple(drain), _step_words(start, surge, drain, unsound))
+
+
+def to_replace(live: Sequence[ReplicaView], cold_start_seconds: float) -> set[UUID]:
+    """The failing and the late. Of those that no gateway reaches any more, a share at most, the longest lost first:
+    where all are lost at once it is the gateway, and as many new ones would be lost, too."""
+    late = [replica for replica in live if is_late(replica, cold_start_seconds)]
+    lost = sorted((replica for replica in late if replica.was_ready), key=lambda replica: -replica.seconds)
+    spared = {replica.id for replica in lost[max(len(live) // LOST_SHARE, 1) :]}
+    return {replica.id for replica in live if replica.is_failing or (replica in late and replica.id not in spared)}
 
 
 def is_late(replica: ReplicaView, cold_start_seconds: float) -> bool:

@@ -36,6 +36,14 @@ def test_somewhat_slower_is_not_far_slower():
     assert found(*[sample(number) for number in range(1, 5)], sample(9, first=190.0)) == []
 
 
+def test_where_peers_differ_widely_the_slowest_is_no_outlier():
+    assert found(*[sample(number, first=first) for number, first in enumerate([100, 250, 400, 600, 1300], 1)]) == []
+
+
+def test_of_two_neither_is_slow_against_the_other():
+    assert found(sample(1), sample(2, first=9000.0, speed=1.0)) == []
+
+
 def test_slower_kind_of_node_is_not_compared_with_a_faster_one():
     fast = [sample(number) for number in range(1, 5)]
     assert found(*fast, *[sample(number, first=900.0, speed=5.0, node_class="L4") for number in (8, 9)]) == []

@@ -83,11 +83,18 @@ def test_replica_that_was_ready_and_is_not_reached_is_replaced_sooner():
     assert steps(2, lost).start == 1
 
 
+def test_where_all_are_lost_at_once_not_all_are_replaced():
+    lost = [replica(number, "starting", 60.0 + number, was_ready=True) for number in range(1, 7)]
+    assert steps(6, EndpointView(lost), policy(most=12)).start == 2
+    assert steps(1, EndpointView(lost[:1])).start == 1
+
+
 def test_floor_of_nodes_that_promise_to_stay_is_made_before_a_cheap_one_goes():
     serve = policy(on_demand_min=1)
     spot = EndpointView([replica(1), replica(2)])
     assert (steps(2, spot, serve).start, steps(2, spot, serve).start_on_demand) == (0, 1)
     assert steps(2, spot, serve, has_on_demand=False).start_on_demand == 0
+    assert steps(2, EndpointView([replica(1), replica(2), replica(3)]), serve).start_on_demand == 0  # first one goes
     made = EndpointView([replica(1), replica(2), replica(3, "starting", 1.0, is_on_demand=True)])
     assert (steps(2, made, serve).start_on_demand, numbers(steps(2, made, serve))) == (0, [])
     ready = EndpointView([replica(1), replica(2), replica(3, is_on_demand=True)])
