@@ -73,6 +73,10 @@ class Transport:
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         return self._request("POST", path, json=body if body is not None else {}, headers=headers)
 
+    def delete(self, path: str) -> Any:
+        """The JSON answer of a DELETE, which may be repeated."""
+        return self._request("DELETE", path)
+
     def put(self, path: str, body: Any) -> Any:
         """The JSON answer of a PUT, which may be repeated."""
         return self._request("PUT", path, json=body)

@@ -26,6 +26,7 @@ from jobs.models import Endpoint, EndpointKey, Gateway, KeySlice, UsageRecord
 from marketplace.foundation import clock
 
 GRANT_SECONDS: Final = 60  # how long a gateway goes on by what it was told, and a dead one keeps its slices
+FRESH_SHARE: Final = 0.5  # of its time that a slice has left while it is said again as it is, and not written anew
 GATEWAY_SILENT_SECONDS: Final = 120  # then nothing is kept ready for it
 SLICE_USD_MICROS_MAX: Final = 5_000_000  # of one key at one gateway: what a gateway that dies may cost
 SLICE_USD_MICROS_MIN: Final = 10_000  # smaller ones only where no more is left
@@ -51,7 +52,8 @@ def grants_for(gateway_id: UUID, *, key_hashes: Collection[str] = (), key_ids: C
         for key in keys:
             grant, cut = _grant(key, purse, gateway_id, now)
             grants.append(grant)
-            slices.append(cut)
+            if cut is not purse.own.get(key.pk):
+                slices.append(cut)
         KeySlice.objects.bulk_create(
             slices,
             update_conflicts=True,
@@ -75,6 +77,7 @@ class _Purse:
 
     gateways: int
     held_elsewhere: dict[UUID, int]  # key -> of its budget, by other gateways
+    own: dict[UUID, KeySlice]  # key -> what this gateway was given, and for long enough
     balances: defaultdict[UUID, int]  # organisation -> what nobody may spend yet
     own_endpoints: defaultdict[UUID, set[str]] = field(default_factory=lambda: defaultdict(set))
 
@@ -93,7 +96,9 @@ class _Purse:
             balances[organisation_id] -= amount
         for organisation_id, amount in unpaid(organisations):
             balances[organisation_id] -= amount
-        purse = cls(max(1, gateways), dict(elsewhere), balances)
+        fresh = now + timedelta(seconds=GRANT_SECONDS * FRESH_SHARE)
+        given = KeySlice.objects.filter(gateway_id=gateway_id, key_id__in=key_ids, expires_at__gt=fresh)
+        purse = cls(max(1, gateways), dict(elsewhere), {each.key_id: each for each in given}, balances)
         own = Endpoint.objects.filter(organisation_id__in=organisations, is_open=True)
         for organisation_id, endpoint_id in own.values_list("organisation_id", "pk"):
             purse.own_endpoints[organisation_id].add(str(endpoint_id))
@@ -150,10 +155,31 @@ def _grant(key: EndpointKey, purse: _Purse, gateway_id: UUID, now: datetime) -> 
     foreign = None
     if named is None or named - own:
         cut.foreign_usd_micros = foreign = purse.cut_balance(key)
-        if not foreign and not (own if named is None else named & own):
-            return _refuse(key, NO_MONEY, now), cut
-    grant = _say(key, now).model_copy(update={"budget_usd_micros": budget, "foreign_usd_micros": foreign})
-    return grant, cut
+        if not foreign:  # then it reaches its organisation's own endpoints, where it has any
+            named = own if named is None else named & own
+            if not named:
+                return _refuse(key, NO_MONEY, now), cut
+    reached = None if named is None else [UUID(each) for each in sorted(named)]
+    told = {"budget_usd_micros": budget, "foreign_usd_micros": foreign, "endpoint_ids": reached}
+    said = _say(key, now).model_copy(update=told)
+    return _say_again(said, cut, purse.own.get(key.pk))
+
+
+def _say_again(said: Grant, cut: KeySlice, given: KeySlice | None) -> tuple[Grant, KeySlice]:
+    """Within the slice that the gateway has, where that is not much less than the new one would be: nothing is written.
+
+    A gateway names the keys in use every second; most of the time nothing about them has changed.
+    """
+    if given is None or any(
+        2 * getattr(given, name) < getattr(cut, name) for name in ("budget_usd_micros", "foreign_usd_micros")
+    ):
+        return said, cut
+    within = {
+        name: None if getattr(said, name) is None else min(getattr(said, name), getattr(given, name))
+        for name in ("budget_usd_micros", "foreign_usd_micros")
+    }
+    expires_at_ms = min(said.expires_at_ms, int(given.expires_at.timestamp() * MS_PER_SECOND))
+    return said.model_copy(update={**within, "expires_at_ms": expires_at_ms}), given
 
 
 def _why_over(key: EndpointKey, now: datetime) -> str:

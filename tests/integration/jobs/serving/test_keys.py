@@ -8,6 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from jobs.models import EndpointKey, Gateway, KeySlice
 from jobs.serving import grants, keys
@@ -131,9 +133,9 @@ def test_callers_without_money_are_refused_elsewhere_and_not_at_home(alice: Orga
     endpoint, gateway = scenes.endpoint(alice), scenes.gateway()
     assert scenes.grant(gateway, scenes.key(dave, endpoint_ids=[endpoint.pk])).refused == "no_money"
     assert scenes.grant(gateway, scenes.key(dave)).refused == "no_money"  # it has no endpoint of its own
-    scenes.endpoint(dave, model="own")
+    own = scenes.endpoint(dave, model="own")
     at_home = scenes.grant(gateway, scenes.key(dave))
-    assert (at_home.refused, at_home.foreign_usd_micros) == ("", 0)
+    assert (at_home.refused, at_home.foreign_usd_micros, at_home.endpoint_ids) == ("", 0, [own.pk])
 
 
 def test_many_keys_share_one_balance(alice: Organisation, carol: Organisation) -> None:
@@ -170,3 +172,16 @@ def test_keys_of_one_organisation_are_bounded(alice: Organisation, monkeypatch: 
         scenes.key(alice)
     keys.revoke(first.pk, organisation=alice)
     scenes.key(alice)
+
+
+def test_grant_that_is_asked_for_every_second_is_written_twice_a_minute(alice: Organisation) -> None:
+    gateway, key = scenes.gateway(), scenes.key(alice, budget_usd_micros=DOLLAR)
+    first = scenes.grant(gateway, key)
+    with CaptureQueriesContext(connection) as asked:
+        again = scenes.grant(gateway, key)
+    assert (again.budget_usd_micros, again.expires_at_ms) == (first.budget_usd_micros, first.expires_at_ms)
+    assert not [each for each in asked if "INSERT" in each["sql"]]
+    EndpointKey.objects.filter(pk=key.pk).update(spent_usd_micros=DOLLAR - 7)  # what it spent is in the books
+    assert scenes.grant(gateway, key).budget_usd_micros == 7
+    KeySlice.objects.update(expires_at=clock.now() + timedelta(seconds=20))
+    assert scenes.grant(gateway, key).expires_at_ms > int((clock.now().timestamp() + 50) * 1000)
