@@ -1,6 +1,7 @@
 """Demand and what came of it: quotes, jobs, attempts, leases, their streams, artifacts; endpoints."""
 
 from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart
+from jobs.models.audits import Audit, WrongReplica
 from jobs.models.delegations import ReceiptDelegation
 from jobs.models.demand import Job, PaymentMode, Quote
 from jobs.models.leases import Attempt, Lease, LeaseDevice
@@ -13,6 +14,7 @@ __all__ = [
     "ArtifactKind",
     "ArtifactPart",
     "Attempt",
+    "Audit",
     "Endpoint",
     "EndpointVersion",
     "Gateway",
@@ -27,4 +29,5 @@ __all__ = [
     "Replica",
     "Stream",
     "StreamChunk",
+    "WrongReplica",
 ]
