@@ -1,6 +1,7 @@
 """Demand and what came of it: quotes, jobs, attempts, leases, streams, artifacts; endpoints, their keys and use."""
 
 from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart
+from jobs.models.audits import Audit, WrongReplica
 from jobs.models.delegations import ReceiptDelegation
 from jobs.models.demand import Job, PaymentMode, Quote
 from jobs.models.leases import Attempt, Lease, LeaseDevice
@@ -23,6 +24,7 @@ __all__ = [
     "ArtifactKind",
     "ArtifactPart",
     "Attempt",
+    "Audit",
     "Endpoint",
     "EndpointKey",
     "EndpointMinute",
@@ -47,4 +49,5 @@ __all__ = [
     "UsageDay",
     "UsagePayment",
     "UsageRecord",
+    "WrongReplica",
 ]
