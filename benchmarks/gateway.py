@@ -7,7 +7,9 @@ checks one master key. The ways take turns within a round; what is told is the m
 adds is its figure less `direct`'s of the same round. p99s of rounds are medians too, not the p99 of all.
 
 `cpu_us_per_request` is the subject's processor time: of all figures the one that least depends on what else the machine
-does. Open loop: requests come by a seeded Poisson schedule and their time counts from when they were due. A rate is only
+does.
+
+Open loop: requests come by a seeded Poisson schedule and their time counts from when they were due. A rate is only
 asked of a way that passed 1.25 times as much in the closed loop of the same run.
 
     python -m benchmarks.gateway [--quick] [--rounds 3] [--ways direct nginx LiteLLM gateway gateway+tunnel] [--write]

@@ -17,7 +17,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,8 @@ from tests.fakes.engine import EngineChild, free_port
 
 KEY = "sk-souk-" + "Alice" * 8  # of the form that the marketplace gives out
 STOP_SECONDS_MAX = 15.0
+IN_FLIGHT_MAX = 10_000  # of the stack's own key
+LOG_CHARS = 2_000  # that are told of each process where something never comes
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,6 +42,7 @@ class Process:
     """One of the stack's, in its own process group."""
 
     argv: list[str]
+    log: Path
     env: dict[str, str] = field(default_factory=dict)
     prefix: Sequence[str] = ()
 
@@ -48,9 +51,15 @@ class Process:
 
     def start(self) -> None:
         """Start it, or start it again."""
-        self.process = subprocess.Popen(
-            [*self.prefix, *self.argv], cwd=ROOT, env={**os.environ, **self.env}, start_new_session=True
-        )
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self.prefix, *self.argv],
+                cwd=ROOT,
+                env={**os.environ, **self.env},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -96,7 +105,7 @@ class Stack:
         self._closing = ExitStack()
         self.endpoint: EndpointRow = endpoint("fake")
         self.endpoints = [self.endpoint]
-        self.grants: list[Grant] = [grant(key)]
+        self.grants: list[Grant] = [grant(key, in_flight_max=IN_FLIGHT_MAX)]
         self.control = self._closing.enter_context(ControlChild(prefix=prefix))
         self.control.grant(*self.grants)
         self.gateway: Process | None = None
@@ -161,9 +170,9 @@ class Stack:
         if is_plain:
             env["PLAIN_REPLICAS"] = json.dumps([_plain(each) for each in self.replicas])
         argv = [sys.executable, "-m", "tests.fakes.gateway_child"]
-        self.gateway = Process(argv, env, prefix)
+        self.gateway = Process(argv, self.folder / "gateway.log", env, prefix)
         self._closing.callback(self.gateway.close)
-        self.control.wait_until(lambda state: state["gateways"])
+        self._wait_until(lambda state: state["gateways"])
         return self.gateway
 
     def start_provider(self, *replicas: Replica, prefix: Sequence[str] = ()) -> Process:
@@ -178,15 +187,24 @@ class Stack:
             for each in replicas
         ]
         spec = json.dumps({"seed": replicas[0].seed, "place": place, "leases": leases})
-        provider = Process([sys.executable, "-m", "tests.fakes.tunnel_end", spec], {}, prefix or self._prefix)
+        argv = [sys.executable, "-m", "tests.fakes.tunnel_end", spec]
+        log = self.folder / f"provider-{replicas[0].row.lease_id}.log"
+        provider = Process(argv, log, {}, prefix or self._prefix)
         self._closing.callback(provider.close)
         return provider
 
     def wait_ready(self, count: int) -> None:
         """Until the gateway says that so many replicas are ready."""
-        self.control.wait_until(
+        self._wait_until(
             lambda state: any(sum(row["is_ready"] for row in sync["replicas"]) >= count for sync in state["gateways"])
         )
+
+    def _wait_until(self, condition: Callable[[dict[str, Any]], Any]) -> None:
+        try:
+            self.control.wait_until(condition)
+        except TimeoutError as error:
+            logs = "".join(f"{log.name}:\n{log.read_text()[-LOG_CHARS:]}\n" for log in self.folder.glob("*.log"))
+            raise TimeoutError(f"{error}\n{logs}") from error
 
     def usage(self, count: int) -> list[UsageRow]:
         """The rows of use, when there are so many at least. Raises TimeoutError."""

@@ -48,25 +48,25 @@ class Case:
 
 def chat(**fields: Any) -> Callable[[openai.OpenAI, str], Any]:
     """A chat with these fields."""
-    body = {"messages": HELLO} | fields
+    body: dict[str, Any] = {"messages": HELLO} | fields
     return lambda client, model: client.chat.completions.create(model=model, **body)
 
 
 def stream(**fields: Any) -> Callable[[openai.OpenAI, str], Any]:
     """All events of a streamed chat."""
-    body = {"messages": HELLO} | fields
+    body: dict[str, Any] = {"messages": HELLO} | fields
     return lambda client, model: list(client.chat.completions.create(model=model, stream=True, **body))
 
 
 def complete(**fields: Any) -> Callable[[openai.OpenAI, str], Any]:
     """A completion."""
-    body = {"prompt": "once upon a time", "max_tokens": 6} | fields
+    body: dict[str, Any] = {"prompt": "once upon a time", "max_tokens": 6} | fields
     return lambda client, model: client.completions.create(model=model, **body)
 
 
 def embed(**fields: Any) -> Callable[[openai.OpenAI, str], Any]:
     """Embeddings; as floats, because the client's default is base64."""
-    body = {"input": ["one", "two"], "encoding_format": "float"} | fields
+    body: dict[str, Any] = {"input": ["one", "two"], "encoding_format": "float"} | fields
     return lambda client, model: client.embeddings.create(model=model, **body)
 
 
