@@ -6,7 +6,7 @@ from celery import shared_task
 
 from jobs import placement, sweeps
 from jobs.artifacts import prune
-from jobs.serving import keeping, keys, minutes, statements, token_payments, windows
+from jobs.serving import audits, keeping, keys, minutes, statements, token_payments, windows
 from marketplace.foundation.exclusive import only_one
 
 
@@ -84,7 +84,11 @@ def pay_tokens() -> int:
 def forget_serving() -> int:
     """Delete minutes, use and sessions that nobody looks at any more."""
     with only_one("forget_serving") as is_mine:
-        return minutes.forget() + token_payments.forget_records() + keys.forget_sessions() if is_mine else 0
+        return (
+            minutes.forget() + token_payments.forget_records() + keys.forget_sessions() + audits.forget_old()
+            if is_mine
+            else 0
+        )
 
 
 @shared_task

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from jobs import tasks
 from jobs.errors import BodyTooLarge
 from jobs.gateway.table import SYNC_BODY_BYTES_MAX, GatewayAnswer, GatewaySync, KeyAnswer, KeyQuestion
-from jobs.serving import hearing, keys
+from jobs.serving import audits, hearing, keys
 from jobs.serving.errors import GatewayUnknown
 from jobs.serving.telling import table_now
 from jobs.serving.usage import take_in as take_in_usage
@@ -51,6 +51,7 @@ def sync(body: bytes) -> BaseModel:
     said = GatewaySync.model_validate_json(body)
     gateway = hearing.take_in(said)
     usage_seq = take_in_usage(gateway.pk, said.usage)
+    audits.take_in(said.audits)
     if any(load.is_wanted for load in said.loads):
         transaction.on_commit(tasks.keep_endpoints.delay, robust=True)
     version, table = table_now()

@@ -92,6 +92,7 @@ def _replicas() -> Iterable[ReplicaRow]:
             version=replica.version.number,
             node_id=lease.node_id,
             node_key=lease.node.transport_public_key,
+            provider_id=lease.node.provider_id,
             # ready and starting are the gateways' own to see; they are told alike, so that nothing goes round
             state="draining" if state == ReplicaState.DRAINING else "ready",
             usd_micros_per_hour=lease.rate_usd_micros_per_hour,

@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0009_serving'),
+        ('jobs', '0012_minutes'),
         ('nodes', '0007_releases'),
     ]
 
