@@ -60,7 +60,9 @@ def test_both_bodies_arrive_whole_whatever_their_pieces(request: list[bytes], an
 def test_a_reader_that_stands_still_is_sent_one_window_and_no_more() -> None:
     pair = Pair()
     slow, quick = pair.ask(), pair.ask()
-    pair.answer(slow, bytes(10 * WINDOW_MAX))
+    stream = pair.answer(slow, b"not a whole frame")
+    pair.pump()
+    stream.write(bytes(10 * WINDOW_MAX))
     pair.pump()
     assert slow.size == WINDOW_FIRST
     pair.answer(quick, b"token").finish()
