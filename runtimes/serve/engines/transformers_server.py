@@ -30,7 +30,8 @@ from runtimes.serve.engines.listening import Counts, Refused, add_own_routes, di
 from runtimes.serve.engines.stops import STOP_CHARACTERS_MAX, STOPS_MAX
 
 PAGE_TOKENS = 32
-BATCH_TOKENS_ON_CPU = 512  # the mask of attention grows with it times the whole cache
+BATCH_TOKENS_ON_CPU = 512  # the mask of attention is this times the whole cache
+CACHE_TOKENS_ON_CPU_MAX = 1 << 17  # so that the mask stays below 256 MiB
 MEMORY_SHARE_OF_CACHE = 0.5  # of what the weights leave free, on processors
 CONTEXT_MIN = 16
 TEMPERATURE_MAX = 2.0
@@ -139,7 +140,7 @@ def plan_cache(settings: Settings, model: Any) -> tuple[int, Any]:
     page_bytes = PAGE_TOKENS * 2 * config.num_hidden_layers * heads * head * model.dtype.itemsize
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     free = max(settings.memory_bytes - weights, 0) * MEMORY_SHARE_OF_CACHE if settings.memory_bytes else 1 << 30
-    pages_that_fit = int(free // page_bytes)
+    pages_that_fit = min(int(free // page_bytes), CACHE_TOKENS_ON_CPU_MAX // PAGE_TOKENS)
     context = min(settings.context, (pages_that_fit - 1) * PAGE_TOKENS)
     if context < CONTEXT_MIN:
         raise MemoryError(f"out of memory: {settings.memory_bytes} bytes leave no room for a context of {CONTEXT_MIN}")
