@@ -126,6 +126,11 @@ def test_version_without_a_ready_replica_is_given_nothing_while_another_has_one(
     assert rows(plan) == [(1, "live", 0, 2), (2, "live", 100, 2)]
 
 
+def test_old_version_answers_again_where_the_new_one_lost_its_replicas_before_it_proved_itself():
+    plan = decide(BLUE_GREEN, 2, [version(1, ready=2), version(2, share=100, ready=0, step_seconds=30)])
+    assert rows(plan) == [(1, "live", 100, 2), (2, "live", 0, 2)]
+
+
 def test_sleeping_endpoint_starts_one_replica_to_see_the_new_version_answer():
     plan = decide(BLUE_GREEN, 0, [version(1, share=100), version(2, "starting")])
     assert rows(plan) == [(1, "live", 100, 0), (2, "starting", 0, 1)]
