@@ -141,7 +141,12 @@ def settled_units(job: Job) -> int:
 
 def rest_of_cap(job: Job) -> int:
     """How much of the cap was not settled yet: no hold is ever larger."""
-    return max(0, price_of(job).units_due(job.cap_usd_micros) - settled_units(job))
+    return max(0, cap_units(job) - settled_units(job))
+
+
+def cap_units(job: Job) -> int:
+    """The job's cap in what pays."""
+    return price_of(job).units_due(job.cap_usd_micros)
 
 
 def unsettled_units(job: Job) -> int:

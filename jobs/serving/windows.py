@@ -25,7 +25,7 @@ from billing.models import Hold, Settlement
 from jobs import lifecycle
 from jobs.models import Job, Lease
 from jobs.serving import payments
-from jobs.states import JOB_ENDS
+from jobs.states import JOB_ENDS, JobState
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
 from provider_agent.protocol import Reason
@@ -33,6 +33,7 @@ from provider_agent.protocol import Reason
 SETTLE_EVERY: Final = timedelta(days=1)
 JOBS_MAX: Final = 1_000  # in one sweep
 STOP_SECONDS: Final = 300  # of use that is kept for draining: told to stop, requests end, the last receipt comes
+STOP_PARTS: Final = 10  # and at most this part of the cap, where that pays for minutes only
 SECONDS_PER_HOUR: Final = 3600
 REFILL_PARTS: Final = 2  # a window is filled up when this part of it is used
 
@@ -53,7 +54,7 @@ def keep_window(job_id: UUID) -> bool:
     """Fill one job's window up where it is time; False where its leases were told to stop, because nothing is left."""
     with transaction.atomic():
         job = lifecycle.lock(job_id)
-        if job.state in JOB_ENDS:
+        if job.state in JOB_ENDS or job.state == JobState.PAUSED:  # that waits for `resume`, which fills it
             return True
         used, held, window = payments.unsettled_units(job), payments.held_units(job), payments.window_units(job)
         # 1. Half of it is used: fill it up, at most to what is left of the cap, with whatever there is.
@@ -64,7 +65,8 @@ def keep_window(job_id: UUID) -> bool:
         live = Lease.objects.live().filter(attempt__job=job)
         leases = list(live.filter(stop_reason=""))
         rate = sum(int(lease.rate_units_per_hour) for lease in leases)
-        if not leases or held - used > rate * STOP_SECONDS // SECONDS_PER_HOUR:
+        margin = min(rate * STOP_SECONDS // SECONDS_PER_HOUR, payments.cap_units(job) // STOP_PARTS)
+        if not leases or held - used > margin:
             return True
         if held >= payments.rest_of_cap(job):
             _tell(job, "The budget of your endpoint is used up", "its budget.max_total is used up. Raise it with")

@@ -142,6 +142,8 @@ def test_owner_without_money_is_told_once_and_the_endpoint_is_drained_in_time(
     with pytest.raises(payments.NotEnoughForWindow):
         payments.resume_window(endpoint.job)
     deposits.credit(poor.id, 10 * DOLLAR, reference="more", actor="operator")
+    Job.objects.filter(pk=endpoint.job_id).update(state="paused")
+    assert windows.keep_window(endpoint.job_id) and payments.held_units(endpoint.job) == 5 * DOLLAR // 2
     with transaction.atomic():
         assert payments.resume_window(lifecycle.lock(endpoint.job_id)) == pytest.approx(4_460_000)
     assert_ledger_is_true()
