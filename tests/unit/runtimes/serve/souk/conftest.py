@@ -127,12 +127,12 @@ def engine(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     started.process.wait(30)  # it ends when it is told to
 
 
-def start(model_folder: Path, path: Path) -> Engine:
+def start(model_folder: Path, path: Path, *arguments: str) -> Engine:
     """The engine, once it answers."""
     argv = [sys.executable, "-m", "runtimes.serve.engines.souk", "--model", str(model_folder), "--uds", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [*argv, "--served-as", "fox", "--slots", str(SLOTS), "--max-tokens", "200"],
+        [*argv, "--served-as", "fox", "--slots", str(SLOTS), "--max-tokens", "200", *arguments],
         env=environment,
         cwd=path.parent,
         stderr=subprocess.DEVNULL,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.runtimes.serve.souk.conftest import SLOTS, Engine, UnixConnection
+from tests.unit.runtimes.serve.souk.conftest import SLOTS, Engine, UnixConnection, start
 
 CHAT, COMPLETIONS, CHECK = "/v1/chat/completions", "/v1/completions", "/souk/v1/check"
 GREEDY = {"temperature": 0, "ignore_eos": True}
@@ -180,3 +182,31 @@ def test_a_wrong_answer_is_found_and_named(engine: Engine):
     spoilt[-60:] = bytes(60)
     assert faults(answers=[claim | {"commitment": base64.b64encode(spoilt).decode()}]) == {"decoding"}
     assert faults(answers=[claim | {"commitment": "AAAA"}]) == {"commitment"}
+
+
+def test_a_replica_with_rounded_weights_that_says_they_are_the_true_ones_is_found(
+    engine: Engine, model_folder: Path, tmp_path: Path
+):
+    from safetensors.torch import load_file, save_file
+
+    from runtimes.serve.engines.souk.model import folder_digest
+
+    cheap = tmp_path / "cheap"
+    shutil.copytree(model_folder, cheap)
+    weights = load_file(cheap / "model.safetensors")
+    for name, rows in weights.items():
+        if rows.ndim == 2:  # as int8 would keep them
+            scale = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+            weights[name] = ((rows / scale).round() * scale).contiguous()
+    save_file(weights, cheap / "model.safetensors", metadata={"format": "pt"})
+    mallory = start(cheap, tmp_path / "m.sock", "--digest", folder_digest(model_folder))
+    try:
+        body = {"messages": HELLO, "max_tokens": 40, "souk_commit": True, "seed": 1, "ignore_eos": True}
+        said = engine.ok(CHECK, check_of("chat", body, mallory.ok(CHAT, body)))
+    finally:
+        mallory.process.terminate()
+        mallory.process.wait(30)
+    assert said["verdict"] == "mismatch"
+    assert {"prompt", "decoding"} & set(said["choices"][0]["faults"]) and "said_weights" not in said["choices"][0][
+        "faults"
+    ]
