@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from benchmarks.gateway_peers import (
     cpu_seconds,
     memory_kib,
 )
+from benchmarks.gateway_real import start_engine
 from benchmarks.record import publish
 from runtimes.contract import SERVE_SOCKET
 from tests.fakes.engine import free_port
@@ -55,6 +56,7 @@ LOAD_SECONDS_MAX = 300
 WARM_SECONDS = 3.0  # of a way that has just started
 ASK: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "Say what you always say."}]}
 BODY, STREAM_BODY = json.dumps(ASK), json.dumps(ASK | {"stream": True})
+REAL_BODY = json.dumps(ASK | {"stream": True, "max_tokens": 32, "temperature": 0})
 
 Figures = dict[str, Any]
 
@@ -66,20 +68,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
     parser.add_argument("--quick", action="store_true", help="one round of short measurements")
     parser.add_argument("--ways", nargs="+", choices=[way.name for way in WAYS], default=[way.name for way in WAYS])
+    parser.add_argument("--skip-real", action="store_true", help="without the engine that computes, which needs torch")
     arguments, _ = parser.parse_known_args()
     rounds, seconds = (1, 1.0) if arguments.quick else (arguments.rounds, arguments.seconds)
     with tempfile.TemporaryDirectory(prefix="souk-gateway-", dir="/tmp") as name:
-        figures = measure([way for way in WAYS if way.name in arguments.ways], rounds, seconds, Path(name))
+        kinds = [way for way in WAYS if way.name in arguments.ways]
+        figures = measure(kinds, rounds, seconds, Path(name), skip_real=arguments.skip_real)
     publish("gateway", figures)
 
 
-def measure(kinds: list[type[Way]], rounds: int, seconds: float, folder: Path) -> Figures:
+def measure(kinds: list[type[Way]], rounds: int, seconds: float, folder: Path, *, skip_real: bool) -> Figures:
     """Every way in turns; a way that cannot be had is told with the reason."""
     skipped: dict[str, str] = {}
     samples: dict[str, list[Figures]] = {}
     versions: dict[str, str] = {}
     with ExitStack() as stack:
-        ways = list(_started(kinds, folder, stack, skipped))
+        ways = list(_started(kinds, folder, stack, skipped, _constant()))
         for number in range(rounds):
             for way in ways:
                 _say(f"round {number + 1} of {rounds}: {way.name}")
@@ -87,12 +91,13 @@ def measure(kinds: list[type[Way]], rounds: int, seconds: float, folder: Path) -
                     samples.setdefault(way.name, []).append(one_round(way, seconds))
         versions = {way.name: way.version for way in ways if way.version}
     with ExitStack() as stack:
-        paced = list(_started(kinds, folder, stack, {}, tokens=TOKENS, token_ms=TOKEN_MS))
+        paced = list(_started(kinds, folder, stack, {}, _constant(tokens=TOKENS, token_ms=TOKEN_MS)))
         for number in range(rounds):
             for way in paced:
                 _say(f"streams, round {number + 1} of {rounds}: {way.name}")
                 with _alone(way, paced):
                     samples[way.name][number]["streams"] = streams(way, seconds)
+    real = {} if skip_real else measure_real(kinds, rounds, seconds, folder)
     memory = {}
     for kind in kinds:
         if kind.name not in skipped and kind is not Direct:
@@ -106,6 +111,7 @@ def measure(kinds: list[type[Way]], rounds: int, seconds: float, folder: Path) -
         "seconds": seconds,
         "paced": {"streams": STREAMS, "token_ms": TOKEN_MS, "tokens": TOKENS},
         "ways": told,
+        "real": real,
         "memory": memory,
         "versions": versions,
         "skipped": skipped,
@@ -131,6 +137,33 @@ def one_round(way: Way, seconds: float) -> Figures:
     return {"closed": closed, "open": opened, "capacity_per_second": capacity, "flat_streams": flat}
 
 
+def measure_real(kinds: list[type[Way]], rounds: int, seconds: float, folder: Path) -> Figures:
+    """Streams of an engine that computes each token, by clients: tokens a second, beside `direct` of the same round."""
+    samples: dict[str, list[Figures]] = {}
+    with ExitStack() as stack:
+        ways = list(_started(kinds, folder, stack, {}, start_engine))
+        for number in range(rounds):
+            for way in ways:
+                _say(f"real engine, round {number + 1} of {rounds}: {way.name}")
+                with _alone(way, ways):
+                    row = {
+                        str(clients): load(way, kind="closed", body=REAL_BODY, connections=clients, seconds=2 * seconds)
+                        for clients in CLIENTS
+                    }
+                samples.setdefault(way.name, []).append(row)
+    told: Figures = {name: _median(rows) for name, rows in samples.items()}
+    for name, rows in samples.items():
+        for clients in CLIENTS if Direct.name in samples else ():
+            shares = [
+                100 * row[str(clients)]["events_per_second"] / base[str(clients)]["events_per_second"]
+                for row, base in zip(rows, samples[Direct.name], strict=True)
+                if base[str(clients)]["events_per_second"]
+            ]
+            if shares:
+                told[name][str(clients)]["tokens_percent_of_direct"] = round(statistics.median(shares), 1)
+    return told
+
+
 def streams(way: Way, seconds: float) -> Figures:
     """So many streams at once, of an engine that takes its time for each token."""
     lasts = TOKENS * TOKEN_MS / 1000
@@ -141,7 +174,7 @@ def held(kind: type[Way], folder: Path) -> Figures:
     """Memory with so many open streams, in a fresh subject; up to the first count that it cannot open."""
     points: dict[int, float] = {}
     with ExitStack() as stack:
-        way = next(_started([kind], folder, stack, {}, tokens=100_000, token_ms=1_000.0))
+        way = next(_started([kind], folder, stack, {}, _constant(tokens=100_000, token_ms=1_000.0)))
         load(way, kind="closed", body=BODY, connections=64, seconds=1.0)  # what every subject allocates once
         for count in HELD:
             with _holding(way, count) as begun:
@@ -222,17 +255,30 @@ def _median(rows: list[Figures]) -> Figures:
 # --- starting
 
 
+Start = Callable[[Path, ExitStack], Elsewhere]
+
+
+def _constant(**options: Any) -> Start:
+    """An engine whose answers are ready made."""
+
+    def start(folder: Path, stack: ExitStack) -> Elsewhere:
+        at = Elsewhere(port=free_port(), uds=Path(tempfile.mkdtemp(dir=folder)) / SERVE_SOCKET)
+        argv = [sys.executable, "-m", "tests.fakes.engine", "--constant", "--port", str(at.port), "--uds", str(at.uds)]
+        for name, value in options.items():
+            argv += [f"--{name.replace('_', '-')}", str(value)]
+        child = Child(argv, core=OTHER_CORE, folder=folder)
+        stack.callback(child.close)
+        child.wait_for(at.port)
+        return at
+
+    return start
+
+
 def _started(
-    kinds: list[type[Way]], folder: Path, stack: ExitStack, skipped: dict[str, str], **engine: Any
+    kinds: list[type[Way]], folder: Path, stack: ExitStack, skipped: dict[str, str], start: Start
 ) -> Iterator[Way]:
-    """The ways that can be had, in front of one constant engine; they end with the stack."""
-    at = Elsewhere(port=free_port(), uds=Path(tempfile.mkdtemp(dir=folder)) / SERVE_SOCKET)
-    argv = [sys.executable, "-m", "tests.fakes.engine", "--constant", "--port", str(at.port), "--uds", str(at.uds)]
-    for name, value in engine.items():
-        argv += [f"--{name.replace('_', '-')}", str(value)]
-    child = Child(argv, core=OTHER_CORE, folder=folder)
-    stack.callback(child.close)
-    child.wait_for(at.port)
+    """The ways that can be had, in front of one engine; they end with the stack."""
+    at = start(folder, stack)
     for kind in kinds:
         way = kind()
         stack.callback(way.stop)
