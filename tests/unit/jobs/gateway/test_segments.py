@@ -68,6 +68,26 @@ def test_a_restart_goes_on_where_the_marketplace_is(tmp_path: Path) -> None:
     assert names(books) == [1, 2, 3, 4, 5]
 
 
+def test_no_number_that_a_crash_cut_off_is_given_to_another_row_however_often_it_starts_before_it_hears(
+    tmp_path: Path,
+) -> None:
+    first, books = Segments(tmp_path), Books()
+    first.settle(0)
+    first.write(rows(1, 2, 3, 4))
+    books.take(first)
+    first.close()
+    (file,) = [path for path in tmp_path.glob("usage-*.log") if path.stat().st_size]
+    file.write_bytes(b"")  # the marketplace has 1 to 4, the disk has nothing
+    for name in (5, 6):
+        again = Segments(tmp_path)
+        again.write(rows(name))
+        again.close()
+    last = Segments(tmp_path)
+    last.settle(books.seq)
+    books.take(last)
+    assert names(books) == [1, 2, 3, 4, 5, 6]
+
+
 def test_files_that_are_told_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments_module, "SEGMENT_BYTES", 200)
     segments, books = Segments(tmp_path), Books()
