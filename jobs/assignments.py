@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.conf import settings
+
 from jobs.gangs import gang_place
 from jobs.leasing import LEASE_SECONDS
 from jobs.models import Attempt, EndpointVersion, Lease, LeaseDevice
@@ -35,6 +37,7 @@ from provider_agent.protocol import (
 )
 
 STOP_GRACE_SECONDS = 30
+ENGINE_END_SECONDS = 15  # of a replica, after its requests have drained
 LEASE_SECONDS_MAX = 30 * 24 * 3600
 
 
@@ -114,7 +117,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         network=spec.network,
         lent=spec.lent,
         seconds_max=seconds_payable(lease),
-        stop_grace_seconds=STOP_GRACE_SECONDS,
+        stop_grace_seconds=settings.SOUK_DRAIN_SECONDS + ENGINE_END_SECONDS if version else STOP_GRACE_SECONDS,
         payment=lease.payment_terms,
         serve=place_of(version) if version else None,
     )

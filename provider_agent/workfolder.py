@@ -159,8 +159,8 @@ def command_line(assignment: Assignment, *, python: str) -> list[str]:
     program = assignment.program
     if program.command:
         return list(program.command)
-    if program.runtime == "serve":  # one process of its own that starts an engine; no ranks
-        return [python, "-m", "runtimes.serve"]
+    if assignment.serve is not None and program.runtime == "serve":  # one process that starts an engine; no ranks
+        return [python, "-m", "runtimes.serve", "--drain-seconds", str(assignment.serve.drain_seconds)]
     return [python, "-m", "runtimes.launch", f"runtimes.{program.runtime}"]
 
 
