@@ -16,11 +16,12 @@ from typer import rich_utils
 from jobs.client.cli import ENTRY_POINTS, SERVER_COMMANDS
 from jobs.client.cli import app as souk
 from marketplace.config.commands.chain import app as chain
+from marketplace.config.commands.gateway import app as gateway
 from marketplace.config.commands.ledger import app as ledger
 from marketplace.config.commands.up import app as up
 from provider_agent.cli import app as souk_agent
 
-SERVERS = {"up": up, "ledger": ledger, "chain": chain}
+SERVERS = {"up": up, "gateway": gateway, "ledger": ledger, "chain": chain}
 PROGRAMS: dict[tuple[str, ...], typer.Typer] = {("souk",): souk, ("souk-agent",): souk_agent}
 PROGRAMS |= {("souk", name): app for name, app in SERVERS.items()}
 SHORT_ID = re.compile(r"\b([0-9a-f]{8})-\.\.\.")  # of a UUID, an example shows the beginning

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import yaml
 from pydantic import BaseModel
 
 from jobs.client.cli import app as souk
+from jobs.gateway.config import GatewayConfig
 from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
+from jobs.spec.serve import Serve
 from jobs.spec.train import Train
 from marketplace.config.commands.chain import app as chain
+from marketplace.config.commands.gateway import app as gateway
 from marketplace.config.commands.ledger import app as ledger
 from marketplace.config.commands.up import app as up
 from provider_agent.cli import app as souk_agent
@@ -27,7 +31,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), *sorted(RO
 SETTINGS = ROOT / "marketplace/config/settings.py"
 OPERATORS = ("docs/operator-guide.md", "docs/operator-money.md")
 PROGRAMS = {("souk",): souk, ("souk", "up"): up, ("souk", "ledger"): ledger, ("souk", "chain"): chain}
-PROGRAMS[("souk-agent",)] = souk_agent
+PROGRAMS |= {("souk", "gateway"): gateway, ("souk-agent",): souk_agent}
 OTHERS_LINKS = ("http://", "https://", "mailto:")
 
 
@@ -170,6 +174,29 @@ def test_every_field_of_a_job_file_is_on_its_page(heading: str, section: type[Ba
     text = re.split(r"^## ", page[page.index(f"## {heading}\n") + 3 :], maxsplit=1, flags=re.MULTILINE)[0]
     fields = {field.alias or name for name, field in section.model_fields.items()}
     assert {name for name in fields if f"`{name}`" not in text} == set()
+
+
+def test_every_field_of_what_is_served_is_on_the_job_files_page() -> None:
+    page = (ROOT / "docs/job-file.md").read_text()
+    text = re.split(r"^## ", page[page.index("## serve\n") + 3 :], maxsplit=1, flags=re.MULTILINE)[0]
+    wanted = set()
+    for name, field in Serve.model_fields.items():
+        inner = getattr(field.annotation, "model_fields", {})
+        wanted |= {f"{field.alias or name}.{each.alias or key}" for key, each in inner.items()} or {field.alias or name}
+    assert {name for name in wanted if f"`{name}`" not in text} == set()
+
+
+def test_the_operators_pages_list_everything_that_a_gateway_is_told() -> None:
+    said: dict[str, str] = {}
+    for names, others in rows("docs/operator-guide.md", "Gateway variable").items():
+        words = [word if word[0] != "_" else f"SOUK_GATEWAY{word}" for word in re.findall(r"`([A-Z_]+)`", names)]
+        defaults = others[0].split(", ")
+        said |= dict(zip(words, defaults if len(defaults) == len(words) else defaults * len(words), strict=True))
+    told = {f"SOUK_GATEWAY_{each.name.upper()}": each.default for each in fields(GatewayConfig)}
+    assert set(said) == set(told)
+    assert {name: said[name] for name, each in told.items() if isinstance(each, int)} == {
+        name: str(each) for name, each in told.items() if isinstance(each, int)
+    }
 
 
 def test_the_operators_pages_list_every_setting_and_no_other() -> None:
