@@ -34,6 +34,7 @@ from runtimes.contract import Capability
 CHECK_PATH: Final = "/souk/v1/check"
 QUEUE_MAX: Final = 64  # answers that wait to be checked; beyond it the newest are let go
 QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
+ITEM_BYTES_MAX: Final = 24 * 1024 * 1024  # a commitment and its tokens; whoever sends more wants not to be checked
 ROWS_MAX: Final = 2000  # that wait to be taken
 AT_ONCE: Final = 2
 CHECK_SECONDS: Final = 120.0
@@ -136,6 +137,8 @@ class Auditor:
             return
         try:
             item = self._item(answered)
+            if len(item.check) > ITEM_BYTES_MAX:
+                raise ValueError("larger than any commitment")
         except (TypeError, ValueError, KeyError, AttributeError):
             detail = "its commitment is not one"
             self._see_wrong(asked.request_id, asked.endpoint.endpoint_id, answered.lease_id, detail)
@@ -299,12 +302,17 @@ class Auditor:
 
 
 def _claims(answered: Answered) -> list[dict[str, Any]]:
-    """The choices that the caller got, each with what was committed to; of a stream the first."""
-    committed = {one["index"]: one for one in answered.commitment}
-    if answered.whole is None:
-        got = [(0, answered.text, None)]
-    else:
-        got = [(choice["index"], _text(choice), choice.get("finish_reason")) for choice in answered.whole["choices"]]
+    """The choices that the caller got, each with what was committed to. Raises ValueError, KeyError, TypeError."""
+    got: list[tuple[int, str | None, str | None]]
+    committed = {int(one["index"]): one for one in answered.commitment}
+    if set(committed) != set(range(_choices(answered.body))):
+        raise ValueError("not every choice was committed to, or more than there are")
+    if answered.whole is not None:
+        choices = answered.whole["choices"]
+        got = [(int(choice["index"]), _text(choice), choice.get("finish_reason")) for choice in choices]
+    else:  # of a stream of several choices, or one too long to be kept, the text is not known
+        text = answered.text if len(committed) == 1 and answered.text else None
+        got = [(index, text, None) for index in sorted(committed)]
     return [
         {
             "index": index,
@@ -315,6 +323,13 @@ def _claims(answered: Answered) -> list[dict[str, Any]]:
         }
         for index, text, finish in got
     ]
+
+
+def _choices(body: Mapping[str, Any]) -> int:
+    """How many answers a request asks for."""
+    prompt = body.get("prompt")
+    prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+    return prompts * int(body.get("n") or 1)
 
 
 def _text(choice: Mapping[str, Any]) -> str:

@@ -17,7 +17,6 @@ the first and fails the second.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -39,7 +38,7 @@ class Claimed:
     """One choice as it reached the caller, and what its replica committed to."""
 
     index: int
-    text: str
+    text: str | None  # None: not known
     finish: str | None  # None: not known
     output: list[int]
     commitment: bytes
@@ -55,8 +54,12 @@ class Checked:
     numbers: dict[str, float]
 
 
-def read_claims(body: Mapping[str, Any], ask: Ask, texts: Texts, context: int) -> list[Claimed]:
-    """The `answers` of a check's body. Raises BadAsk."""
+def read_claims(body: Mapping[str, Any], ask: Ask) -> list[Claimed]:
+    """The `answers` of a check's body. Raises BadAsk for what the asker got wrong.
+
+    What the replica in question wrote, its tokens and its commitment, is never refused: else it could write what
+    nobody checks.
+    """
     answers = body.get("answers")
     if not isinstance(answers, list) or not 0 < len(answers) <= ANSWERS_MAX:
         raise BadAsk(f"answers must be a list of 1 to {ANSWERS_MAX}", param="answers")
@@ -64,10 +67,6 @@ def read_claims(body: Mapping[str, Any], ask: Ask, texts: Texts, context: int) -
     for claim in claims:
         if claim.index >= len(ask.prompts) * ask.choices:
             raise BadAsk(f"there was no choice {claim.index}", param="answers")
-        if len(claim.output) + len(_prompt(ask, claim)) > context + 1:
-            raise BadAsk("an answer is longer than the context", param="answers")
-        if any(not 0 <= token < texts.vocabulary for token in claim.output):
-            raise BadAsk("an answer has tokens that the model does not", param="answers")
     return claims
 
 
@@ -78,6 +77,9 @@ def check_claim(claim: Claimed, ask: Ask, model: Model, texts: Texts, bounds: Bo
     except BadCommitment:
         return Checked(claim.index, "mismatch", ["commitment"], {})
     prompt = _prompt(ask, claim)
+    is_real = all(0 <= token < texts.vocabulary for token in claim.output)
+    if not claim.output or not is_real or len(prompt) + len(claim.output) > model.context:
+        return Checked(claim.index, "mismatch", ["tokens"], {})
     mine = Binding.of(prompt, model.digest, ask.sampling.as_json(), claim.output)
     faults = [f"said_{name}" for name in mine.differences(commitment.binding)]
     if _shape(commitment) != (len(prompt), len(claim.output) - 1, model.hidden_size):
@@ -117,7 +119,7 @@ def _text_faults(claim: Claimed, ask: Ask, texts: Texts) -> list[str]:
             ended_at = number
             break
     writing.end()
-    faults = [] if writing.text == claim.text else ["text"]
+    faults = [] if claim.text is None or writing.text == claim.text else ["text"]
     is_stop = ended_at == len(claim.output)
     is_length = not ended_at and len(claim.output) >= ask.max_tokens
     if claim.finish is not None and claim.finish != ("stop" if is_stop else "length" if is_length else ""):
@@ -129,15 +131,15 @@ def _read_claim(answer: Any) -> Claimed:
     if not isinstance(answer, dict):
         raise BadAsk("an answer is a mapping", param="answers")
     index, text, finish, output = (answer.get(name) for name in ("index", "text", "finish_reason", "output_ids"))
-    is_list = isinstance(output, list) and bool(output) and all(type(one) is int for one in output)
-    is_text = isinstance(text, str) and len(text) <= TEXT_LENGTH_MAX and isinstance(finish, str | None)
-    if type(index) is not int or index < 0 or not is_list or not is_text:
+    is_text = text is None or (isinstance(text, str) and len(text) <= TEXT_LENGTH_MAX)
+    if type(index) is not int or index < 0 or not is_text or not isinstance(finish, str | None):
         raise BadAsk("an answer has index, text, finish_reason, output_ids and commitment", param="answers")
+    is_list = isinstance(output, list) and all(type(one) is int for one in output)
     try:
         commitment = base64.b64decode(str(answer.get("commitment", "")), validate=True)
-    except binascii.Error:
+    except ValueError:  # not base64, or not even ASCII
         commitment = b""
-    return Claimed(index, str(text), finish, list(output or []), commitment)
+    return Claimed(index, text, finish, list(output or []) if is_list else [], commitment)
 
 
 def _prompt(ask: Ask, claim: Claimed) -> list[int]:

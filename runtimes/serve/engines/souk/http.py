@@ -120,7 +120,7 @@ class Door:
         ask = await asyncio.to_thread(read_ask, kind, request, self._texts, self._limits)
         if not isinstance(request, dict) or (ask.sampling.temperature > 0 and request.get("seed") is None):
             raise BadAsk("an answer that was drawn without a known seed cannot be drawn again", param="request")
-        claims = read_claims(body, ask, self._texts, self._model.context)
+        claims = read_claims(body, ask)
         checked = []
         for claim in claims:
             future = self._batch.between_steps(

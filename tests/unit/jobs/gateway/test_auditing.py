@@ -153,7 +153,7 @@ class Answered:
     commitment: Any = None
 
 
-def answered(lease_id: UUID, commitment: str | None = RIGHT, *, share: int = 100, **more: Any) -> Answered:
+def answered(lease_id: UUID, right: str | None = RIGHT, *, share: int = 100, **more: Any) -> Answered:
     """A stream that this replica answered."""
     now = time.time()
     grant = Grant(
@@ -169,7 +169,7 @@ def answered(lease_id: UUID, commitment: str | None = RIGHT, *, share: int = 100
     )
     body = prepare({"messages": [{"role": "user", "content": "hi"}], "stream": True})
     asked = Asked(uuid4(), more.pop("kind", "chat"), body, True, grant, endpoint, 0.0, 60.0)
-    claims = [{"index": 0, "output_ids": [1, 2], "commitment": commitment}] if commitment else None
+    claims = [{"index": 0, "output_ids": [1, 2], "commitment": right}] if right else None
     return Answered(asked, lease_id, body, **{"commitment": claims, **more})
 
 
@@ -264,10 +264,26 @@ async def test_a_replica_that_does_not_commit_is_seen(town: Town):
     auditor.consider(answered(mallory, None))
     rows = auditor.take_rows()
     assert [(row.lease_id, row.checked_by, row.detail) for row in rows] == [(mallory, mallory, "no commitment")] * 2
-    broken = answered(mallory)
-    broken.commitment = [{"index": "x"}, 7]
-    auditor.consider(broken)
-    assert [row.detail for row in auditor.take_rows()] == ["its commitment is not one"]
+    claim = answered(mallory).commitment[0]
+    for nonsense in ([{"index": "x"}, 7], [claim, claim | {"index": 1}], [{"index": 0}]):
+        auditor.consider(answered(mallory, commitment=nonsense))
+        assert [row.detail for row in auditor.take_rows()] == ["its commitment is not one"]
+    big = [claim | {"output_ids": [1] * auditing.ITEM_BYTES_MAX}]
+    auditor.consider(answered(mallory, commitment=big))
+    assert len(auditor.take_rows()) == 1
+
+
+@in_town
+async def test_of_a_stream_of_several_choices_the_text_is_not_claimed(town: Town):
+    bob, carol = await town.add(honest), await town.add(honest)
+    auditor = Auditor(town, town)
+    both = [{"index": index, "output_ids": [1], "commitment": RIGHT} for index in range(2)]
+    given = answered(bob, commitment=both)
+    given.body["n"] = 2
+    auditor.consider(given)
+    await rows_of(auditor, 1)
+    (question,) = town.replicas[carol].asked
+    assert [(answer["index"], answer["text"]) for answer in question["answers"]] == [(0, None), (1, None)]
 
 
 @pytest.mark.parametrize("said", [b"<html>", b"[]", b'{"verdict":"maybe"}', b"x" * 100_000, b'{"verdict":["match"]}'])

@@ -176,12 +176,16 @@ def test_a_wrong_answer_is_found_and_named(engine: Engine):
     assert {"said_prompt"} <= faults(request=body | {"prompt": "one two three four"})
     assert faults(answers=[claim | {"text": claim["text"] + "!"}]) == {"text"}
     assert faults(answers=[claim | {"finish_reason": "stop"}]) == {"finish"}
-    ids = [*claim["output_ids"][:9], *reversed(claim["output_ids"][9:])]
-    assert {"said_output", "decoding", "drawing", "text"} <= faults(answers=[claim | {"output_ids": ids}])
+    turned = [*claim["output_ids"][:9], *reversed(claim["output_ids"][9:])]
+    assert {"said_output", "decoding", "drawing", "text"} <= faults(answers=[claim | {"output_ids": turned}])
     spoilt = bytearray(base64.b64decode(claim["commitment"]))
     spoilt[-60:] = bytes(60)
     assert faults(answers=[claim | {"commitment": base64.b64encode(spoilt).decode()}]) == {"decoding"}
-    assert faults(answers=[claim | {"commitment": "AAAA"}]) == {"commitment"}
+    for nonsense in ("AAAA", "é", None):
+        assert faults(answers=[claim | {"commitment": nonsense}]) == {"commitment"}
+    for ids in ([], ["x"], None, [4000], [-1], [5] * 300):  # what cannot be checked is no way out
+        assert faults(answers=[claim | {"output_ids": ids}]) == {"tokens"}
+    assert faults(answers=[claim | {"text": None, "finish_reason": None}]) == set()
 
 
 def test_a_replica_with_rounded_weights_that_says_they_are_the_true_ones_is_found(
