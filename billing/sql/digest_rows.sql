@@ -11,7 +11,9 @@ CREATE OR REPLACE FUNCTION billing_digest(r billing_hold) RETURNS text LANGUAGE 
 $$;
 CREATE OR REPLACE FUNCTION billing_digest(r billing_settlement) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT encode(sha256(convert_to(ROW(r.id, r.job_id, r.hold_id, r.owner_id, r.asset_id, r.fee_bps, r.held, r.charged,
-        r.fee, r.paid, r.refunded, extract(epoch FROM r.challenge_until), extract(epoch FROM r.created_at))::text,
+        r.fee, r.paid, r.refunded, extract(epoch FROM r.challenge_until), extract(epoch FROM r.created_at))::text
+        -- Of a part that is not the last; rows from before there were parts keep their digest.
+        || CASE WHEN to_jsonb(r) ->> 'is_final' = 'false' THEN '/part' ELSE '' END,
         'UTF8')), 'hex')
 $$;
 CREATE OR REPLACE FUNCTION billing_digest(r billing_settlementshare) RETURNS text LANGUAGE sql STABLE AS $$
