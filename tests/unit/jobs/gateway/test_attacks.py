@@ -67,7 +67,8 @@ def test_a_head_that_drips_is_cut_off(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
 
             dripping = asyncio.create_task(drip())
-            assert error_of(await rest(reader)) == (408, "request_timeout")
+            answer = await rest(reader)  # lost where a drip met the closed door: then the kernel resets the connection
+            assert not answer or error_of(answer) == (408, "request_timeout")
             dripping.cancel()
             assert (await up.post(chat())).status == 200
 
