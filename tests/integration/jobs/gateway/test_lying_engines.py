@@ -107,10 +107,10 @@ def test_an_engine_that_writes_on_and_on_is_stopped_at_what_was_asked_for():
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("piece", [token(""), b": ping\n\n", b"x" * 1000], ids=["empty", "comment", "no-line"])
+@pytest.mark.parametrize("piece", [token(""), b": ping\n\n" * 100, b"x" * 1000], ids=["empty", "comment", "no-line"])
 def test_an_engine_that_only_seems_to_begin_is_left(piece):
     async def story():
-        async with scene(patience=QUICK) as it:
+        async with scene(patience=Patience(first=60, token=60)) as it:
             async with saying(lambda: (piece for _ in count())) as liar:
                 caller, expected = await ask_both(it, liar)
                 assert caller.is_whole() and caller.text() == expected and not any(liar.heard)

@@ -128,12 +128,14 @@ def test_the_versions_get_their_shares_and_a_conversation_stays_with_its_version
 
 def test_a_draining_replica_gets_nothing_new_and_ends_what_it_has():
     async def story():
-        async with scene() as it:
-            old = await it.engine(pace=Pace(token_ms=10))
+        async with scene(wake_seconds=0.1) as it:
+            old = await it.engine(pace=Pace(token_ms=50))
             caller = Caller()
             work = asyncio.create_task(it.call(caller=caller, stream=True))
             await until(lambda: caller.pieces)
             it.fleet.rows[0] = it.fleet.rows[0].model_copy(update={"state": "draining"})
+            with pytest.raises(ApiError):
+                await it.call()
             new = await it.engine()
             await it.call()
             await work
