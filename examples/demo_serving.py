@@ -49,7 +49,7 @@ class ServingStory:
 
     def ask(self, alice: Party, endpoint: EndpointView, expected: str) -> None:
         """By the official client, unmodified: whole, streamed, and refused where the key is wrong."""
-        key = run_json([SOUK, "keys", "create", "--name", "demo"], alice.env(self.market.server))["key"]
+        key = run_json([SOUK, "keys", "create", "demo"], alice.env(self.market.server))["key"]
         client = openai.OpenAI(base_url=endpoint.base_url, api_key=key, timeout=ASK_SECONDS, max_retries=0)
         answer = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=TOKENS, temperature=0)
         said = answer.choices[0].text
@@ -86,5 +86,5 @@ class ServingStory:
         )
 
     def _used(self, alice: Party) -> int:
-        rows = run_json([SOUK, "usage"], alice.env(self.market.server))["results"]
-        return sum(int(row["output_tokens"]) for row in rows)
+        usage = run_json([SOUK, "usage"], alice.env(self.market.server))
+        return int(usage["total"]["output_tokens"])
