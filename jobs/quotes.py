@@ -19,6 +19,7 @@ from jobs.matching.plan import plan
 from jobs.models import Job, Quote
 from jobs.payment import RATE_UNITS_MIN, Payment
 from jobs.pricing import Terms, chosen_of, demand_of, terms_of
+from jobs.serving import payments
 from jobs.spec import Spec, canonical, spec_hash
 from jobs.wire import Plan, QuoteView
 from marketplace.accounts.models import Organisation
@@ -55,6 +56,7 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
         cap_units=payment.units_up(quote.cap_usd_micros) if quote else None,
         balance_units=has,
         escrow=escrow.terms_of(quote) if quote and escrow.is_escrow(spec) else None,
+        window_usd_micros=payments.quoted_window(quote, spec) if quote and spec.serve else None,
     )
 
 

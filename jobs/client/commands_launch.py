@@ -45,7 +45,7 @@ def plan(file: JobFilePath, server: Server = None, as_json: Json = False) -> Non
     if as_json and quote.quote_id is not None:
         print_json(quote)
     elif not as_json:
-        console().print(plan_view(quote))
+        console().print(plan_view(quote, spec.serve))
     require_fit(quote)
 
 
@@ -88,7 +88,7 @@ def launch(
     with open_souk(server) as souk:
         quote = souk.quote(job_file.spec)
         if not as_json:
-            console().print(plan_view(quote))
+            console().print(plan_view(quote, job_file.spec.serve))
         require_fit(quote)
         said = _draw_up(souk, job_file, quote, wallet, (hold_until, rpc_url), as_json=as_json) if wallet else None
         if not yes and not ask("Sign and launch?" if said else "Launch?", as_json=as_json):

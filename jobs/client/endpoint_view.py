@@ -52,7 +52,7 @@ def how_to_call(found: EndpointView) -> str:
     """The lines that make a key and ask a first question."""
     address = found.base_url or "the gateway's address"
     return (
-        "souk keys create                   makes a key\n"
+        "souk keys create my-program        makes a key\n"
         f"curl {address}/chat/completions -H 'Authorization: Bearer KEY' -H 'Content-Type: application/json' \\\n"
         f'  -d \'{{"model": "{found.model}", "messages": [{{"role": "user", "content": "Hello"}}]}}\'\n'
         f"souk cancel {found.job_id}    ends it"

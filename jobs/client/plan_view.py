@@ -9,6 +9,7 @@ from rich.text import Text
 from jobs.client.hold_view import promise_lines
 from jobs.client.output import duration, money, table
 from jobs.payment import show_units
+from jobs.spec import Serve
 from jobs.wire import Candidate, Plan, QuoteView
 
 CANDIDATES_SHOWN = 10
@@ -21,8 +22,8 @@ FALLEN_ESCROW = (
 )
 
 
-def plan_view(quote: QuoteView) -> RenderableType:
-    """Everything a customer needs to say yes or no, or to change the job file."""
+def plan_view(quote: QuoteView, serve: Serve | None = None) -> RenderableType:
+    """Everything a customer needs to say yes or no, or to change the job file; `serve`: of what is to be served."""
     plan = quote.plan
     parts: list[RenderableType] = []
     if plan.candidates:
@@ -30,7 +31,8 @@ def plan_view(quote: QuoteView) -> RenderableType:
         parts.append(Text.from_markup(_why(plan)))
     parts += _exclusions(plan, fits=quote.quote_id is not None)
     if quote.quote_id is not None:
-        parts += [Text(), Text.from_markup(_promise(quote))]
+        promise = _serving_promise(quote, serve) if serve else _promise(quote)
+        parts += [Text(), Text.from_markup(promise)]
     return Group(*parts)
 
 
@@ -110,6 +112,33 @@ def _promise(quote: QuoteView) -> str:
     if missing > 0:
         lines.append(f"[red]{_shown(quote, missing)} are missing to hold the maximum.[/]")
     return "\n".join(lines)
+
+
+def _serving_promise(quote: QuoteView, serve: Serve) -> str:
+    """What an endpoint costs an hour, and never costs more than."""
+    chosen = next((candidate for candidate in quote.plan.candidates if candidate.is_chosen), None)
+    rate = chosen.price_usd_micros_per_device_hour * chosen.devices if chosen else 0
+    least, most = (money(rate * count) for count in (serve.replicas.min, serve.replicas.max))
+    hourly = least if least == most else f"{least} to {most}"
+    expires = f", good until {quote.expires_at:%H:%M:%S} UTC" if quote.expires_at else ""
+    lines = [
+        f"[bold]{hourly}[/] an hour for {_count(serve)}, by the second and only while they can answer; never more than "
+        + f"[bold]{money(quote.cap_usd_micros)}[/] in all{expires}."
+    ]
+    if serve.prices.input_usd_micros or serve.prices.output_usd_micros:
+        prices = f"{money(serve.prices.input_usd_micros)} and {money(serve.prices.output_usd_micros)}"
+        who = "Callers of other organisations pay" if serve.is_public else "Against the budgets of your keys count"
+        lines.append(f"{who} {prices} for a million tokens read and written.")
+    window, has = quote.window_usd_micros or 0, quote.balance_usd_micros
+    lines.append(f"{money(window)} are set aside at a time. Your balance is {money(has)}.")
+    if window > has:
+        lines.append(f"[red]{money(window - has)} are missing to set that aside.[/]")
+    return "\n".join(lines)
+
+
+def _count(serve: Serve) -> str:
+    least, most = serve.replicas.min, serve.replicas.max
+    return f"{most} replica{'s' if most > 1 else ''}" if least == most else f"{least} to {most} replicas"
 
 
 def _shown(quote: QuoteView, units: int) -> str:

@@ -72,6 +72,12 @@ def require_window(organisation: Organisation, quote: Quote, spec: Spec) -> None
     _require(organisation.pk, quote, units, cap_usd_micros=quote.cap_usd_micros)
 
 
+def quoted_window(quote: Quote, spec: Spec) -> int:
+    """What is set aside at a time for an endpoint of this quote, in micro-USD; at most its cap."""
+    window = _window(spec, quote.price_ceiling_usd_micros, quote.payment)
+    return quote.payment.usd_micros(min(window, quote.payment.units_up(quote.cap_usd_micros)))
+
+
 def window_units(job: Job) -> int:
     """SOUK_SERVE_WINDOW_HOURS of as many replicas as there may be, at the price ceiling; in what pays."""
     return _window(from_wire(job.spec), job.price_ceiling_usd_micros, price_of(job).payment)

@@ -109,3 +109,4 @@ class QuoteView(Wire):
     cap_units: Units | None = None
     balance_units: Units | None = None  # None in escrow mode: the wallet's money is on the chain, not here
     escrow: EscrowTerms | None = None  # only in escrow mode, and where something fits
+    window_usd_micros: int | None = None  # only of kind serve: what is set aside at a time, of the cap

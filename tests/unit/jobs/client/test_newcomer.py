@@ -9,6 +9,7 @@ from rich.console import Console
 
 from jobs.client.plan_view import plan_view
 from jobs.client.sdk import Souk
+from jobs.spec.serve import ModelSource, Replicas, Serve
 from jobs.wire import AssetView, QuoteView
 from tests.unit.jobs.client.conftest import Run
 from tests.unit.jobs.client.fake_answers import NOW, fitting_plan
@@ -90,3 +91,12 @@ def test_a_plan_promises_of_a_tokens_price_what_is_true(capsys: pytest.CaptureFi
     assert "at most 2 TUSD. If the token has fallen when a node is found, more of it is held" in out
     assert "only with your word, or where the job file says on_price_change: requote" in out
     assert "whatever" not in out
+
+
+def test_what_an_endpoint_costs_an_hour_is_shown_before_it_is_launched(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = quote(window_usd_micros=8_000_000, balance_usd_micros=5_000_000)
+    chosen = next(each for each in shown.plan.candidates if each.is_chosen)
+    dollars = chosen.price_usd_micros_per_device_hour * chosen.devices / 1_000_000
+    out = printed(plan_view(shown, Serve(model=ModelSource(hub="a/b"), replicas=Replicas(min=1, max=4))), capsys)
+    assert f"${dollars:.2f} to ${4 * dollars:.2f} an hour for 1 to 4 replicas" in out
+    assert "$8.00 are set aside at a time" in out and "$3.00 are missing" in out
