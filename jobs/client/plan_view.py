@@ -121,10 +121,8 @@ def _serving_promise(quote: QuoteView, serve: Serve) -> str:
     least, most = (money(rate * count) for count in (serve.replicas.min, serve.replicas.max))
     hourly = least if least == most else f"{least} to {most}"
     expires = f", good until {quote.expires_at:%H:%M:%S} UTC" if quote.expires_at else ""
-    lines = [
-        f"[bold]{hourly}[/] an hour for {_count(serve)}, by the second and only while they can answer; never more than "
-        + f"[bold]{money(quote.cap_usd_micros)}[/] in all{expires}."
-    ]
+    hour = f"[bold]{hourly}[/] an hour for {_count(serve)}, by the second and only while they can answer"
+    lines = [f"{hour}; never more than [bold]{money(quote.cap_usd_micros)}[/] in all{expires}."]
     if serve.prices.input_usd_micros or serve.prices.output_usd_micros:
         prices = f"{money(serve.prices.input_usd_micros)} and {money(serve.prices.output_usd_micros)}"
         who = "Callers of other organisations pay" if serve.is_public else "Against the budgets of your keys count"
