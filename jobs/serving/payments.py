@@ -224,14 +224,15 @@ def final_charges(job: Job) -> list[LeaseCharge]:
     return _within(held_units(job), _charges({lease: units for lease, units in due.items() if units > 0}, before))
 
 
-def settle_rest(job: Job) -> None:
-    """Settle what is left of a locked job at its end; nothing where nothing is set aside."""
+def settle_rest(job: Job) -> Settlement | None:
+    """Settle what is left of a locked job at its end; None where nothing is set aside."""
     if not holds.is_open(job.pk):
-        return
+        return None
     promotions.lock_job(job.pk)
     settled = settlement.settle_job(job_id=job.pk, charges=final_charges(job), fee_bps=fee_bps(job.pk))
     promotions.take_back(job.pk, spent=settled_units(job))
     keep_contested(settled, job)
+    return settled
 
 
 def keep_contested(settled: Settlement, job: Job) -> int:
