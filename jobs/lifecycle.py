@@ -243,10 +243,6 @@ def finish_attempt(
 
 def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "", actor: str = "system") -> Job:
     """Bring a locked job to an end and settle it, in one transaction: its hold is 0 afterwards."""
-    charges = [
-        settlement.LeaseCharge(lease.id, lease.node.provider.organisation_id, lease.charge_units or 0)
-        for lease in Lease.objects.filter(attempt__job=job).select_related("node__provider")
-    ]
     with transaction.atomic():
         advance(
             job,
@@ -266,27 +262,22 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             limits.conclude(job.id, charged=job.quote.payment.usd_micros(charged) if spent is None else spent)
             return job
         if job.kind == "serve":
-            _settle_serving(job)
+            payments.settle_rest(job)
         elif holds.is_open(job.id):
-            promotions.lock_job(job.id)
-            settled = settlement.settle_job(
-                job_id=job.id, charges=[c for c in charges if c.amount], fee_bps=settings.SOUK_FEE_BPS
-            )
-            promotions.take_back(job.id, spent=settled.charged)
+            _settle(job)
         limits.conclude(job.id, charged=charged_of(job).usd_micros if job.kind == "serve" else spent)
     return job
 
 
-def _settle_serving(job: Job) -> None:
-    """The last part of an endpoint's money: days before it were settled as they passed."""
-    if not holds.is_open(job.id):
-        return
+def _settle(job: Job) -> None:
+    """What each lease of a job that is no endpoint cost, all at once."""
     promotions.lock_job(job.id)
-    settled = settlement.settle_job(
-        job_id=job.id, charges=payments.final_charges(job), fee_bps=payments.fee_bps(job.id)
-    )
-    promotions.take_back(job.id, spent=payments.settled_units(job))
-    payments.keep_contested(settled, job)
+    charges = [
+        settlement.LeaseCharge(lease.id, lease.node.provider.organisation_id, lease.charge_units)
+        for lease in Lease.objects.filter(attempt__job=job, charge_units__gt=0).select_related("node__provider")
+    ]
+    settled = settlement.settle_job(job_id=job.id, charges=charges, fee_bps=settings.SOUK_FEE_BPS)
+    promotions.take_back(job.id, spent=settled.charged)
 
 
 def _after_replica(job: Job, attempt: Attempt, reason: Reason, outcome: Outcome, *, message: str) -> Job:

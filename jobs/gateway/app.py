@@ -9,9 +9,7 @@ Every refusal has OpenAI's form, a stable code, and tells nothing of what the ca
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -26,7 +24,9 @@ from jobs.gateway.directory import Directory
 from jobs.gateway.errors import ApiError
 from jobs.gateway.grants import Grants
 from jobs.gateway.limits import Limits, Ticket
+from jobs.gateway.listing import list_models
 from jobs.gateway.metrics import Metrics, may_read
+from jobs.gateway.refusals import JSON, closed, error_headers, failed, no_model, overloaded, too_large
 from jobs.gateway.spool import Spool
 from jobs.gateway.table import EndpointRow, Grant
 
@@ -40,7 +40,6 @@ KINDS: dict[str, Kind] = {
 TASKS = {"chat": "generate", "completion": "generate", "embedding": "embed"}
 CLIENT_GONE = 499  # nginx's number, for counting: nobody is there to see it
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_JSON: Header = (b"content-type", b"application/json")
 _CORS_HEADERS: list[Header] = [
     (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
     (b"access-control-allow-headers", b"authorization, content-type, x-request-id, x-souk-hedge"),
@@ -119,15 +118,14 @@ class Gateway:
         except ApiError as error:
             code = error.code
             if not client.has_started:
-                await client.answer(error.status, _error_headers(error), error.body())
+                await client.answer(error.status, error_headers(error), error.body())
         except ClientGone:
             code, status = "client_gone", CLIENT_GONE
         except Exception:
             code, status = "internal_error", 500
             logger.exception("A request failed (request_id %s).", request_id)
             if not client.has_started:
-                failure = ApiError(500, code, "The gateway failed; it has been noted.", type="server_error")
-                await client.answer(500, [_JSON], failure.body())
+                await client.answer(500, [JSON], failed().body())
         finally:
             metrics.in_flight -= 1
             if self._is_draining and not metrics.in_flight:
@@ -161,11 +159,11 @@ class Gateway:
         elif path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
             _only(method, "GET")
             grant = await self._grants.holder(_key(headers))
-            await client.answer(200, [_JSON], self._models(grant, path[len(MODELS_PATH) + 1 :]))
+            await client.answer(200, [JSON], list_models(self._directory, grant, path[len(MODELS_PATH) + 1 :]))
         elif path == "/healthz":
             _only(method, "GET")
             is_well = self._directory.version and not self._spool.trouble and not self._is_draining
-            await client.answer(200 if is_well else 503, [_JSON], b'{"ok":true}' if is_well else b'{"ok":false}')
+            await client.answer(200 if is_well else 503, [JSON], b'{"ok":true}' if is_well else b'{"ok":false}')
         elif path == "/metrics":
             _only(method, "GET")
             peer = (scope.get("client") or ("",))[0]
@@ -222,13 +220,13 @@ class Gateway:
             trouble = "This gateway has just started; please try again."
         if trouble:
             client.headers.append((b"connection", b"close"))
-            raise _overloaded(trouble)
+            raise overloaded(trouble)
 
     async def _read_body(self, headers: dict[bytes, bytes], client: HttpClient) -> bytearray:
         """Counted as held when it returns. Raises ApiError 413, 503; ClientGone."""
         declared = headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > self._body_bytes_max:
-            raise _too_large(self._body_bytes_max)
+            raise too_large(self._body_bytes_max)
         body, is_more = bytearray(), True
         try:
             while is_more:  # bounded by the bytes, and by BODY_SECONDS_MAX of the connection
@@ -240,9 +238,9 @@ class Gateway:
                 self._body_bytes += len(chunk)
                 is_more = message.get("more_body", False)
                 if len(body) > self._body_bytes_max:
-                    raise _too_large(self._body_bytes_max)
+                    raise too_large(self._body_bytes_max)
                 if self._body_bytes > self._bodies_bytes_max:
-                    raise _overloaded("Too many large requests are under way; please try again.")
+                    raise overloaded("Too many large requests are under way; please try again.")
         except BaseException:
             self._body_bytes -= len(body)
             raise
@@ -252,15 +250,14 @@ class Gateway:
         model = read_model(body)
         endpoint = self._directory.find(model, grant)
         if endpoint is None:
-            raise _no_model(model)
+            raise no_model(model)
         if endpoint.closed:
-            raise ApiError(503, "model_unavailable", f"The model takes no requests now: {endpoint.closed}.",
-                           type="server_error", retry_after=30)  # fmt: skip
+            raise closed(endpoint.closed)
         if endpoint.task != TASKS[kind]:
             is_for = "embeddings" if endpoint.task == "embed" else "text"
             raise ApiError(400, "unsupported_operation", f"The model makes {is_for} only.", param="model")
         if size > endpoint.limits.body_bytes:
-            raise _too_large(endpoint.limits.body_bytes)
+            raise too_large(endpoint.limits.body_bytes)
         return endpoint
 
     async def _admit(
@@ -278,31 +275,6 @@ class Gateway:
     def _seconds_for(self, endpoint: EndpointRow) -> float:
         is_awake = any(replica.state == "ready" for replica in self._directory.replicas_of(endpoint.endpoint_id))
         return endpoint.limits.request_seconds + (0.0 if is_awake else endpoint.limits.wake_seconds)
-
-    def _models(self, grant: Grant, model: str) -> bytes:
-        if model:
-            endpoint = self._directory.find(model, grant)
-            if endpoint is None:
-                raise _no_model(model)
-            return json.dumps(_model(model, endpoint)).encode()
-        models = [_model(name, endpoint) for name, endpoint in self._directory.models_for(grant)]
-        return json.dumps({"object": "list", "data": models}).encode()
-
-
-def _model(name: str, endpoint: EndpointRow) -> dict[str, Any]:
-    return {
-        "id": name,
-        "object": "model",
-        "created": endpoint.created_at,
-        "owned_by": endpoint.organisation,
-        "souk": {
-            "task": endpoint.task,
-            "context": endpoint.limits.context,
-            "max_tokens": endpoint.limits.max_tokens,
-            "input_usd_micros_per_million": endpoint.input_usd_micros_per_million,
-            "output_usd_micros_per_million": endpoint.output_usd_micros_per_million,
-        },
-    }
 
 
 def _only(method: str, allowed: str) -> None:
@@ -325,33 +297,3 @@ def _check_type(headers: dict[bytes, bytes]) -> None:
     media = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
     if media != b"application/json":
         raise ApiError(415, "unsupported_media_type", "Send the body as application/json.")
-
-
-def _no_model(model: str) -> ApiError:
-    return ApiError(
-        404,
-        "model_not_found",
-        f"The model {model[:200]!r} does not exist or you do not have access to it.",
-        param="model",
-    )
-
-
-def _overloaded(message: str) -> ApiError:
-    return ApiError(503, "server_overloaded", message, type="server_error", retry_after=1)
-
-
-def _too_large(most: int) -> ApiError:
-    return ApiError(413, "request_too_large", f"The body may have {most} bytes at most.")
-
-
-def _error_headers(error: ApiError) -> list[Header]:
-    headers = [_JSON]
-    if error.status == 405:
-        headers.append((b"allow", b"POST" if "POST" in error.message else b"GET, HEAD"))
-    if error.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if error.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
-    elif error.status in {429, 503}:
-        headers.append((b"x-should-retry", b"false"))  # OpenAI's client would try again otherwise
-    return headers

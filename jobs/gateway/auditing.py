@@ -1,7 +1,8 @@
 """A share of an endpoint's answers is computed again by another replica, after the caller has them; nobody waits.
 
-    1. Every answer of an endpoint that is verified is asked to commit (`prepare`), with a seed that its replica did not
-       choose. Which ones are checked is drawn afterwards, by a secret of this process: no replica can tell.
+    1. Every answer of an endpoint that is verified is asked to commit, with a seed that its replica did not choose
+       (`capabilities.engine_body`). Which ones are checked is drawn afterwards, by a secret of this process: no
+       replica can tell.
     2. Another node of the same version checks it, of another provider where there is one (POST /souk/v1/check).
        Some checks come with a twin whose commitment was spoilt: who calls that a match has computed nothing.
     3. Where it does not match, a third node is asked: two against one says who is wrong. Without a third it is unclear.
@@ -12,8 +13,6 @@ What a gateway saw itself (no commitment, a spoilt one called good) is a row who
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -21,12 +20,13 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
 from jobs.gateway.asked import Asked
+from jobs.gateway.claims import Answered, Verdict, claims_of, spoilt, verdict_of
 from jobs.gateway.table import AuditRow, ReplicaRow
 from jobs.gateway.upstream import Replicas, UpstreamError
 from runtimes.contract import Capability
@@ -41,42 +41,9 @@ CHECK_SECONDS: Final = 120.0
 VERDICT_BYTES_MAX: Final = 64 * 1024
 CHECKERS_MAX: Final = 4  # asked about one answer, those that failed to say anything included
 DETAIL_CHARACTERS_MAX: Final = 2000
-FAULTS_MAX: Final = 16
 SPOILT_ONE_IN: Final = 8
-SPOILT_BYTES: Final = 64
-SEED_BITS: Final = 53  # JSON's whole numbers are exact so far
-
-Verdict = Literal["match", "mismatch", "unclear"]
 
 logger = logging.getLogger(__name__)
-
-
-class Answered(Protocol):
-    """A whole answer of one replica: what the engine was sent, said, and committed to."""
-
-    @property
-    def asked(self) -> Asked:
-        """The request."""
-
-    @property
-    def lease_id(self) -> UUID:
-        """Who answered all of it."""
-
-    @property
-    def body(self) -> Mapping[str, Any]:
-        """As the engine got it."""
-
-    @property
-    def text(self) -> str:
-        """Of the first choice, as the caller got it."""
-
-    @property
-    def whole(self) -> Mapping[str, Any] | None:
-        """The answer in one piece; None: it was a stream."""
-
-    @property
-    def commitment(self) -> Any:
-        """The engine's `souk_commitment`; None: it gave none."""
 
 
 class Directory(Protocol):
@@ -94,18 +61,6 @@ class _Item:
     check: bytes  # the body of the question
     digest: str  # of it, for the record
     twin: bytes  # the same with a spoilt commitment; empty: none
-
-
-@dataclass(frozen=True)
-class _Said:
-    is_match: bool
-    detail: str
-
-
-def prepare(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body for a replica of a verified endpoint: it commits, and draws by a seed that it did not choose."""
-    seed = body.get("seed")
-    return {**body, "souk_commit": True, "seed": seed if seed is not None else secrets.randbits(SEED_BITS)}
 
 
 class Auditor:
@@ -171,12 +126,12 @@ class Auditor:
     def _item(self, answered: Answered) -> _Item:
         asked = answered.asked
         body = {name: value for name, value in answered.body.items() if name not in ("stream", "stream_options")}
-        claims = _claims(answered)
+        claims = claims_of(answered)
         question = {"kind": asked.kind, "request": body, "answers": claims}
         check = json.dumps(question, separators=(",", ":")).encode()
         twin = b""
         if secrets.randbelow(SPOILT_ONE_IN) == 0:
-            twin = json.dumps(question | {"answers": [_spoilt(claim) for claim in claims]}).encode()
+            twin = json.dumps(question | {"answers": [spoilt(claim) for claim in claims]}).encode()
         digest = hashlib.sha256(check).hexdigest()
         return _Item(asked.request_id, asked.endpoint.endpoint_id, answered.lease_id, check, digest, twin)
 
@@ -194,7 +149,7 @@ class Auditor:
 
     async def _check(self, item: _Item) -> None:
         """Ask one; where it does not match, another."""
-        said: list[tuple[UUID, _Said]] = []
+        said: list[tuple[UUID, Verdict]] = []
         for lease_id in self._checkers(item):
             answer = await self._ask(lease_id, item)
             if answer is None:
@@ -207,7 +162,7 @@ class Auditor:
             return
         self.checked += 1
         for lease_id, answer in said:
-            doubt: Verdict = "mismatch" if len(said) > 1 else "unclear"
+            doubt: Literal["mismatch", "unclear"] = "mismatch" if len(said) > 1 else "unclear"
             self._add_row(
                 AuditRow(
                     request_id=item.request_id,
@@ -249,12 +204,12 @@ class Auditor:
             seen_providers.add(row.provider_id)
         return [*first, *rest][:CHECKERS_MAX]
 
-    async def _ask(self, lease_id: UUID, item: _Item) -> _Said | None:
+    async def _ask(self, lease_id: UUID, item: _Item) -> Verdict | None:
         """A replica's word on it; None where it gave none, or showed that its word is worth nothing."""
         questions = [item.check, *([item.twin] if item.twin else [])]
         order = list(range(len(questions)))
         secrets.SystemRandom().shuffle(order)
-        said: dict[int, _Said | None] = {}
+        said: dict[int, Verdict | None] = {}
         for index in order:
             said[index] = await self._post(lease_id, questions[index])
         spoilt = said.get(1)
@@ -264,7 +219,7 @@ class Auditor:
             return None
         return said[0]
 
-    async def _post(self, lease_id: UUID, body: bytes) -> _Said | None:
+    async def _post(self, lease_id: UUID, body: bytes) -> Verdict | None:
         upstream = self._replicas.upstream(lease_id)
         if upstream is None:
             return None
@@ -276,7 +231,7 @@ class Auditor:
                     data = await _read(answer.chunks())
                 finally:
                     await answer.close()
-            return _verdict(json.loads(data)) if answer.status == 200 else None
+            return verdict_of(json.loads(data)) if answer.status == 200 else None
         except (UpstreamError, TimeoutError, ValueError, TypeError, AttributeError, RecursionError):
             return None
 
@@ -301,70 +256,10 @@ class Auditor:
             self.dropped += 1
 
 
-def _claims(answered: Answered) -> list[dict[str, Any]]:
-    """The choices that the caller got, each with what was committed to. Raises ValueError, KeyError, TypeError."""
-    got: list[tuple[int, str | None, str | None]]
-    committed = {int(one["index"]): one for one in answered.commitment}
-    if set(committed) != set(range(_choices(answered.body))):
-        raise ValueError("not every choice was committed to, or more than there are")
-    if answered.whole is not None:
-        choices = answered.whole["choices"]
-        got = [(int(choice["index"]), _text(choice), choice.get("finish_reason")) for choice in choices]
-    else:  # of a stream of several choices, or one too long to be kept, the text is not known
-        text = answered.text if len(committed) == 1 and answered.text else None
-        got = [(index, text, None) for index in sorted(committed)]
-    return [
-        {
-            "index": index,
-            "text": text,
-            "finish_reason": finish,
-            "output_ids": committed[index]["output_ids"],
-            "commitment": committed[index]["commitment"],
-        }
-        for index, text, finish in got
-    ]
-
-
-def _choices(body: Mapping[str, Any]) -> int:
-    """How many answers a request asks for."""
-    prompt = body.get("prompt")
-    prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
-    return prompts * int(body.get("n") or 1)
-
-
-def _text(choice: Mapping[str, Any]) -> str:
-    message = choice.get("message")
-    return str((message.get("content") if isinstance(message, dict) else choice.get("text")) or "")
-
-
-def _spoilt(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """The same claim with its last numbers made up: only who computes the answer again can tell."""
-    try:
-        data = base64.b64decode(claim["commitment"], validate=True)
-    except binascii.Error:
-        return dict(claim)
-    made_up = bytes(secrets.randbelow(0xFF) for _ in range(min(SPOILT_BYTES, len(data) // 4)))
-    return {**claim, "commitment": base64.b64encode(data[: len(data) - len(made_up)] + made_up).decode()}
-
-
-async def _read(chunks: Any) -> bytes:
+async def _read(chunks: AsyncIterator[bytes]) -> bytes:
     data = bytearray()
     async for chunk in chunks:
         data += chunk
         if len(data) > VERDICT_BYTES_MAX:
             raise ValueError("a verdict is short")
     return bytes(data)
-
-
-def _verdict(said: Any) -> _Said | None:
-    """What a replica said, of which nothing is believed beyond its form."""
-    if not isinstance(said, dict) or said.get("verdict") not in ("match", "mismatch"):
-        return None
-    choices = [choice for choice in said.get("choices", []) if isinstance(choice, dict)]
-    faults = sorted({str(fault)[:32] for choice in choices for fault in choice.get("faults", [])[:FAULTS_MAX]})
-    numbers: dict[str, Any] = next(
-        (choice["numbers"] for choice in choices if isinstance(choice.get("numbers"), dict)), {}
-    )
-    shown = {str(name)[:32]: value for name, value in numbers.items() if isinstance(value, int | float)}
-    detail = f"{', '.join(faults[:FAULTS_MAX])} {json.dumps(shown)}" if said["verdict"] == "mismatch" else ""
-    return _Said(said["verdict"] == "match", detail.strip())

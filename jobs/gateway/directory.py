@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from jobs.gateway.table import EndpointRow, Grant, ReplicaRow, Table, VersionRow
+from jobs.gateway.table import EndpointRow, Grant, ReplicaRow, Table
 
 MODELS_MAX = 10_000  # listed to one caller
 
@@ -58,11 +58,6 @@ class Directory:
     def replicas_of(self, endpoint_id: UUID) -> Sequence[ReplicaRow]:
         """Leases behind an endpoint, whether or not they can be reached."""
         return self._replicas.get(endpoint_id, ())
-
-    def versions_of(self, endpoint_id: UUID) -> Sequence[VersionRow]:
-        """Versions and their shares."""
-        row = self._endpoints.get(endpoint_id)
-        return row.versions if row is not None else ()
 
 
 def _may_call(grant: Grant, row: EndpointRow) -> bool:

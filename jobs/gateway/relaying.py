@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from jobs.gateway import continuing, sse, streaming, tokens
+from jobs.gateway.claims import Answered
 from jobs.gateway.errors import ApiError
 from jobs.gateway.opening import DeadlineOver, Opened, OpenedStream, OpenedWhole, ReplicaFailed
 from jobs.gateway.trying import Trying
-from jobs.gateway.work import Answered, Work
+from jobs.gateway.work import Work
 
 STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
 
@@ -96,7 +97,7 @@ class Relay:
         opened.place.view.note_tokens(count)
         work.meter_part("replica_lost", count)
         if rewriter.sent is None:
-            work.movable = False  # more than text came, or more text than is kept
+            work.is_movable = False  # more than text came, or more text than is kept
         else:
             work.sent += rewriter.sent
         work.opened = None
@@ -104,7 +105,7 @@ class Relay:
 
     async def _move(self, work: Work, failure: ReplicaFailed) -> OpenedStream | None:
         """Open the rest of the answer at another replica. Raises `failure` where that cannot be."""
-        if not work.movable:
+        if not work.is_movable:
             raise failure
         await work.client.send(sse.write_comment(continuing.COMMENT))
         while work.moves < continuing.MOVES_MAX:

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from jobs.gateway import capabilities, continuing, tokens
 from jobs.gateway.asked import Asked, Client, ClientGone, Meter
+from jobs.gateway.claims import Answered
 from jobs.gateway.errors import ApiError
 from jobs.gateway.opening import DeadlineOver, OpenedWhole, ReplicaFailed
 from jobs.gateway.placing import Directory, Placing, Search
@@ -31,7 +32,7 @@ from jobs.gateway.table import EndpointLoad, ReplicaLoad
 from jobs.gateway.trying import Patience, Trying
 from jobs.gateway.upstream import Replicas
 from jobs.gateway.watching import Watch
-from jobs.gateway.work import Answered, Work
+from jobs.gateway.work import Work
 
 RETRY_AFTER_SECONDS = 1.0  # where all tries failed
 
@@ -109,7 +110,7 @@ class Serving:
             search=Search(asked, desk, capabilities.needs(asked)),
             size=size,
             tokens_max=tokens_max,
-            movable=continuing.can_move(asked),
+            is_movable=continuing.can_move(asked),
             meter=self._meter,
             clock=self._clock,
             watch=Watch(client),  # last: nothing that could raise comes after it

@@ -132,7 +132,7 @@ class Trying:
             model=asked.body["model"],
             created=work.created,
             is_chat=asked.kind == "chat",
-            keep_text=work.movable or asked.endpoint.verify_share > 0,
+            keep_text=work.is_movable or asked.endpoint.verify_share > 0,
             is_continued=is_continued,
         )
 

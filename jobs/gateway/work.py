@@ -17,18 +17,6 @@ from jobs.gateway.tokens import Count, PromptSize
 from jobs.gateway.watching import Watch
 
 
-@dataclass(frozen=True)
-class Answered:
-    """A whole answer of one replica, for whoever checks it: what the engine was sent, said, and committed to."""
-
-    asked: Asked
-    lease_id: UUID
-    body: dict[str, Any]
-    text: str  # of the first choice
-    whole: dict[str, Any] | None  # of an answer in one piece; None: it was a stream
-    commitment: Any  # the engine's `souk_commitment`; None: it gave none
-
-
 @dataclass(eq=False)
 class Work:
     """One request. Its parts are metered in order; the first carries what was read, the others what they wrote."""
@@ -40,7 +28,7 @@ class Work:
     search: Search
     size: PromptSize
     tokens_max: int
-    movable: bool
+    is_movable: bool
     meter: Meter
     clock: Callable[[], float]
     created: int = field(default_factory=lambda: int(time.time()))

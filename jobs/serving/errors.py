@@ -1,4 +1,4 @@
-"""What can go wrong around endpoints.
+"""What can go wrong around endpoints and their keys.
 
 JobsError
 |-- EndpointNotFound     404
@@ -7,7 +7,11 @@ JobsError
 |-- ModelNotReady        409  the job that is to be served has no complete output; details: job_id
 |-- DeployMismatch       409  a new version may change what is served, not what was quoted; details: fields
 |-- NothingToTakeBack    409  the newest version is the only one, or has proved itself already
-`-- GatewayUnknown       401  the caller does not have the gateways' token
+|-- GatewayUnknown       401  the caller does not have the gateways' token
+|-- KeyNotFound          404
+|-- KeyReachesNothing    400  names endpoints that it could not call; details: endpoint_ids
+|-- KeyLifeInvalid       400  it would have expired already
+`-- TooManyEndpointKeys  409
 """
 
 from __future__ import annotations
@@ -62,3 +66,30 @@ class GatewayUnknown(JobsError):
 
     code = "gateway_unknown"
     status = 401
+
+
+class KeyNotFound(JobsError):
+    """There is no such endpoint key, or it is not your organisation's."""
+
+    code = "endpoint_key_not_found"
+    status = 404
+
+
+class KeyReachesNothing(JobsError):
+    """The key names endpoints that it could not call: {endpoint_ids}. Name open ones, of yours or public."""
+
+    code = "endpoint_unknown"
+    status = 400
+
+
+class KeyLifeInvalid(JobsError):
+    """The key would expire before it could be used. Give a later expires_at."""
+
+    code = "key_expired"
+    status = 400
+
+
+class TooManyEndpointKeys(JobsError):
+    """Your organisation has {count} live endpoint keys. Revoke those that nobody uses."""
+
+    code = "too_many_endpoint_keys"

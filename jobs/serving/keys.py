@@ -18,8 +18,8 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from jobs.models import Endpoint, EndpointKey, EndpointVersion
+from jobs.serving.errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
 from jobs.serving.grants import grants_for, refused_for
-from jobs.serving.key_errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token

@@ -5,7 +5,7 @@
     lease_cap        placing: what one more lease may cost; all of them together never more than the cap
     bounded_ms       a lease ends: never less than was settled for it already, never more than is set aside
     settle_part      each day: what each lease has earned so far, by its newest receipt and the gateways' sight of it
-    final_charges    the end: the rest
+    settle_rest      the end: the rest, but for what two counts disagree about
 
 The hold is what has been used and not settled yet, and a window ahead. A lease's cap is frozen in its assignment and
 may be beyond the window: the marketplace stops leases in time when the window cannot be moved on (`windows.py`).
@@ -228,6 +228,17 @@ def final_charges(job: Job) -> list[LeaseCharge]:
     before = charged_before(job.pk)
     due = {lease: int(lease.charge_units or 0) - before.get(lease.pk, 0) for lease in _leases(job)}
     return _within(held_units(job), _charges({lease: units for lease, units in due.items() if units > 0}, before))
+
+
+def settle_rest(job: Job) -> Settlement | None:
+    """Settle what is left of a locked job at its end; None where nothing is set aside."""
+    if not holds.is_open(job.pk):
+        return None
+    promotions.lock_job(job.pk)
+    settled = settlement.settle_job(job_id=job.pk, charges=final_charges(job), fee_bps=fee_bps(job.pk))
+    promotions.take_back(job.pk, spent=settled_units(job))
+    keep_contested(settled, job)
+    return settled
 
 
 def keep_contested(settled: Settlement, job: Job) -> int:

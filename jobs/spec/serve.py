@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from jobs.spec.section import FilePath, Label, Micros, Percent, Seconds, Section
+from jobs.spec.section import FilePath, Label, Micros, Percent, Seconds, Section, listed
 
 REPLICAS_MAX = 100
 IN_FLIGHT_MAX = 10_000
@@ -24,10 +24,6 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _HUB = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(@[A-Za-z0-9._-]{1,64})?$"
 _JOB = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$"
-
-
-def _days(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
 
 
 def _folder(value: str) -> str:
@@ -62,7 +58,7 @@ class Hours(Section):
     at: Annotated[str, StringConstraints(pattern=CLOCK_PATTERN)] = Field(
         description="hours in UTC, such as 08:00-18:00"
     )
-    days: Annotated[list[Literal[DAYS]], BeforeValidator(_days), Field(min_length=1, max_length=7)] = Field(  # type: ignore[valid-type]
+    days: Annotated[list[Literal[DAYS]], BeforeValidator(listed), Field(min_length=1, max_length=7)] = Field(  # type: ignore[valid-type]
         list(DAYS), description="a list of mon, tue, wed, thu, fri, sat, sun"
     )
     min: int = Field(ge=0, le=REPLICAS_MAX, description=f"a whole number from 0 to {REPLICAS_MAX}")

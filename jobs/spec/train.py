@@ -10,7 +10,9 @@ import math
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
+
+from jobs.spec.section import Section, listed
 
 STEPS_MAX = 10**9
 BATCH_MAX = 1 << 16
@@ -25,21 +27,15 @@ def _number(value: Any) -> Any:
     return float(value)
 
 
-def _paths(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
 Number = Annotated[float, BeforeValidator(_number)]
 Text = Annotated[str, Field(min_length=1, max_length=300)]
 
 
-class Train(BaseModel):
+class Train(Section):
     """One training as the built-in runtime does it; `work` says how much."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     model: Text = Field("tiny-llama", description="a shipped model (tiny-llama), a folder under files, or a hub id")
-    data: Annotated[list[Text], BeforeValidator(_paths), Field(min_length=1, max_length=FILES_MAX)] = Field(
+    data: Annotated[list[Text], BeforeValidator(listed), Field(min_length=1, max_length=FILES_MAX)] = Field(
         ["python-docs"], description="python-docs, a path under files, or a list of paths"
     )
     eval_fraction: Number = Field(0.05, gt=0, le=0.5, description="a number above 0 and at most 0.5")

@@ -226,6 +226,8 @@ def test_every_kind_of_alert_says_what_to_do() -> None:
     raised = set()
     for path in (ROOT / "billing").rglob("*.py"):
         raised |= set(re.findall(r'raise_once\((?:[^()]|\([^()]*\))*?kind="(\w+)"', path.read_text()))
+    for path in (ROOT / "jobs").rglob("*.py"):
+        raised |= set(re.findall(r'^(?:\w+_)?ALERT: Final = "(\w+)"', path.read_text(), re.MULTILINE))
     assert raised
     assert raised == {name.strip("`") for name in rows("docs/operator-money.md", "Kind")}
 

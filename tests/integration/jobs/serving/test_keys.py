@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from jobs.models import EndpointKey, Gateway, KeySlice
 from jobs.serving import grants, keys
-from jobs.serving.key_errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
+from jobs.serving.errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token

@@ -64,15 +64,10 @@ def _pending(lease: Lease) -> int:
 
 
 def _finish(job: Job) -> Settlement:
-    """As the job's end does."""
     with transaction.atomic():
-        promotions.lock_job(job.pk)
-        settled = settlement.settle_job(
-            job_id=job.pk, charges=payments.final_charges(job), fee_bps=payments.fee_bps(job.pk)
-        )
-        promotions.take_back(job.pk, spent=payments.settled_units(job))
-        payments.keep_contested(settled, job)
-        return settled
+        settled = payments.settle_rest(job)
+    assert settled is not None
+    return settled
 
 
 def test_window_is_two_hours_at_the_ceiling_of_all_replicas_and_at_most_the_cap(alice: Organisation) -> None:

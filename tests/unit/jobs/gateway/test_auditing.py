@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import functools
 import inspect
 import time
@@ -18,7 +19,8 @@ from aiohttp import web
 
 from jobs.gateway import auditing
 from jobs.gateway.asked import Asked
-from jobs.gateway.auditing import Auditor, prepare
+from jobs.gateway.auditing import Auditor
+from jobs.gateway.claims import Answered
 from jobs.gateway.table import AuditRow, EndpointRow, Grant, ReplicaRow
 from jobs.gateway.upstream import Announced, UpstreamError
 
@@ -141,18 +143,6 @@ def liar(body: dict[str, Any]) -> dict[str, Any]:
     return {"verdict": "mismatch", "choices": [{"faults": ["decoding"], "numbers": {}}]}
 
 
-@dataclass
-class Answered:
-    """As routing tells it."""
-
-    asked: Asked
-    lease_id: UUID
-    body: dict[str, Any]
-    text: str = "hello"
-    whole: dict[str, Any] | None = None
-    commitment: Any = None
-
-
 def answered(lease_id: UUID, right: str | None = RIGHT, *, share: int = 100, **more: Any) -> Answered:
     """A stream that this replica answered."""
     now = time.time()
@@ -167,10 +157,11 @@ def answered(lease_id: UUID, right: str | None = RIGHT, *, share: int = 100, **m
         model="llm",
         verify_share=share,
     )
-    body = prepare({"messages": [{"role": "user", "content": "hi"}], "stream": True})
+    body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "souk_commit": True, "seed": 7}
     asked = Asked(uuid4(), more.pop("kind", "chat"), body, True, grant, endpoint, 0.0, 60.0)
     claims = [{"index": 0, "output_ids": [1, 2], "commitment": right}] if right else None
-    return Answered(asked, lease_id, body, **{"commitment": claims, **more})
+    told: dict[str, Any] = {"text": "hello", "whole": None, "commitment": claims, **more}
+    return Answered(asked, lease_id, body, **told)
 
 
 async def rows_of(auditor: Auditor, count: int) -> list[AuditRow]:
@@ -279,8 +270,7 @@ async def test_of_a_stream_of_several_choices_the_text_is_not_claimed(town: Town
     auditor = Auditor(town, town)
     both = [{"index": index, "output_ids": [1], "commitment": RIGHT} for index in range(2)]
     given = answered(bob, commitment=both)
-    given.body["n"] = 2
-    auditor.consider(given)
+    auditor.consider(dataclasses.replace(given, body={**given.body, "n": 2}))
     await rows_of(auditor, 1)
     (question,) = town.replicas[carol].asked
     assert [(answer["index"], answer["text"]) for answer in question["answers"]] == [(0, None), (1, None)]
@@ -340,8 +330,3 @@ async def test_more_than_may_wait_is_let_go(town: Town):
     assert auditor.dropped == 7
     auditor.consider(answered(bob, kind="embedding"))
     assert auditor.dropped == 7
-
-
-def test_a_seed_that_the_caller_gave_stays():
-    assert prepare({"seed": 4})["seed"] == 4
-    assert prepare({})["seed"] != prepare({"seed": None})["seed"]
