@@ -206,6 +206,8 @@ def finish_attempt(
     job: Job, attempt: Attempt, reason: Reason, *, message: str = "", exit_code: int | None = None
 ) -> Job:
     """End a live attempt of a locked job, freeze what its leases cost, and decide by the table what comes next."""
+    if job.kind == "serve":
+        reason = replicas.believed(attempt, reason)
     outcome = REASONS[reason]
     # 1. The attempt, with its name and fault.
     if outcome.state == AttemptState.SUCCEEDED and attempt.state in {AttemptState.ASSIGNED, AttemptState.PREPARING}:
@@ -290,9 +292,9 @@ def _after_replica(job: Job, attempt: Attempt, reason: Reason, outcome: Outcome,
         return job
     if job.cancel_requested_at is not None:
         return end_job(job, JobState.CANCELLED, Reason(job.cancel_reason))
+    if is_late(job):
+        return end_late(job)
     was_up = job.state == JobState.RUNNING
-    if reason == Reason.DEADLINE_EXCEEDED:
-        return end_job(job, JobState.COMPLETED if was_up else JobState.FAILED, reason)
     if outcome.fault == Fault.CUSTOMER and reason != Reason.BUDGET_EXHAUSTED and endpoints.is_hopeless(job):
         return end_job(job, JobState.FAILED, reason, message=message)
     if was_up and reason == Reason.BUDGET_EXHAUSTED and not payments.has_window(job):
@@ -300,6 +302,19 @@ def _after_replica(job: Job, attempt: Attempt, reason: Reason, outcome: Outcome,
     elif not was_up:
         advance(job, JobState.RECOVERING, reason=reason, message=message, queued_at=clock.now())
     return job
+
+
+def is_late(job: Job) -> bool:
+    """Whether its deadline has passed."""
+    return job.deadline_at is not None and job.deadline_at <= clock.now()
+
+
+def end_late(job: Job) -> Job:
+    """End a locked job that has nothing on nodes at its deadline: an endpoint that was up has done what it should."""
+    if job.kind == "serve" and job.state == JobState.RUNNING:
+        return end_job(job, JobState.COMPLETED, Reason.DEADLINE_EXCEEDED)
+    message = "The job's deadline passed before it was done."
+    return end_job(job, JobState.FAILED, Reason.DEADLINE_EXCEEDED, message=message)
 
 
 def mark_running(job: Job, attempt: Attempt) -> None:
@@ -341,10 +356,9 @@ def _deadline(spec: Spec, authorization: SignedHoldAuthorization | None) -> date
 
 def _may_try_again(job: Job, reason: Reason, outcome: Outcome) -> bool:
     wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
-    is_late = job.deadline_at is not None and job.deadline_at <= clock.now()
     # An attempt that ended because the budget did was no failed try.
     tried = job.attempts.exclude(reason=Reason.BUDGET_EXHAUSTED.value).count()
-    return wanted and not is_late and tried < job.attempts_max
+    return wanted and not is_late(job) and tried < job.attempts_max
 
 
 def _remember(node: Node, outcome: Outcome) -> None:

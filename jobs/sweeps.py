@@ -175,9 +175,8 @@ def _stop_late() -> int:
                 job = lifecycle.lock(job_id)
                 if job.attempts.live().exists():
                     lifecycle.stop_leases(Lease.objects.live().filter(attempt__job=job), Reason.DEADLINE_EXCEEDED)
-                elif job.state in JOB_WAITING or job.state == JobState.PAUSED:
-                    message = "The job's deadline passed before it was done."
-                    lifecycle.end_job(job, JobState.FAILED, Reason.DEADLINE_EXCEEDED, message=message)
+                elif job.state in JOB_WAITING or job.state == JobState.PAUSED or job.kind == "serve":
+                    lifecycle.end_late(job)
                 count += 1
         except (StateConflict, JobsError) as error:
             log.warning("A late job could not be stopped: %s", error, extra={"job_id": str(job_id)})

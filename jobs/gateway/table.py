@@ -6,19 +6,40 @@ use is numbered (`seq`) by each gateway and taken in once, everything else is th
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 SYNC_PATH = "/internal/gateway/v1/sync"
 KEYS_PATH = "/internal/gateway/v1/keys"
 USAGE_ROWS_MAX = 500  # a sync
 KEYS_MAX = 1000  # a look-up, and a sync
 SYNC_BODY_BYTES_MAX = 4 * 1024 * 1024
+COUNT_MAX = 1_000_000  # of one thing in one sync
 
 KeyKind = Literal["endpoint", "session"]
 Status = Literal["ok", "cancelled", "failed", "refused", "timeout", "replica_lost"]
+
+
+def _plain(value: Any) -> Any:
+    return value.encode(errors="replace").decode().replace("\0", "") if isinstance(value, str) else value
+
+
+def _counted(value: Any) -> Any:
+    return min(max(value, 0), COUNT_MAX) if isinstance(value, int) else value
+
+
+def _measured(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and value == value  # noqa: PLR0124 - NaN is not itself
+    return min(max(value, 0.0), float(COUNT_MAX)) if is_number else None
+
+
+# One odd letter or number, which may come from anybody's engine, must not keep a whole sync out: it is made harmless.
+Words = Annotated[str, BeforeValidator(_plain)]
+Count = Annotated[int, BeforeValidator(_counted)]
+Figure = Annotated[float | None, BeforeValidator(_measured)]
+Wait = Annotated[float, BeforeValidator(lambda value: _measured(value) or 0.0)]
 
 
 class Row(BaseModel):
@@ -106,12 +127,12 @@ class EndpointLoad(Row):
     """What one gateway saw of one endpoint since its last sync, and has now."""
 
     endpoint_id: UUID
-    in_flight: int
-    queued: int  # requests that wait for a replica now
-    queue_seconds_max: float  # of those that were let in since, and of those that wait
-    arrived: int  # requests since the last sync
-    failed: int  # of them for the engine's or the network's fault
-    refused: int = 0  # with 429 or 503 for want of replicas
+    in_flight: Count
+    queued: Count  # requests that wait for a replica now
+    queue_seconds_max: Wait  # of those that were let in since, and of those that wait
+    arrived: Count  # requests since the last sync
+    failed: Count  # of them for the engine's or the network's fault
+    refused: Count = 0  # with 429 or 503 for want of replicas
     is_wanted: bool = False  # somebody waits, and no replica is ready
 
 
@@ -120,17 +141,17 @@ class ReplicaLoad(Row):
 
     lease_id: UUID
     is_ready: bool  # its tunnel is there, and its newest signs are good
-    in_flight: int
-    capabilities: list[str] = Field(default_factory=list)
+    in_flight: Count
+    capabilities: list[Words] = Field(default_factory=list)
     context: int | None = None
-    engine: str = ""
-    served: int = 0  # requests since the last sync
-    failed: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    first_token_ms_p50: float | None = None
-    tokens_per_second: float | None = None  # of one stream, mean since the last sync
-    why: str = ""  # it is not ready
+    engine: Words = ""
+    served: Count = 0  # requests since the last sync
+    failed: Count = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    first_token_ms_p50: Figure = None
+    tokens_per_second: Figure = None  # of one stream, mean since the last sync
+    why: Words = ""  # it is not ready
 
 
 class UsageRow(Row):
@@ -138,13 +159,13 @@ class UsageRow(Row):
 
     seq: int = Field(ge=1)
     request_id: UUID
-    part: int = 0  # a stream that moved to another replica has more than one
+    part: Count = 0  # a stream that moved to another replica has more than one
     key_id: UUID
     organisation_id: UUID  # who pays
     endpoint_id: UUID
-    version: int
+    version: Count
     lease_id: UUID | None  # None: no replica was reached
-    model: str
+    model: Words
     kind: Literal["chat", "completion", "embedding"]
     status: Status
     input_tokens: int = Field(ge=0)
@@ -165,7 +186,7 @@ class AuditRow(Row):
     lease_id: UUID  # whose answer it was
     checked_by: UUID  # the lease that computed it again
     verdict: Literal["match", "mismatch", "unclear"]
-    detail: str = ""
+    detail: Words = ""
     at_ms: int
 
 
@@ -174,8 +195,8 @@ class GatewaySync(Row):
 
     gateway_id: UUID
     boot_id: UUID
-    url: str = ""  # by which agents reach it
-    public_key: str = ""  # Ed25519, hex
+    url: Words = ""  # by which agents reach it
+    public_key: Words = ""  # Ed25519, hex
     known: str = ""  # version of the table that it has
     loads: list[EndpointLoad] = Field(default_factory=list)
     replicas: list[ReplicaLoad] = Field(default_factory=list)

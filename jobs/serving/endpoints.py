@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
+from jobs.errors import InputNotReady
 from jobs.models import Artifact, ArtifactKind, Endpoint, EndpointVersion, Job, Replica
 from jobs.serving.errors import (
     DeployMismatch,
@@ -23,7 +24,7 @@ from jobs.serving.errors import (
     NothingToTakeBack,
 )
 from jobs.spec import Spec, canonical, from_wire
-from jobs.states import JOB_ENDS, VersionState
+from jobs.states import JOB_ENDS, ArtifactState, VersionState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
@@ -32,7 +33,7 @@ from provider_agent.protocol import Fault
 FAILED_STARTS_MAX = 3  # by the customer's own doing, before an endpoint that never answered is given up
 
 # What a node was chosen and priced by, and what money was set aside for: a version may not change it.
-QUOTED = ("resources", "budget", "network", "lent", "secrets")
+QUOTED = ("kind", "resources", "budget", "payment", "network", "lent", "secrets")
 
 
 def open_endpoint(job: Job, spec: Spec) -> Endpoint:
@@ -59,7 +60,7 @@ def deploy(
 ) -> EndpointVersion:
     """A new version of an open endpoint, under the terms of the first; one that is the newest already is returned.
 
-    Raises EndpointNotFound, EndpointClosed, DeployMismatch, ModelNotReady.
+    Raises EndpointNotFound, EndpointClosed, DeployMismatch, ModelNotReady, InputNotReady.
     """
     with transaction.atomic():
         endpoint = _locked(endpoint_id, organisation)
@@ -68,6 +69,8 @@ def deploy(
         if changed or name_of(spec) != endpoint.model:
             raise DeployMismatch(fields=", ".join(changed) or "the model's name")
         weights = weights_of(organisation, spec) or files
+        if weights is not None and weights.state != ArtifactState.COMPLETE:
+            raise InputNotReady(artifact_id=str(weights.pk))
         if canonical(spec) == newest.spec and newest.input_artifact == weights:
             return newest
         for older in endpoint.versions.filter(state=VersionState.STARTING, share=0):

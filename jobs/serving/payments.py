@@ -29,18 +29,19 @@ from billing.kinds import AccountKind
 from billing.models import Hold, Settlement
 from billing.settlement import LeaseCharge, charged_before
 from jobs.errors import JobsError
-from jobs.models import Job, Lease, Quote, Replica
+from jobs.models import EndpointVersion, Job, Lease, Quote, Replica
 from jobs.payment import Payment
 from jobs.price_locks import price_of
 from jobs.serving.statements import compare, is_contested, tell
 from jobs.spec import Spec, from_wire
-from jobs.states import LeaseState
+from jobs.states import LeaseState, VersionState
 from marketplace.accounts.models import Organisation
 from provider_agent.protocol import BEAT_SECONDS_LEASED, charge, payable_ms
 
 GRACE_MS: Final = BEAT_SECONDS_LEASED * 1000  # what an agent may know before the server saw it
 SECONDS_PER_HOUR: Final = 3600
 LEASE_SECONDS_MIN: Final = 600  # one that could not last so long is not begun
+LEASE_PARTS: Final = 5  # nor one for less than this part of the cap, where that pays for minutes only
 MS_PER_HOUR: Final = 3_600_000
 OVERRUN_ALERT: Final = "serve_overrun"
 
@@ -66,9 +67,8 @@ class NotEnoughForWindow(JobsError):
 
 def require_window(organisation: Organisation, quote: Quote, spec: Spec) -> None:
     """Raise NotEnoughForWindow where the window could not be set aside now."""
-    units = min(
-        _window(spec, quote.price_ceiling_usd_micros, quote.payment), quote.payment.units_up(quote.cap_usd_micros)
-    )
+    window = _window(spec, _replicas_of(spec), quote.price_ceiling_usd_micros, quote.payment)
+    units = min(window, quote.payment.units_up(quote.cap_usd_micros))
     _require(organisation.pk, quote, units, cap_usd_micros=quote.cap_usd_micros)
 
 
@@ -80,7 +80,14 @@ def quoted_window(quote: Quote, spec: Spec) -> int:
 
 def window_units(job: Job) -> int:
     """SOUK_SERVE_WINDOW_HOURS of as many replicas as there may be, at the price ceiling; in what pays."""
-    return _window(from_wire(job.spec), job.price_ceiling_usd_micros, price_of(job).payment)
+    return _window(from_wire(job.spec), replicas_max(job), job.price_ceiling_usd_micros, price_of(job).payment)
+
+
+def replicas_max(job: Job) -> int:
+    """The most replicas that any version of it which has not ended asks for."""
+    current = EndpointVersion.objects.filter(endpoint__job=job, state__in=[VersionState.STARTING, VersionState.LIVE])
+    specs = [from_wire(wire) for wire in current.values_list("spec", flat=True)] or [from_wire(job.spec)]
+    return max(_replicas_of(spec) for spec in specs)
 
 
 def open_window(job: Job) -> int:
@@ -129,10 +136,12 @@ def lease_cap(job: Job, rate_usd_micros: int, *, replicas_max: int) -> int:
 
 def has_window(job: Job) -> bool:
     """Whether a locked job may have another lease: something is set aside beyond what was used, within the cap."""
-    spec = from_wire(job.spec)
-    rate = job.price_ceiling_usd_micros * spec.resources.gpus
-    needed = price_of(job).payment.units_up(rate * LEASE_SECONDS_MIN // SECONDS_PER_HOUR)
-    return held_units(job) - unsettled_units(job) > needed and lease_cap(job, rate, replicas_max=1) > needed
+    return has_budget(job) and held_units(job) - unsettled_units(job) > _least(job)
+
+
+def has_budget(job: Job) -> bool:
+    """Whether what is left of a locked job's cap, and promised to no lease, pays for another lease."""
+    return lease_cap(job, job.price_ceiling_usd_micros, replicas_max=1) > _least(job)
 
 
 def held_units(job: Job) -> int:
@@ -257,8 +266,18 @@ def fee_bps(job_id: UUID) -> int:
     return int(settings.SOUK_FEE_BPS if first is None else first)
 
 
-def _window(spec: Spec, ceiling_usd_micros: int, payment: Payment) -> int:
-    replicas = spec.serve.replicas.max if spec.serve else 1
+def _least(job: Job) -> int:
+    """What another lease is not begun for less than."""
+    rate = job.price_ceiling_usd_micros * from_wire(job.spec).resources.gpus
+    needed = price_of(job).payment.units_up(rate * LEASE_SECONDS_MIN // SECONDS_PER_HOUR)
+    return min(needed, cap_units(job) // LEASE_PARTS)
+
+
+def _replicas_of(spec: Spec) -> int:
+    return spec.serve.replicas.max if spec.serve else 1
+
+
+def _window(spec: Spec, replicas: int, ceiling_usd_micros: int, payment: Payment) -> int:
     rate = ceiling_usd_micros * spec.resources.gpus * spec.resources.nodes * replicas
     return payment.units_up(int(rate * settings.SOUK_SERVE_WINDOW_HOURS))
 

@@ -65,6 +65,8 @@ def place_replicas(
         return 0
     wish, there = wish_of(spec.serve, only_on_demand=only_on_demand), list(placed)
     done = 0
+    if not placed:
+        _pause_where_spent(endpoint)
     for _ in range(min(count, PLACED_MAX)):  # one by one: each changes where the next should not be
         seat = find_seat(endpoint, version, spec, there, wish)
         if seat is None or not _try(endpoint, version, seat):
@@ -177,9 +179,11 @@ def _try(endpoint: Endpoint, version: EndpointVersion, found: Found) -> bool:
 def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, found: Found) -> bool:
     if job.state not in (*JOB_WAITING, JobState.PLACED, JobState.RUNNING) or job.cancel_requested_at is not None:
         return False
+    if lifecycle.is_late(job):
+        return False
     seat = found.seat
     rate = seat.price_usd_micros * len(seat.device_ids)
-    cap = _open_money(job, rate, replicas_max=_replicas_max(version))
+    cap = _open_money(job, rate)
     if cap <= 0:
         say_why(endpoint, "The budget is spoken for by the replicas that there are.")
         return False
@@ -202,15 +206,22 @@ def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, found: Found)
     return True
 
 
-def _open_money(job: Job, rate: int, *, replicas_max: int) -> int:
+def _open_money(job: Job, rate: int) -> int:
     """What one more lease may cost, in micro-USD, with the hold in place; 0 where nothing is left for it."""
-    return payments.lease_cap(job, rate, replicas_max=replicas_max) if payments.open_window(job) else 0
+    if not payments.open_window(job) or not payments.has_window(job):
+        return 0
+    # While a version takes over, or one replica replaces another, there are up to twice as many.
+    return payments.lease_cap(job, rate, replicas_max=2 * payments.replicas_max(job))
 
 
-def _replicas_max(version: EndpointVersion) -> int:
-    """While a version takes over, or one replica replaces another, there are up to twice as many."""
-    serve = spec_of(version).serve
-    return 2 * serve.replicas.max if serve else 1
+def _pause_where_spent(endpoint: Endpoint) -> None:
+    """Where nothing is there and what is left of the cap pays no replica, the job waits for its owner to raise it."""
+    with transaction.atomic():
+        job = lifecycle.lock(endpoint.job_id)
+        if job.state != JobState.RUNNING or job.attempts.live().exists() or payments.has_budget(job):
+            return
+        message = f"What is left of the budget pays no replica. Raise it: souk resume {job.pk}"
+        advance(job, JobState.PAUSED, reason=Reason.BUDGET_EXHAUSTED, message=message, waiting_for="")
 
 
 def _next_number(job: Job) -> int:

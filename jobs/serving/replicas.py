@@ -19,9 +19,22 @@ from jobs.states import REPLICA_LIVE, ReplicaState
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import alone
 from marketplace.foundation.states import advance, record_birth
+from provider_agent.protocol import Reason
 
 GATEWAY_SECONDS_MAX = 15  # a gateway that said nothing for so long is not counted with
 UNREACHED_SECONDS_MAX = 10  # a ready replica that no gateway reaches for so long is ready no more
+
+
+# What the marketplace decides, and what no replica does: an agent's word alone makes none of it so.
+_TOLD = frozenset(
+    {
+        Reason.COMPLETED,
+        Reason.REPLICA_RETIRED,
+        Reason.CANCELLED_BY_CUSTOMER,
+        Reason.CANCELLED_BY_OPERATOR,
+        Reason.DEADLINE_EXCEEDED,
+    }
+)
 
 
 def begin(attempt: Attempt, version: EndpointVersion, *, is_on_demand: bool) -> Replica:
@@ -73,6 +86,17 @@ def gone(attempt: Attempt, *, reason: str) -> Replica | None:
         return replica
     with transaction.atomic():
         return advance(replica, ReplicaState.GONE, reason=reason, ended_at=clock.now())
+
+
+def believed(attempt: Attempt, reason: Reason) -> Reason:
+    """Why a replica ended: what only the marketplace decides is no reason unless it did, nor does serving complete.
+
+    Of what left by itself nothing is known but what gateways saw, and nothing else is paid.
+    """
+    if reason not in _TOLD:
+        return reason
+    told = attempt.leases.exclude(stop_reason="").values_list("stop_reason", flat=True).first()
+    return Reason(told) if told else Reason.INTERNAL
 
 
 def seen_ms(lease: Lease) -> int | None:

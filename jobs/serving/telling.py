@@ -15,6 +15,7 @@ from jobs.serving.endpoints import spec_of
 from jobs.spec import Spec
 from jobs.states import REPLICA_LIVE, JobState, ReplicaState, VersionState
 from marketplace.accounts.models import Organisation
+from marketplace.foundation.exclusive import alone
 
 MIB = 1 << 20
 NAME_CHARACTERS_MAX, ID_CHARACTERS = 40, 6
@@ -26,7 +27,7 @@ CLOSED = {
 
 def table_now() -> tuple[str, Table]:
     """The table and its version, which changes only when it does."""
-    table = Table(endpoints=list(_endpoints()), replicas=list(_replicas()))
+    table = Table(endpoints=_endpoints(), replicas=list(_replicas()))
     return hashlib.sha256(table.model_dump_json().encode()).hexdigest()[:32], table
 
 
@@ -35,7 +36,8 @@ def short_name(organisation: Organisation) -> str:
     return f"{slugify(organisation.name)[:NAME_CHARACTERS_MAX] or 'org'}-{organisation.pk.hex[-ID_CHARACTERS:]}"
 
 
-def _endpoints() -> Iterable[EndpointRow]:
+def _endpoints() -> list[EndpointRow]:
+    rows = []
     serving: defaultdict[UUID, list[EndpointVersion]] = defaultdict(list)
     current = EndpointVersion.objects.filter(
         endpoint__is_open=True, state__in=[VersionState.STARTING, VersionState.LIVE]
@@ -47,8 +49,10 @@ def _endpoints() -> Iterable[EndpointRow]:
         if not versions:
             continue
         shared = [version for version in versions if version.share] or versions
-        spec = spec_of(shared[0])
-        yield _row(endpoint, spec, [VersionRow(version=each.number, share=each.share) for each in shared])
+        shares = [VersionRow(version=each.number, share=each.share) for each in shared]
+        with alone("An endpoint could not be told to gateways.", endpoint_id=str(endpoint.pk)):  # the others are
+            rows.append(_row(endpoint, spec_of(shared[0]), shares))
+    return rows
 
 
 def _row(endpoint: Endpoint, spec: Spec, versions: list[VersionRow]) -> EndpointRow:

@@ -36,6 +36,7 @@ GREETINGS_MAX: Final = 256  # connections that have not proven who they are
 TUNNELS_PER_NODE_MAX: Final = 8
 EXPECTING_SECONDS: Final = 3.0  # the table is asked for about each second
 CAPABILITIES_MAX: Final = 64
+NAME_CHARACTERS_MAX: Final = 100  # of an engine, and of a capability
 CONTEXT_MAX: Final = 100_000_000
 
 log = logging.getLogger(__name__)
@@ -219,8 +220,8 @@ def read_ready(lease_id: UUID, ready: Mapping[str, Any]) -> Announced:
     is_number = isinstance(context, int) and not isinstance(context, bool) and 0 < context <= CONTEXT_MAX
     return Announced(
         lease_id=lease_id,
-        engine=str(ready.get("engine", ""))[:100],
-        capabilities=frozenset(name for name in named if isinstance(name, str)),
+        engine=str(ready.get("engine", ""))[:NAME_CHARACTERS_MAX],
+        capabilities=frozenset(name for name in named if isinstance(name, str) and len(name) <= NAME_CHARACTERS_MAX),
         context=context if is_number else None,
         details={name: value for name, value in ready.items() if name not in {"engine", "capabilities", "context"}},
     )

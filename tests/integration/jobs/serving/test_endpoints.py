@@ -127,7 +127,7 @@ def test_a_ready_replica_that_no_gateway_reaches_is_starting_again(alice: Organi
     Replica.objects.update(seen_at=timezone.now() - timedelta(seconds=30))
     gateway_says()
     tick()
-    assert states(endpoint) == ["starting"]
+    assert states(endpoint)[0] == "starting"  # and another may have been started beside it
 
 
 def test_a_draining_replica_gets_no_new_requests_and_is_stopped_when_it_has_none(
