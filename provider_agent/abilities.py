@@ -1,4 +1,4 @@
-"""What of the doctor's report is about jobs' disks, their way to the internet, and other nodes; of an enrolled node.
+"""The doctor's report on jobs' disks, their way to the internet, other nodes, and serving; of an enrolled node.
 
 Before enrolment preflight/abilities.py says what could be.
 """
@@ -19,6 +19,8 @@ from provider_agent.executors.firewall import Firewall
 from provider_agent.journal import Journal, read_links
 from provider_agent.preflight.abilities import BY_ROOT, check_address, family_of
 from provider_agent.preflight.finding import Finding, guard
+from provider_agent.preflight.image import check_serve_image
+from provider_agent.preflight.serving import LET_SOCKETS_OUT, SOCKETS_FLAG
 from provider_agent.protocol import PROBE_PORT_FIRST, PROBE_PORT_LAST, DeviceKind
 from provider_agent.protocol.gangs import GANG_PORT_FIRST, GANG_PORTS
 
@@ -31,12 +33,13 @@ OPEN_PORTS: Final = (
 
 
 def check_abilities(folder: DataFolder, config: AgentConfig) -> list[Finding]:
-    """Disk limit, egress, fabric address, gangs."""
+    """Disk limit, egress, fabric address, gangs, serving."""
     return [
         guard("disk limit", lambda: check_disk_limit(folder, config)),
         guard("egress", lambda: check_egress(folder, config)),
         guard("fabric address", lambda: check_fabric_address(folder, config)),
         guard("gangs", lambda: check_gangs(folder, config)),
+        guard("serving", lambda: check_serving(folder, config)),
     ]
 
 
@@ -100,10 +103,25 @@ def check_gangs(folder: DataFolder, config: AgentConfig) -> Finding:
         return Finding("FIX", "gangs", f"{without}: {lesser}", BY_ROOT)
     executor = build_executor(folder, config)
     asyncio.run(executor.check())
-    has_gpus = any(device.kind is DeviceKind.GPU for device in find_devices(config, key_prefix="doctor"))
-    if why := executor.why_no_gang(has_gpus=has_gpus):
+    if why := executor.why_no_gang(has_gpus=_has_gpus(config)):
         return Finding("FIX", "gangs", f"{without}: {why}", _fix_for_gangs(why))
     return Finding("PASS", "gangs", f"{config.fabric_privacy}, by {config.fabric_address}")
+
+
+def check_serving(folder: DataFolder, config: AgentConfig) -> Finding:
+    """Whether models can be served here; a node without it is let for everything else."""
+    executor = build_executor(folder, config)
+
+    async def look() -> str:
+        try:
+            await executor.check()
+            return await executor.why_no_serving(config.serve_image, has_gpus=_has_gpus(config))
+        finally:
+            await executor.close()
+
+    if why := asyncio.run(look()):
+        return Finding("SKIP", "serving", f"no models are served here: {why}", _fix_for_serving(why, config))
+    return Finding("PASS", "serving", config.serve_image if config.executor == "docker" else executor.python())
 
 
 def ports_in_use(address: str, kind: socket.SocketKind, ports: Iterable[int]) -> int:
@@ -138,6 +156,20 @@ def _links(folder: DataFolder) -> dict[str, Any]:
         return dict(read_links(journal))
     finally:
         journal.close()
+
+
+def _has_gpus(config: AgentConfig) -> bool:
+    return any(device.kind is DeviceKind.GPU for device in find_devices(config, key_prefix="doctor"))
+
+
+def _fix_for_serving(why: str, config: AgentConfig) -> str:
+    """The command, or what to change."""
+    if config.executor != "docker":
+        python = config.runtime_python
+        return f"{python} -m pip install 'gpusouk[serve]'" if python else "souk-agent start"
+    if SOCKETS_FLAG in why:
+        return LET_SOCKETS_OUT
+    return check_serve_image(config.serve_image, url=config.engine_url).fix
 
 
 def _fix_for_gangs(why: str) -> str:

@@ -16,7 +16,7 @@ from provider_agent.commands import DataOption, folder_of, guarded
 from provider_agent.config import AgentConfig, AgentSettings, DataFolder, load_config
 from provider_agent.errors import BadConfig
 from provider_agent.facts import agent_version
-from provider_agent.images import TRAIN_IMAGE
+from provider_agent.images import SERVE_IMAGE, TRAIN_IMAGE
 from provider_agent.service_commands import app as service
 
 USD_MICROS = 1_000_000
@@ -78,7 +78,8 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
     runtime_python: Annotated[
         str, typer.Option(help="Interpreter that has torch, for the process executor [default: built at start].")
     ] = "",
-    train_image: Annotated[str, typer.Option(help="Image of the built-in runtime, for docker.")] = TRAIN_IMAGE,
+    train_image: Annotated[str, typer.Option(help="Image that measures and trains, for docker.")] = TRAIN_IMAGE,
+    serve_image: Annotated[str, typer.Option(help="Image that serves models, for docker.")] = SERVE_IMAGE,
     engine_url: Annotated[str, typer.Option(help="Docker's address [default: DOCKER_HOST].")] = "",
     isolation: Annotated[str, typer.Option(help="auto (gVisor where the engine has it), runc or gvisor.")] = "auto",
     egress: Annotated[
@@ -117,6 +118,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
             fabric_privacy=fabric_privacy,
             runtime_python=str(Path(runtime_python).absolute()) if runtime_python else "",
             train_image=train_image,
+            serve_image=serve_image,
             engine_url=engine_url,
             isolation=isolation,
             egress=egress,

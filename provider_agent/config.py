@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, StringConstrai
 
 from provider_agent.atomic import write_atomically
 from provider_agent.errors import BadConfig, NotEnrolled
-from provider_agent.images import TRAIN_IMAGE
+from provider_agent.images import SERVE_IMAGE, TRAIN_IMAGE
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX, OfferTerms
 
 DATA_OF_ROOT = Path("/var/lib/souk-agent")
@@ -38,6 +38,7 @@ class AgentSettings(BaseModel):
     fabric_address: str = ""
     runtime_python: str = ""  # empty: the agent builds an environment in its data folder
     train_image: str = TRAIN_IMAGE
+    serve_image: str = SERVE_IMAGE
     image_python: str = "python3"
     engine_url: str = ""  # empty: DOCKER_HOST or the default socket
     fabric_privacy: Literal["wireguard", "plain"] = "wireguard"  # what gangs' containers say to each other

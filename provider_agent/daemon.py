@@ -6,6 +6,7 @@
     benchmark   once, before the node's offer is rentable      benchmark.py
     ghosts      programs without a lease                       ghosts.py
     health      figures, and devices that fail                 health.py
+    ability     whether models can be served here              ability_to_serve.py
     examination when programs fail in a row                    examination.py
 
 When the agent ends, programs go on; the next agent adopts them (unless it was started with stop_work_on_exit).
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from provider_agent.ability_to_serve import keep_looking, look_before_start
 from provider_agent.assembly import assemble
 from provider_agent.atomic import write_atomically
 from provider_agent.benchmark import measure_once
@@ -93,10 +95,12 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
             fabric_key=porter.keys.fabric_public_hex,
             speeds=porter.speeds,
             updates=update_facts(porter.folder),
+            is_server=not porter.why_no_serving,
         ),
     )
     health = Health(porter, sync.attempts)
     await health.look()
+    await look_before_start(porter)
     porter.tunnels = Tunnels(porter.keys.transport)
     porter.tunnels.start()
     sync.answered = lambda: write_status(porter, sync)
@@ -108,6 +112,7 @@ async def _run(porter: Porter, asked: asyncio.Event, stop_work_on_exit: bool) ->
         asyncio.create_task(_measure(porter), name="benchmark"),
         asyncio.create_task(_measure_machine(porter), name="machine"),
         asyncio.create_task(health.loop(), name="health"),
+        asyncio.create_task(keep_looking(porter), name="ability to serve"),
         asyncio.create_task(sweep_ghosts(porter, sync.attempts), name="ghosts"),
         asyncio.create_task(examine_when_failing(porter), name="examination"),
     ]
@@ -188,6 +193,9 @@ def write_status(porter: Porter, sync: Sync) -> None:
         "silent_seconds": round(porter.heartbeat.silent_seconds(), 1),
         "beat_seconds": porter.heartbeat.seconds,
         "last_error": sync.last_error,
+        "why_no_serving": porter.why_no_serving,
+        "tunnels": porter.tunnels.status() if porter.tunnels else [],
+        "served": porter.tunnels.served() if porter.tunnels else [],
     }
     try:
         write_atomically(porter.folder.status, json.dumps(status).encode(), mode=0o600)

@@ -37,10 +37,12 @@ def find_facts(
     fabric_key: str = "",
     speeds: tuple[int, int] = (0, 0),
     updates: UpdateFacts | None = None,
+    is_server: bool = False,
 ) -> NodeFacts:
     """The machine with its devices, as it is once the executor was checked. Of lent folders only the labels.
 
-    `speeds` are its disk's and its line's, in bytes per second; `fabric_key` the public one, in hex.
+    `speeds` are its disk's and its line's, in bytes per second; `fabric_key` the public one, in hex;
+    `is_server`: models can be served here, which nobody knows before the node is enrolled.
     """
     has_gpus = any(device.kind is DeviceKind.GPU for device in devices)
     return NodeFacts(
@@ -62,7 +64,7 @@ def find_facts(
         fabric_key=fabric_key,
         updates=updates or UpdateFacts(),
         has_token_receipts=True,
-        is_server=True,
+        is_server=is_server,
         devices=devices,
     )
 

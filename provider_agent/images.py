@@ -1,7 +1,8 @@
-"""The image that measures the devices and trains. Standard library only: preflight asks for it too."""
+"""The images of the built-in runtimes. Standard library only: preflight asks for them too."""
 
 from __future__ import annotations
 
 from typing import Final
 
-TRAIN_IMAGE: Final = "gpusouk/train:latest"
+TRAIN_IMAGE: Final = "gpusouk/train:latest"  # measures the devices, and trains
+SERVE_IMAGE: Final = "gpusouk/serve:latest"  # answers requests

@@ -36,6 +36,7 @@ class Porter:
     devices_changed: asyncio.Event = field(default_factory=asyncio.Event)
     load: Load | None = None  # the newest look at this machine, until it was sent
     speeds: tuple[int, int] = (0, 0)  # disk and line to the marketplace, in bytes per second
+    why_no_serving: str = "it was not looked at yet"  # empty: models can be served here
     tunnels: Tunnels | None = None  # to the gateways, while the agent is up
     ghosts_killed: int = 0  # programs without a lease that were ended here
 

@@ -159,7 +159,8 @@ def _lent(porter: Porter, assignment: Assignment) -> dict[str, str]:
 
 def _image_for(porter: Porter, assignment: Assignment) -> str:
     if porter.executor.name == "docker":
-        return assignment.program.image or porter.config.train_image
+        own = porter.config.serve_image if assignment.program.runtime == "serve" else porter.config.train_image
+        return assignment.program.image or own
     if assignment.program.image:
         raise ImageUnavailable(f"This node runs no containers, so not the image {assignment.program.image}.")
     return ""

@@ -48,6 +48,7 @@ def read_status(folder: DataFolder) -> dict[str, Any]:
         "last_check": check,  # protocol.CheckVerdict: each number measured beside the number needed
         "fabric": config.fabric,
         "links": links,  # peer -> what this side saw of the way to it; the verdict is the marketplace's
+        "serving": _serving(said if is_running else {}),
         "health": _health(examined, faults),
         "faults": faults,
         "fixes": examined.fixes if examined is not None and examined.is_faulty else [],
@@ -62,6 +63,13 @@ def _health(examined: Examination | None, faults: dict[str, str]) -> str:
     if examined is not None and examined.is_faulty:
         wrong.insert(0, examined.summary)
     return "; ".join(wrong) or "good"
+
+
+def _serving(said: dict[str, Any]) -> dict[str, Any]:
+    """Why models are not served here (unknown without an agent), the gateways, and what was served to them."""
+    names = {"why_not": "why_no_serving", "tunnels": "tunnels", "leases": "served"}
+    empty: dict[str, Any] = {"why_not": None, "tunnels": [], "leases": []}
+    return {name: said.get(own, empty[name]) for name, own in names.items()}
 
 
 def _lease(entry: LeaseEntry, journal: Journal) -> dict[str, Any]:

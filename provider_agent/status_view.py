@@ -42,6 +42,7 @@ def status_lines(found: Status) -> list[str]:
     lines += [*update_lines(found), *(f"fix: {fix}" for fix in found["fixes"])]
     lines += _check_lines(found["last_check"])
     lines += _link_lines(found["links"])
+    lines += serving_lines(found["serving"])
     for lease in found["leases"]:
         reason = f" ({lease['reason']})" if lease["reason"] else ""
         since = f"  since {lease['since'][:16].replace('T', ' ')} UTC" if lease["since"] else ""
@@ -95,6 +96,24 @@ def _link_lines(links: dict[str, dict[str, Any]]) -> list[str]:
             far = "" if seen["round_trip_us"] is None else f"{seen['round_trip_us'] / 1000:.3g} ms, "
             words = f"{far}{slower * 8 / 1e9:.3g} Gbit/s"
         lines.append(f"link to {peer} ({seen['address']}): {words}; {_ago(seen['at'])} ago")
+    return lines
+
+
+def serving_lines(serving: dict[str, Any]) -> list[str]:
+    """The tunnels to the gateways, and what went through them; nothing of a node that does not serve now."""
+    lines = []
+    for tunnel in serving["tunnels"]:
+        state = f"not there: {tunnel['why']}" if tunnel["why"] else "is being dialled"
+        if tunnel["is_up"]:
+            far = "" if tunnel["round_trip_ms"] is None else f", {tunnel['round_trip_ms']:.3g} ms"
+            state = f"up {seconds_told(tunnel['up_seconds'])}{far}"
+        lines.append(f"tunnel to {tunnel['gateway']}: {state}; {tunnel['leases']} replica(s)")
+    for lease in serving["leases"]:
+        failed = f" ({lease['failed']:,} failed)" if lease["failed"] else ""
+        lines.append(
+            f"serves lease {lease['lease_id']}: {lease['requests']:,} requests{failed}, {lease['in_flight']:,} open; "
+            f"{lease['input_tokens']:,} tokens in, {lease['output_tokens']:,} out"
+        )
     return lines
 
 
@@ -182,6 +201,7 @@ def _block(found: Status, pay: str) -> Group:
     lines = [agent, f"health: {found['health']}", *(f"fix: {fix}" for fix in found["fixes"]), pay]
     if contact.get("last_error"):
         lines.append(f"last error: {contact['last_error']}")
+    lines += serving_lines(found["serving"])
     parts = [Text(line) for line in lines]
     body = Group(*parts, Text(""), leases if running else Text("nothing runs"))
     return Group(Panel(body, title=escape(f"{found['name']} of {found['server']}"), expand=False))
@@ -190,7 +210,12 @@ def _block(found: Status, pay: str) -> Group:
 def _ago(iso: str | None) -> str:
     if not iso:
         return "?"
-    seconds = max(int((datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds()), 0)
+    return seconds_told((datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds())
+
+
+def seconds_told(passed: float) -> str:
+    """The two largest units: 2 d 3 h."""
+    seconds = max(int(passed), 0)
     days, rest = divmod(seconds, 86_400)
     hours, rest = divmod(rest, 3600)
     minutes, seconds = divmod(rest, 60)

@@ -112,6 +112,12 @@ class Executor(Protocol):
     def why_no_gang(self, *, has_gpus: bool) -> str:
         """Why they cannot; empty when they can. Known once `check` was called."""
 
+    async def why_no_serving(self, image: str, *, has_gpus: bool) -> str:
+        """Why programs here cannot serve models (from `image`, in containers); empty when they can.
+
+        Looked at anew with each call, once `check` was called.
+        """
+
     async def sweep(self) -> None:
         """Remove what earlier agents left behind and no program uses. Called when nothing is being started."""
 

@@ -34,6 +34,20 @@ POLL_SECONDS = 0.02
 GRACE_SECONDS = 30
 LENT_NAME = "lent"
 START_TIME_TOLERANCE = 0.05
+SERVING_NEEDS = ("runtimes.serve", "torch", "transformers", "fastapi", "uvicorn")
+FIND_SECONDS_MAX = 60.0
+# Only found, not imported: torch alone takes seconds, and memory.
+FIND_SERVING = """
+import sys
+from importlib.util import find_spec
+for name in sys.argv[1:]:
+    try:
+        found = find_spec(name)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        print(name)
+"""
 
 
 class ProcessExecutor:
@@ -80,6 +94,29 @@ class ProcessExecutor:
     def why_no_gang(self, *, has_gpus: bool) -> str:
         """Nothing stands in the way."""
         return ""
+
+    async def why_no_serving(self, image: str, *, has_gpus: bool) -> str:
+        """What the runtime environment lacks."""
+        return await asyncio.to_thread(self._why_no_serving)
+
+    def _why_no_serving(self) -> str:
+        python = self._runtime_python
+        try:
+            done = subprocess.run(  # noqa: S603 - the provider's own interpreter
+                [python, "-c", FIND_SERVING, *SERVING_NEEDS],
+                capture_output=True,
+                text=True,
+                timeout=FIND_SECONDS_MAX,
+                check=False,
+                cwd="/",
+                env=self.environment("/"),
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{python} does not run: {error}"
+        if done.returncode != 0:
+            return f"{python} does not run: it ended with {done.returncode}"
+        lacking = done.stdout.split()
+        return f"{python} has no {', '.join(lacking)}" if lacking else ""
 
     @property
     def has_egress(self) -> bool:

@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--executor", choices=("docker", "process"), default="docker")
     parser.add_argument("--device-kind", choices=("auto", "gpu", "cpu"), default="auto")
     parser.add_argument("--user", default="", help="whom the agent is to run as")
-    for option in ("--egress", "--fabric-address", "--fabric-privacy", "--train-image"):
+    for option in ("--egress", "--fabric-address", "--fabric-privacy", "--train-image", "--serve-image"):
         parser.add_argument(option, default="", help="as of souk-agent enrol")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
@@ -39,6 +39,7 @@ def main() -> int:
             fabric_address=asked.fabric_address,
             fabric_privacy=asked.fabric_privacy,
             train_image=asked.train_image,
+            serve_image=asked.serve_image,
         ),
         device_kind=asked.device_kind,
         floors=manifest.get("floors", {}),

@@ -49,6 +49,8 @@ class Wishes:
     fabric_address: str = ""
     fabric_privacy: str = ""
     train_image: str = ""
+    serve_image: str = ""
+    isolation: str = ""
     is_enrolled: bool = False
 
     def of_node(self, folder: Path) -> Wishes:
@@ -57,7 +59,7 @@ class Wishes:
             config = json.loads((folder / "config.json").read_text())
         except (OSError, ValueError):
             return self
-        names = ("egress", "fabric_address", "fabric_privacy", "train_image")
+        names = ("egress", "fabric_address", "fabric_privacy", "train_image", "serve_image", "isolation")
         chosen = {name: getattr(self, name) or str(config.get(name, "")) for name in names}
         return replace(self, **chosen, is_enrolled=True)
 

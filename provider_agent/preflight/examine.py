@@ -12,6 +12,7 @@ from provider_agent.preflight.finding import Finding, guard
 from provider_agent.preflight.image import check_image
 from provider_agent.preflight.machine import check_disk, check_memory, check_python, check_system
 from provider_agent.preflight.network import check_network
+from provider_agent.preflight.serving import check_serving
 
 
 def examine_computer(
@@ -31,6 +32,7 @@ def examine_computer(
         guard("disk limit", lambda: check_disk_limit(chosen)),
         guard("egress", lambda: check_egress(chosen)),
         guard("gangs", lambda: check_gangs(chosen)),
+        guard("serving", lambda: check_serving(chosen, device_kind=device_kind)),
         *check_network(server, sync_server),
     ]
 

@@ -172,6 +172,14 @@ class Tunnels:
             for way in self._ways.values()
         ]
 
+    def served(self) -> list[dict[str, Any]]:
+        """For `souk-agent status`: what went through for each lease that is announced, or still has requests."""
+        return [
+            {"lease_id": str(lease_id), "in_flight": len(served.exchanges), **asdict(served.counts)}
+            for lease_id, served in self._served.items()
+            if not served.is_withdrawn or served.exchanges
+        ]
+
     # --- for the ways
 
     def make_link(self, place: GatewayPlace, way: Way) -> Link:

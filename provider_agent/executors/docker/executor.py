@@ -31,14 +31,14 @@ from provider_agent.executors.docker.create import (
     has_cdi_devices,
 )
 from provider_agent.executors.docker.gangs import Gangs
-from provider_agent.executors.docker.images import ensure_image, find_image
+from provider_agent.executors.docker.images import ensure_image, find_image, why_no_image
 from provider_agent.executors.docker.network import Networks
 from provider_agent.executors.firewall import Firewall
 from provider_agent.overlay import Overlays
+from provider_agent.preflight.serving import GVISOR_RUNTIME, why_no_socket
 from provider_agent.protocol import GangKind
 
 CALL_SECONDS_MAX = 60
-GVISOR_RUNTIME = "runsc"
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +133,13 @@ class DockerExecutor:
     def why_no_gang(self, *, has_gpus: bool) -> str:
         """What overlays need and is not here."""
         return self._gangs.why_not(self.isolation(has_gpus=has_gpus))
+
+    async def why_no_serving(self, image: str, *, has_gpus: bool) -> str:
+        """A sandbox that keeps the server's socket, or an image that cannot be had."""
+        is_gvisor = self.isolation(has_gpus=has_gpus) == "gvisor"
+        if is_gvisor and (why := why_no_socket(self._info.get("Runtimes") or {})):
+            return why
+        return await asyncio.to_thread(why_no_image, self._engine, image)
 
     async def sweep(self) -> None:
         """Networks of leases whose container is gone."""

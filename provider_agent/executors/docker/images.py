@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import docker
 import requests
-from docker.errors import APIError, ImageNotFound
+from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.images import Image
 
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
@@ -20,7 +21,9 @@ from provider_agent.executors.base import Tell
 PULL_SECONDS_MAX = 3600.0
 PULL_SILENT_SECONDS_MAX = 120.0  # a registry that sends nothing for so long is given up
 CONNECT_SECONDS_MAX = 10.0
+REGISTRY_SECONDS_MAX = 30.0  # to say whether it has an image
 TELL_SECONDS = 5.0
+WHY_CHARACTERS_MAX = 300
 IMAGE_BYTES_MAX = 64 * 1024**3  # as it travels, compressed
 LAYERS_MAX = 1000
 MIB = 1024**2
@@ -65,6 +68,21 @@ def digest_of(image: Image, name: str) -> str:
         if known.startswith(f"{repository}@"):
             return str(known.partition("@")[2])
     return str(image.id)
+
+
+def why_no_image(engine: docker.DockerClient, name: str) -> str:
+    """Why the image cannot be had; empty where it is here, or its registry knows it. Nothing is pulled."""
+    api = engine.api
+    try:
+        if find_image(engine, name) is not None:
+            return ""
+        asked = f"{api.base_url}/v{api.api_version}/distribution/{quote(name, safe='/:@')}/json"
+        with api.get(asked, timeout=(CONNECT_SECONDS_MAX, REGISTRY_SECONDS_MAX)) as answer:
+            if answer.status_code == requests.codes.ok:
+                return ""
+            return f"the image {name} is not here and cannot be pulled: {_message(answer)[:WHY_CHARACTERS_MAX]}"
+    except (DockerException, requests.RequestException) as error:
+        return f"the engine does not say whether it has the image {name}: {error}"[:WHY_CHARACTERS_MAX]
 
 
 def _pull(engine: docker.DockerClient, name: str, *, tell: Tell, cancelled: threading.Event) -> None:

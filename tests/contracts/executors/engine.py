@@ -65,7 +65,7 @@ def engine_command(world: World, folder: Path, address: str, data: Path) -> list
     """In the namespace's network and this computer's file systems; with gVisor, where it is installed."""
     configuration: dict[str, Any] = {}
     if runsc := shutil.which("runsc"):
-        arguments = ["--network=host", "--platform=ptrace"]
+        arguments = ["--network=host", "--platform=ptrace", "--host-uds=create"]
         configuration["runtimes"] = {"runsc": {"path": runsc, "runtimeArgs": arguments}}
     (folder / "daemon.json").write_text(json.dumps(configuration))
     return [

@@ -55,8 +55,8 @@ caller.close()
 
 @pytest.fixture
 def bob(engine: str, tmp_path: Path) -> Iterator[Bob]:
-    """Bob's node over the engine."""
-    with bob_over(engine, tmp_path / "bob") as made:
+    """Bob's node over the engine, which serves from an image of his choice."""
+    with bob_over(engine, tmp_path / "bob", serve_image=IMAGE) as made:
         yield made
 
 
@@ -64,7 +64,7 @@ def bob(engine: str, tmp_path: Path) -> Iterator[Bob]:
 def test_shared_weights_withstand_a_program_that_answers_callers(bob: Bob) -> None:
     model = uuid4()
     bob.server.downloads[model] = {"model/model.safetensors": WEIGHTS, "model/config.json": b"{}"}
-    program = Program(runtime="serve", image=IMAGE, command=["python3", "-c", CODE])
+    program = Program(runtime="serve", command=["python3", "-c", CODE])
     lease = bob.server.give(bob.assignment(program=program, input_artifact_id=model))
     eventually(lambda: lease.logs.endswith(b"listening\n"), "the socket")
     told = lease.logs.decode().splitlines()[-2].split()

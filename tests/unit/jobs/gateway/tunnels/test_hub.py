@@ -68,6 +68,10 @@ def test_a_request_goes_through_and_its_answer_comes_back() -> None:
             (status,) = made.tunnels.status()
             assert status["is_up"]
             assert status["leases"] == 1
+            (served,) = made.tunnels.served()
+            assert (served["lease_id"], served["requests"], served["output_tokens"]) == (str(made.lease_id), 2, 5)
+            made.tunnels.withdraw(made.lease_id)
+            assert made.tunnels.served() == []
 
     run(scenario())
 
