@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -28,6 +29,7 @@ GRACE_SECONDS = 5  # for what is left when the draining is over
 BACKLOG = 2048
 TUNNEL_MESSAGE_BYTES_MAX = MEBIBYTE  # frames of a tunnel are 64 KiB at most
 FILES_SPARE = 256  # of other kinds than connections
+GARBAGE_THRESHOLDS = (20_000, 50, 1_000)  # objects; young and old generations, each in turns of the one before
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,7 @@ async def serve(
 ) -> None:
     """Until SIGTERM or SIGINT: then no new requests, those under way end, the last use is told. Raises ConfigError."""
     server = await build(config, compose, on_listening)
+    _look_for_garbage_less_often()
     await server.serve(sockets)
 
 
@@ -167,6 +170,13 @@ def _add_gauges(parts: Parts, gateway: Gateway, server: Server) -> None:
             lambda: -1.0 if control.synced_at is None else loop.time() - control.synced_at,
         ),
     }
+
+
+def _look_for_garbage_less_often() -> None:
+    """A request leaves none that needs looking for, and going through everything holds all requests up."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def _allow_files(connections: int) -> None:
