@@ -74,7 +74,7 @@ def require_window(organisation: Organisation, quote: Quote, spec: Spec) -> None
 
 def quoted_window(quote: Quote, spec: Spec) -> int:
     """What is set aside at a time for an endpoint of this quote, in micro-USD; at most its cap."""
-    window = _window(spec, quote.price_ceiling_usd_micros, quote.payment)
+    window = _window(spec, _replicas_of(spec), quote.price_ceiling_usd_micros, quote.payment)
     return quote.payment.usd_micros(min(window, quote.payment.units_up(quote.cap_usd_micros)))
 
 
