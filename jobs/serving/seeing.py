@@ -18,13 +18,26 @@ from jobs.spec.serve import Serve
 from jobs.states import REPLICA_LIVE, ReplicaState, VersionState
 from marketplace.nodes import schedule
 from marketplace.nodes.states import NodeState
-from provider_agent.protocol import payable_ms
+from provider_agent.protocol import Reason, payable_ms
 
 MIB: Final = 1 << 20
 STARTS_READ: Final = cold_start.STARTS_MAX
 WEIGHTS_MIB_UNKNOWN: Final = 2048.0
 LEAVING_SECONDS: Final = 900  # before its hours end a node's replica is replaced
 ROTATE_SECONDS: Final = 600  # and one before its lease reaches its cap
+SAYS_NOTHING: Final = frozenset(  # of a version: a start that ended so was told to, or its node went
+    {
+        Reason.REPLICA_RETIRED,
+        Reason.CANCELLED_BY_CUSTOMER,
+        Reason.CANCELLED_BY_OPERATOR,
+        Reason.DEADLINE_EXCEEDED,
+        Reason.BUDGET_EXHAUSTED,
+        Reason.NODE_SILENT,
+        Reason.NODE_DRAINED,
+        Reason.NODE_QUARANTINED,
+        Reason.LEASE_EXPIRED,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -102,18 +115,21 @@ def version_views(seen: Seen, now: datetime) -> list[VersionView]:
 
 def predict_start(endpoint: Endpoint, version: EndpointVersion, now: datetime) -> cold_start.ColdStart:
     """How long the next replica takes, from the past starts of this endpoint."""
-    started = Replica.objects.filter(endpoint=endpoint).order_by("-created_at").select_related("attempt")
+    begun = Lease.objects.filter(attempt__replica__endpoint=endpoint).select_related("node", "attempt__replica")
     past = []
-    for replica in started[:STARTS_READ]:
+    for lease in begun.order_by("-attempt__replica__created_at")[:STARTS_READ]:
+        replica = lease.attempt.replica
         if replica.ready_at is None and replica.state not in REPLICA_LIVE:
             continue  # one that failed says nothing
-        lease = Lease.objects.filter(attempt=replica.attempt).select_related("node").first()
-        if lease is None:
-            continue
-        end = replica.ready_at or now
-        seconds = (end - replica.created_at).total_seconds()
+        seconds = ((replica.ready_at or now) - replica.created_at).total_seconds()
         past.append(cold_start.PastStart(_plan(version, lease), seconds, is_over=replica.ready_at is not None))
     return cold_start.estimate(_plan(version, None), past)
+
+
+def node_class(lease: Lease) -> str:
+    """What its node is, as far as speed goes: only replicas on equal ones are compared."""
+    models = sorted(each.device.model for each in lease.lease_devices.all())
+    return f"{lease.node.executor} {lease.device_count} x {', '.join(dict.fromkeys(models))}"
 
 
 def _plan(version: EndpointVersion, lease: Lease | None) -> cold_start.StartPlan:
@@ -130,7 +146,8 @@ def _plan(version: EndpointVersion, lease: Lease | None) -> cold_start.StartPlan
 
 def _leases(endpoint: Endpoint) -> list[Lease]:
     live = Lease.objects.live().filter(attempt__replica__endpoint=endpoint, attempt__replica__state__in=REPLICA_LIVE)
-    return list(live.select_related("node", "offer", "attempt__replica__version").order_by("attempt__number"))
+    leases = live.select_related("node", "offer", "attempt__replica__version")
+    return list(leases.prefetch_related("lease_devices__device").order_by("attempt__number"))
 
 
 def _load(endpoint: Endpoint, now: datetime) -> dict[str, Any]:
@@ -185,7 +202,7 @@ def _sample(lease: Lease, samples: dict[UUID, dict[str, float]]) -> spreading.Sa
     timed, speeds = sums.get("timed", 0), sums.get("speeds", 0)
     return spreading.Sample(
         id=lease.attempt.replica.pk,
-        node_class=f"{lease.node.executor}/{lease.device_count}/{lease.price_usd_micros_per_device_hour}",
+        node_class=node_class(lease),
         served=int(sums.get("served", 0) + sums.get("failed", 0)),
         failed=int(sums.get("failed", 0)),
         first_token_ms=math.exp(sums["log_ms_sum"] / timed) if timed else None,
@@ -233,4 +250,4 @@ def _version(version: EndpointVersion, sums: dict[str, float], seen: Seen, now: 
 
 def _failed_starts(version: EndpointVersion) -> int:
     gone = Replica.objects.filter(version=version, state=ReplicaState.GONE, ready_at=None)
-    return gone.exclude(reason="replica_retired").count()
+    return gone.exclude(reason__in=SAYS_NOTHING).count()

@@ -13,15 +13,13 @@ verify         whether the engine must commit to what it computed
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, one_of, read_json
 from runtimes.serve.errors import BadConfig
 
-CONFIG_BYTES_MAX = 1 << 20
 CONTEXT_MIN, CONTEXT_MAX = 16, 1 << 22
 TOKENS_OUT_MAX = 1 << 20
 IN_FLIGHT_MAX = 10_000
@@ -58,30 +56,17 @@ class ServeConfig:
 def read_config(path: Path) -> ServeConfig:
     """The checked configuration in a JSON file; raises BadConfig with every mistake in it."""
     try:
-        if path.stat().st_size > CONFIG_BYTES_MAX:
-            raise BadConfig([f"{path} is larger than {CONFIG_BYTES_MAX} bytes"])
-        raw = json.loads(path.read_text())
-    except OSError as error:
-        raise BadConfig([f"{path} cannot be read: {error.strerror}"]) from error
-    except (ValueError, RecursionError) as error:
-        raise BadConfig([f"{path} is not JSON: {error}"]) from error
+        raw = read_json(path)
+    except Unreadable as error:
+        raise BadConfig([str(error)]) from error
     return parse_config(raw)
 
 
 def parse_config(raw: object) -> ServeConfig:
     """The checked configuration; raises BadConfig that lists every mistake."""
-    if not isinstance(raw, dict):
-        raise BadConfig([f"the configuration must be a mapping of keys, not {_shown(raw)}"])
-    mistakes = [f"unknown key {_shown(key)}" for key in raw if key not in CHECKS]
-    mistakes += [f"{key} is missing" for key in ("model", "served_as") if key not in raw]
-    values: dict[str, Any] = {}
-    for key, check in CHECKS.items():
-        if key not in raw:
-            continue
-        try:
-            values[key] = check(raw[key])
-        except ValueError as error:
-            mistakes.append(f"{key} {error}, got {_shown(raw[key])}")
+    values, mistakes = check_keys(raw, CHECKS)
+    if isinstance(raw, dict):
+        mistakes += [f"{key} is missing" for key in ("model", "served_as") if key not in raw]
     if values.get("verify") and values.get("engine", "auto") not in ("auto", "souk"):
         mistakes.append("verify needs the engine souk, which commits to what it computed")
     if mistakes:
@@ -108,45 +93,14 @@ def _name(value: Any) -> str:
     return value
 
 
-def _integer(low: int, high: int, *, optional: bool = False) -> Callable[[Any], int | None]:
-    def check(value: Any) -> int | None:
-        if value is None and optional:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"must be a whole number from {low} to {high}")
-        return value
-
-    return check
-
-
-def _one_of(*known: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if value not in known:
-            raise ValueError(f"must be one of {', '.join(known)}")
-        return str(value)
-
-    return check
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-CHECKS: dict[str, Callable[[Any], Any]] = {
+CHECKS: dict[str, Check] = {
     "model": _source,
     "served_as": _name,
-    "engine": _one_of(*ENGINES),
-    "dtype": _one_of(*DTYPES),
-    "quantization": _one_of(*QUANTIZATIONS),
-    "context": _integer(CONTEXT_MIN, CONTEXT_MAX, optional=True),
-    "max_tokens": _integer(1, TOKENS_OUT_MAX),
-    "in_flight": _integer(1, IN_FLIGHT_MAX),
-    "verify": _boolean,
+    "engine": one_of(*ENGINES),
+    "dtype": one_of(*DTYPES),
+    "quantization": one_of(*QUANTIZATIONS),
+    "context": integer(CONTEXT_MIN, CONTEXT_MAX, optional=True),
+    "max_tokens": integer(1, TOKENS_OUT_MAX),
+    "in_flight": integer(1, IN_FLIGHT_MAX),
+    "verify": boolean,
 }

@@ -21,17 +21,15 @@ log_samples         write the ids of every step's sequences as `samples` events,
 
 from __future__ import annotations
 
-import difflib
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, one_of, read_json
 from runtimes.train.errors import BadConfig
 
-CONFIG_BYTES_MAX = 1 << 20
 SEQUENCE_LENGTH_MAX = 1 << 20
 BATCH_SIZE_MAX = 1 << 16
 LOGGED_BATCH_SIZE_MAX = 4096  # its ids must fit into one event line
@@ -84,30 +82,17 @@ class TrainConfig:
 def read_config(path: Path) -> TrainConfig:
     """The checked configuration in a JSON file; raises BadConfig with every mistake in it."""
     try:
-        if path.stat().st_size > CONFIG_BYTES_MAX:
-            raise BadConfig([f"{path} is larger than {CONFIG_BYTES_MAX} bytes"])
-        raw = json.loads(path.read_text())
-    except OSError as error:
-        raise BadConfig([f"{path} cannot be read: {error.strerror}"]) from error
-    except (ValueError, RecursionError) as error:
-        raise BadConfig([f"{path} is not JSON: {error}"]) from error
+        raw = read_json(path)
+    except Unreadable as error:
+        raise BadConfig([str(error)]) from error
     return parse_config(raw)
 
 
 def parse_config(raw: object) -> TrainConfig:
     """The checked configuration; raises BadConfig that lists every mistake, unknown keys with the nearest known one."""
-    if not isinstance(raw, dict):
-        raise BadConfig([f"the configuration must be a mapping of keys, not {_shown(raw)}"])
-    mistakes = [_unknown_key(key) for key in raw if key not in CHECKS]
-    values: dict[str, Any] = {}
-    for key, check in CHECKS.items():
-        if key not in raw:
-            continue
-        try:
-            values[key] = check(raw[key])
-        except ValueError as error:
-            mistakes.append(f"{key} {error}, got {_shown(raw[key])}")
-    mistakes += _conflicts(values, raw)
+    values, mistakes = check_keys(raw, CHECKS)
+    if isinstance(raw, dict):
+        mistakes += _conflicts(values, raw)
     if mistakes:
         raise BadConfig(mistakes)
     return TrainConfig(**values)
@@ -124,27 +109,6 @@ def _conflicts(values: dict[str, Any], raw: dict[str, Any]) -> list[str]:
     if values.get("log_samples") and batch > LOGGED_BATCH_SIZE_MAX:
         mistakes.append(f"log_samples needs a global_batch_size of at most {LOGGED_BATCH_SIZE_MAX}, got {batch}")
     return mistakes
-
-
-def _unknown_key(key: object) -> str:
-    near = difflib.get_close_matches(str(key), CHECKS, n=1)
-    return f"unknown key {_shown(key)}" + (f", did you mean {near[0]}?" if near else "")
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _integer(low: int, high: int, *, optional: bool = False) -> Callable[[Any], int | None]:
-    def check(value: Any) -> int | None:
-        if value is None and optional:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"must be a whole number from {low} to {high}")
-        return value
-
-    return check
 
 
 def _number(low: float, high: float, *, above: bool = False) -> Callable[[Any], float]:
@@ -186,41 +150,26 @@ def _betas(value: Any) -> tuple[float, float]:
     return check(value[0]), check(value[1])
 
 
-def _one_of(*known: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if value not in known:
-            raise ValueError(f"must be one of {', '.join(known)}")
-        return str(value)
-
-    return check
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-CHECKS: dict[str, Callable[[Any], Any]] = {
+CHECKS: dict[str, Check] = {
     "model": _text(300),
     "data": _files,
     "eval_fraction": _number(0, 0.5, above=True),
-    "vocabulary_size": _integer(300, 1_000_000, optional=True),
-    "sequence_length": _integer(8, SEQUENCE_LENGTH_MAX),
-    "global_batch_size": _integer(1, BATCH_SIZE_MAX),
-    "micro_batch_size": _integer(1, BATCH_SIZE_MAX, optional=True),
+    "vocabulary_size": integer(300, 1_000_000, optional=True),
+    "sequence_length": integer(8, SEQUENCE_LENGTH_MAX),
+    "global_batch_size": integer(1, BATCH_SIZE_MAX),
+    "micro_batch_size": integer(1, BATCH_SIZE_MAX, optional=True),
     "learning_rate": _number(0, 10, above=True),
-    "warmup_steps": _integer(0, STEPS_MAX),
+    "warmup_steps": integer(0, STEPS_MAX),
     "weight_decay": _number(0, 10),
     "betas": _betas,
     "gradient_clip": _number(0, 1e6, above=True),
-    "dtype": _one_of(*DTYPES),
-    "seed": _integer(0, 2**63 - 1),
-    "steps": _integer(1, STEPS_MAX, optional=True),
-    "tokens": _integer(1, TOKENS_MAX, optional=True),
-    "evaluate_every": _integer(0, STEPS_MAX),
-    "sample_every": _integer(-1, STEPS_MAX),
+    "dtype": one_of(*DTYPES),
+    "seed": integer(0, 2**63 - 1),
+    "steps": integer(1, STEPS_MAX, optional=True),
+    "tokens": integer(1, TOKENS_MAX, optional=True),
+    "evaluate_every": integer(0, STEPS_MAX),
+    "sample_every": integer(-1, STEPS_MAX),
     "sample_prompt": _text(PROMPT_CHARACTERS_MAX, empty=True),
-    "log_every": _integer(1, STEPS_MAX),
-    "log_samples": _boolean,
+    "log_every": integer(1, STEPS_MAX),
+    "log_samples": boolean,
 }

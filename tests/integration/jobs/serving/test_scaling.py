@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.models import Endpoint, EndpointVersion, Lease, Replica
-from jobs.serving import endpoints, keeping
+from jobs.serving import endpoints, keeping, seeing
 from jobs.serving.errors import DeployMismatch, NothingToTakeBack
 from jobs.serving.telling import table_now
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
-from marketplace.nodes.models import Node
+from marketplace.nodes.models import Device, Node
 from provider_agent.protocol import Reason
 from tests import stage
 from tests.integration.jobs.serving.conftest import (
@@ -141,6 +143,58 @@ def test_a_new_version_that_never_starts_is_taken_back_and_the_old_one_answers_a
     tick()
     assert shares(endpoint) == {1: ("live", 100), 2: ("taken_back", 0)}
     assert endpoint.job.__class__.objects.get(pk=endpoint.job_id).state == "running"
+
+
+def test_starts_that_a_nodes_leaving_ended_say_nothing_against_a_new_version(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    old = bring_up(endpoint)
+    tick()
+    deploy(alice, endpoint, limits={"max_tokens": 10})
+    for _ in range(3):
+        gateway_says(old)
+        Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
+        Lease.objects.filter(ended_at__isnull=False).update(ended_at=timezone.now() - timedelta(hours=2))
+        tick()
+        new = leases_of(endpoint)[-1]
+        assert new.attempt.replica.version.number == 2
+        stage.finish(new, Reason.NODE_DRAINED)
+    gateway_says(old)
+    tick()
+    assert shares(endpoint) == {1: ("live", 100), 2: ("starting", 0)}
+
+
+def test_replicas_on_equal_devices_are_compared_whatever_they_cost(alice: Organisation, bob: Node, carol: Node) -> None:
+    _, endpoint = launch(alice, replicas={"min": 2, "max": 2})
+    gateway_says()
+    tick()
+    seen = seeing.look(endpoint, timezone.now())
+    assert seen is not None
+    cheap, dear = seen.leases
+    assert cheap.price_usd_micros_per_device_hour != dear.price_usd_micros_per_device_hour
+    assert seeing.node_class(cheap) == seeing.node_class(dear) != ""
+    Device.objects.filter(node=dear.node).update(model="another one")
+    seen = seeing.look(endpoint, timezone.now())
+    assert seen is not None and len({seeing.node_class(lease) for lease in seen.leases}) == 2
+
+
+def test_what_past_starts_took_is_read_at_once_however_many_there_were(alice: Organisation, bob: Node) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    version = endpoint.versions.get()
+    counts = []
+    for _ in range(3):
+        Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
+        tick()
+        with CaptureQueriesContext(connection) as queries:
+            seeing.predict_start(endpoint, version, timezone.now())
+        counts.append(len(queries))
+        (lease,) = bring_up(endpoint)
+        stage.finish(lease, Reason.NODE_DRAINED)
+    assert len(set(counts)) == 1
 
 
 def test_deploying_what_is_there_changes_nothing_and_other_terms_are_refused(alice: Organisation, bob: Node) -> None:

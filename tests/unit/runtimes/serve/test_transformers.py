@@ -113,6 +113,7 @@ def test_stream_tells_its_use_where_it_is_asked_for(replica: Replica) -> None:
         ({"messages": []}, "invalid_value"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}, "invalid_value"),
         ({"continue_final_message": True}, "invalid_value"),
+        ({"continue_final_message": True, "messages": ["assistant"]}, "invalid_value"),
         ({"messages": [{"role": "user", "content": "long " * 400}]}, "context_length_exceeded"),
     ],
 )
