@@ -14,6 +14,8 @@ from jobs.price_views import list_prices, show_change
 from jobs.states import JOB_ENDS, ArtifactState
 from jobs.wire import ArtifactView, AttemptView, JobView, LeaseView
 
+ATTEMPTS_MAX = 100  # shown with a job, the newest; an endpoint that is years old had thousands
+
 
 def list_jobs(jobs: Sequence[Job]) -> list[JobView]:
     """Jobs as lists have them: with their cost, without attempts and spec."""
@@ -25,9 +27,10 @@ def list_jobs(jobs: Sequence[Job]) -> list[JobView]:
 
 
 def show_job(job: Job) -> JobView:
-    """One job with everything: its attempts with their leases, and its spec."""
-    attempts = job.attempts.select_related("resume_artifact").prefetch_related("leases__node", "leases__devices")
-    leases = [lease for attempt in attempts for lease in attempt.leases.all()]
+    """One job with everything: its newest attempts with their leases, and its spec."""
+    all_of_them = job.attempts.select_related("resume_artifact").prefetch_related("leases__node", "leases__devices")
+    attempts = sorted(all_of_them.order_by("-number")[:ATTEMPTS_MAX], key=lambda attempt: attempt.number)
+    leases = list(Lease.objects.filter(attempt__job=job))
     claims = newest_claims([lease.id for lease in leases])
     view = _show_job(job, cost_usd_micros=total_of(leases, claims))
     return view.model_copy(

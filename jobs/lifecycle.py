@@ -176,7 +176,8 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
 
 
 def resubmit(job_id: UUID, *, actor: str) -> Job:
-    """A new job like one that ended, under a fresh quote; it starts from the beginning.
+    """A new job like one that ended, under a fresh quote; it starts from the beginning, an endpoint with what was
+    deployed last and not taken back.
 
     Raises NoFit when nothing fits now, and SecretsGone for a job with secrets: they were erased when it ended.
     """
@@ -185,7 +186,8 @@ def resubmit(job_id: UUID, *, actor: str) -> Job:
         raise JobNotEnded(state=old.state)
     if old.is_escrow:
         raise HoldCannotGrow(what="This job cannot be done again by itself", how="and your wallet signs a new hold")
-    spec = from_wire(old.spec)
+    last = endpoints.last_version(old)
+    spec = from_wire(last.spec if last else old.spec)
     if spec.secrets:
         raise SecretsGone()
     view = quotes.make_quote(spec, old.organisation)
@@ -198,7 +200,7 @@ def resubmit(job_id: UUID, *, actor: str) -> Job:
         user=old.submitted_by,
         spec=spec,
         quote_id=view.quote_id,
-        input_artifact=old.input_artifact,
+        input_artifact=last.input_artifact if last else old.input_artifact,
     )
 
 

@@ -117,6 +117,12 @@ def weights_of(organisation: Organisation, spec: Spec) -> Artifact | None:
     return found
 
 
+def last_version(job: Job) -> EndpointVersion | None:
+    """What was deployed last and not taken back; None of a job that serves nothing."""
+    versions = EndpointVersion.objects.filter(endpoint__job=job).exclude(state=VersionState.TAKEN_BACK)
+    return versions.order_by("-number").first()
+
+
 def is_hopeless(job: Job) -> bool:
     """Whether the newest starts of an endpoint all broke by the customer's doing, and no replica was ever ready."""
     replicas = Replica.objects.filter(endpoint__job=job)

@@ -18,7 +18,7 @@ from jobs.serving import autoscaling, minutes, placing, replicas, rollout, seein
 from jobs.serving.gateways import live_gateways
 from jobs.states import REPLICA_LIVE, JobState, ReplicaState, VersionState
 from marketplace.foundation import clock
-from marketplace.foundation.exclusive import alone
+from marketplace.foundation.exclusive import unless_raced
 from marketplace.foundation.states import advance
 from provider_agent.protocol import Reason
 
@@ -34,7 +34,7 @@ def keep_endpoints() -> int:
     changed = replicas.lose_unreached() + _drain_ended_versions()
     open_ones = Endpoint.objects.filter(is_open=True, job__state__in=SERVED_STATES, job__cancel_requested_at=None)
     for endpoint in open_ones.select_related("job__quote__asset", "job__organisation")[:ENDPOINTS_MAX]:
-        with alone("An endpoint could not be kept.", endpoint_id=str(endpoint.pk)):
+        with unless_raced("An endpoint could not be kept.", endpoint_id=str(endpoint.pk)):
             changed += _keep(endpoint)
     return changed + stop_drained()
 
@@ -70,7 +70,7 @@ def _drain_ended_versions() -> int:
     )
     count = 0
     for replica in ended[:ENDPOINTS_MAX]:
-        with alone("A replica could not be drained.", replica_id=str(replica.pk)):
+        with unless_raced("A replica could not be drained.", replica_id=str(replica.pk)):
             replicas.drain(replica, reason="version_ended")
             count += 1
     return count
@@ -130,7 +130,7 @@ def _step(seen: seeing.Seen, version: EndpointVersion, desired: int) -> int:
             seen.endpoint, version, steps.start_on_demand, placed=seen.placed, only_on_demand=True
         )
     for replica_id in steps.drain:
-        with alone("A replica could not be drained.", replica_id=str(replica_id)):
+        with unless_raced("A replica could not be drained.", replica_id=str(replica_id)):
             replicas.drain(mine[replica_id], reason="replaced" if replica_id in seen.unsound else "scaled_down")
             changed += 1
     return changed

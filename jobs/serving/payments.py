@@ -225,8 +225,9 @@ def settle_part(job: Job) -> Settlement | None:
     What is disputed by the counts of tokens is left for the end, and told.
     """
     before = charged_before(job.pk)
-    due = {lease: earned_units(lease) - before.get(lease.pk, 0) for lease in _leases(job) if not is_contested(lease)}
-    charges = _within(held_units(job), _charges({lease: units for lease, units in due.items() if units > 0}, before))
+    due = {lease: earned_units(lease) - before.get(lease.pk, 0) for lease in _leases(job)}
+    due = {lease: units for lease, units in due.items() if units > 0 and not is_contested(lease)}
+    charges = _within(held_units(job), _charges(due, before))
     if not charges:
         return None
     return settlement.settle_part(job_id=job.pk, charges=charges, fee_bps=fee_bps(job.pk))
@@ -253,8 +254,9 @@ def settle_rest(job: Job) -> Settlement | None:
 def keep_contested(settled: Settlement, job: Job) -> int:
     """Keep the pay of leases whose counts do not match from being released; how many. After the final settlement."""
     count = 0
+    paid = set(settled.shares.filter(released_at=None).values_list("lease_id", flat=True))
     for lease in _leases(job):
-        if differs := compare(lease).differs:
+        if lease.pk in paid and (differs := compare(lease).differs):
             tell(lease, differs)
             count += settled.shares.filter(lease_id=lease.pk, released_at=None).update(is_disputed=True)
     return count

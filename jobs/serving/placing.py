@@ -53,25 +53,26 @@ def place_replicas(
     version: EndpointVersion,
     count: int,
     *,
-    placed: Sequence[Placed] = (),
+    placed: list[Placed],
     only_on_demand: bool = False,
 ) -> int:
     """Place up to `count` more replicas of a version; returns how many were. What is missing says why.
 
-    `only_on_demand`: on nodes that promise to stay, or not at all.
+    `placed`: all live replicas of the endpoint as they were seen; it grows by those that are placed, and where there
+    are others by now, none is. `only_on_demand`: on nodes that promise to stay, or not at all.
     """
     spec = spec_of(version)
     if count <= 0 or spec.serve is None or paused_until(endpoint) > clock.now():
         return 0
-    wish, there = wish_of(spec.serve, only_on_demand=only_on_demand), list(placed)
+    wish = wish_of(spec.serve, only_on_demand=only_on_demand)
     done = 0
     if not placed:
         _pause_where_spent(endpoint)
     for _ in range(min(count, PLACED_MAX)):  # one by one: each changes where the next should not be
-        seat = find_seat(endpoint, version, spec, there, wish)
-        if seat is None or not _try(endpoint, version, seat):
+        seat = find_seat(endpoint, version, spec, placed, wish)
+        if seat is None or not _try(endpoint, version, seat, live_seen=len(placed)):
             break
-        there.append(Placed(seat.seat.node_id, seat.seat.node_id, seat.provider_id, is_on_demand=seat.is_on_demand))
+        placed.append(Placed(seat.seat.node_id, seat.seat.node_id, seat.provider_id, is_on_demand=seat.is_on_demand))
         done += 1
     return done
 
@@ -162,10 +163,13 @@ def _candidate(  # noqa: PLR0917 - what a place is judged by
     )
 
 
-def _try(endpoint: Endpoint, version: EndpointVersion, found: Found) -> bool:
+def _try(endpoint: Endpoint, version: EndpointVersion, found: Found, *, live_seen: int) -> bool:
     try:
         with transaction.atomic():
-            return _place(lifecycle.lock(endpoint.job_id), endpoint, version, found)
+            job = lifecycle.lock(endpoint.job_id)
+            if job.attempts.live().count() > live_seen:
+                return False  # another tick was faster
+            return _place(job, endpoint, version, found)
     except DeviceTaken as error:
         log.info("A replica's placement lost a race: %s", error, extra={"job_id": str(endpoint.job_id)})
         fleet.forget_supply()

@@ -17,7 +17,7 @@ from jobs.models import Attempt, EndpointVersion, Gateway, Lease, Replica
 from jobs.serving import minutes
 from jobs.states import REPLICA_LIVE, ReplicaState
 from marketplace.foundation import clock
-from marketplace.foundation.exclusive import alone
+from marketplace.foundation.exclusive import unless_raced
 from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import Reason
 
@@ -55,7 +55,7 @@ def hear(gateway: Gateway, loads: Mapping[UUID, Mapping[str, Any]]) -> None:
     ready = [pk for pk, lease_id in lease_of.items() if loads[lease_id].get("is_ready")]
     Replica.objects.filter(pk__in=ready, state__in=REPLICA_LIVE).update(seen_at=now)
     for replica in Replica.objects.filter(pk__in=ready, state=ReplicaState.STARTING).select_related("attempt"):
-        with alone("A replica could not be made ready.", replica_id=str(replica.pk)):
+        with unless_raced("A replica could not be made ready.", replica_id=str(replica.pk)):
             facts = {key: loads[lease_of[replica.pk]].get(key) for key in ("capabilities", "context", "engine")}
             advance(replica, ReplicaState.READY, ready_at=replica.ready_at or now, facts=facts)
 
@@ -68,7 +68,7 @@ def lose_unreached() -> int:
     late = Replica.objects.filter(state=ReplicaState.READY, seen_at__lt=now - timedelta(seconds=UNREACHED_SECONDS_MAX))
     count = 0
     for replica in late:
-        with alone("A replica could not be taken back.", replica_id=str(replica.pk)):
+        with unless_raced("A replica could not be taken back.", replica_id=str(replica.pk)):
             advance(replica, ReplicaState.STARTING, reason="unreached")
             count += 1
     return count

@@ -34,6 +34,16 @@ def only_one(name: str) -> Iterator[bool]:
 
 
 @contextmanager
+def unless_raced(sentence: str, **ids: Any) -> Iterator[None]:
+    """As `alone`, for what is looked at anew in a moment anyway: a lost race is passed over, too."""
+    try:
+        with alone(sentence, **ids):
+            yield
+    except StateConflict as error:
+        log.info("%s %s", sentence, error, extra=ids)
+
+
+@contextmanager
 def alone(sentence: str, **ids: Any) -> Iterator[None]:
     """Whatever goes wrong inside is logged with its traceback and stays inside; the next row has its turn.
 

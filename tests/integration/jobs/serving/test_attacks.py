@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from billing import holds
+from billing import holds, verify
 from billing.models import Settlement
-from jobs import lifecycle, sweeps
-from jobs.gateway.table import AuditRow, GatewaySync, ReplicaLoad
-from jobs.models import Artifact, Endpoint, EndpointVersion, Job, Lease, Replica
-from jobs.serving import audits, endpoints, hearing, keeping, windows
+from jobs import leasing, lifecycle, sweeps
+from jobs.gateway.table import AuditRow, EndpointLoad, GatewaySync, ReplicaLoad
+from jobs.job_views import show_job
+from jobs.models import Artifact, Attempt, Endpoint, EndpointVersion, Job, Lease, Replica
+from jobs.serving import audits, endpoints, hearing, placing, seeing, usage, windows
 from jobs.serving.telling import table_now
-from jobs.spec import from_wire
+from jobs.serving.views import list_endpoints
+from jobs.spec import SpecErrors, from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.errors import SoukError
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, Reason
 from tests import stage
+from tests.integration.jobs.serving import scenes
 from tests.integration.jobs.serving.conftest import (
     GATEWAY,
     bring_up,
@@ -32,6 +39,7 @@ from tests.integration.jobs.serving.conftest import (
     states,
     tick,
 )
+from tests.integration.racing import race
 from tests.stage import DOLLAR
 
 
@@ -73,7 +81,7 @@ def test_files_that_did_not_arrive_are_not_deployed(alice: Organisation, bob: No
 
 
 def test_a_version_with_more_replicas_has_a_window_for_them(alice: Organisation, bob: Node, carol: Node) -> None:
-    job, endpoint, _ = up(alice)
+    _job, endpoint, _ = up(alice)
     deploy(endpoint, serve_spec(replicas={"min": 4, "max": 4}))
     for _ in range(6):
         tick()
@@ -89,7 +97,7 @@ def test_a_version_with_more_replicas_has_a_window_for_them(alice: Organisation,
 
 
 def test_an_agents_word_alone_is_no_deadline(alice: Organisation, bob: Node) -> None:
-    job, endpoint, (lease,) = up(alice)
+    job, _endpoint, (lease,) = up(alice)
     stage.finish(lease, Reason.DEADLINE_EXCEEDED)
     job.refresh_from_db()
     assert job.state == "running"
@@ -98,7 +106,7 @@ def test_an_agents_word_alone_is_no_deadline(alice: Organisation, bob: Node) -> 
 def test_a_replica_that_leaves_by_itself_is_paid_while_it_was_ready_and_earns_no_name(
     alice: Organisation, bob: Node
 ) -> None:
-    job, endpoint = launch(alice)
+    _job, endpoint = launch(alice)
     gateway_says()
     tick()
     (lease,) = leases_of(endpoint)
@@ -192,9 +200,236 @@ def test_an_endpoint_whose_last_replica_breaks_with_the_budget_used_up_waits_for
 
 
 def test_two_ticks_at_once_start_no_replica_twice(alice: Organisation, bob: Node, carol: Node) -> None:
-    from tests.integration.racing import race
-
     _, endpoint = launch(alice)
     gateway_says()
-    race(*[keeping.keep_endpoints] * 4)
+    endpoint = Endpoint.objects.select_related("job__quote__asset", "job__organisation").get(pk=endpoint.pk)
+    looks = [seeing.look(endpoint, timezone.now()) for _ in range(2)]  # both before either has done anything
+    for seen in looks:
+        assert seen is not None
+        placing.place_replicas(endpoint, seen.versions[0], 1, placed=seen.placed)
     assert len(leases_of(endpoint)) == 1
+
+
+def test_gateways_that_name_the_same_in_other_orders_never_wait_in_a_circle(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    leases = []
+    for name in ("one", "two", "three", "four"):
+        job = stage.submit(alice, from_wire({**serve_spec(), "name": name}))
+        gateway_says()
+        tick()
+        leases += bring_up(Endpoint.objects.get(job=job))
+
+    def says(order: int) -> Callable[[], object]:
+        names = sorted(leases, key=lambda lease: lease.pk, reverse=order > 0)
+        said = GatewaySync(
+            gateway_id=UUID(int=2 + order),
+            boot_id=uuid4(),
+            loads=[
+                EndpointLoad(
+                    endpoint_id=lease.attempt.replica.endpoint_id,
+                    in_flight=1,
+                    queued=0,
+                    queue_seconds_max=0,
+                    arrived=1,
+                    failed=0,
+                )
+                for lease in names
+            ],
+            replicas=[ReplicaLoad(lease_id=lease.pk, is_ready=True, in_flight=1, served=1) for lease in names],
+        )
+        return lambda: [hearing.take_in(said) for _ in range(60)]
+
+    found = race(says(0), says(1), says(0), says(1))
+    assert not [each for each in found if isinstance(each, Exception)]
+
+
+# --- gateways that lie
+
+
+def test_absurd_use_is_set_aside_and_what_follows_is_booked(alice: Organisation, bob: Node) -> None:
+    _, endpoint, (lease,) = up(alice)
+    key = scenes.key(alice)
+    absurd: list[dict[str, Any]] = [
+        {"part": 10**30},
+        {"part": -1},
+        {"version": 10**30},
+        {"input_tokens": 10**30},
+        {"cost_usd_micros": 10**30},
+        {"at_ms": 10**30},
+        {"at_ms": -(10**30)},
+        {"total_ms": 10**30, "queue_ms": -(10**30), "first_token_ms": 10**30},
+        {"model": "a\0" * 300},
+        {"model": "a\0", "version": 77},
+        {"lease_id": uuid4()},
+    ]
+    rows = [scenes.row(seq, key, endpoint, **more) for seq, more in enumerate(absurd, 1)]
+    rows.append(scenes.row(len(rows) + 1, key, endpoint, lease_id=lease.pk))
+    gateway_says()
+    assert usage.take_in(GATEWAY, rows) == len(rows)
+
+
+def test_absurd_loads_neither_stop_a_sync_nor_the_tick(alice: Organisation, bob: Node) -> None:
+    _, endpoint, leases = up(alice, replicas={"min": 1, "max": 2})
+    for number in (10**400, -(10**400), 2**31):
+        body = {
+            "gateway_id": str(GATEWAY),
+            "boot_id": str(uuid4()),
+            "url": "ws://127.0.0.1:8003",
+            "public_key": "ab" * 32,
+            "loads": [
+                {
+                    "endpoint_id": str(endpoint.pk),
+                    "in_flight": number,
+                    "queued": number,
+                    "arrived": number,
+                    "queue_seconds_max": number,
+                    "failed": number,
+                    "refused": number,
+                },
+                {
+                    "endpoint_id": str(uuid4()),
+                    "in_flight": 1,
+                    "queued": 1,
+                    "arrived": 9,
+                    "queue_seconds_max": 1,
+                    "failed": 1,
+                },
+            ],
+            "replicas": [
+                {
+                    "lease_id": str(leases[0].pk),
+                    "is_ready": True,
+                    "in_flight": number,
+                    "served": number,
+                    "output_tokens": number,
+                    "failed": number,
+                    "tokens_per_second": number,
+                    "first_token_ms_p50": number,
+                },
+                {"lease_id": str(uuid4()), "is_ready": True, "in_flight": 1, "served": 1},
+            ],
+        }
+        text = json.dumps(body)
+        for _ in range(3):
+            hearing.take_in(GatewaySync.model_validate_json(text))
+        tick()
+    tick()
+    endpoint.refresh_from_db()
+    assert endpoint.desired >= 1
+    assert list_endpoints([endpoint])
+
+
+# --- long lives
+
+
+def test_hundreds_of_ended_replicas_cost_no_query_each(alice: Organisation, bob: Node) -> None:
+    job, endpoint, (lease,) = up(alice)
+    _end_many(endpoint, lease, 300)
+    stage.see_running(lease, seconds=1000)
+    stage.bill(lease, ms=1_000_000)
+    gateway_says([lease])
+    for verb, most in (
+        (lambda: windows.settle_one(job.pk), 40),
+        (lambda: windows.keep_window(job.pk), 30),
+        (lambda: seeing.look(Endpoint.objects.get(), timezone.now()), 30),
+        (lambda: list_endpoints([endpoint]), 10),
+        (lambda: show_job(Job.objects.get(pk=job.pk)), 15),
+    ):
+        with CaptureQueriesContext(connection) as asked:
+            verb()
+        assert len(asked) <= most
+    lifecycle.cancel(job.pk, actor="alice")
+    with CaptureQueriesContext(connection) as asked:
+        stage.finish(lease, Reason.CANCELLED_BY_CUSTOMER)
+    assert len(asked) <= 150
+    job.refresh_from_db()
+    assert job.state == "cancelled"
+
+
+def test_a_job_with_hundreds_of_ended_replicas_is_shown_in_few_words(alice: Organisation, bob: Node) -> None:
+    job, endpoint, (lease,) = up(alice)
+    _end_many(endpoint, lease, 300)
+    assert len(show_job(job).attempts) <= 100
+
+
+def _end_many(endpoint: Endpoint, like: Lease, count: int) -> None:
+    """As if so many replicas had come and gone before, each charged a little."""
+    attempts = [
+        Attempt(job=endpoint.job, number=100 + number, slot=0, state="cancelled", reason="replica_retired")
+        for number in range(count)
+    ]
+    Attempt.objects.bulk_create(attempts)
+    version = endpoint.versions.get()
+    Replica.objects.bulk_create(
+        Replica(endpoint=endpoint, version=version, attempt=attempt, state="gone", ended_at=timezone.now())
+        for attempt in attempts
+    )
+    price = leasing.LeasePrice(
+        price_usd_micros=DOLLAR, cap_usd_micros=10, asset=like.asset, rate_units_per_hour=DOLLAR, cap_units=10
+    )
+    Lease.objects.bulk_create(
+        Lease(
+            attempt=attempt,
+            node=like.node,
+            offer=like.offer,
+            fence=10_000_000 + attempt.number,
+            node_rank=0,
+            device_count=1,
+            price_usd_micros_per_device_hour=price.price_usd_micros,
+            rate_usd_micros_per_hour=DOLLAR,
+            cap_usd_micros=10,
+            asset=like.asset,
+            rate_units_per_hour=DOLLAR,
+            cap_units=10,
+            lease_until=timezone.now(),
+            state="ended",
+            charge_units=0,
+            charge_usd_micros=0,
+            billable_ms=0,
+            ended_at=timezone.now(),
+        )
+        for attempt in attempts
+    )
+
+
+# --- doors
+
+
+def test_a_rollout_that_is_cancelled_settles_once_and_the_ledger_adds_up(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    job, endpoint, (_one,) = up(alice)
+    deploy(endpoint, serve_spec(limits={"max_tokens": 7}))
+    tick()
+    leases = bring_up(endpoint)
+    assert len(leases) == 2
+    for lease in leases:
+        stage.see_running(lease, seconds=3600)
+        stage.bill(lease, ms=3_600_000)
+    gateway_says(leases)
+    found = race(lambda: lifecycle.cancel(job.pk, actor="alice"), tick, lambda: windows.settle_one(job.pk), tick)
+    assert not [each for each in found if isinstance(each, Exception)]
+    for lease in leases_of(endpoint):
+        stage.finish(lease, Reason.CANCELLED_BY_CUSTOMER)
+    job.refresh_from_db()
+    assert job.state == "cancelled" and not holds.is_open(job.pk)
+    assert Settlement.objects.filter(job_id=job.pk, is_final=True).count() == 1
+    assert set(endpoint.versions.values_list("state", flat=True)) == {"retired"}
+    assert verify.verify().is_true
+
+
+def test_an_endpoint_that_is_launched_again_serves_what_it_served_last(alice: Organisation, bob: Node) -> None:
+    job, endpoint, _ = up(alice)
+    deploy(endpoint, serve_spec(limits={"max_tokens": 7}))
+    lifecycle.cancel(job.pk, actor="alice")
+    for lease in leases_of(endpoint):
+        stage.finish(lease, Reason.CANCELLED_BY_CUSTOMER)
+    again = lifecycle.resubmit(job.pk, actor="alice")
+    assert again.spec["serve"]["limits"]["max_tokens"] == 7
+
+
+@pytest.mark.parametrize("payment", [{"mode": "escrow"}, {"asset": "ETH"}, {"asset": "CRED"}])
+def test_endpoints_are_paid_in_dollars(alice: Organisation, payment: dict[str, Any]) -> None:
+    with pytest.raises(SpecErrors):
+        from_wire({**serve_spec(), "payment": payment})
