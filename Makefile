@@ -19,7 +19,8 @@ UP ?=
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 TOKENS := tests/unit/billing/contract/tokens
-BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas payouts solvency
+BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas payouts solvency \
+	gateway tunnels autoscale inference_checks
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo up test acceptance check bench lock openapi contracts format clean

@@ -10,14 +10,21 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from benchmarks.figures_serving import (
+    Figures,
+    autoscale,
+    autoscale_in_short,
+    gateway,
+    gateway_in_short,
+    inference_checks,
+    tunnels,
+)
 from benchmarks.record import RESULTS, read
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- figures: begin", "<!-- figures: end -->"
 
-Figures = dict[str, Any]
 Rows = dict[str, Callable[[Figures], list[tuple[str, str, str]]]]
 
 
@@ -252,46 +259,6 @@ def isolation_in_short(f: Figures) -> list[tuple[str, str, str]]:
     return [row for row in isolation(f) if row[0].startswith("a training step")]
 
 
-def gateway(f: Figures) -> list[tuple[str, str, str]]:
-    """Rows: what, figure, goal."""
-    rows = []
-    for name, way in f["ways"].items():
-        if name == "direct":
-            continue
-        for rate in sorted(way["open"], key=int):
-            at = way["added"]["open"][rate]
-            rows.append(
-                (
-                    f"{name}: added to a chat at {int(rate):,} requests/s, one core",
-                    f"{at['p50_ms']:.2f} ms median, {at['p99_ms']:.1f} ms p99",
-                    "under 1 ms, under 3 ms" if "gateway" in name else "-",
-                )
-            )
-        rows.append((f"{name}: chats it passes at most, one core", f"{way['capacity_per_second']:,.0f}/s", "-"))
-    for name, memory in f["memory"].items():
-        streams = f"{memory['streams_max']:,} streams open"
-        each = f", {memory['kib_per_stream']:.0f} KiB each" if "kib_per_stream" in memory else ""
-        rows.append((f"{name}: memory of open streams", f"{streams}{each}", "2,000 open" if "gateway" in name else "-"))
-    return [*rows, *_gateway_ratios(f["ratios"])]
-
-
-def _gateway_ratios(ratios: Figures) -> list[tuple[str, str, str]]:
-    named = {
-        "gateway_capacity_over_litellm": ("the gateway's capacity over LiteLLM's", "{}x", "40x"),
-        "gateway+tunnel_tokens_percent_of_direct": (
-            "streamed tokens/s by gateway and tunnel, of direct",
-            "{} %",
-            "97 %",
-        ),
-    }
-    return [(what, told.format(ratios[key]), goal) for key, (what, told, goal) in named.items() if key in ratios]
-
-
-def gateway_in_short(f: Figures) -> list[tuple[str, str, str]]:
-    """Rows: what, figure, goal."""
-    return [row for row in gateway(f) if row[0].startswith(("gateway+tunnel: added", "the gateway's", "streamed"))]
-
-
 ROWS: Rows = {
     "overhead": overhead,
     "matching": matching,
@@ -305,6 +272,9 @@ ROWS: Rows = {
     "lending": lending,
     "isolation": isolation,
     "gateway": gateway,
+    "tunnels": tunnels,
+    "autoscale": autoscale,
+    "inference_checks": inference_checks,
 }
 
 
@@ -313,6 +283,8 @@ IN_SHORT = {name: ROWS[name] for name in ("overhead", "matching", "ledger", "len
     "fleet": fleet_in_short,
     "client": client_in_short,
     "gateway": gateway_in_short,
+    "autoscale": autoscale_in_short,
+    "inference_checks": inference_checks,
 }
 PAGES = {ROOT / "README.md": IN_SHORT, ROOT / "benchmarks/README.md": ROWS}
 

@@ -19,6 +19,9 @@ from provider_agent.protocol import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MA
 DATA_OF_ROOT = Path("/var/lib/souk-agent")
 DATA_BELOW_HOME = ".souk-agent"
 RETIRED_SETTINGS = frozenset({"fabric_network"})
+YOUNG_SETTINGS = frozenset(
+    {"serve_image"}
+)  # which the release before does not know: written only where they were chosen
 
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 
@@ -137,9 +140,11 @@ def default_data_folder() -> DataFolder:
 
 
 def save_config(folder: DataFolder, config: AgentConfig) -> None:
-    """Write the configuration atomically, for the owner's eyes."""
+    """Write the configuration atomically, for the owner's eyes; as the release before can read it too."""
     folder.prepare()
-    write_atomically(folder.config, config.model_dump_json(indent=2).encode() + b"\n", mode=0o600)
+    fields = AgentConfig.model_fields
+    unchosen = {name for name in YOUNG_SETTINGS if getattr(config, name) == fields[name].default}
+    write_atomically(folder.config, config.model_dump_json(indent=2, exclude=unchosen).encode() + b"\n", mode=0o600)
 
 
 def load_config(folder: DataFolder) -> AgentConfig:

@@ -74,9 +74,9 @@ def lose_unreached() -> int:
     return count
 
 
-def drain(replica: Replica, *, reason: str) -> Replica:
+def drain(replica: Replica, *, reason: str, actor: str = "system") -> Replica:
     """No new requests; once it has none left it is stopped."""
-    return advance(replica, ReplicaState.DRAINING, reason=reason, draining_at=clock.now())
+    return advance(replica, ReplicaState.DRAINING, reason=reason, actor=actor, draining_at=clock.now())
 
 
 def gone(attempt: Attempt, *, reason: str) -> Replica | None:

@@ -24,7 +24,7 @@ _SECRETS = (
     ),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {REDACTED}"),
     # Our own keys and tokens, and Stripe's, by their prefix.
-    (re.compile(r"\b(?:souk|sk|rk|whsec)_[A-Za-z0-9_-]{8,}"), REDACTED),
+    (re.compile(r"\b(?:(?:soukn?|sk|rk|whsec)_|sk-souk-)[A-Za-z0-9_-]{8,}"), REDACTED),
     # The password of a URL.
     (re.compile(r"(://[^:/@\s]*:)[^@/\s]+@"), rf"\1{REDACTED}@"),
 )

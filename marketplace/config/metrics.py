@@ -21,8 +21,9 @@ from prometheus_client.registry import Collector
 
 from billing import alerts, ledger
 from billing.models import Hold
-from jobs.models import Job, Lease
-from jobs.states import JobState, LeaseState
+from jobs.models import Endpoint, Gateway, Job, Lease, Replica
+from jobs.serving.replicas import GATEWAY_SECONDS_MAX
+from jobs.states import JobState, LeaseState, ReplicaState
 from marketplace.config.checks import LOOPBACK
 from marketplace.config.request_metrics import PROCESS_METRICS
 from marketplace.foundation import clock
@@ -70,6 +71,7 @@ class Market(Collector):
             "Nodes that took back a release of the agent.",
             value=Node.objects.exclude(state=NodeState.RETIRED).exclude(rolled_back_version="").count(),
         )
+        yield from _serving()
         ghosts = Node.objects.aggregate(sum=Sum("ghosts_killed"))["sum"] or 0
         yield GaugeMetricFamily("souk_ghosts_killed", "Programs without a lease that agents ended.", value=ghosts)
         lost, refunded_ms = _leases_without_program()
@@ -85,9 +87,21 @@ class Market(Collector):
         yield GaugeMetricFamily("souk_ledger_sum_usd_micros", "Sum over all accounts; must be 0.", value=total)
 
 
-def _by_label(name: str, text: str, label: str, rows: object) -> Metric:
+def _serving() -> Iterator[Metric]:
+    """What is served now; who called it and how it went, the gateways' own /metrics tell."""
+    is_open = Endpoint.objects.filter(is_open=True)
+    yield _by_label("souk_endpoints", "Open endpoints by their job's state.", "state", is_open, field="job__state")
+    live = Replica.objects.exclude(state=ReplicaState.GONE)
+    yield _by_label("souk_replicas", "Replicas that are not gone, by state.", "state", live)
+    heard = Gateway.objects.filter(seen_at__gt=clock.now() - timedelta(seconds=GATEWAY_SECONDS_MAX)).count()
+    text = f"Gateways heard of in the last {GATEWAY_SECONDS_MAX} s."
+    yield GaugeMetricFamily("souk_gateways_alive", text, value=heard)
+
+
+def _by_label(name: str, text: str, label: str, rows: object, *, field: str = "") -> Metric:
+    """Counts by `field`, which is called as the label unless it is named."""
     family = GaugeMetricFamily(name, text, labels=[label])
-    for state, count in rows.order_by().values_list(label).annotate(Count("pk")):  # type: ignore[attr-defined]
+    for state, count in rows.order_by().values_list(field or label).annotate(Count("pk")):  # type: ignore[attr-defined]
         family.add_metric([state], count)
     return family
 

@@ -34,6 +34,8 @@ def test_a_line_has_its_event_and_what_was_bound() -> None:
         "Authorization: Bearer hunter2hunter2",
         "sent Bearer hunter2hunter2 to it",
         "key souk_hunter2hunter2",
+        "key sk-souk-hunter2_hunter2-",
+        "sh -s -- soukn_hunter2hunter2 --price 1",
         "key sk_live_hunter2hunter2",
         "connect to postgresql://bob:hunter2hunter2@db/souk",
         "SOUK_SIGNING_KEY=hunter2hunter2",

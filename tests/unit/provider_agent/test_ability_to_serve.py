@@ -15,7 +15,7 @@ import pytest
 from provider_agent.abilities import check_serving
 from provider_agent.ability_to_serve import look
 from provider_agent.assembly import assemble
-from provider_agent.config import AgentConfig, load_config
+from provider_agent.config import load_config, save_config
 from provider_agent.images import SERVE_IMAGE
 from provider_agent.porter import Porter
 from provider_agent.status_view import serving_lines
@@ -85,12 +85,13 @@ def test_an_agent_tells_the_marketplace_and_its_provider(bob: Bob, server: FakeS
     assert "has no torch" in status["serving"]["why_not"]
 
 
-def test_a_config_of_before_serving_loads_unchanged(bob: Bob) -> None:
+def test_a_config_of_before_serving_loads_and_one_of_today_does_there_unless_an_image_was_chosen(bob: Bob) -> None:
     bob.enrol(train_image="lab/train:2")
-    written = json.loads(bob.folder.config.read_text())
-    del written["serve_image"]
-    config = AgentConfig.model_validate(written)
+    assert "serve_image" not in json.loads(bob.folder.config.read_text()), "the release before would refuse it"
+    config = load_config(bob.folder)
     assert (config.train_image, config.serve_image) == ("lab/train:2", SERVE_IMAGE)
+    save_config(bob.folder, config.model_copy(update={"serve_image": "lab/serve:2"}))
+    assert load_config(bob.folder).serve_image == "lab/serve:2"
 
 
 def test_the_status_shows_tunnels_and_what_was_served() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from provider_agent.preflight import serving
 from provider_agent.preflight.abilities import Wishes
 from provider_agent.preflight.serving import check_serving, why_no_socket
 
@@ -56,7 +56,7 @@ def test_a_sandbox_that_keeps_the_socket_is_told_with_the_way_out(
     assert "lacks --host-uds=create" in found.found
     assert "/etc/docker/daemon.json" in found.fix
     assert check_serving(Wishes(isolation="runc")).verdict == "PASS"
-    monkeypatch.setattr(serving, "DRIVER_VERSION", serving.DRIVER_VERSION.parents[2] / "self")  # as if there were a GPU
+    monkeypatch.setattr("provider_agent.preflight.serving.DRIVER_VERSION", Path("/proc/self"))  # as if there were a GPU
     assert check_serving(Wishes()).verdict == "PASS", "with GPUs gVisor is used only where it is asked for"
     assert check_serving(Wishes(isolation="gvisor")).verdict == "SKIP"
     assert check_serving(Wishes(), device_kind="cpu").verdict == "SKIP"

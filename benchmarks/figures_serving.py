@@ -1,0 +1,136 @@
+"""The rows of serving: gateway, tunnels, autoscaling, verified inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Figures = dict[str, Any]
+
+
+def gateway(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    rows = []
+    for name, way in f["ways"].items():
+        if name == "direct":
+            continue
+        for rate in sorted(way["open"], key=int):
+            at = way["added"]["open"][rate]
+            rows.append(
+                (
+                    f"{name}: added to a chat at {int(rate):,} requests/s, one core",
+                    f"{at['p50_ms']:.2f} ms median, {at['p99_ms']:.1f} ms p99",
+                    "under 1 ms, under 3 ms" if "gateway" in name else "-",
+                )
+            )
+        rows.append((f"{name}: chats it passes at most, one core", f"{way['capacity_per_second']:,.0f}/s", "-"))
+    for name, memory in f["memory"].items():
+        streams = f"{memory['streams_max']:,} streams open"
+        each = f", {memory['kib_per_stream']:.0f} KiB each" if "kib_per_stream" in memory else ""
+        rows.append((f"{name}: memory of open streams", f"{streams}{each}", "2,000 open" if "gateway" in name else "-"))
+    return [*rows, *_gateway_ratios(f["ratios"])]
+
+
+def _gateway_ratios(ratios: Figures) -> list[tuple[str, str, str]]:
+    named = {
+        "gateway_capacity_over_litellm": ("the gateway's capacity over LiteLLM's", "{}x", "40x"),
+        "gateway+tunnel_tokens_percent_of_direct": (
+            "streamed tokens/s by gateway and tunnel, of direct",
+            "{} %",
+            "97 %",
+        ),
+    }
+    return [(what, told.format(ratios[key]), goal) for key, (what, told, goal) in named.items() if key in ratios]
+
+
+def gateway_in_short(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    return [row for row in gateway(f) if row[0].startswith(("gateway+tunnel: added", "the gateway's", "streamed"))]
+
+
+def tunnels(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal. The load of others, where there was some, is told with them."""
+    busy = f"; others' load {f['load_of_others']}" if f["load_of_others"] >= 1 else ""
+
+    def row(line: str, what: str, show: Callable[[Figures], str]) -> tuple[str, str, str]:
+        return (
+            f"{what}{busy}",
+            "; ".join(f"{name} {show(f[line][name])}" for name in ("direct", "ssh", "tunnel")),
+            "-",
+        )
+
+    wan = f"over {f['round_trip_ms']} ms and {f['mbit_per_s']} Mbit/s"
+    return [
+        row(
+            "loopback",
+            "a way to a replica, on loopback: requests/s of 16 clients (p99)",
+            lambda way: f"{way['clients_16']['per_s']:,} ({way['clients_16']['p99_ms']} ms)",
+        ),
+        row("loopback", "the same: tokens/s of 64 streams", lambda way: f"{way['streams']['tokens_per_s']:,}"),
+        row(
+            "wan",
+            f"{wan}: requests/s of 64 clients (p99)",
+            lambda way: f"{way['clients_64']['per_s']:,} ({way['clients_64']['p99_ms']} ms)",
+        ),
+        row(
+            "wan",
+            "the same: one large answer; small ones behind two large ones (p50, p99)",
+            lambda way: (
+                f"{way['large']['mb_per_s']} MB/s, "
+                f"{way['behind_large']['p50_ms']} ms, {way['behind_large']['p99_ms']} ms"
+            ),
+        ),
+    ]
+
+
+def autoscale(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    rows = []
+    for name, shape in sorted(f["shapes"].items()):
+        ours, plain = shape["forecast"], shape["reactive"]
+        day = f"simulated day, {name}, {shape['requests_a_day']:,} requests"
+        rows += [
+            (
+                f"{day}: p99 of waiting for a replica (without the forecast), requests refused",
+                f"{ours['wait_p99_s']} s ({plain['wait_p99_s']} s), {ours['refused_percent']} %",
+                "-",
+            ),
+            (
+                f"{day}: replica-hours over the oracle's, over always the day's peak, over always the maximum",
+                f"{ours['hours_of_oracle']}, {ours['hours_of_peak']}, {ours['hours_of_max']}",
+                "-",
+            ),
+        ]
+    return rows
+
+
+def autoscale_in_short(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal. The worst shape of day beside the others."""
+    shapes = f["shapes"]
+    waits = ", ".join(f"{name} {shapes[name]['forecast']['wait_p99_s']} s" for name in sorted(shapes))
+    hours = ", ".join(f"{name} {shapes[name]['forecast']['hours_of_peak']}" for name in sorted(shapes))
+    return [
+        ("autoscaling, simulated days: p99 of waiting for a replica", waits, "-"),
+        ("the same: replica-hours over always as many as the day's peak takes", hours, "-"),
+    ]
+
+
+def inference_checks(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    rows = []
+    for kind in ("float32", "bfloat16"):
+        honest, lies = f[kind]["honest"].values(), f[kind]["lies"]
+        asked = sum(each["answers"] for each in honest)
+        accused = sum(each["found"] for each in honest)
+        whole = sum(each["shipped"] == each["answers"] for each in lies.values())
+        least = min(lies, key=lambda name: lies[name]["shipped"] / lies[name]["answers"])
+        seen = lies[least]
+        rows += [
+            (f"verified inference, {kind}: honest answers accused", f"{accused} of {asked}", "0"),
+            (
+                "the same: kinds of lies found every time by the bounds that are shipped; the least found",
+                f"{whole} of {len(lies)}; {least}: {seen['shipped']} of {seen['answers']}",
+                "-",
+            ),
+        ]
+    return rows
