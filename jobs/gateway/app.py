@@ -110,7 +110,7 @@ class Gateway:
         loop, metrics = asyncio.get_running_loop(), self._metrics
         started_at, request_id = loop.time(), uuid4()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        client = HttpClient(scope.get("caller"), receive, send, self._own_headers(request_id, headers))
+        client = HttpClient(scope["caller"], scope["cycle"], receive, send, self._own_headers(request_id, headers))
         path, code, status = scope["path"], "", 0
         metrics.in_flight += 1
         try:
@@ -131,6 +131,8 @@ class Gateway:
             if self._is_draining and not metrics.in_flight:
                 self._is_idle.set()
             route = path if path in KINDS or path == MODELS_PATH else "other"
+            if not (status or client.status):
+                code, status = code or "client_gone", CLIENT_GONE
             metrics.observe(route, status or client.status, code, loop.time() - started_at)
 
     def _own_headers(self, request_id: UUID, headers: dict[bytes, bytes]) -> list[Header]:
@@ -212,7 +214,7 @@ class Gateway:
         trouble = ""
         if self._is_draining:
             trouble = "This gateway is being stopped; please try again."
-        elif self._metrics.in_flight > self._config.requests_max or (client.caller and client.caller.is_beyond_bound):
+        elif self._metrics.in_flight > self._config.requests_max or client.caller.is_beyond_bound:
             trouble = "Too many requests are under way; please try again."
         elif self._spool.trouble:
             trouble = "Use cannot be counted at this moment; please try again."

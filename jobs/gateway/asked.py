@@ -60,7 +60,7 @@ class ClientGone(Exception):
 
 
 class Client(Protocol):
-    """The caller's end of one request. `start` once, then `send`, then `end`."""
+    """The caller's end of one request: `start` once, then `send`, then `end`; or `answer`."""
 
     has_started: bool
 
@@ -75,6 +75,9 @@ class Client(Protocol):
 
     async def end(self) -> None:
         """The body is complete. Raises ClientGone."""
+
+    async def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        """A whole answer at once; nothing where the caller is gone."""
 
     async def until_gone(self) -> None:
         """Returns when the caller has hung up; meant to be waited for beside the work."""

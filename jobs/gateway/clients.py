@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
 from jobs.gateway.asked import ClientGone, Header
 from jobs.gateway.connections import Caller
 
@@ -22,10 +24,12 @@ MESSAGES_IGNORED_MAX = 1_000  # of a caller who goes on sending behind the reque
 class HttpClient:
     """One request's answer. `headers` are sent with it, whatever it is."""
 
-    __slots__ = ("_send", "caller", "has_ended", "has_started", "headers", "receive", "status")
+    __slots__ = ("_cycle", "_send", "caller", "has_ended", "has_started", "headers", "receive", "status")
 
-    def __init__(self, caller: Caller | None, receive: Receive, send: Send, headers: list[Header]) -> None:
-        self.caller, self.receive, self._send, self.headers = caller, receive, send, headers
+    def __init__(
+        self, caller: Caller, cycle: RequestResponseCycle, receive: Receive, send: Send, headers: list[Header]
+    ) -> None:
+        self.caller, self._cycle, self.receive, self._send, self.headers = caller, cycle, receive, send, headers
         self.has_started = self.has_ended = False
         self.status = 0
 
@@ -48,14 +52,11 @@ class HttpClient:
 
     async def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
         """A whole answer at once; nothing where the caller is gone."""
-        if self.caller is not None and self.caller.is_lost:
+        if self.caller.is_lost:
             return
         self.has_started = self.has_ended = True
         self.status = status
-        length = (b"content-length", b"%d" % len(body))
-        start = {"type": "http.response.start", "status": status, "headers": [*headers, length, *self.headers]}
-        await self._send(start)
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self.caller.answer(self._cycle, status, [*headers, *self.headers], body)
 
     async def until_gone(self) -> None:
         """Returns when the caller has hung up."""
@@ -64,5 +65,5 @@ class HttpClient:
                 return
 
     def _check(self) -> None:
-        if self.caller is not None and self.caller.is_lost:
+        if self.caller.is_lost:
             raise ClientGone

@@ -171,9 +171,7 @@ class Control:
         self._unsent_replicas.clear()
         del self._audits[: len(audits)]
         await self._spool.acknowledge(answer.usage_seq)
-        for row in rows:
-            if row.seq <= answer.usage_seq:
-                acknowledge(row, self._limits)
+        acknowledge((row for row in rows if row.seq <= answer.usage_seq), self._limits)
         self.grants.put(answer.grants)
         if answer.table is not None:
             self._take_table(answer.version, answer.table)

@@ -19,7 +19,7 @@ from jobs.gateway.grants import out_of_budget
 from jobs.gateway.table import EndpointRow, Grant
 
 MINUTE = 60.0
-IN_FLIGHT_MAX = 1_000  # of one key without a limit of its own
+IN_FLIGHT_MAX = 2_000  # of one key without a limit of its own; an endpoint has room for others beside it
 ACCOUNT_IDLE_SECONDS = 600.0
 MICROS = 1_000_000
 RETRY_SECONDS = 1.0

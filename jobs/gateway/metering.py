@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from jobs.gateway.segments import Line
 from jobs.gateway.spool import Spool
 
 MODELS_CACHED = 4_096
+IDS_CACHED = 16_384
 FOREIGN = "!"  # behind the key of a row that is paid to another organisation
 
 
@@ -31,13 +32,13 @@ class Metering:
         cost = cost_usd_micros(endpoint, input_tokens, output_tokens)
         foreign = is_foreign(grant, endpoint)
         self._limits.spend(grant.key_id, input_tokens + output_tokens, cost, foreign=foreign)
-        key = str(grant.key_id)
-        lease = "null" if used.lease_id is None else f'"{used.lease_id}"'
+        key = _text(grant.key_id)
+        lease = "null" if used.lease_id is None else f'"{_text(used.lease_id)}"'
         first = "null" if used.first_token_ms is None else str(used.first_token_ms)
         # Written by hand: pydantic or json.dumps would take most of the time that metering has (benchmarks/gateway.py).
         rest = (
             f'"request_id":"{asked.request_id}","part":{used.part},"key_id":"{key}",'
-            f'"organisation_id":"{grant.organisation_id}","endpoint_id":"{endpoint.endpoint_id}",'
+            f'"organisation_id":"{_text(grant.organisation_id)}","endpoint_id":"{_text(endpoint.endpoint_id)}",'
             f'"version":{used.version},"lease_id":{lease},"model":{_quoted(endpoint.model)},"kind":"{asked.kind}",'
             f'"status":"{used.status}","input_tokens":{input_tokens},"cached_tokens":{max(0, used.cached_tokens)},'
             f'"output_tokens":{output_tokens},"cost_usd_micros":{cost},"at_ms":{int(self._clock() * 1000)},'
@@ -46,9 +47,13 @@ class Metering:
         self._spool.append(key + FOREIGN if foreign else key, cost, rest.encode())
 
 
-def acknowledge(line: Line, limits: Limits) -> None:
-    """The marketplace has a kept row."""
-    limits.acknowledge(UUID(line.key.removesuffix(FOREIGN)), line.cost, foreign=line.key.endswith(FOREIGN))
+def acknowledge(lines: Iterable[Line], limits: Limits) -> None:
+    """The marketplace has these kept rows: told once a key, for there are thousands of rows and the loop waits."""
+    costs: dict[str, int] = {}
+    for line in lines:
+        costs[line.key] = costs.get(line.key, 0) + line.cost
+    for key, cost in costs.items():
+        limits.acknowledge(UUID(key.removesuffix(FOREIGN)), cost, foreign=key.endswith(FOREIGN))
 
 
 def row_json(line: Line) -> bytes:
@@ -59,3 +64,9 @@ def row_json(line: Line) -> bytes:
 @lru_cache(MODELS_CACHED)
 def _quoted(model: str) -> str:
     return json.dumps(model)
+
+
+@lru_cache(IDS_CACHED)
+def _text(id: UUID) -> str:
+    """Of what many rows name: a UUID makes its text anew each time, slowly."""
+    return str(id)

@@ -34,7 +34,7 @@ class Directory(Protocol):
         """By its id."""
 
     def replicas_of(self, endpoint_id: UUID) -> Sequence[ReplicaRow]:
-        """Leases behind an endpoint, whether or not they can be reached."""
+        """Leases behind an endpoint, whether or not they can be reached; what was returned does not change any more."""
 
 
 class Desk:
@@ -48,6 +48,8 @@ class Desk:
         self.arrived = self.failed = self.refused = 0
         self.queue_seconds_max = 0.0
         self.first_tokens_p95: float | None = None
+        self.pairs: list[Pair] = []  # of these announcements and rows, until there are others
+        self.paired: tuple[Mapping[UUID, Announced], Sequence[ReplicaRow]] = ({}, ())
 
 
 @dataclass(eq=False)
@@ -112,8 +114,8 @@ class Placing:
         desk = search.desk
         able = [
             pair
-            for pair in self._ready(desk.endpoint_id)
-            if capabilities.can_answer(search.needs, pair[1].announced.capabilities)
+            for pair in self._pairs(desk)
+            if not pair[1].why and capabilities.can_answer(search.needs, pair[1].announced.capabilities)
         ]
         if search.avoided:
             able = [pair for pair in able if pair[0].lease_id not in search.avoided] or able
@@ -132,7 +134,7 @@ class Placing:
         place = self.take(search) if is_first or not len(desk.line) else None
         if place is not None:
             return place
-        ready = self._ready(desk.endpoint_id)
+        ready = self._ready(desk)
         capabilities.refuse_lacking(search.needs, [view.announced for _, view in ready])
         started, bound = self._clock(), seconds or (QUEUE_SECONDS_MAX if ready else asked.endpoint.limits.wake_seconds)
         try:
@@ -175,7 +177,7 @@ class Placing:
                 arrived=desk.arrived,
                 failed=desk.failed,
                 refused=desk.refused,
-                is_wanted=queued > 0 and not self._ready(desk.endpoint_id),
+                is_wanted=queued > 0 and not self._ready(desk),
             )
             if not (load.arrived or load.in_flight or queued) and self._directory.endpoint(desk.endpoint_id) is None:
                 del self._desks[desk.endpoint_id]
@@ -192,7 +194,7 @@ class Placing:
         """Put aside who is far slower than its peers; and keep each endpoint's time to the first token."""
         now = self._clock()
         for desk in self._desks.values():
-            views = [view for _, view in self._pairs(desk.endpoint_id)]
+            views = [view for _, view in self._pairs(desk)]
             for view, why in replica_view.slow_ones(views):
                 view.put_aside(now, why)
             firsts = [p95 for view in views if (p95 := view.first_token_p95()) is not None]
@@ -212,16 +214,19 @@ class Placing:
         view.announced = announced  # it may say something else after a new connection
         return view
 
-    def _pairs(self, endpoint_id: UUID) -> list[Pair]:
-        announced = self._replicas.announced()
-        return [
-            (row, self._view(each))
-            for row in self._directory.replicas_of(endpoint_id)
-            if row.state != "draining" and (each := announced.get(row.lease_id)) is not None
-        ]
+    def _pairs(self, desk: Desk) -> list[Pair]:
+        announced, rows = self._replicas.announced(), self._directory.replicas_of(desk.endpoint_id)
+        if announced is not desk.paired[0] or rows is not desk.paired[1]:
+            desk.pairs = [
+                (row, self._view(each))
+                for row in rows
+                if row.state != "draining" and (each := announced.get(row.lease_id)) is not None
+            ]
+            desk.paired = announced, rows
+        return desk.pairs
 
-    def _ready(self, endpoint_id: UUID) -> list[Pair]:
-        return [pair for pair in self._pairs(endpoint_id) if not pair[1].why]
+    def _ready(self, desk: Desk) -> list[Pair]:
+        return [pair for pair in self._pairs(desk) if not pair[1].why]
 
     def _choose(self, search: Search, pairs: list[Pair]) -> tuple[ReplicaRow, ReplicaView, str] | None:
         endpoint = self._directory.endpoint(search.desk.endpoint_id) or search.asked.endpoint
@@ -243,7 +248,8 @@ class Placing:
                     row.usd_micros_per_hour,
                 )
             )
-        conversation = router.conversation_of(search.asked)
+        is_numbered = any(each.version != candidates[0].version for each in candidates)
+        conversation = router.conversation_of(search.asked, is_numbered=is_numbered)
         choice = router.choose(candidates, endpoint.versions, conversation, draw=search.asked.request_id.int & MASK)
         if choice is None:
             return None
@@ -259,7 +265,7 @@ class Placing:
             self.pump()
 
     def _busy(self, search: Search, message: str) -> ApiError:
-        views = [view for _, view in self._ready(search.desk.endpoint_id)]
+        views = [view for _, view in self._ready(search.desk)]
         capacity = max(1, len(views)) * search.asked.endpoint.limits.in_flight
         after = retry_after(len(search.desk.line), capacity, replica_view.assumed_seconds(views))
         return ApiError(
@@ -267,7 +273,7 @@ class Placing:
         )
 
     def _too_late(self, search: Search, waited: float) -> ApiError:
-        if self._ready(search.desk.endpoint_id):
+        if self._ready(search.desk):
             return self._busy(search, f"no replica had room within {waited:.0f} s")
         message = f"no replica of this model was ready within {waited:.0f} s; more were asked for"
         return ApiError(

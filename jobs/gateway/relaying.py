@@ -9,10 +9,11 @@ from typing import Any
 from jobs.gateway import continuing, sse, streaming, tokens
 from jobs.gateway.claims import Answered
 from jobs.gateway.errors import ApiError
-from jobs.gateway.opening import DeadlineOver, Opened, OpenedStream, OpenedWhole, ReplicaFailed
+from jobs.gateway.opening import DeadlineOver, Opened, OpenedStream, OpenedWhole, ReplicaFailed, encode
 from jobs.gateway.trying import Trying
 from jobs.gateway.work import Work
 
+WHOLE_HEADERS = [(b"content-type", b"application/json")]
 STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
 
 
@@ -34,15 +35,13 @@ class Relay:
             whole["id"], whole["created"] = work.answer_id, work.created
         if count.by != "engine":
             whole["usage"] = tokens.usage_object(asked, count)
-        data = json.dumps(whole).encode()
+        data = encode(whole).encode()
         opened.place.view.note_served(now, now - opened.started_at, count)
         await opened.close()
         work.meter_part("ok", count)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
-        await work.client.start(200, headers)
-        await work.client.send(data)
-        self._tell(work, opened, _first_text(whole), whole, commitment)
-        await work.client.end()  # after it the caller counts as gone
+        await work.client.answer(200, WHOLE_HEADERS, data)
+        if asked.endpoint.verify_share > 0:
+            self._tell(work, opened, _first_text(whole), whole, commitment)
 
     async def send_stream(self, work: Work, opened: OpenedStream) -> None:
         """A stream, from what is held of it to its last word."""

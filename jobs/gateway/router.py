@@ -59,6 +59,9 @@ class Conversation(NamedTuple):
     prefix: int | None  # of the prompt's beginning, the same for whoever sends it; None: too short to matter
 
 
+UNNUMBERED = Conversation(0, None)
+
+
 def choose(
     candidates: Sequence[Candidate], versions: Sequence[VersionRow], conversation: Conversation, *, draw: int = 0
 ) -> Choice | None:
@@ -84,9 +87,14 @@ def choose_version(candidates: Sequence[Candidate], versions: Sequence[VersionRo
     return max(wanted, key=lambda version: _weighted(mix(number, version), shares.get(version, 1)))
 
 
-def conversation_of(asked: Asked) -> Conversation:
-    """By the prompt's beginning: in a chat, everything up to its first question."""
+def conversation_of(asked: Asked, *, is_numbered: bool = True) -> Conversation:
+    """By the prompt's beginning: in a chat, everything up to its first question.
+
+    `is_numbered`: whether there are versions to choose from; where not, a short prompt needs no hash.
+    """
     start = _beginning(asked)
+    if not is_numbered and len(start) < PREFIX_CHARS_MIN:
+        return UNNUMBERED
     whole = _hash(start)
     number = mix(whole, asked.grant.key_id.int & _MASK)
     if asked.kind == "embedding" or len(start) < PREFIX_CHARS_MIN:

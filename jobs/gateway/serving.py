@@ -31,7 +31,7 @@ from jobs.gateway.relaying import Relay
 from jobs.gateway.table import EndpointLoad, ReplicaLoad
 from jobs.gateway.trying import Patience, Trying
 from jobs.gateway.upstream import Replicas
-from jobs.gateway.watching import Watch
+from jobs.gateway.watching import Patrol, Watch
 from jobs.gateway.work import Work
 
 RETRY_AFTER_SECONDS = 1.0  # where all tries failed
@@ -51,7 +51,7 @@ class Serving:
         patience: Patience | None = None,
         clock: Callable[[], float] = time.monotonic,  # which is the event loop's
     ) -> None:
-        self._clock, self._meter = clock, meter
+        self._clock, self._meter, self._patrol = clock, meter, Patrol()
         self._placing = Placing(replicas, directory, on_wanted, self._clock)
         self._probing = Probing(replicas, self._placing, self._clock)
         self._trying = Trying(self._placing, patience or Patience(), self._clock)
@@ -113,7 +113,7 @@ class Serving:
             is_movable=continuing.can_move(asked),
             meter=self._meter,
             clock=self._clock,
-            watch=Watch(client),  # last: nothing that could raise comes after it
+            watch=Watch(client, self._patrol),  # last: nothing that could raise comes after it
         )
 
     async def _answer(self, work: Work) -> None:

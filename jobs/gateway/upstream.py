@@ -53,7 +53,7 @@ class Replicas(Protocol):
     """Who can be reached now; the tunnel hub is one, and tests and benchmarks have others."""
 
     def announced(self) -> Mapping[UUID, Announced]:
-        """By lease id, every replica with a live way to it."""
+        """By lease id, every replica with a live way to it; what was returned does not change any more."""
 
     def upstream(self, lease_id: UUID) -> Upstream | None:
         """The way to a replica; None when there is none now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Literal
 
 from jobs.gateway.asked import Client
@@ -10,12 +11,35 @@ from jobs.gateway.asked import Client
 WATCH_AFTER_SECONDS = 0.02  # most answers are there before: a task to watch the caller would cost as much as they do
 
 
+class Patrol:
+    """Has callers watched once their request has lasted WATCH_AFTER_SECONDS (twice that at most): one timer for all."""
+
+    def __init__(self) -> None:
+        self._young: deque[tuple[float, Watch]] = deque()
+        self._is_set = False
+
+    def add(self, watch: Watch, loop: asyncio.AbstractEventLoop) -> None:
+        """Its caller is watched soon, unless it is closed before."""
+        self._young.append((loop.time() + WATCH_AFTER_SECONDS, watch))
+        if not self._is_set:
+            self._is_set = True
+            loop.call_later(WATCH_AFTER_SECONDS, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        young, now = self._young, loop.time()
+        while young and young[0][0] <= now:
+            young.popleft()[1].watch_caller()
+        self._is_set = bool(young)
+        if young:
+            loop.call_later(WATCH_AFTER_SECONDS, self._look, loop)
+
+
 class Watch:
     """Cancels the task that made it, and says why; one timer for all its waits, so that a token costs no timer."""
 
-    __slots__ = ("_client", "_gone", "_handle", "_later", "_loop", "_task", "_until", "why")
+    __slots__ = ("_client", "_gone", "_handle", "_is_closed", "_loop", "_task", "_until", "why")
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, patrol: Patrol) -> None:
         self._loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         if task is None:
@@ -26,7 +50,8 @@ class Watch:
         self._handle: asyncio.TimerHandle | None = None
         self._client = client
         self._gone: asyncio.Task[None] | None = None
-        self._later = self._loop.call_later(WATCH_AFTER_SECONDS, self._watch_caller)
+        self._is_closed = False
+        patrol.add(self, self._loop)
 
     def arm(self, until: float) -> None:
         """What is waited for must come by then (the loop's time)."""
@@ -58,14 +83,17 @@ class Watch:
 
     def close(self) -> None:
         """From here on nothing is interrupted."""
-        self._later.cancel()
+        self._is_closed = True
         if self._gone is not None:
             self._gone.remove_done_callback(self._on_gone)
             self._gone.cancel()
         if self._handle is not None:
             self._handle.cancel()
 
-    def _watch_caller(self) -> None:
+    def watch_caller(self) -> None:
+        """From now on; for the patrol."""
+        if self._is_closed:
+            return
         self._gone = self._loop.create_task(self._client.until_gone())
         self._gone.add_done_callback(self._on_gone)
 

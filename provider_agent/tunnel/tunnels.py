@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import secrets
 import ssl
 from collections.abc import Callable
@@ -23,7 +24,13 @@ from uuid import UUID
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from provider_agent.protocol.serving import GatewayPlace, ServePlace
-from provider_agent.protocol.tunnel.frames import LEASES_PER_TUNNEL_MAX, Code, Open, pack_announce
+from provider_agent.protocol.tunnel.frames import (
+    LEASES_PER_TUNNEL_MAX,
+    STREAMS_PER_TUNNEL_MAX,
+    Code,
+    Open,
+    pack_announce,
+)
 from provider_agent.protocol.tunnel.streams import Stream
 from provider_agent.trust import tls_context
 from provider_agent.tunnel.counting import Counts
@@ -31,7 +38,8 @@ from provider_agent.tunnel.engine import Engine
 from provider_agent.tunnel.exchange import Exchange, Refusal
 from provider_agent.tunnel.link import Link
 
-EXCHANGES_PER_LEASE_MAX: Final = 1024
+EXCHANGES_PER_LEASE_MAX: Final = STREAMS_PER_TUNNEL_MAX  # one lease may be all that a tunnel is for
+FILES_SPARE: Final = 1024  # open files that are no connection to an engine
 SWEEP_SECONDS: Final = 1.0
 LEASES_KEPT_MAX: Final = 1024  # whose counts can be asked for after they were withdrawn
 
@@ -97,6 +105,7 @@ class Tunnels:
     def start(self) -> None:
         """Begin to watch over what is served; harmless to repeat."""
         if self._sweeper is None:
+            allow_files(EXCHANGES_PER_LEASE_MAX + FILES_SPARE)
             self._sweeper = asyncio.create_task(self._sweep())
 
     async def close(self) -> None:
@@ -250,3 +259,16 @@ def _let_go(served: Served) -> None:
     for exchange in list(served.exchanges):
         exchange.fail(Code.BROKEN, "the replica was stopped")
     served.engine.close()
+
+
+def allow_files(wanted: int) -> None:
+    """As many open files as there may be connections to engines, so far as the system lets us; never fewer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        log.warning(
+            "This process may open %d files; %d requests at once may need %d.", most, EXCHANGES_PER_LEASE_MAX, wanted
+        )

@@ -9,19 +9,17 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
-import psutil
 import pytest
 
 from examples.market import SOUK, run, wait_for
 from jobs.wire import EndpointView
 from tests.acceptance.rack import NODES
-from tests.acceptance.serving_world import MODEL, TOKENS, World, serving_world, within
-from tests.integration.jobs.gateway.crowd import BROKEN, COMPLETE, TOLD, Crowd, struck
+from tests.acceptance.serving_world import MODEL, World, serving_world, within
+from tests.integration.jobs.gateway.crowd import BROKEN, COMPLETE, Crowd, struck
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
 CALLERS = 24

@@ -179,8 +179,9 @@ def pack_headers(headers: Sequence[Header]) -> bytes:
     packed = b"".join([b"\n%b:%b" % pair for pair in headers])
     if packed.count(b"\n") != len(headers) or b"\r" in packed or b"\0" in packed:
         raise ValueError("a header with a line of its own in it")
-    if any(not name or b":" in name for name, _ in headers):
-        raise ValueError("a header without a name")
+    for name, _ in headers:
+        if not name or b":" in name:
+            raise ValueError("a header without a name")
     return packed
 
 

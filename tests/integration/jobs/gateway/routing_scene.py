@@ -72,7 +72,7 @@ class Fleet:
         self.ways: dict[UUID, HttpUpstream] = {}
 
     def announced(self) -> Mapping[UUID, Announced]:
-        return self.here
+        return dict(self.here)
 
     def upstream(self, lease_id: UUID) -> HttpUpstream | None:
         return self.ways.get(lease_id)
@@ -81,7 +81,7 @@ class Fleet:
         return self.row if endpoint_id == self.row.endpoint_id else None
 
     def replicas_of(self, endpoint_id: UUID) -> Sequence[ReplicaRow]:
-        return self.rows if endpoint_id == self.row.endpoint_id else []
+        return list(self.rows) if endpoint_id == self.row.endpoint_id else []
 
     def add(self, way: HttpUpstream, *, can: Iterable[str] = ALL, version: int = 1, context: int | None = None) -> UUID:
         """A replica is announced."""
@@ -135,6 +135,11 @@ class Caller:
     async def end(self) -> None:
         assert not self.is_ended
         self.is_ended = True
+
+    async def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.send(body)
+        await self.end()
 
     async def until_gone(self) -> None:
         await self.gone.wait()
