@@ -15,19 +15,22 @@ from django.utils import timezone
 
 from billing import holds, verify
 from billing.models import Settlement
-from jobs import leasing, lifecycle, sweeps
+from jobs import fleet, leasing, lifecycle, reports, sweeps
 from jobs.gateway.table import AuditRow, EndpointLoad, GatewaySync, ReplicaLoad
 from jobs.job_views import show_job
 from jobs.models import Artifact, Attempt, Endpoint, EndpointVersion, Job, Lease, Replica
 from jobs.serving import audits, endpoints, hearing, placing, seeing, usage, windows
+from jobs.serving.errors import ModelNotReady
 from jobs.serving.telling import table_now
 from jobs.serving.views import list_endpoints
 from jobs.spec import SpecErrors, from_wire
 from marketplace.accounts.models import Organisation
+from marketplace.accounts.scopes import Scope
 from marketplace.foundation.errors import SoukError
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, Reason
 from tests import stage
+from tests.integration.jobs.api_clients import API, client_of, post
 from tests.integration.jobs.serving import scenes
 from tests.integration.jobs.serving.conftest import (
     GATEWAY,
@@ -433,3 +436,93 @@ def test_an_endpoint_that_is_launched_again_serves_what_it_served_last(alice: Or
 def test_endpoints_are_paid_in_dollars(alice: Organisation, payment: dict[str, Any]) -> None:
     with pytest.raises(SpecErrors):
         from_wire({**serve_spec(), "payment": payment})
+
+
+def test_mallory_and_those_who_only_read_change_no_endpoint(alice: Organisation, bob: Node) -> None:
+    _, endpoint, _ = up(alice)
+    body, path = {"spec": serve_spec(limits={"max_tokens": 7})}, f"/endpoints/{endpoint.pk}"
+    mallory = client_of(stage.organisation("mallory"))
+    reader = client_of(alice, [Scope.JOBS_READ])
+    for client, wanted in ((mallory, 404), (reader, 403)):
+        assert post(client, f"{path}/versions", body, key=str(uuid4())).status_code == wanted
+        assert post(client, f"{path}/take-back").status_code in {wanted, 404}
+    assert mallory.get(f"{API}{path}").status_code == 404
+    assert endpoint.versions.count() == 1
+
+
+def test_the_output_of_another_organisations_training_is_not_served(alice: Organisation, bob: Node) -> None:
+    carol = stage.organisation("carola", usd_micros=50 * DOLLAR)
+    theirs = stage.submit(carol)
+    Artifact.objects.create(organisation=carol, job=theirs, kind="output", state="complete")
+    _, endpoint, _ = up(alice)
+    for model in ({"job": str(theirs.pk)}, {"job": str(uuid4())}):
+        with pytest.raises(ModelNotReady):
+            deploy(endpoint, {**serve_spec(), "serve": {"model": model}})
+
+
+def test_an_endpoint_that_spends_all_pauses_goes_on_and_ends_with_every_cent_told(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    job, endpoint, leases = up(alice, replicas={"min": 2, "max": 2})
+    assert len(leases) == 2
+    for round_ in range(2):
+        for lease in leases_of(endpoint):
+            hours = lease.cap_units / lease.rate_units_per_hour
+            stage.see_running(lease, seconds=hours * 3600)
+            stage.bill(lease, ms=int(hours * 3_600_000) - 1000)
+        gateway_says(leases_of(endpoint))
+        windows.keep_windows()
+        sweeps.sweep_jobs()
+        told = [lease for lease in leases_of(endpoint) if lease.stop_reason]
+        assert told, round_
+        for lease in told:
+            stage.finish(lease, Reason.BUDGET_EXHAUSTED)
+            tick()
+    for _ in range(8):
+        for lease in bring_up(endpoint):
+            hours = lease.cap_units / lease.rate_units_per_hour
+            stage.see_running(lease, seconds=hours * 3600)
+            stage.bill(lease, ms=max(int(hours * 3_600_000) - 1000, 0))
+            gateway_says([lease])
+            sweeps.sweep_jobs()
+            stage.finish(lease, Reason.BUDGET_EXHAUSTED)
+        Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
+        tick()
+    job.refresh_from_db()
+    assert job.state == "paused", (job.waiting_for, states(endpoint))
+    assert Attempt.objects.count() < 20
+    charged = sum(Lease.objects.values_list("charge_units", flat=True))
+    assert charged <= job.cap_usd_micros
+    lifecycle.resume(job.pk, cap_usd_micros=40 * DOLLAR, actor="alice")
+    tick()
+    assert leases_of(endpoint)
+    lifecycle.cancel(job.pk, actor="alice")
+    for lease in leases_of(endpoint):
+        stage.finish(lease, Reason.CANCELLED_BY_CUSTOMER)
+    job.refresh_from_db()
+    assert job.state == "cancelled" and not holds.is_open(job.pk)
+    assert sum(Settlement.objects.values_list("charged", flat=True)) == charged
+    assert verify.verify().is_true
+
+
+def test_providers_that_drain_quarantine_or_fall_silent_leave_an_endpoint_that_heals(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    job, endpoint, (lease,) = up(alice)
+    Node.objects.filter(pk=lease.node_id).update(state="quarantined")
+    sweeps.sweep_jobs()
+    _, table = table_now()
+    assert [row.state for row in table.replicas] == ["draining"]
+    stage.finish(lease, Reason.NODE_QUARANTINED)
+    fleet.forget_supply()
+    tick()
+    (second,) = bring_up(endpoint)
+    assert second.node_id != lease.node_id
+    reports.lose(second.pk, Reason.NODE_SILENT, "The node stopped answering.")
+    job.refresh_from_db()
+    assert job.state == "running" and states(endpoint) == ["gone", "gone"]
+    Node.objects.filter(pk=lease.node_id).update(state="online")
+    fleet.forget_supply()
+    Replica.objects.update(ended_at=timezone.now() - timedelta(hours=1))
+    tick()
+    assert len(leases_of(endpoint)) == 1
