@@ -146,7 +146,7 @@ class ReplicaMinute(models.Model):
     served = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
     output_tokens = models.PositiveBigIntegerField(default=0)
-    timed = models.PositiveIntegerField(default=0)  # answers whose time to the first token is known
+    timed = models.PositiveIntegerField(default=0)  # words of gateways with a median of the time to the first token
     log_ms_sum = models.FloatField(default=0)  # of ln(milliseconds to the first token), an answer
     log_ms_squares = models.FloatField(default=0)
     speeds = models.PositiveIntegerField(default=0)

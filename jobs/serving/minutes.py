@@ -86,7 +86,7 @@ def add_samples(loads: Mapping[UUID, Mapping[str, Any]]) -> None:
     minute, columns = minute_of(clock.now()), [list[Any]() for _ in range(10)]
     for pk, load in sorted(busy.items()):  # in one order: two gateways never wait for each other in a circle
         served, first = int(load.get("served") or 0), load.get("first_token_ms_p50")
-        timed = served if first else 0
+        timed = int(bool(first))  # one measurement: counted by its answers, chance would look like proof
         log_ms = math.log(max(float(first), 0.1)) if first else 0.0
         speed = float(load.get("tokens_per_second") or 0)
         row = (pk, minute, served, int(load.get("failed") or 0), int(load.get("output_tokens") or 0), timed)

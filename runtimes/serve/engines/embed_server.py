@@ -22,7 +22,7 @@ import transformers
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse
 
-from runtimes.serve.engines.listening import Counts, Refused, add_own_routes, die_with_parent, serve_app
+from runtimes.serve.engines.listening import Counts, Refused, add_own_routes, die_with_parent, read_json, serve_app
 
 TEXTS_A_REQUEST_MAX = 2048  # as OpenAI's
 TEXTS_WAITING_MAX = 16_384
@@ -188,15 +188,7 @@ def make_app(settings: Settings, batches: Batches, tokenizer: Any, counts: Count
 
 async def read_body(request: Request, served_as: str) -> dict[str, Any]:
     """The request, checked as far as its texts; raises Refused."""
-    raw = await request.body()
-    if len(raw) > BODY_BYTES_MAX:
-        raise Refused("The body is too large.", status=413, code="body_too_large")
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise Refused("The body is not JSON.", code="invalid_json") from error
-    if not isinstance(body, dict):
-        raise Refused("The body is not a JSON object.", code="invalid_json")
+    body = await read_json(request, BODY_BYTES_MAX)
     if body.get("model", served_as) != served_as:
         raise Refused(f"The model {body['model']!r} is not served here.", status=404, code="model_not_found")
     if body.get("dimensions") is not None:

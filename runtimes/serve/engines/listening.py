@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import signal
 import socket
 import sys
@@ -90,6 +91,20 @@ def add_own_routes(app: Any, counts: Counts, facts: dict[str, Any], model_name: 
         app.add_api_route(path, answer, methods=["GET"], response_model=None)
     for kind in (Refused, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, refuse)
+
+
+async def read_json(request: Any, bytes_max: int) -> dict[str, Any]:
+    """The JSON object that a request's body is; raises Refused."""
+    raw = await request.body()
+    if len(raw) > bytes_max:
+        raise Refused("The body is too large.", status=413, code="body_too_large")
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise Refused("The body is not JSON.", code="invalid_json") from error
+    if not isinstance(body, dict):
+        raise Refused("The body is not a JSON object.", code="invalid_json")
+    return body
 
 
 def as_refused(error: Exception) -> Refused:

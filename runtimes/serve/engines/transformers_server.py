@@ -26,7 +26,7 @@ from transformers.cli.serving.completion import CompletionHandler
 from transformers.cli.serving.utils import Modality
 
 from runtimes.serve.engines.generation import ASKED, Generation
-from runtimes.serve.engines.listening import Counts, Refused, add_own_routes, die_with_parent, serve_app
+from runtimes.serve.engines.listening import Counts, Refused, add_own_routes, die_with_parent, read_json, serve_app
 from runtimes.serve.engines.transformers_asked import asked_tokens, check_messages, read_asked
 
 PAGE_TOKENS = 32
@@ -243,7 +243,7 @@ def make_app(model: OneModel, generation: Generation, counts: Counts, facts: dic
         return PlainTextResponse("ok" if generation.is_alive() else "dead", 200 if generation.is_alive() else 503)
 
     async def answer(request: Request, handler: Any) -> Any:
-        body = await read_body(request)
+        body = await read_json(request, BODY_BYTES_MAX)
         if body.get("model", model.force_model) != model.force_model:
             raise Refused(f"The model {body['model']!r} is not served here.", status=404, code="model_not_found")
         ASKED.set(read_asked(body, generation))
@@ -259,20 +259,6 @@ def make_app(model: OneModel, generation: Generation, counts: Counts, facts: dic
         return await answer(request, complete)
 
     return app
-
-
-async def read_body(request: Request) -> dict[str, Any]:
-    """The request's JSON object; raises Refused."""
-    raw = await request.body()
-    if len(raw) > BODY_BYTES_MAX:
-        raise Refused("The body is too large.", status=413, code="body_too_large")
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise Refused("The body is not JSON.", code="invalid_json") from error
-    if not isinstance(body, dict):
-        raise Refused("The body is not a JSON object.", code="invalid_json")
-    return body
 
 
 async def unless_gone(request: Request, work: Awaitable[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.models import Endpoint, EndpointVersion, Lease, Replica
-from jobs.serving import endpoints, keeping, seeing
+from jobs.serving import endpoints, keeping, minutes, seeing
 from jobs.serving.errors import DeployMismatch, NothingToTakeBack
 from jobs.serving.telling import table_now
 from jobs.spec import from_wire
@@ -195,6 +196,22 @@ def test_what_past_starts_took_is_read_at_once_however_many_there_were(alice: Or
         (lease,) = bring_up(endpoint)
         stage.finish(lease, Reason.NODE_DRAINED)
     assert len(set(counts)) == 1
+
+
+def test_a_gateways_median_counts_as_one_measurement_however_many_answers_it_is_of(
+    alice: Organisation, bob: Node
+) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    (lease,) = bring_up(endpoint)
+    replica = lease.attempt.replica
+    for median in (100.0, 400.0):
+        minutes.add_samples({replica.pk: {"served": 1000, "first_token_ms_p50": median}})
+    (sums,) = minutes.read_samples([replica], timezone.now()).values()
+    assert (sums["served"], sums["timed"]) == (2000, 2)
+    deviation = math.sqrt(sums["log_ms_squares"] / 2 - (sums["log_ms_sum"] / 2) ** 2)
+    assert deviation == pytest.approx(math.log(2))  # 2,000 answers of which two things are known are no proof
 
 
 def test_deploying_what_is_there_changes_nothing_and_other_terms_are_refused(alice: Organisation, bob: Node) -> None:
