@@ -60,6 +60,7 @@ class Market:
         self.server = ""
         self.operator: dict[str, Any] = {}
         self.left: list[str] = []
+        self.ways: dict[str, list[str]] = {}  # node -> what comes before the command that starts its agent
         self._env = {**os.environ, "SOUK_CHALLENGE_SECONDS": "0", **(env or {})}
         self._command = [*wrapper, SOUK, "up", "--data", str(folder / "market"), "--json"]
         self._command += ["--open-signup"] if open_signup else []
@@ -141,7 +142,7 @@ class Market:
     def start_agent(self, name: str) -> subprocess.Popen[str]:
         """Start the agent of an enrolled node (again)."""
         program = str(self.prefix / "current" / "bin" / "souk-agent")
-        command = [program, "start", "--data", str(self.agent_folder(name))]
+        command = [*self.ways.get(name, []), program, "start", "--data", str(self.agent_folder(name))]
         log = self.folder / f"agent-{name}.log"
         self.agents[name] = self.processes.start(f"agent {name}", command, log)
         return self.agents[name]
