@@ -21,6 +21,7 @@ from jobs.client.sdk import Souk
 from jobs.wire import EndpointView, JobView
 from tests.acceptance.customer import ENDS, TINY, launch, wait_until
 from tests.acceptance.rack import HERE, NODES, Rack, rack
+from tests.acceptance.world.supplies import of_pytest
 from tests.integration.jobs.gateway.crowd import Crowd
 
 READY_SECONDS, BOOKS_SECONDS, ASK_SECONDS = 150.0, 30.0, 120.0
@@ -158,9 +159,8 @@ def serving_world() -> Iterator[World]:
     """Up within; afterwards everything has ended."""
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        if os.environ.get("SOUK_TEST_SERVERS") == "embedded":
-            patch.delenv("DATABASE_URL")
-            patch.delenv("REDIS_URL")
+        for name in of_pytest():
+            patch.delenv(name)
         # The folder of PostgreSQL, which as root is another user's, must be one that it may enter.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="souk-serving-", dir="/tmp")))
         net = stack.enter_context(rack())

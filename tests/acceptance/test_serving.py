@@ -25,7 +25,7 @@ from tests.integration.tunnels.nat import why_not
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
 CALLERS = 24
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is a list?"}]
-SOON_SECONDS, REPLACED_SECONDS, AWAY_SECONDS, WAKE_SECONDS = 15.0, 120.0, 6.0, 90.0
+SOON_SECONDS, REPLACED_SECONDS, AWAY_SECONDS = 15.0, 120.0, 6.0
 
 
 @pytest.fixture(scope="module")
@@ -221,8 +221,6 @@ def test_web_dies_and_the_database_is_away_and_known_keys_go_on(
     crowd = world.crowd(key, CALLERS)
     assert struck(crowd, world.child("gunicorn").kill) == {COMPLETE: CALLERS}
     assert_texts(crowd, texts)
-    if "postgres" not in world.market.operator["pids"]:
-        return  # somebody else's database is not stopped
     wait_for("web to be back", world.souk.endpoints, SOON_SECONDS)
     crowd = world.crowd(key, CALLERS)
     until = time.monotonic() + AWAY_SECONDS
@@ -308,7 +306,7 @@ def test_a_deploy_and_its_way_back_fail_no_request(world: World, chat: EndpointV
     world.wait_ready(chat, 2)
 
 
-def test_a_model_falls_asleep_and_a_request_wakes_it(world: World, chat: EndpointView) -> None:
+def test_a_model_falls_asleep_and_a_request_wakes_it(world: World) -> None:
     scale = {"idle": "5s", "wake": "2m"}
     asleep = world.serve(world.spec("tiny-sleeper", replicas={"min": 0, "max": 1}, scale=scale), ready=0)
     wait_for("it to sleep", lambda: world.souk.endpoint(asleep.endpoint_id).state == "asleep", REPLACED_SECONDS)
@@ -316,7 +314,8 @@ def test_a_model_falls_asleep_and_a_request_wakes_it(world: World, chat: Endpoin
     answer = client.chat.completions.create(model="tiny-sleeper", messages=HELLO, max_tokens=5)
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 5
-    assert world.souk.endpoint(asleep.endpoint_id).state == "ready"
+    # The caller's answer is there before the gateway's next sync tells the marketplace of the replica.
+    wait_for("it to be ready", lambda: world.souk.endpoint(asleep.endpoint_id).state == "ready", SOON_SECONDS)
     wait_for("it to sleep", lambda: world.souk.endpoint(asleep.endpoint_id).state == "asleep", REPLACED_SECONDS)
     world.souk.cancel(asleep.job_id)
 
