@@ -6,6 +6,7 @@ touched: ledger, settlements and invoices belong to organisations, and name peop
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -18,6 +19,17 @@ from marketplace.foundation.ids import new_id
 from marketplace.foundation.models import Event
 
 DOMAIN: Final = "erased.invalid"  # RFC 2606: no mail can ever reach it
+
+_rooms: list[Callable[[User], None]] = []
+
+
+def when_erased(forget: Callable[[User], None]) -> None:
+    """A higher floor's part of every erasure: deletes what it keeps of a user, within the transaction.
+
+    The user's row stays, so that nothing goes by itself.
+    """
+    if forget not in _rooms:
+        _rooms.append(forget)
 
 
 def erase(user_id: UUID) -> User:
@@ -36,7 +48,10 @@ def erase(user_id: UUID) -> User:
         # 2. Keys and invitations; a session dies with the password that it was made with.
         ApiKey.objects.filter(user=user).update(name="", revoked_at=clock.now())
         Invitation.objects.filter(email=user.email).delete()
-        # 3. What says who they were.
+        # 3. What other rooms keep of them alone.
+        for forget in _rooms:
+            forget(user)
+        # 4. What says who they were.
         before, pseudonym = user.email, f"{new_id().hex}@{DOMAIN}"
         Event.objects.filter(actor=before).update(actor=pseudonym)
         user.email, user.name = pseudonym, ""

@@ -74,6 +74,7 @@ SOUK_SERVE_WINDOW_HOURS = float(os.environ.get("SOUK_SERVE_WINDOW_HOURS", "2"))
 SOUK_VERIFICATION = os.environ.get("SOUK_VERIFICATION", "shadow")
 SOUK_SHARED_MACHINE = os.environ.get("SOUK_SHARED_MACHINE", "0") == "1"
 SOUK_SERVING_URL = os.environ.get("SOUK_SERVING_URL", "").rstrip("/")  # by which callers reach it
+SOUK_CHAT_MODEL = os.environ.get("SOUK_CHAT_MODEL", "")  # a public model, ORGANISATION/NAME: the site's own chat
 SOUK_GATEWAY_TOKEN = os.environ.get("SOUK_GATEWAY_TOKEN", "")  # empty: no gateway may ask anything
 SOUK_DRAIN_SECONDS = int(os.environ.get("SOUK_DRAIN_SECONDS", "30"))  # a draining replica's requests may take
 SOUK_AGENT_WHEEL = os.environ.get("SOUK_AGENT_WHEEL", "")  # empty: `manage.py publish_agent` makes it in SOUK_DATA/dist

@@ -4,3 +4,9 @@ from django.apps import AppConfig
 class PortalConfig(AppConfig):
     name = "marketplace.portal"
     label = "portal"
+
+    def ready(self) -> None:
+        from marketplace.accounts.erasure import when_erased
+        from marketplace.portal.chat.forgetting import forget_user
+
+        when_erased(forget_user)

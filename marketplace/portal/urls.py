@@ -1,15 +1,21 @@
-"""The front page, and what a computer needs to become a node."""
+"""The front page, what a computer needs to become a node, and the pages for signed-in users."""
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import include, path
 
 from marketplace.portal import installing
+from marketplace.portal.chat.views import chats
+from marketplace.portal.signing_in import sign_in, sign_out
 from marketplace.portal.solvency import solvency_page
 from marketplace.portal.views import landing
 
 urlpatterns = [
     path("", landing, name="landing"),
+    path("signin", sign_in, name="signin"),
+    path("signout", sign_out, name="signout"),
+    path("chat", chats, name="chats"),
+    path("chat/", include("marketplace.portal.chat.urls")),
     path("solvency", solvency_page, name="solvency-page"),
     path("install.sh", installing.install_script, name="install-script"),
     path("dist/manifest.json", installing.manifest, name="release-manifest"),

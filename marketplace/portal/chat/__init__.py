@@ -1,0 +1,1 @@
+"""The chat: users talk to the endpoints that their organisation may call, and train models on what was said."""

@@ -1,0 +1,117 @@
+"""Pages for signed-in users: who it is, in whose name, what a browser may load there, and refusals as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, cast
+from urllib.parse import urlencode
+
+from django.contrib.auth import REDIRECT_FIELD_NAME
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.cache import add_never_cache_headers
+
+from marketplace.accounts.models import Membership, Organisation, User
+from marketplace.accounts.scopes import ROLE_SCOPES, Scope
+from marketplace.foundation.errors import SoukError
+
+ORGANISATION_IN_SESSION: Final = "souk_organisation"
+RETRY_AFTER_SECONDS: Final = "5"
+ORGANISATIONS_MAX: Final = 100  # that a user is shown
+# Nothing from elsewhere, no script or style inside the page: what a model says cannot run even if it became HTML.
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+Rest = ParamSpec("Rest")
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """A signed-in user, and the organisation in whose name they act; None: they are in none."""
+
+    user: User
+    organisation: Organisation | None
+    organisations: list[Organisation]
+    scopes: frozenset[str]
+
+    def may(self, scope: Scope) -> bool:
+        """Their role includes it."""
+        return scope in self.scopes
+
+
+Page = Callable[Concatenate[HttpRequest, Visitor, Rest], HttpResponseBase]
+View = Callable[Concatenate[HttpRequest, Rest], HttpResponseBase]
+
+
+def page(*methods: str) -> Callable[[Page[Rest]], View[Rest]]:
+    """A view for signed-in users, by these methods; others are sent to sign in. Its named errors become sentences."""
+
+    def decorate(view: Page[Rest]) -> View[Rest]:
+        def wrapped(request: HttpRequest, /, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
+            if request.method not in methods:
+                return HttpResponseNotAllowed(methods)
+            if not isinstance(request.user, User):
+                return _to_signin(request)
+            visitor = visitor_of(request, request.user)
+            try:
+                return guarded(view(request, visitor, *args, **kwargs))
+            except SoukError as error:
+                return guarded(_refused(request, visitor, error))
+
+        return cast("View[Rest]", wraps(view)(wrapped))
+
+    return decorate
+
+
+def visitor_of(request: HttpRequest, user: User) -> Visitor:
+    """Who asks; of several organisations the one chosen last in this session, else the oldest."""
+    memberships = list(
+        Membership.objects.filter(user=user).select_related("organisation").order_by("created_at")[:ORGANISATIONS_MAX]
+    )
+    chosen = request.session.get(ORGANISATION_IN_SESSION)
+    current = next((one for one in memberships if str(one.organisation_id) == chosen), None)
+    current = current or next(iter(memberships), None)
+    return Visitor(
+        user=user,
+        organisation=current.organisation if current else None,
+        organisations=[one.organisation for one in memberships],
+        scopes=ROLE_SCOPES[current.role] if current else frozenset(),
+    )
+
+
+def guarded(response: HttpResponseBase) -> HttpResponseBase:
+    """With the headers that keep what is private on the page: kept nowhere, framed nowhere, loading only our own."""
+    response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+    response.headers["Referrer-Policy"] = "same-origin"
+    add_never_cache_headers(response)
+    return response
+
+
+def wants_events(request: HttpRequest) -> bool:
+    """Our own script asks, not a browser's form."""
+    return "text/event-stream" in request.headers.get("Accept", "")
+
+
+def _to_signin(request: HttpRequest) -> HttpResponse:
+    address = f"{reverse('signin')}?{urlencode({REDIRECT_FIELD_NAME: request.get_full_path()})}"
+    if wants_events(request) or request.headers.get("HX-Request"):
+        message = "You are signed out. Load the page again to sign in."
+        return JsonResponse({"message": message}, status=401, headers={"HX-Redirect": address})
+    return redirect(reverse("signin") if request.method == "POST" else address)
+
+
+def _refused(request: HttpRequest, visitor: Visitor, error: SoukError) -> HttpResponse:
+    if wants_events(request):
+        response: HttpResponse = JsonResponse({"message": error.message}, status=error.status)
+    else:
+        context = {"error": error, "visitor": visitor}
+        response = render(request, "portal/chat/refused.html", context, status=error.status)
+    if error.status == 503:
+        response.headers["Retry-After"] = RETRY_AFTER_SECONDS
+    return response
