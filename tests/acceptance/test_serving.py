@@ -318,6 +318,7 @@ def test_a_model_falls_asleep_and_a_request_wakes_it(world: World) -> None:
     wait_for("it to be ready", lambda: world.souk.endpoint(asleep.endpoint_id).state == "ready", SOON_SECONDS)
     wait_for("it to sleep", lambda: world.souk.endpoint(asleep.endpoint_id).state == "asleep", REPLACED_SECONDS)
     world.souk.cancel(asleep.job_id)
+    wait_for("it to end", lambda: world.souk.job(asleep.job_id).state == "cancelled", REPLACED_SECONDS)
 
 
 def test_at_the_end_all_is_billed_and_no_node_ever_opened_a_port(world: World, chat: EndpointView) -> None:
