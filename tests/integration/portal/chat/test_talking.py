@@ -130,8 +130,8 @@ def test_one_answer_at_a_time_in_a_chat(browser: Client, chat: Chat, engine: Eng
 def test_an_answer_whose_process_died_does_not_block_its_chat(browser: Client, chat: Chat) -> None:
     answering.begin(chat, "Hello")
     Message.objects.filter(chat=chat, ended_at=None).update(heard_at=clock.now() - timedelta(minutes=5))
-    assert "was cut off" in browser.get(f"/chat/{chat.pk}").content.decode()
     assert ask_and_wait(browser, chat, "Again").output_tokens == 20
+    assert "was cut off" in browser.get(f"/chat/{chat.pk}").content.decode()
 
 
 def test_a_gateway_that_is_away_is_told_as_a_sentence(browser: Client, chat: Chat, settings) -> None:
