@@ -15,6 +15,7 @@ from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState
 from tests import stage
+from tests.integration.jobs.conftest import node_with_key
 from tests.stage import DOLLAR
 
 GATEWAY = UUID(int=1)
@@ -102,9 +103,9 @@ def alice(transactional_db: None) -> Organisation:
 
 @pytest.fixture
 def bob(transactional_db: None) -> Node:
-    return _online(stage.node("bobs-node", price_usd_micros=DOLLAR))
+    return _online(node_with_key("bobs-node", price_usd_micros=DOLLAR))
 
 
 @pytest.fixture
 def carol(transactional_db: None) -> Node:
-    return _online(stage.node("carols-node", price_usd_micros=2 * DOLLAR))
+    return _online(node_with_key("carols-node", price_usd_micros=2 * DOLLAR))
