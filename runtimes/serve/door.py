@@ -214,7 +214,8 @@ def _remove(path: str) -> None:
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
     """Send the head and what follows; returns when the caller hangs up, or hands nothing more to a closed engine."""
     writer.write(head)
-    await writer.drain()
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()
     while chunk := await reader.read(CHUNK_BYTES):
         writer.write(chunk)
         with contextlib.suppress(ConnectionError):  # the engine answered before it had read all: its answer counts

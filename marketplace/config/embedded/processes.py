@@ -22,9 +22,6 @@ REQUEST_SECONDS_MAX = 60
 GRACE_SECONDS = 5
 GATEWAY_DRAIN_SECONDS = 10  # of requests under way when the marketplace is stopped
 BACKLOG = 2048  # connections that wait; the kernel may hold fewer
-_FOR_ALL = frozenset(
-    {"PATH", "HOME", "LANG", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONPYCACHEPREFIX", "SOUK_LOG_LEVEL"}
-)
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,13 @@ def sync(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
 def gateway(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
     """`souk gateway`: it knows neither the database nor Redis, and is given neither their addresses nor our keys."""
     command = [sys.executable, "-m", "marketplace.config.commands.gateway", "--fd", str(door.fileno())]
-    own = {name: value for name, value in env.items() if name.startswith("SOUK_GATEWAY_") or name in _FOR_ALL}
+    own = {name: value for name, value in env.items() if name.startswith("SOUK_GATEWAY_") or not _is_ours(name)}
     return Recipe("gateway", command, log, env=own, sockets=[door], stop_seconds=GATEWAY_DRAIN_SECONDS + GRACE_SECONDS)
+
+
+def _is_ours(name: str) -> bool:
+    """A variable that concerns the marketplace, and that a gateway has no use for."""
+    return name.startswith("SOUK_") or name in {"DATABASE_URL", "REDIS_URL"}
 
 
 def worker(env: Mapping[str, str], log: Path) -> Recipe:

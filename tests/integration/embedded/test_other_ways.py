@@ -101,7 +101,7 @@ def test_given_servers_are_used_instead_of_children(short_folder: Path) -> None:
         try:
             env = clean_environment(DATABASE_URL=database_url, REDIS_URL=redis_url)
             with Up(short_folder / "data", free_port(), env=env) as up:
-                assert set(up.ready["pids"]) == {"web", "sync", "worker", "beat", "devchain"}
+                assert set(up.ready["pids"]) == {"web", "sync", "gateway", "worker", "beat", "devchain"}
                 assert up.is_well()
                 assert not (up.folder / "postgres").exists()
         finally:

@@ -15,7 +15,7 @@ from tests.wheels import rebuild_wheel
 pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
 
 
-@pytest.mark.parametrize("name", ["web", "sync", "worker", "beat", "redis", "postgres"])
+@pytest.mark.parametrize("name", ["web", "sync", "gateway", "worker", "beat", "redis", "postgres"])
 def test_a_killed_child_is_replaced_and_all_is_well_again(running: Up, name: str) -> None:
     before = running.pid_of(name)
     assert before

@@ -52,7 +52,7 @@ def test_everything_starts_answers_stops_on_ctrl_c_and_is_found_again(short_fold
     data, port = short_folder / "data", free_port()
     with Up(data, port) as up:
         assert up.is_well()
-        assert set(up.ready["pids"]) == {"postgres", "redis", "web", "sync", "worker", "beat", "devchain"}
+        assert set(up.ready["pids"]) == {"postgres", "redis", "web", "sync", "gateway", "worker", "beat", "devchain"}
         assert "Souk" in httpx.get(up.url).text
         password = up.ready["admin_password"]
         assert (sign_in(up, password), sign_in(up, password + "x")) == (200, 401)

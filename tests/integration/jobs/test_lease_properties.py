@@ -108,7 +108,7 @@ def test_P14_a_hold_of_a_job_with_a_lease_is_not_let_go_by_half(monkeypatch: pyt
     def die(*_: object) -> None:
         raise RuntimeError("the process is gone")
 
-    monkeypatch.setattr(placement, "_reserve", die)
+    monkeypatch.setattr(placement, "reserve_seat", die)
     seat = placement_for(job)
     with pytest.raises(RuntimeError):
         placement.place_job(job.id, seat)
