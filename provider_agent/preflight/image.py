@@ -10,7 +10,7 @@ from provider_agent.images import SERVE_IMAGE, TRAIN_IMAGE
 from provider_agent.preflight.containers import ask_engine, engine_socket
 from provider_agent.preflight.finding import Finding
 
-REGISTRY_SECONDS_MAX: Final = 30.0
+REGISTRY_SECONDS_MAX: Final = 10.0
 
 
 class Way(NamedTuple):

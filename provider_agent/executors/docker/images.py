@@ -21,7 +21,7 @@ from provider_agent.executors.base import Tell
 PULL_SECONDS_MAX = 3600.0
 PULL_SILENT_SECONDS_MAX = 120.0  # a registry that sends nothing for so long is given up
 CONNECT_SECONDS_MAX = 10.0
-REGISTRY_SECONDS_MAX = 30.0  # to say whether it has an image
+REGISTRY_SECONDS_MAX = 10.0  # for its word on one image; a pull has longer
 TELL_SECONDS = 5.0
 WHY_CHARACTERS_MAX = 300
 IMAGE_BYTES_MAX = 64 * 1024**3  # as it travels, compressed

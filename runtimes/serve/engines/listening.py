@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import signal
@@ -16,6 +17,7 @@ from runtimes.serve.engines.base import ENGINE_SOCKET, Counters
 
 PR_SET_PDEATHSIG = 1  # Linux, prctl(2)
 BACKLOG = 1024
+REST_BYTES_MAX, REST_SECONDS_MAX = 64 << 20, 10.0  # of a request that was refused before it was read
 DRAIN_SECONDS_MAX = 5  # the door has drained before it stops an engine
 OUT_OF_MEMORY_MARKS = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
 
@@ -67,11 +69,24 @@ def listen() -> socket.socket:
     return listener
 
 
+async def read_rest(request: Any) -> None:
+    """Drop what the caller still sends, within bounds: closed on it, the connection would lose the answer too."""
+    left = REST_BYTES_MAX
+    try:
+        async with asyncio.timeout(REST_SECONDS_MAX):
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return
+    except (RuntimeError, TimeoutError, OSError):
+        return  # it was read already, or does not come
+
+
 def add_own_routes(app: Any, counts: Counts, facts: dict[str, Any], model_name: str) -> None:
     """/health, /metrics, /facts and /v1/models, and OpenAI's form for what goes wrong."""
-    from fastapi import HTTPException
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse, PlainTextResponse
+    from starlette.exceptions import HTTPException
 
     async def metrics() -> PlainTextResponse:
         return PlainTextResponse(counts.as_text())
@@ -82,7 +97,8 @@ def add_own_routes(app: Any, counts: Counts, facts: dict[str, Any], model_name: 
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [{"id": model_name, "object": "model", "created": 0, "owned_by": "souk"}]}
 
-    def refuse(_request: Any, error: Exception) -> JSONResponse:
+    async def refuse(request: Any, error: Exception) -> JSONResponse:
+        await read_rest(request)
         refused = as_refused(error)
         return JSONResponse(refused.as_dict(), status_code=refused.status)
 
