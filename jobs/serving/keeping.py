@@ -25,6 +25,7 @@ from provider_agent.protocol import Reason
 log = logging.getLogger(__name__)
 
 ENDPOINTS_MAX = 1000  # looked at in one tick
+TOLD_SECONDS = 2  # by then every gateway has heard that a replica drains
 REASON_CHARACTERS_MAX = 64
 SERVED_STATES = (JobState.QUEUED, JobState.PLACED, JobState.RUNNING, JobState.RECOVERING)
 
@@ -33,7 +34,8 @@ def keep_endpoints() -> int:
     """One tick over all open endpoints; returns how many replicas were placed or drained."""
     changed = replicas.lose_unreached() + _drain_ended_versions()
     open_ones = Endpoint.objects.filter(is_open=True, job__state__in=SERVED_STATES, job__cancel_requested_at=None)
-    for endpoint in open_ones.select_related("job__quote__asset", "job__organisation")[:ENDPOINTS_MAX]:
+    drawn = open_ones.select_related("job__quote__asset", "job__organisation").order_by("?")  # beyond the most, by lot
+    for endpoint in drawn[:ENDPOINTS_MAX]:
         with unless_raced("An endpoint could not be kept.", endpoint_id=str(endpoint.pk)):
             changed += _keep(endpoint)
     return changed + stop_drained()
@@ -49,7 +51,7 @@ def stop_drained() -> int:
     }
     busy = replicas.in_flight([lease.pk for lease in lease_of.values()])
     late = clock.now() - timedelta(seconds=settings.SOUK_DRAIN_SECONDS)
-    told = clock.now() - timedelta(seconds=2)  # every gateway has heard of it by then
+    told = clock.now() - timedelta(seconds=TOLD_SECONDS)
     done = [
         lease
         for replica, lease in lease_of.items()
