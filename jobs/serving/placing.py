@@ -1,8 +1,8 @@
-"""Give an endpoint the replicas that it lacks: match, then one transaction each, like any attempt.
+"""Give an endpoint the replicas that it lacks: one after the other, each in a transaction, like any attempt.
 
-1  one request a missing replica; nodes that have one of its replicas (or whose provider has) come last
-2  match: cheapest by price for measured throughput first
-3  the hold, the attempt in a free slot, its lease, the replica; all of it or nothing
+1  screen: where it fits, and devices are free (matching/fit.py)
+2  rank: a token is cheapest, in a failure domain of its own, where nothing of it broke lately (spreading.py)
+3  the window of money, the attempt in a free slot, its lease, the replica; all of it or nothing
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _candidate(  # noqa: PLR0917 - what a place is judged by
         tokens_per_second=tokens_bound(
             weights_bytes=max(weights, 1),
             streams=streams,
-            memory_bytes_per_second=math.inf,  # nobody measures it yet: computing is the bound that is known
+            memory_bytes_per_second=math.inf,  # measured, but not in the snapshot: computing is the bound
             flops_per_second=seat.flops_per_device * demand.devices,
             kind=snapshot.groups[row][seat.group].kind,
         ),
