@@ -166,12 +166,7 @@ def _typed_delegation(delegation: ReceiptKeyDelegation, domain: ReceiptDomain) -
 
 def _typed(name: str, message: dict[str, Any], domain: ReceiptDomain) -> ethereum.TypedData:
     return ethereum.TypedData(
-        domain={
-            "name": "Souk",
-            "version": "1",
-            "chainId": domain.chain_id,
-            "verifyingContract": domain.verifying_contract,
-        },
+        domain=domain.as_typed(),
         types={name: ESCROW_TYPES[name]},
         message=message,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from pydantic import Field
@@ -38,6 +38,15 @@ class ReceiptDomain(Message):
 
     chain_id: int = 0
     verifying_contract: str = Field(default=ZERO_ADDRESS, pattern=ADDRESS_PATTERN)
+
+    def as_typed(self) -> dict[str, Any]:
+        """As typed data have it."""
+        return {
+            "name": "Souk",
+            "version": "1",
+            "chainId": self.chain_id,
+            "verifyingContract": self.verifying_contract,
+        }
 
 
 NO_CONTRACT: Final = ReceiptDomain()
@@ -98,12 +107,7 @@ def recover_receipt_signer(signed: SignedReceipt, domain: ReceiptDomain = NO_CON
 
 def _typed(receipt: UsageReceipt, domain: ReceiptDomain) -> ethereum.TypedData:
     return ethereum.TypedData(
-        domain={
-            "name": "Souk",
-            "version": "1",
-            "chainId": domain.chain_id,
-            "verifyingContract": domain.verifying_contract,
-        },
+        domain=domain.as_typed(),
         types=RECEIPT_TYPES,
         message={
             "jobId": id_bytes32(receipt.job_id),

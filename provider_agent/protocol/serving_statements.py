@@ -75,12 +75,7 @@ def recover_statement_signer(signed: SignedStatement, domain: ReceiptDomain = NO
 
 def _typed(statement: ServeStatement, domain: ReceiptDomain) -> ethereum.TypedData:
     return ethereum.TypedData(
-        domain={
-            "name": "Souk",
-            "version": "1",
-            "chainId": domain.chain_id,
-            "verifyingContract": domain.verifying_contract,
-        },
+        domain=domain.as_typed(),
         types=STATEMENT_TYPES,
         message={
             "leaseId": id_bytes32(statement.lease_id),
