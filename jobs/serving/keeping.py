@@ -99,10 +99,15 @@ def _keep(endpoint: Endpoint) -> int:
     )
     # 3. Who is started, and who goes.
     plans = {each.number: each for each in plan.versions}
-    changed = 0
+    changed, lacking = 0, 0
     for version in seen.versions:
         _turn(version, plans[version.number], plan.why)
-        changed += _step(seen, version, min(plans[version.number].desired, max(desired, 1)))
+        wished = min(plans[version.number].desired, max(desired, 1))
+        steps = stepping.step(wished, seen.policy, seen.view_of(version), seen.leaving(version))
+        changed += _step(seen, version, steps)
+        lacking += steps.start
+    if not lacking:
+        placing.say_why(endpoint, "")
     return changed
 
 
@@ -122,9 +127,8 @@ def _turn(version: EndpointVersion, plan: rollout.VersionPlan, why: str) -> None
         EndpointVersion.objects.filter(pk=version.pk).update(**changes)
 
 
-def _step(seen: seeing.Seen, version: EndpointVersion, desired: int) -> int:
+def _step(seen: seeing.Seen, version: EndpointVersion, steps: stepping.Steps) -> int:
     """Start what a version lacks, and let go of what it has too much or that is not sound."""
-    steps = stepping.step(desired, seen.policy, seen.view_of(version), seen.leaving(version))
     mine = {lease.attempt.replica.pk: lease.attempt.replica for lease in seen.leases}
     changed = placing.place_replicas(seen.endpoint, version, steps.start, placed=seen.placed)
     if steps.start_on_demand:

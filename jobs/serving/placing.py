@@ -33,7 +33,7 @@ from jobs.serving.endpoints import spec_of
 from jobs.serving.seeing import wish_of
 from jobs.serving.spreading import FAILED_LATELY_SECONDS, Candidate, Placed, Wish, rank, tokens_bound
 from jobs.spec import Spec
-from jobs.states import JOB_WAITING, JobState, ReplicaState
+from jobs.states import JOB_WAITING, JobState, ReplicaState, VersionState
 from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
@@ -128,7 +128,8 @@ def find_seat(
     if not ranked:
         if not wish.only_on_demand:
             found = match([MatchRequest(key="", demand=demand, queued_at=job.queued_at)], snapshot)
-            say_why(endpoint, found.reasons[""].message if "" in found.reasons else "Every node that fits is taken.")
+            words = found.reasons[""].message if "" in found.reasons else "Every node that fits is taken."
+            say_why(endpoint, f"{_waits_beside(version)}{words}")
         return None
     best = ranked[0]
     seat = seats[best.node_id]
@@ -137,6 +138,13 @@ def find_seat(
     free = snapshot.groups[seat.row][seat.group].free[: demand.devices]
     taken = SeatTaken(best.node_id, offer_id, free, snapshot.prices_usd_micros[seat.row])
     return Found(taken, best.provider_id, best.is_on_demand)
+
+
+def _waits_beside(version: EndpointVersion) -> str:
+    """Of a version that is to take over from another, which answers meanwhile."""
+    if version.number == 1 or version.state != VersionState.STARTING:
+        return ""
+    return f"Version {version.number} waits for room beside the one before it (`souk take-back` ends that): "
 
 
 def _candidate(  # noqa: PLR0917 - what a place is judged by

@@ -124,6 +124,39 @@ def test_a_new_version_takes_over_when_it_is_ready_and_not_before(alice: Organis
     assert states(endpoint) == ["gone", "ready"]
 
 
+def test_a_new_version_takes_over_replica_by_replica_where_nodes_cannot_carry_both(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    devices = Device.objects.filter(node__in=[bob, carol]).count()
+    as_many = {"min": devices - 1, "max": devices - 1}
+    _, endpoint = launch(alice, replicas=as_many)
+    gateway_says()
+    for _ in range(2):
+        tick()
+        bring_up(endpoint)
+    deploy(alice, endpoint, replicas=as_many, limits={"max_tokens": 10}, rollout={"step": "1m"})
+    tick()
+    assert states(endpoint) == ["ready"] * (devices - 1) + ["starting"]
+    endpoint.job.refresh_from_db()
+    assert "Version 2 waits for room beside the one before it" in endpoint.job.waiting_for
+    seen = []
+    for _ in range(4 * devices):
+        bring_up(endpoint)
+        assert states(endpoint).count("ready") >= devices - 1, "as many answer as always"
+        tick()
+        seen.append(shares(endpoint)[2])
+        if shares(endpoint)[1][1] == 0:
+            break
+        drained(endpoint)
+        tick()
+    assert seen[0] == ("live", 100 // (devices - 1))
+    assert [share for _, share in seen] == sorted(share for _, share in seen)
+    assert shares(endpoint) == {1: ("live", 0), 2: ("live", 100)}
+    tick()
+    endpoint.job.refresh_from_db()
+    assert endpoint.job.waiting_for == ""
+
+
 def test_a_new_version_that_never_starts_is_taken_back_and_the_old_one_answers_all_the_while(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
