@@ -46,6 +46,7 @@ class _DeviceFacts(NamedTuple):
     kind: str
     model: str
     memory_mib: int
+    memory_bytes_per_second: float
     flops: str  # dtype -> FLOP/s, as JSON
 
 
@@ -279,6 +280,7 @@ def _group(alike: list[_DeviceFacts]) -> DeviceGroup:
         flops_per_second=_slowest([_decoded(device.flops) for device in alike]),
         total=len(alike),
         free=tuple(device.id for device in alike),
+        memory_bytes_per_second=min(device.memory_bytes_per_second for device in alike),
     )
 
 

@@ -8,6 +8,7 @@ close_endpoint  the name is free again
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 from uuid import UUID
 
@@ -30,10 +31,13 @@ from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import Fault
 
+SPECS_MAX = 4096  # read ones that a process remembers
 FAILED_STARTS_MAX = 3  # by the customer's own doing, before an endpoint that never answered is given up
 
 # What a node was chosen and priced by, and what money was set aside for: a version may not change it.
 QUOTED = ("kind", "resources", "budget", "payment", "network", "lent", "secrets")
+
+_specs: OrderedDict[UUID, Spec] = OrderedDict()  # by version, who was asked for last at the end
 
 
 def open_endpoint(job: Job, spec: Spec) -> Endpoint:
@@ -138,8 +142,12 @@ def name_of(spec: Spec) -> str:
 
 
 def spec_of(version: EndpointVersion) -> Spec:
-    """A version's spec."""
-    return from_wire(version.spec)
+    """A version's spec, which never changes: read once, since each sync of a gateway and each tick asks for all."""
+    spec = _specs.pop(version.pk, None) or from_wire(version.spec)
+    _specs[version.pk] = spec
+    if len(_specs) > SPECS_MAX:
+        _specs.popitem(last=False)
+    return spec
 
 
 def _locked(endpoint_id: UUID, organisation: Organisation) -> Endpoint:

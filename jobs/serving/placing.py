@@ -1,6 +1,6 @@
 """Give an endpoint the replicas that it lacks: one after the other, each in a transaction, like any attempt.
 
-1  screen: where it fits, and devices are free (matching/fit.py)
+1  screen: where it fits, and devices are free (matching/fit.py) and not kept for a job that waited before
 2  rank: a token is cheapest, in a failure domain of its own, where nothing of it broke lately (spreading.py)
 3  the window of money, the attempt in a free slot, its lease, the replica; all of it or nothing
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -22,11 +23,11 @@ from jobs.costs import charged_of
 from jobs.errors import DeviceTaken, NotEnoughMoney
 from jobs.matching.cost import Seat
 from jobs.matching.fit import screen
-from jobs.matching.match import SeatTaken, match
+from jobs.matching.match import MatchResult, SeatTaken, match
 from jobs.matching.request import Demand, MatchRequest
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.models import Attempt, Endpoint, EndpointVersion, Job, Lease, Replica
-from jobs.placement import reserve_seat
+from jobs.placement import requests_before, reserve_seat
 from jobs.pricing import demand_of
 from jobs.serving import payments, replicas
 from jobs.serving.endpoints import spec_of
@@ -45,6 +46,7 @@ PLACED_MAX = 8  # replicas of one endpoint in one tick
 WEIGHTS_BYTES_UNKNOWN = 2 << 30  # of a hub's model: nodes are compared, so its size moves all alike
 PAUSE_SECONDS, SHORT_LIVES_MAX = 5, 9  # after short lives in a row: 0, 5 s, 10 s, ... at most 11 minutes
 SHORT_LIFE = timedelta(seconds=60)
+_ME = ""  # among the keys of what waits, which are ids
 _MEANT = frozenset({Reason.REPLICA_RETIRED, Reason.CANCELLED_BY_CUSTOMER, Reason.NODE_DRAINED})
 
 
@@ -116,6 +118,10 @@ def find_seat(
     """The best free seat that fits (`spreading.rank`); where there is none, the endpoint says why."""
     job, snapshot = endpoint.job, fleet.take_snapshot()
     demand = _demand(job, spec)
+    since = _queued_at(endpoint, spec, len(placed))
+    before = requests_before(since, job.priority)
+    kept = match(before, snapshot)
+    snapshot = _without(snapshot, kept)
     seats = {
         snapshot.node_ids[seat.row]: seat
         for seat in screen(demand, snapshot).seats
@@ -127,8 +133,9 @@ def find_seat(
     ranked = rank(candidates, placed, wish)
     if not ranked:
         if not wish.only_on_demand:
-            found = match([MatchRequest(key="", demand=demand, queued_at=job.queued_at)], snapshot)
-            words = found.reasons[""].message if "" in found.reasons else "Every node that fits is taken."
+            me = MatchRequest(_ME, demand, priority=job.priority, queued_at=since)
+            reasons = match([*before, me], fleet.take_snapshot()).reasons
+            words = reasons[_ME].message if _ME in reasons else "Every node that fits is taken."
             say_why(endpoint, f"{_waits_beside(version)}{words}")
         return None
     best = ranked[0]
@@ -138,6 +145,29 @@ def find_seat(
     free = snapshot.groups[seat.row][seat.group].free[: demand.devices]
     taken = SeatTaken(best.node_id, offer_id, free, snapshot.prices_usd_micros[seat.row])
     return Found(taken, best.provider_id, best.is_on_demand)
+
+
+def _queued_at(endpoint: Endpoint, spec: Spec, live: int) -> datetime:
+    """Since when a replica is in the queue: the ones it always has since its launch, any more since they are wanted."""
+    least = spec.serve.replicas.min if spec.serve is not None else 0
+    return endpoint.job.queued_at or clock.now() if live < max(least, 1) else clock.now()
+
+
+def _without(snapshot: FleetSnapshot, kept: MatchResult) -> FleetSnapshot:
+    """What is left when the waiting jobs that come first have taken and reserved theirs."""
+    taken = {device for each in kept.placements.values() for seat in each.seats for device in seat.device_ids}
+    if not taken and not kept.reserved:
+        return snapshot
+    groups = tuple(
+        tuple(
+            group._replace(
+                free=() if node_id in kept.reserved else tuple(each for each in group.free if each not in taken)
+            )
+            for group in row_groups
+        )
+        for node_id, row_groups in zip(snapshot.node_ids, snapshot.groups, strict=True)
+    )
+    return replace(snapshot, groups=groups)
 
 
 def _waits_beside(version: EndpointVersion) -> str:
@@ -151,6 +181,7 @@ def _candidate(  # noqa: PLR0917 - what a place is judged by
     seat: Seat, snapshot: FleetSnapshot, demand: Demand, broke: Mapping[UUID, datetime], weights: int, streams: int
 ) -> Candidate:
     row, node_id = seat.row, snapshot.node_ids[seat.row]
+    group = snapshot.groups[row][seat.group]
     return Candidate(
         node_id=node_id,
         provider_id=snapshot.provider_ids[row],
@@ -158,9 +189,10 @@ def _candidate(  # noqa: PLR0917 - what a place is judged by
         tokens_per_second=tokens_bound(
             weights_bytes=max(weights, 1),
             streams=streams,
-            memory_bytes_per_second=math.inf,  # measured, but not in the snapshot: computing is the bound
+            # Where it was not measured, computing is taken for the bound.
+            memory_bytes_per_second=group.memory_bytes_per_second * demand.devices or math.inf,
             flops_per_second=seat.flops_per_device * demand.devices,
-            kind=snapshot.groups[row][seat.group].kind,
+            kind=group.kind,
         ),
         region=snapshot.regions[row],
         failures=snapshot.failures[row],
