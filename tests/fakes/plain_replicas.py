@@ -101,7 +101,8 @@ class _Connection(asyncio.Protocol):
         """Send a request; its answer has begun when this returns."""
         self.status, self.headers = 0, cast("list[tuple[bytes, bytes]]", [])
         self._parts: list[bytes] = []
-        self._size, self._is_complete, self._is_closed, self._is_paused = 0, False, False, False
+        self._size, self._is_paused = 0, False
+        self._is_complete, self._is_kept, self._is_closed = False, False, False
         self._parser = httptools.HttpResponseParser(self)
         self._transport.write(data)
         while not self.status:
@@ -130,7 +131,7 @@ class _Connection(asyncio.Protocol):
         if self._is_closed:
             return
         self._is_closed = True
-        if self._is_complete and not self.is_lost and self._parser.should_keep_alive() and len(self._idle) < IDLE_MAX:
+        if self._is_complete and self._is_kept and not self.is_lost and len(self._idle) < IDLE_MAX:
             self._idle.append(self)
         else:
             self.abort()
@@ -180,3 +181,4 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._is_complete = True
+        self._is_kept = self._parser.should_keep_alive()  # later it speaks of the next message
