@@ -140,9 +140,11 @@ class Stack:
         ready = {"engine": called, "capabilities": [str(each) for each in capabilities], "context": context}
         return self._add(engine, ready, of)
 
-    def adopt(self, engine: Elsewhere) -> Replica:
-        """A replica whose engine is there already."""
-        return self._add(engine, {"engine": "fake", "capabilities": [str(each) for each in Capability]})
+    def adopt(
+        self, engine: Elsewhere, *, ready: dict[str, Any] | None = None, of: EndpointRow | None = None
+    ) -> Replica:
+        """A replica whose engine is there already; `ready`: what it said of itself, else that it can do everything."""
+        return self._add(engine, ready or {"engine": "fake", "capabilities": [str(each) for each in Capability]}, of)
 
     def _add(self, engine: EngineChild | Elsewhere, ready: dict[str, Any], of: EndpointRow | None = None) -> Replica:
         node = Ed25519PrivateKey.generate()

@@ -1,8 +1,8 @@
 """What each parameter of OpenAI's interface does at an address: asked by the unmodified `openai` client, and judged.
 
 `passed`: its effect was seen in the answer. `passed on`: the engine got it as it was sent (where its requests can be
-read). `refused CODE`: an error that names the parameter. `ignored` is what may never be: an answer as if the parameter
-had not been sent.
+read). `answered`: there was an answer, in which no effect can be seen from outside. `refused CODE`: an error that names
+the parameter. `ignored` is what may never be: an answer as if the parameter had not been sent.
 
     python -m tests.integration.jobs.gateway.conformance BASE_URL KEY MODEL      the table for any address
 """
@@ -18,7 +18,8 @@ from typing import Any
 import openai
 
 IGNORED = "ignored"
-PASSED, PASSED_ON = "passed", "passed on"
+PASSED, PASSED_ON, ANSWERED = "passed", "passed on", "answered"
+WRITTEN = 24  # tokens of an answer of which nothing else is asked: not every model ever comes to an end
 HELLO = [{"role": "user", "content": "hello there, how are you today"}]
 SCHEMA = {
     "type": "object",
@@ -28,7 +29,8 @@ SCHEMA = {
 }
 TOOL = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": SCHEMA}}
 
-Saw = Callable[[str], Any]  # what the engine got under a name in its newest request; None where it cannot be known
+Saw = Callable[[str], Any]  # what the engine got under a name in its newest request, or UNKNOWN
+UNKNOWN = object()  # of an engine whose requests cannot be read
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Case:
     name: str
     ask: Callable[[openai.OpenAI, str], Any]
     seen: Callable[[Any], bool] | None = None  # in the answer
-    sent: Any = None  # or by the engine, under the parameter's name
+    sent: Any = None  # by the engine, under the parameter's name: asked first, where its requests can be read
 
     @property
     def parameter(self) -> str:
@@ -48,14 +50,19 @@ class Case:
 
 def chat(**fields: Any) -> Callable[[openai.OpenAI, str], Any]:
     """A chat with these fields."""
-    body: dict[str, Any] = {"messages": HELLO} | fields
+    body = _chat_body(fields)
     return lambda client, model: client.chat.completions.create(model=model, **body)
 
 
 def stream(**fields: Any) -> Callable[[openai.OpenAI, str], Any]:
     """All events of a streamed chat."""
-    body: dict[str, Any] = {"messages": HELLO} | fields
+    body = _chat_body(fields)
     return lambda client, model: list(client.chat.completions.create(model=model, stream=True, **body))
+
+
+def _chat_body(fields: dict[str, Any]) -> dict[str, Any]:
+    bound = {} if "max_completion_tokens" in fields else {"max_tokens": WRITTEN}
+    return {"messages": HELLO, "temperature": 0, **bound, **fields}
 
 
 def complete(**fields: Any) -> Callable[[openai.OpenAI, str], Any]:
@@ -80,6 +87,11 @@ def text(answer: Any) -> str:
     return str(answer.choices[0].message.content)
 
 
+def differ(texts: list[str]) -> bool:
+    """The second is another one."""
+    return texts[0] != texts[1]
+
+
 def _is_json(answer: Any) -> bool:
     try:
         return isinstance(json.loads(text(answer)), dict)
@@ -96,7 +108,7 @@ NAMED = {"type": "function", "function": {"name": "weather"}}
 
 CHAT = (
     Case("messages", chat(), lambda a: bool(text(a))),
-    Case("stream", stream(), lambda a: len(a) > 2 and a[-1].choices[0].finish_reason == "stop"),
+    Case("stream", stream(), lambda a: len(a) > 2 and a[-1].choices[0].finish_reason in {"stop", "length"}),
     Case(
         "stream_options include_usage",
         stream(stream_options={"include_usage": True}),
@@ -113,12 +125,12 @@ CHAT = (
         lambda c, m: (whole := text(chat()(c, m)), text(chat(stop=[whole[8:12]])(c, m))),
         lambda a: a[1] == a[0][: a[0].find(a[0][8:12])],
     ),
-    Case("temperature", chat(temperature=0.7), sent=0.7),
-    Case("top_p", chat(top_p=0.5), sent=0.5),
+    Case("temperature", twice({}, {"temperature": 1.9}), differ, sent=1.9),
+    Case("top_p", twice({}, {"temperature": 1.9, "top_p": 1e-6}), lambda a: a[0] == a[1], sent=1e-6),
     Case("seed", twice(SEEDED, SEEDED), lambda a: a[0] == a[1]),
-    Case("presence_penalty", twice({}, {"presence_penalty": 1.5}), lambda a: a[0] != a[1]),
-    Case("frequency_penalty", twice({}, {"frequency_penalty": 1.5}), lambda a: a[0] != a[1]),
-    Case("logit_bias", chat(logit_bias={"5": -100}), sent={"5": -100}),
+    Case("presence_penalty", twice({}, {"presence_penalty": 1.5}), differ),
+    Case("frequency_penalty", twice({}, {"frequency_penalty": 1.5}), differ),
+    Case("logit_bias", twice({}, {"logit_bias": {"65": 100}}), differ, sent={"65": 100}),
     Case("n", chat(n=2), lambda a: len(a.choices) == 2),
     Case("logprobs", chat(logprobs=True), lambda a: len(a.choices[0].logprobs.content) == a.usage.completion_tokens),
     Case(
@@ -161,7 +173,9 @@ COMPLETIONS = (
     Case("n", complete(n=2), lambda a: len(a.choices) == 2),
     Case("logprobs", complete(logprobs=1), lambda a: len(a.choices[0].logprobs.tokens) == 6),
     Case(
-        "stream", lambda c, m: list(complete(stream=True)(c, m)), lambda a: sum(bool(e.choices[0].text) for e in a) == 6
+        "stream",
+        lambda c, m: list(complete(stream=True)(c, m)),
+        lambda a: 1 < sum(bool(e.choices[0].text) for e in a) <= 6,
     ),
 )
 EMBEDDINGS = (
@@ -178,9 +192,10 @@ def judge(case: Case, client: openai.OpenAI, model: str, saw: Saw) -> str:
         answer = case.ask(client, model)
     except openai.APIStatusError as error:
         return f"refused {error.code}"
+    if case.sent is not None and (got := saw(case.parameter)) is not UNKNOWN:
+        return PASSED_ON if got == case.sent else IGNORED
     if case.seen is None:
-        got = saw(case.parameter)
-        return PASSED_ON if got in (case.sent, None) and got is not None else IGNORED
+        return ANSWERED
     try:
         return PASSED if case.seen(answer) else IGNORED
     except (AttributeError, TypeError, IndexError):
@@ -200,8 +215,20 @@ def as_markdown(tables: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read_markdown(text: str) -> dict[str, dict[str, str]]:
+    """What `as_markdown` wrote."""
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.strip().splitlines())
+    return {
+        name: {row[0].strip("`"): row[place] for row in rows if row[place] != "-"}
+        for place, name in enumerate(head)
+        if place
+    }
+
+
 if __name__ == "__main__":
     url, key, named = sys.argv[1:4]
     print(
-        as_markdown({named: table(openai.OpenAI(base_url=url, api_key=key, max_retries=0), named, lambda name: None)})
+        as_markdown(
+            {named: table(openai.OpenAI(base_url=url, api_key=key, max_retries=0), named, lambda name: UNKNOWN)}
+        )
     )
