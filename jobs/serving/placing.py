@@ -64,7 +64,7 @@ def place_replicas(
     are others by now, none is. `only_on_demand`: on nodes that promise to stay, or not at all.
     """
     spec = spec_of(version)
-    if count <= 0 or spec.serve is None or paused_until(endpoint) > clock.now():
+    if count <= 0 or spec.serve is None or paused_until(version) > clock.now():
         return 0
     wish = wish_of(spec.serve, only_on_demand=only_on_demand)
     done = 0
@@ -84,9 +84,12 @@ def say_why(endpoint: Endpoint, message: str) -> None:
     Job.objects.filter(pk=endpoint.job_id).exclude(waiting_for=message).update(waiting_for=message)
 
 
-def paused_until(endpoint: Endpoint) -> datetime:
-    """Not before then is another replica started: each short life in a row, but the first, doubles the pause."""
-    ended = Replica.objects.filter(endpoint=endpoint, state=ReplicaState.GONE).order_by("-ended_at")
+def paused_until(version: EndpointVersion) -> datetime:
+    """Not before then is another replica started: each short life in a row, but the first, doubles the pause.
+
+    Of one version: a bad deploy must not hold up who takes the place of a good one's lost replica.
+    """
+    ended = Replica.objects.filter(version=version, state=ReplicaState.GONE).order_by("-ended_at")
     short: list[Replica] = []
     for replica in ended[:SHORT_LIVES_MAX]:
         if replica.reason in _MEANT or _life_of(replica) >= SHORT_LIFE:

@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from jobs.gateway.table import EndpointLoad, GatewaySync, ReplicaLoad
-from jobs.models import Endpoint, Job, Lease, Replica
-from jobs.serving import hearing, keeping
+from jobs.models import Endpoint, EndpointVersion, Job, Lease, Replica
+from jobs.serving import endpoints, hearing, keeping
+from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState
@@ -35,10 +36,14 @@ def serve_spec(**serve: Any) -> dict[str, Any]:
 
 def launch(alice: Organisation, **serve: Any) -> tuple[Job, Endpoint]:
     """An endpoint that was submitted a moment ago."""
-    from jobs.spec import from_wire
-
     job = stage.submit(alice, from_wire(serve_spec(**serve)))
     return job, Endpoint.objects.get(job=job)
+
+
+def deploy(alice: Organisation, endpoint: Endpoint, **serve: Any) -> EndpointVersion:
+    """A new version of what Alice serves."""
+    spec = from_wire(serve_spec(**serve))
+    return endpoints.deploy(endpoint.pk, spec, organisation=alice, files=None, actor="alice")
 
 
 def gateway_says(

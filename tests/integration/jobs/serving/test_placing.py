@@ -7,12 +7,13 @@ from datetime import timedelta
 from django.utils import timezone
 
 from jobs.models import Endpoint, Job
-from jobs.serving import endpoints
+from jobs.serving import endpoints, placing
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Device, Node
+from provider_agent.protocol import Reason
 from tests import stage
-from tests.integration.jobs.serving.conftest import bring_up, gateway_says, launch, leases_of, tick
+from tests.integration.jobs.serving.conftest import bring_up, deploy, gateway_says, launch, leases_of, tick
 
 
 def waits(alice: Organisation, name: str) -> Job:
@@ -62,6 +63,27 @@ def test_growth_waits_for_a_job_that_waits_for_the_same_nodes_and_says_so(
     is_busy(endpoint)
     tick()
     assert len(leases_of(endpoint)) == 2
+
+
+def test_short_lives_of_a_bad_version_do_not_hold_up_a_good_ones_replacement(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    (old,) = bring_up(endpoint)
+    new = deploy(alice, endpoint, limits={"max_tokens": 10})
+    for _ in range(2):
+        tick()
+        bad = next(lease for lease in leases_of(endpoint) if lease.attempt.replica.version_id == new.pk)
+        stage.finish(bad, Reason.EXIT_NONZERO)
+        gateway_says([old])
+    tick()
+    assert placing.paused_until(new) > timezone.now()
+    assert [lease.pk for lease in leases_of(endpoint)] == [old.pk], "another of the bad one would be started later"
+    stage.finish(old, Reason.EXIT_NONZERO)
+    tick()
+    assert [lease.attempt.replica.version.number for lease in leases_of(endpoint)] == [1]
 
 
 def test_of_two_nodes_at_one_price_a_replica_takes_the_one_with_the_faster_memory(

@@ -21,6 +21,7 @@ from provider_agent.protocol import Reason
 from tests import stage
 from tests.integration.jobs.serving.conftest import (
     bring_up,
+    deploy,
     gateway_says,
     launch,
     leases_of,
@@ -278,9 +279,3 @@ def test_its_owner_takes_a_version_back_while_the_old_one_is_still_there(
     assert shares(endpoint) == {1: ("live", 100), 2: ("taken_back", 0)}
     endpoint.refresh_from_db()
     assert endpoint.take_back is False
-
-
-def deploy(alice: Organisation, endpoint: Endpoint, **serve: object) -> EndpointVersion:
-    """A new version of what Alice serves."""
-    spec = from_wire(serve_spec(**serve))
-    return endpoints.deploy(endpoint.pk, spec, organisation=alice, files=None, actor="alice")
