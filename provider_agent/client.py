@@ -34,7 +34,7 @@ CHUNK_BYTES = 256 * 1024
 CONNECTIONS_MAX = 16
 
 API = "/api/agent/v1"
-FEATURES = (protocol.FEATURE_CHECKS, protocol.FEATURE_LINKS, protocol.FEATURE_UPDATES)
+FEATURES = (protocol.FEATURE_CHECKS, protocol.FEATURE_LINKS, protocol.FEATURE_UPDATES, protocol.FEATURE_GATEWAYS)
 SYNC_HEADERS = {protocol.HEADER_FEATURES: ",".join(FEATURES)}
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

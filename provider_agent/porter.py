@@ -12,7 +12,7 @@ from provider_agent.executors.base import Executor
 from provider_agent.heartbeat import Heartbeat
 from provider_agent.journal import Journal
 from provider_agent.keys import NodeKeys
-from provider_agent.protocol import DeviceFacts, Load
+from provider_agent.protocol import DeviceFacts, GatewayList, Load
 from provider_agent.tunnel import Tunnels
 
 
@@ -38,6 +38,7 @@ class Porter:
     speeds: tuple[int, int] = (0, 0)  # disk and line to the marketplace, in bytes per second
     why_no_serving: str = "it was not looked at yet"  # empty: models can be served here
     tunnels: Tunnels | None = None  # to the gateways, while the agent is up
+    gateways: GatewayList | None = None  # the newest that the marketplace told; None: only those of the assignments
     ghosts_killed: int = 0  # programs without a lease that were ended here
 
     def __post_init__(self) -> None:

@@ -1,16 +1,23 @@
-"""A serving lease's way to the gateways: announced once its runtime is ready, withdrawn when it has ended."""
+"""A serving lease's way to the gateways: announced once its runtime is ready, withdrawn when it has ended.
+
+Gateways come with the assignment; later ones the marketplace tells with a sync, signed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 from provider_agent.lease_record import LeaseRecord
 from provider_agent.porter import Porter
+from provider_agent.protocol import GatewayPlace, ServePlace, SignedGateways, verify_gateways
 from runtimes.contract import SERVE_SOCKET, EventKind
 
 LOOK_SECONDS = 0.25
+
+log = logging.getLogger(__name__)
 
 
 async def keep_announced(porter: Porter, record: LeaseRecord) -> None:
@@ -23,12 +30,37 @@ async def keep_announced(porter: Porter, record: LeaseRecord) -> None:
         if entry.has_ended:
             return
         await asyncio.sleep(LOOK_SECONDS)
+    gateways = _newest(porter, place)
+    place = place.model_copy(update={"gateways": gateways})
     tunnels.announce(entry.lease_id, place, record.work / SERVE_SOCKET, ready)
     try:
-        while not entry.has_ended:  # noqa: ASYNC110 - the lease's own task says so, in the journal
+        while not entry.has_ended:  # the lease's own task says so, in the journal
             await asyncio.sleep(LOOK_SECONDS)
+            if (newest := _newest(porter, place)) != gateways:
+                gateways = newest
+                tunnels.lead(entry.lease_id, gateways)
     finally:
         tunnels.withdraw(entry.lease_id)
+
+
+def _newest(porter: Porter, place: ServePlace) -> list[GatewayPlace]:
+    return porter.gateways.gateways if porter.gateways is not None else place.gateways
+
+
+def hear_gateways(porter: Porter, signed: SignedGateways | None) -> None:
+    """Take the marketplace's word for where the replicas here are to be reached, and nobody else's."""
+    if signed is None:
+        return
+    try:
+        told = verify_gateways(porter.config.server_public_key, signed)
+    except ValueError as error:
+        log.error("Gateways were refused: %s", str(error).splitlines()[0])
+        return
+    if told.node_id != porter.config.node_id:
+        log.error("Gateways were refused: they are for another node.")
+        return
+    if porter.gateways is None or told.told_at > porter.gateways.told_at:
+        porter.gateways = told
 
 
 def find_ready(events: bytes) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ from provider_agent.protocol import (
     SyncRequest,
     SyncResponse,
 )
+from provider_agent.serving import hear_gateways
 from provider_agent.updating.wish import Updates
 
 FACTS_SECONDS = 60.0
@@ -141,6 +142,7 @@ class Sync:
         self._known = response.version
         self._porter.client.learn_clock(response.server_time)
         self.node_state = response.node_state
+        hear_gateways(self._porter, response.gateways)
         for desired in response.desired:
             attempt = self.attempts.get(desired.lease_id)
             if attempt is None:

@@ -6,11 +6,15 @@ from datetime import timedelta
 
 from django.conf import settings
 
-from jobs.models import EndpointVersion, Gateway
+from jobs.models import EndpointVersion, Gateway, Lease
 from marketplace.foundation import clock
-from provider_agent.protocol import GATEWAYS_MAX, GatewayPlace, ServePlace
+from marketplace.nodes.models import Node
+from provider_agent.protocol import GATEWAYS_MAX, GatewayList, GatewayPlace, ServePlace
 
-HEARD_SECONDS_MAX = 60  # a gateway that said nothing for so long is told to no agent
+HEARD_SECONDS_MAX = 60  # for one that said nothing for so long no replica is started
+# Nor is an agent told of one that said nothing for a day. Not of a minute: where web is away for that long all gateways
+# look as if they were gone, and the tunnels, which need no web, must stay.
+KNOWN_SECONDS_MAX = 24 * 3600
 
 
 def live_gateways() -> list[Gateway]:
@@ -18,6 +22,21 @@ def live_gateways() -> list[Gateway]:
     fresh = clock.now() - timedelta(seconds=HEARD_SECONDS_MAX)
     found = Gateway.objects.filter(seen_at__gt=fresh).exclude(url="").exclude(public_key="").order_by("id")
     return list(found[:GATEWAYS_MAX])
+
+
+def known_gateways() -> list[GatewayPlace]:
+    """Where agents announce the replicas that run, in a stable order: those heard of last, also while they restart."""
+    fresh = clock.now() - timedelta(seconds=KNOWN_SECONDS_MAX)
+    found = Gateway.objects.filter(seen_at__gt=fresh).exclude(url="").exclude(public_key="").order_by("-seen_at")
+    newest = sorted(found[:GATEWAYS_MAX], key=lambda gateway: gateway.pk)
+    return [GatewayPlace(url=each.url, public_key=each.public_key) for each in newest]
+
+
+def tell_gateways(node: Node) -> GatewayList | None:
+    """For a node on which replicas run; None for any other, and where no gateway is known."""
+    serves = Lease.objects.live().filter(node=node, attempt__replica__isnull=False).exists()
+    places = known_gateways() if serves else []
+    return GatewayList(node_id=node.pk, told_at=clock.now(), gateways=places) if places else None
 
 
 def place_of(version: EndpointVersion) -> ServePlace:

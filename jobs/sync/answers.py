@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ParamSpec, TypeVar
 from uuid import UUID
@@ -13,10 +14,20 @@ from django.db import connection
 
 from jobs import assignments, reports
 from jobs.models import Lease
+from jobs.serving.gateways import tell_gateways
+from marketplace.foundation import signing
 from marketplace.foundation.errors import SoukError, StateConflict
 from marketplace.nodes import inventory, links
 from marketplace.nodes.models import Node
-from provider_agent.protocol import Desired, LinkDemand, SyncRequest, UpdateOrder
+from provider_agent.protocol import (
+    Desired,
+    GatewayList,
+    LinkDemand,
+    SignedGateways,
+    SyncRequest,
+    UpdateOrder,
+    sign_gateways,
+)
 
 TRIES_MAX = 3  # when another process moved the same rows first
 
@@ -43,6 +54,7 @@ class Answer:
     check: UUID | None = None
     link: LinkDemand | None = None
     update: UpdateOrder | None = None
+    gateways: SignedGateways | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -118,7 +130,18 @@ def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def _answer(node: Node, request: SyncRequest) -> Answer:
-    return _compose(node, *assignments.desired_state(node, request.leases), link=links.demand_of(node))
+    version, desired, forget = assignments.desired_state(node, request.leases)
+    told = tell_gateways(node) if desired else None
+    if told is not None:
+        version = _with_gateways(version, told)
+    answer = _compose(node, version, desired, forget, link=links.demand_of(node))
+    return answer if told is None else replace(answer, gateways=sign_gateways(signing.server_key(), told))
+
+
+def _with_gateways(version: str, told: GatewayList) -> str:
+    """As long as it was, and another one wherever there is another gateway."""
+    places = "".join(f"\n{place.url} {place.public_key}" for place in told.gateways)
+    return hashlib.sha256((version + places).encode()).hexdigest()[: len(version)]
 
 
 def _newest_of(news: Sequence[Idle]) -> set[UUID]:

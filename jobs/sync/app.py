@@ -33,7 +33,7 @@ READ_SECONDS_MAX = 10.0
 THREADS_DEFAULT = 8
 ERRORS_SHOWN_MAX = 20
 GARBAGE_THRESHOLDS = (20_000, 50, 1_000)  # objects; young and old generations, each in turns of the one before
-OPTIONAL = ("check", "link", "update")
+OPTIONAL = ("check", "link", "update", "gateways")
 
 log = logging.getLogger(__name__)
 Scope = MutableMapping[str, Any]

@@ -46,6 +46,7 @@ from provider_agent.protocol import (
     BEAT_SECONDS_IDLE,
     BEAT_SECONDS_LEASED,
     FEATURE_CHECKS,
+    FEATURE_GATEWAYS,
     FEATURE_LINKS,
     FEATURE_UPDATES,
     HEADER_FEATURES,
@@ -193,6 +194,7 @@ class SyncServer:
             check=answer.check if FEATURE_CHECKS in features else None,
             link=answer.link if FEATURE_LINKS in features else None,
             update=answer.update if FEATURE_UPDATES in features else None,
+            gateways=answer.gateways if FEATURE_GATEWAYS in features else None,
         )
 
     async def _record_in_database(self, beats: Mapping[UUID, datetime]) -> None:

@@ -175,16 +175,25 @@ from provider_agent.protocol.releases import (
     UpdateOrder,
     version_key,
 )
-from provider_agent.protocol.serving import GATEWAYS_MAX, GatewayPlace, ServePlace
+from provider_agent.protocol.serving import (
+    FEATURE_GATEWAYS,
+    GATEWAYS_MAX,
+    GatewayList,
+    GatewayPlace,
+    ServePlace,
+    SignedGateways,
+)
 from provider_agent.protocol.signing import (
     enrol_proof_bytes,
     export_bytes,
     sign_assignment,
     sign_bytes,
+    sign_gateways,
     sign_request,
     string_to_sign,
     verify_assignment,
     verify_bytes,
+    verify_gateways,
     verify_request,
 )
 from provider_agent.protocol.wallets import payout_wallet_text, sign_payout_wallet

@@ -1,14 +1,25 @@
-"""Where a replica is to be reached: the gateways to which its agent opens a tunnel."""
+"""Where a replica is to be reached: the gateways to which its agent opens a tunnel.
+
+They come with the assignment, and with each sync of a node that serves: a gateway that was added or moved is dialled by
+the replicas that there are. Like an assignment the list is signed by the marketplace's key, over `souk-gateways-v1`, a
+newline and its exact bytes, so that whoever sits on the way names no gateway of his own. It goes to agents that say
+FEATURE_GATEWAYS in HEADER_FEATURES: one that does not know the field never sees it.
+"""
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from pydantic import Field
 
 from provider_agent.protocol.message import Message
 
+FEATURE_GATEWAYS: Final = "gateways"
+GATEWAYS_PREFIX: Final = b"souk-gateways-v1\n"
 GATEWAYS_MAX = 8
+PAYLOAD_CHARACTERS_MAX = 8192
 DRAIN_SECONDS_MAX = 3600
 
 
@@ -25,3 +36,18 @@ class ServePlace(Message):
     endpoint_id: UUID
     gateways: list[GatewayPlace] = Field(default_factory=list, max_length=GATEWAYS_MAX)
     drain_seconds: int = Field(default=60, ge=1, le=DRAIN_SECONDS_MAX)
+
+
+class GatewayList(Message):
+    """All gateways to which a node's replicas are to be announced."""
+
+    node_id: UUID
+    told_at: datetime
+    gateways: list[GatewayPlace] = Field(min_length=1, max_length=GATEWAYS_MAX)
+
+
+class SignedGateways(Message):
+    """A list's exact bytes and the marketplace's Ed25519 signature over them."""
+
+    payload: str = Field(max_length=PAYLOAD_CHARACTERS_MAX)
+    signature: str

@@ -13,6 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from provider_agent.protocol.limits import HEADER_NODE, HEADER_SIGNATURE, HEADER_TIME
+from provider_agent.protocol.serving import GATEWAYS_PREFIX, GatewayList, SignedGateways
 from provider_agent.protocol.work import Assignment, SignedAssignment
 
 
@@ -58,6 +59,19 @@ def verify_assignment(server_public_key_hex: str, signed: SignedAssignment) -> A
     if not verify_bytes(server_public_key_hex, signed.signature, signed.payload.encode()):
         raise ValueError("the assignment is not signed by this marketplace's key")
     return Assignment.model_validate_json(signed.payload)
+
+
+def sign_gateways(key: Ed25519PrivateKey, told: GatewayList) -> SignedGateways:
+    """Freeze a list's JSON and sign exactly those bytes."""
+    payload = told.model_dump_json()
+    return SignedGateways(payload=payload, signature=sign_bytes(key, GATEWAYS_PREFIX + payload.encode()))
+
+
+def verify_gateways(server_public_key_hex: str, signed: SignedGateways) -> GatewayList:
+    """The list, once its signature was verified; raises ValueError when it does not fit."""
+    if not verify_bytes(server_public_key_hex, signed.signature, GATEWAYS_PREFIX + signed.payload.encode()):
+        raise ValueError("the gateways are not signed by this marketplace's key")
+    return GatewayList.model_validate_json(signed.payload)
 
 
 def export_bytes(kind: str, body: Mapping[str, Any]) -> bytes:

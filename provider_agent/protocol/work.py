@@ -18,7 +18,7 @@ from provider_agent.protocol.outcomes import AttemptState, Reason
 from provider_agent.protocol.payment import PaymentTerms, ReceiptParties
 from provider_agent.protocol.receipts import NO_CONTRACT, ReceiptDomain
 from provider_agent.protocol.releases import UpdateOrder
-from provider_agent.protocol.serving import ServePlace
+from provider_agent.protocol.serving import ServePlace, SignedGateways
 
 
 class Program(Message):
@@ -155,3 +155,4 @@ class SyncResponse(Message):
     check: UUID | None = None  # work that is demanded; left out for agents that do not know it (see checks.py)
     link: LinkDemand | None = None  # a way to be measured; the same (see fabric.py)
     update: UpdateOrder | None = None  # the version it should have; left out for agents that do not know it
+    gateways: SignedGateways | None = None  # where its replicas are announced; the same (see serving.py)

@@ -1,6 +1,7 @@
 """Which lease is announced to which gateways, and the requests that come for them. One connection a gateway.
 
     announce   a replica is ready: from now on requests may come     withdraw   nothing new; what is open goes on
+    lead       it is to be reached by other gateways
     start      the loops                                             close      everything is let go of
 
 A lease is reached by its own socket alone: a gateway that asks for another lease, or for a path that is not an engine's
@@ -15,7 +16,7 @@ import logging
 import resource
 import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -138,10 +139,18 @@ class Tunnels:
         self._forget_oldest()
         for gateway in place.gateways:
             self._way_to(gateway).announce(lease_id, served.ready)
-        wanted = {(gateway.url, gateway.public_key) for gateway in place.gateways}
-        for name, way in self._ways.items():
-            if name not in wanted:
-                way.withdraw(lease_id)
+        self._leave_others(lease_id, place.gateways)
+
+    def lead(self, lease_id: UUID, gateways: Sequence[GatewayPlace]) -> None:
+        """A replica that is announced is reached by these from now on; what is open goes on. Harmless to repeat."""
+        served = self._served.get(lease_id)
+        if served is None or served.is_withdrawn:
+            return
+        for gateway in gateways:
+            way = self._way_to(gateway)
+            if lease_id not in way.told:
+                way.announce(lease_id, served.ready)
+        self._leave_others(lease_id, gateways)
 
     def withdraw(self, lease_id: UUID) -> None:
         """No new request for it; those that are open go on until they end, or the engine does. Harmless to repeat."""
@@ -218,6 +227,12 @@ class Tunnels:
         exchange.start()
 
     # --- below
+
+    def _leave_others(self, lease_id: UUID, gateways: Sequence[GatewayPlace]) -> None:
+        wanted = {(gateway.url, gateway.public_key) for gateway in gateways}
+        for name, way in self._ways.items():
+            if name not in wanted:
+                way.withdraw(lease_id)
 
     def _way_to(self, place: GatewayPlace) -> Way:
         name = (place.url, place.public_key)

@@ -12,7 +12,7 @@ import pytest
 from jobs.gateway.upstream import UpstreamError
 from provider_agent.protocol.tunnel.frames import WINDOW_MAX
 from provider_agent.tunnel import Tunnels, link
-from tests.fakes.tunnelled import READY, row, run, until, world
+from tests.fakes.tunnelled import READY, gateway, row, run, until, world
 
 
 class Engine:
@@ -238,6 +238,31 @@ def test_an_agent_that_dials_again_has_given_up_its_tunnel_before() -> None:
             await until(lambda: made.hub.upstream(made.lease_id))
             assert await made.read("/v1/echo", b"again") == b"again"
             await again.close()
+
+    run(scenario())
+
+
+def test_a_replica_is_led_to_another_gateway_and_what_the_first_one_streams_goes_on() -> None:
+    async def scenario() -> None:
+        async with world(Engine()) as made, gateway() as other:
+            other.hub.allow([row(made.lease_id, made.node)])
+            answer = await made.ask("/v1/for-ever")
+            made.tunnels.lead(made.lease_id, [*made.gateway.place.gateways, *other.place.gateways])
+            await until(lambda: made.lease_id in other.hub.announced())
+            assert made.lease_id in made.hub.announced()
+            made.tunnels.lead(made.lease_id, other.place.gateways)
+            await until(lambda: made.lease_id not in made.hub.announced())
+            chunks = answer.chunks()
+            for _ in range(20):
+                assert b"token" in await anext(chunks)
+            upstream = other.hub.upstream(made.lease_id)
+            assert upstream is not None
+            again = await upstream.request("POST", "/v1/echo", (), b"here", seconds=5)
+            assert b"".join([chunk async for chunk in again.chunks()]) == b"here"
+            made.tunnels.withdraw(made.lease_id)
+            made.tunnels.lead(made.lease_id, made.gateway.place.gateways)
+            await asyncio.sleep(0.1)
+            assert made.lease_id not in made.hub.announced(), "who has left is led nowhere"
 
     run(scenario())
 
