@@ -41,7 +41,7 @@ def show_usage(organisation: Organisation, query: UsageQuery) -> UsageView:
     until = query.until or clock.now().date()
     since = query.since or until - timedelta(days=DAYS - 1)
     if not 0 <= (until - since).days < DAYS_MAX:
-        raise BadRequest(f"?from= has to lie before ?to=, by less than {DAYS_MAX} days.")
+        raise BadRequest(f"?from= must not lie after ?to=, and they may span {DAYS_MAX} days at most.")
     if query.side == "owner" and query.group == "key":
         raise BadRequest("The keys are the callers' own. Use ?group=day, model or endpoint.")
     mine = {"organisation_id": organisation.pk} if query.side == "caller" else {"owner_id": organisation.pk}

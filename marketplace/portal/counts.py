@@ -11,8 +11,7 @@ from jobs.states import JobState
 from marketplace.nodes import schedule
 from marketplace.nodes.models import Device, Node, Offer
 from marketplace.nodes.states import NodeState
-
-USD_MICROS = 1_000_000
+from marketplace.portal.amounts import price_text
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,6 @@ class MarketCounts:
         if micros is None:
             return "–"
         return price_text(micros)
-
-
-def price_text(usd_micros: int) -> str:
-    """$1.25, with as many digits as a small price needs."""
-    return f"${usd_micros // USD_MICROS}.{usd_micros % USD_MICROS:06d}"[:-2].removesuffix("00")
 
 
 def count_market() -> MarketCounts:

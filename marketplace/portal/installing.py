@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from marketplace.foundation import signing
 from marketplace.nodes.models import Node, Offer
-from marketplace.portal.counts import price_text
+from marketplace.portal.amounts import price_text
 from marketplace.portal.release import current_release, release_of, wheel_named
 
 SCRIPT: Final = Path(__file__).with_name("install.sh")

@@ -8,8 +8,6 @@ from django.contrib.auth import REDIRECT_FIELD_NAME, authenticate, login, logout
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -18,11 +16,10 @@ from rest_framework.views import APIView
 
 from marketplace.accounts.models import User
 from marketplace.foundation.throttles import ScopedThrottle
-from marketplace.portal.visitors import guarded
+from marketplace.portal.visitors import guarded, own_path
 
 WRONG: Final = "There is no account with this address and this password."
 TOO_OFTEN: Final = "Too many attempts. Please wait a minute, then try again."
-NEXT_CHARACTERS_MAX: Final = 500
 
 
 class _Door(APIView):
@@ -36,7 +33,7 @@ class _Door(APIView):
 @require_http_methods(["GET", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponseBase:
     """The form, and what it sends. A session begins anew, so that nobody can have planted it."""
-    after = _own_path(request.POST.get(REDIRECT_FIELD_NAME) or request.GET.get(REDIRECT_FIELD_NAME) or "")
+    after = own_path(request.POST.get(REDIRECT_FIELD_NAME) or request.GET.get(REDIRECT_FIELD_NAME) or "")
     if request.method == "GET":
         return redirect(after) if request.user.is_authenticated else guarded(_form(request, after))
     if not ScopedThrottle().allow_request(Request(request), _Door()):
@@ -60,11 +57,3 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 def _form(request: HttpRequest, after: str, *, error: str = "", email: str = "", status: int = 200) -> HttpResponse:
     context = {"next": after, "error": error, "email": email}
     return render(request, "portal/signin.html", context, status=status)
-
-
-def _own_path(wanted: str) -> str:
-    """Where to go afterwards: only to a path of ours."""
-    is_path = wanted.startswith("/") and len(wanted) <= NEXT_CHARACTERS_MAX
-    if is_path and url_has_allowed_host_and_scheme(wanted, allowed_hosts=None):
-        return wanted
-    return reverse("chats")

@@ -8,6 +8,7 @@ from marketplace.portal import installing
 from marketplace.portal.chat.views import chats
 from marketplace.portal.signing_in import sign_in, sign_out
 from marketplace.portal.solvency import solvency_page
+from marketplace.portal.usage import usage_csv, usage_page
 from marketplace.portal.views import landing
 
 urlpatterns = [
@@ -16,6 +17,8 @@ urlpatterns = [
     path("signout", sign_out, name="signout"),
     path("chat", chats, name="chats"),
     path("chat/", include("marketplace.portal.chat.urls")),
+    path("usage", usage_page, name="usage-page"),
+    path("usage.csv", usage_csv, name="usage-csv"),
     path("solvency", solvency_page, name="solvency-page"),
     path("install.sh", installing.install_script, name="install-script"),
     path("dist/manifest.json", installing.manifest, name="release-manifest"),

@@ -14,6 +14,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from marketplace.accounts.models import Membership, Organisation, User
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
@@ -22,6 +23,7 @@ from marketplace.foundation.errors import SoukError
 ORGANISATION_IN_SESSION: Final = "souk_organisation"
 RETRY_AFTER_SECONDS: Final = "5"
 ORGANISATIONS_MAX: Final = 100  # that a user is shown
+NEXT_CHARACTERS_MAX: Final = 500
 # Nothing from elsewhere, no script or style inside the page: what a model says cannot run even if it became HTML.
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -91,6 +93,14 @@ def guarded(response: HttpResponseBase) -> HttpResponseBase:
     response.headers["Referrer-Policy"] = "same-origin"
     add_never_cache_headers(response)
     return response
+
+
+def own_path(wanted: str) -> str:
+    """Where to go afterwards: only to a path of ours; to the chats where it is none."""
+    is_path = wanted.startswith("/") and len(wanted) <= NEXT_CHARACTERS_MAX
+    if is_path and url_has_allowed_host_and_scheme(wanted, allowed_hosts=None):
+        return wanted
+    return reverse("chats")
 
 
 def wants_events(request: HttpRequest) -> bool:

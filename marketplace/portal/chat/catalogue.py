@@ -17,7 +17,7 @@ from jobs.serving.telling import short_name
 from jobs.states import ReplicaState, VersionState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
-from marketplace.portal.counts import price_text
+from marketplace.portal.amounts import price_text
 
 MODELS_MAX: Final = 200
 SOUK_CHAT: Final = "Souk Chat"

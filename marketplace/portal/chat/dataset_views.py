@@ -10,10 +10,11 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 
 from jobs import quotes
+from marketplace.portal.amounts import dollars
 from marketplace.portal.chat import datasets, keeping
 from marketplace.portal.chat.errors import BadSetting, ChatNotFound
 from marketplace.portal.chat.models import Dataset
-from marketplace.portal.chat.views import dollars, frame_of
+from marketplace.portal.chat.views import frame_of
 from marketplace.portal.visitors import Visitor, page
 
 DATASETS_SHOWN_MAX: Final = 50

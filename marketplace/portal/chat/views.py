@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
 
+from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.db import connection
 from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 
+from marketplace.portal.amounts import dollars
 from marketplace.portal.chat import answering, catalogue, keeping, markup
 from marketplace.portal.chat.conversations import turns_to_learn
 from marketplace.portal.chat.models import Chat, Message
-from marketplace.portal.counts import USD_MICROS
-from marketplace.portal.visitors import ORGANISATION_IN_SESSION, Visitor, page, wants_events
+from marketplace.portal.visitors import ORGANISATION_IN_SESSION, Visitor, own_path, page, wants_events
 
 EVENT: Final = "data: {}\n\n"
 HEARTBEAT: Final = ": still writing\n\n"
@@ -120,11 +121,11 @@ def export(request: HttpRequest, visitor: Visitor, chat_id: UUID) -> HttpRespons
 
 @page("POST")
 def choose_organisation(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
-    """In whose name: one of the user's own."""
+    """In whose name: one of the user's own; then back to the page that asked."""
     wanted = request.POST.get("organisation", "")
     if any(str(one.pk) == wanted for one in visitor.organisations):
         request.session[ORGANISATION_IN_SESSION] = wanted
-    return redirect("chats")
+    return redirect(own_path(request.POST.get(REDIRECT_FIELD_NAME, "")))
 
 
 def frame_of(visitor: Visitor) -> dict[str, Any]:
@@ -149,12 +150,6 @@ def totals_of(chat: Chat) -> dict[str, Any]:
     """Tokens and price of all answers so far."""
     sums = chat.messages.aggregate(read=Sum("input_tokens"), written=Sum("output_tokens"), cost=Sum("cost_usd_micros"))
     return {"tokens": (sums["read"] or 0) + (sums["written"] or 0), "price": dollars(sums["cost"] or 0)}
-
-
-def dollars(usd_micros: int) -> str:
-    """$0.000123: an answer often costs less than a cent."""
-    text = f"{usd_micros // USD_MICROS}.{usd_micros % USD_MICROS:06d}"
-    return "$" + (text[:-4] if text.endswith("0000") else text.rstrip("0"))
 
 
 def _events(begin: dict[str, Any], answer: answering.Answer) -> Iterator[str]:

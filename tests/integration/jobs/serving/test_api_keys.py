@@ -94,6 +94,16 @@ def test_usage_is_shown_by_group_and_to_both_sides(alice: Organisation, carol: O
     assert UsageView.model_validate(client_of(alice).get(f"{API}/usage").json()).total.requests == 0
 
 
-@pytest.mark.parametrize("query", ["group=nothing", "from=2026-02-02&to=2026-01-01", "from=x", "side=owner&group=key"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "group=nothing",
+        "from=2026-02-02&to=2026-01-01",
+        "from=x",
+        "side=owner&group=key",
+        "to=9999-12-31&from=9999-12-31",  # has no day after it, nor the next any day before it
+        "to=0001-01-01",
+    ],
+)
 def test_wrong_questions_about_usage_are_refused(alice: Organisation, query: str) -> None:
     assert client_of(alice).get(f"{API}/usage?{query}").status_code == 400
