@@ -15,7 +15,7 @@ from uuid import UUID
 import uvloop
 
 from jobs.gateway.config import GatewayConfig
-from jobs.gateway.process import Inside, Parts, build
+from jobs.gateway.process import Inside, Parts, serve
 from jobs.gateway.serving import Serving
 from jobs.gateway.upstream import Announced
 from tests.fakes.plain_replicas import PlainReplicas, Where
@@ -46,8 +46,7 @@ async def serve_plain(config: GatewayConfig, replicas: list[dict[str, Any]]) -> 
 
         return Inside(serving=serving, accept_tunnel=refuse, close=serving.close)
 
-    server = await build(config, compose)
-    await server.serve()
+    await serve(config, compose)
 
 
 def _engine(row: dict[str, Any]) -> tuple[Where, Announced]:
