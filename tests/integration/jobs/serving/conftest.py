@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from jobs.gateway.table import EndpointLoad, GatewaySync, ReplicaLoad
-from jobs.models import Endpoint, EndpointVersion, Job, Lease, Replica
+from jobs.models import Artifact, Endpoint, EndpointVersion, Job, Lease, Replica
 from jobs.serving import endpoints, hearing, keeping
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
@@ -40,10 +40,15 @@ def launch(alice: Organisation, **serve: Any) -> tuple[Job, Endpoint]:
     return job, Endpoint.objects.get(job=job)
 
 
-def deploy(alice: Organisation, endpoint: Endpoint, **serve: Any) -> EndpointVersion:
+def deploy(endpoint: Endpoint, **serve: Any) -> EndpointVersion:
     """A new version of what Alice serves."""
-    spec = from_wire(serve_spec(**serve))
-    return endpoints.deploy(endpoint.pk, spec, organisation=alice, files=None, actor="alice")
+    return deploy_spec(endpoint, serve_spec(**serve))
+
+
+def deploy_spec(endpoint: Endpoint, spec: dict[str, Any], *, files: Artifact | None = None) -> EndpointVersion:
+    """The same from a whole job file."""
+    owner = endpoint.organisation
+    return endpoints.deploy(endpoint.pk, from_wire(spec), organisation=owner, files=files, actor="alice")
 
 
 def gateway_says(
@@ -87,6 +92,16 @@ def bring_up(endpoint: Endpoint) -> list[Lease]:
             stage.say(lease, AttemptState.RUNNING)
     gateway_says(leases)
     return leases_of(endpoint)
+
+
+def up(alice: Organisation, **serve: Any) -> tuple[Job, Endpoint, list[Lease]]:
+    """An endpoint whose replicas answer."""
+    job, endpoint = launch(alice, **serve)
+    gateway_says()
+    tick()
+    leases = bring_up(endpoint)
+    job.refresh_from_db()
+    return job, endpoint, leases
 
 
 def states(endpoint: Endpoint) -> list[str]:

@@ -72,7 +72,7 @@ def test_short_lives_of_a_bad_version_do_not_hold_up_a_good_ones_replacement(
     gateway_says()
     tick()
     (old,) = bring_up(endpoint)
-    new = deploy(alice, endpoint, limits={"max_tokens": 10})
+    new = deploy(endpoint, limits={"max_tokens": 10})
     for _ in range(2):
         tick()
         bad = next(lease for lease in leases_of(endpoint) if lease.attempt.replica.version_id == new.pk)

@@ -106,7 +106,7 @@ def test_a_new_version_takes_over_when_it_is_ready_and_not_before(alice: Organis
     tick()
     bring_up(endpoint)
     tick()
-    deploy(alice, endpoint, limits={"max_tokens": 10}, rollout={"step": "1m"})
+    deploy(endpoint, limits={"max_tokens": 10}, rollout={"step": "1m"})
     tick()
     assert shares(endpoint) == {1: ("live", 100), 2: ("starting", 0)}
     assert states(endpoint) == ["ready", "starting"]
@@ -135,7 +135,7 @@ def test_a_new_version_takes_over_replica_by_replica_where_nodes_cannot_carry_bo
     for _ in range(2):
         tick()
         bring_up(endpoint)
-    deploy(alice, endpoint, replicas=as_many, limits={"max_tokens": 10}, rollout={"step": "1m"})
+    deploy(endpoint, replicas=as_many, limits={"max_tokens": 10}, rollout={"step": "1m"})
     tick()
     assert states(endpoint) == ["ready"] * (devices - 1) + ["starting"]
     endpoint.job.refresh_from_db()
@@ -166,7 +166,7 @@ def test_a_new_version_that_never_starts_is_taken_back_and_the_old_one_answers_a
     tick()
     old = bring_up(endpoint)
     tick()
-    deploy(alice, endpoint, engine="vllm")
+    deploy(endpoint, engine="vllm")
     for _ in range(3):
         gateway_says(old)
         Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
@@ -188,7 +188,7 @@ def test_starts_that_a_nodes_leaving_ended_say_nothing_against_a_new_version(
     tick()
     old = bring_up(endpoint)
     tick()
-    deploy(alice, endpoint, limits={"max_tokens": 10})
+    deploy(endpoint, limits={"max_tokens": 10})
     for _ in range(3):
         gateway_says(old)
         Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
@@ -250,7 +250,7 @@ def test_a_gateways_median_counts_as_one_measurement_however_many_answers_it_is_
 
 def test_deploying_what_is_there_changes_nothing_and_other_terms_are_refused(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
-    same = deploy(alice, endpoint)
+    same = deploy(endpoint)
     assert same.number == 1 and endpoint.versions.count() == 1
     dearer = from_wire({**serve_spec(), "budget": {"max_total": "99.00"}})
     with pytest.raises(DeployMismatch):
@@ -267,7 +267,7 @@ def test_its_owner_takes_a_version_back_while_the_old_one_is_still_there(
     tick()
     with pytest.raises(NothingToTakeBack):
         endpoints.take_back(endpoint.pk, organisation=alice)
-    deploy(alice, endpoint, limits={"max_tokens": 10})
+    deploy(endpoint, limits={"max_tokens": 10})
     tick()
     bring_up(endpoint)
     tick()
