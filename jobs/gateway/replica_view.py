@@ -74,7 +74,8 @@ class ReplicaView:
 
     def note_served(self, now: float, seconds: float, count: Count, *, stream_seconds: float | None = None) -> None:
         """It answered rightly to the end; `stream_seconds`: from the first token to the last."""
-        self.failures, self.good_at, self.probe_at = 0, now, now + IDLE_SECONDS
+        self.failures, self.good_at = 0, now
+        self.note_alive(now)
         self.durations.append(seconds)
         self.seconds = seconds if self.seconds is None else self.seconds + WEIGHT * (seconds - self.seconds)
         self.recent.served += 1
@@ -83,8 +84,10 @@ class ReplicaView:
             self.recent.rates.append((count.output - 1) / stream_seconds)
 
     def note_alive(self, now: float) -> None:
-        """A piece of a stream came."""
-        self.probe_at = now + IDLE_SECONDS
+        """A piece of a stream came. The probe of one that was put aside stays due: what it began before brings it no
+        new requests, and may go on for minutes."""
+        if not self.why:
+            self.probe_at = now + IDLE_SECONDS
 
     def note_tokens(self, count: Count) -> None:
         """It worked, whatever came of it."""

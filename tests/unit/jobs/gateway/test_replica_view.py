@@ -48,6 +48,17 @@ def test_probes_come_ever_more_seldom_and_a_token_brings_it_back():
     assert it.is_good and it.probe_at == 500.0 + replica_view.IDLE_SECONDS
 
 
+def test_what_began_before_it_was_put_aside_does_not_put_off_its_probe():
+    it = view()
+    it.put_aside(1.0, "broke")
+    it.note_alive(1.5)
+    it.note_served(1.6, 0.5, Count(1, 1))
+    assert it.probe_at == 1.0 + replica_view.PROBE_SECONDS and not it.is_good
+    it.take_back(2.0)
+    it.note_alive(3.0)
+    assert it.probe_at == 3.0 + replica_view.IDLE_SECONDS
+
+
 def test_a_replica_nobody_asks_is_put_aside_by_one_failed_probe_and_a_busy_one_by_three():
     idle, busy = view(), view()
     idle.note_probe_failed(1.0, "no")
