@@ -280,7 +280,9 @@ def _group(alike: list[_DeviceFacts]) -> DeviceGroup:
         flops_per_second=_slowest([_decoded(device.flops) for device in alike]),
         total=len(alike),
         free=tuple(device.id for device in alike),
-        memory_bytes_per_second=min(device.memory_bytes_per_second for device in alike),
+        memory_bytes_per_second=min(
+            (device.memory_bytes_per_second for device in alike if device.memory_bytes_per_second > 0), default=0.0
+        ),
     )
 
 

@@ -11,12 +11,11 @@ Where two placements want one device, the database lets one have it; the other w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F
 
 from billing import holds, promotions
 from billing.errors import AccountFrozen, InsufficientFunds
@@ -59,9 +58,14 @@ def place_waiting() -> int:
 
 def place_batch(limit: int = BATCH_MAX) -> int:
     """Place as many waiting jobs as fit; returns how many were placed."""
-    requests = _requests(Job.objects.placeable()[:limit])
-    if not requests:
+    waiting = list(Job.objects.placeable()[:limit])
+    if not waiting:
         return 0
+    requests = []
+    for job in waiting:
+        with alone("A waiting job could not be read.", job_id=str(job.id)):
+            if not requotes.halts(job):
+                requests.append(_request(job))
     result = match(requests, fleet.take_snapshot())
     placed = 0
     for key, placement in result.placements.items():
@@ -70,12 +74,6 @@ def place_batch(limit: int = BATCH_MAX) -> int:
     for key, reason in result.reasons.items():
         say_why(UUID(key), reason.message)
     return placed
-
-
-def requests_before(moment: datetime, priority: int) -> list[MatchRequest]:
-    """The waiting jobs that are served before one of this priority that came at `moment`."""
-    is_before = Q(priority__gt=priority) | Q(priority=priority, queued_at__lt=moment)
-    return _requests(Job.objects.placeable().filter(is_before)[:BATCH_MAX])
 
 
 def place_job(job_id: UUID, placement: Placement) -> bool:
@@ -176,15 +174,6 @@ def reserve_seat(attempt: Attempt, seat: SeatTaken, rank: int, price: leasing.Le
         node_rank=rank,
         price=price,
     )
-
-
-def _requests(waiting: Iterable[Job]) -> list[MatchRequest]:
-    requests = []
-    for job in waiting:
-        with alone("A waiting job could not be read.", job_id=str(job.id)):
-            if not requotes.halts(job):
-                requests.append(_request(job))
-    return requests
 
 
 def _request(job: Job) -> MatchRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from datetime import timedelta
 from typing import Any
 
 from provider_agent.lease_record import LeaseRecord
@@ -16,6 +17,7 @@ from provider_agent.protocol import GatewayPlace, ServePlace, SignedGateways, ve
 from runtimes.contract import SERVE_SOCKET, EventKind
 
 LOOK_SECONDS = 0.25
+OLD = timedelta(minutes=10)  # a list that was kept back for so long is not taken
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,9 @@ def hear_gateways(porter: Porter, signed: SignedGateways | None) -> None:
         return
     if told.node_id != porter.config.node_id:
         log.error("Gateways were refused: they are for another node.")
+        return
+    if abs(porter.client.server_now() - told.told_at) > OLD:
+        log.error("Gateways were refused: they were told at another time.")
         return
     if porter.gateways is None or told.told_at > porter.gateways.told_at:
         porter.gateways = told

@@ -70,7 +70,6 @@ class MatchResult:
 
     placements: dict[str, Placement]
     reasons: dict[str, Waiting]
-    reserved: frozenset[UUID] = frozenset()  # nodes that are kept for those who wait
 
 
 def match(requests: Iterable[MatchRequest], snapshot: FleetSnapshot, policy: Policy | None = None) -> MatchResult:
@@ -92,7 +91,7 @@ def match(requests: Iterable[MatchRequest], snapshot: FleetSnapshot, policy: Pol
         reasons[request.key] = alike.reason(request.key, board)
         board.reserved.update(alike.could_take)
         is_closed = is_closed or (alike.is_possible and not policy.has_backfill)
-    return MatchResult(placements, reasons, frozenset(snapshot.node_ids[row] for row in board.reserved))
+    return MatchResult(placements, reasons)
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ class DeviceGroup(NamedTuple):
     flops_per_second: Mapping[str, float]  # dtype -> measured FLOP/s of one device, the slowest of the group
     total: int
     free: tuple[UUID, ...]  # devices without a live lease, in the order of their index
-    memory_bytes_per_second: float = 0.0  # measured, of the slowest; 0: it was not
+    memory_bytes_per_second: float = 0.0  # measured, of the slowest that was; 0: none was
 
 
 class DeviceClass(NamedTuple):

@@ -64,6 +64,8 @@ def deploy(
 ) -> EndpointVersion:
     """A new version of an open endpoint, under the terms of the first; one that is the newest already is returned.
 
+    A take-back that was asked for and not done yet is off.
+
     Raises EndpointNotFound, EndpointClosed, DeployMismatch, ModelNotReady, InputNotReady.
     """
     with transaction.atomic():
@@ -75,7 +77,9 @@ def deploy(
         weights = weights_of(organisation, spec) or files
         if weights is not None and weights.state != ArtifactState.COMPLETE:
             raise InputNotReady(artifact_id=str(weights.pk))
-        if canonical(spec) == newest.spec and newest.input_artifact == weights:
+        Endpoint.objects.filter(pk=endpoint.pk).update(take_back=False)  # it was asked of another version
+        is_current = newest.state in {VersionState.STARTING, VersionState.LIVE}
+        if is_current and canonical(spec) == newest.spec and newest.input_artifact == weights:
             return newest
         for older in endpoint.versions.filter(state=VersionState.STARTING, share=0):
             advance(older, VersionState.RETIRED, reason="superseded", actor=actor, ended_at=clock.now())

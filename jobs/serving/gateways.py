@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
 from django.conf import settings
@@ -10,6 +11,8 @@ from jobs.models import EndpointVersion, Gateway, Lease
 from marketplace.foundation import clock
 from marketplace.nodes.models import Node
 from provider_agent.protocol import GATEWAYS_MAX, GatewayList, GatewayPlace, ServePlace
+
+log = logging.getLogger(__name__)
 
 HEARD_SECONDS_MAX = 60  # for one that said nothing for so long no replica is started
 # Nor is an agent told of one that said nothing for a day. Not of a minute: where web is away for that long all gateways
@@ -25,11 +28,22 @@ def live_gateways() -> list[Gateway]:
 
 
 def known_gateways() -> list[GatewayPlace]:
-    """Where agents announce the replicas that run, in a stable order: those heard of last, also while they restart."""
-    fresh = clock.now() - timedelta(seconds=KNOWN_SECONDS_MAX)
-    found = Gateway.objects.filter(seen_at__gt=fresh).exclude(url="").exclude(public_key="").order_by("-seen_at")
-    newest = sorted(found[:GATEWAYS_MAX], key=lambda gateway: gateway.pk)
-    return [GatewayPlace(url=each.url, public_key=each.public_key) for each in newest]
+    """Where agents announce the replicas that run: those heard of lately first, and those that may be restarting."""
+    now = clock.now()
+    known = Gateway.objects.filter(seen_at__gt=now - timedelta(seconds=KNOWN_SECONDS_MAX)).exclude(url="")
+    lately = now - timedelta(seconds=HEARD_SECONDS_MAX)
+    # Not by the very moment: with more than are told, others would be among them at each look.
+    ordered = sorted(known, key=lambda gateway: (gateway.seen_at < lately, gateway.pk))
+    return list(filter(None, map(_place, ordered)))[:GATEWAYS_MAX]
+
+
+def _place(gateway: Gateway) -> GatewayPlace | None:
+    """None for one whose word about itself is no address and key: it must not keep nodes from being answered."""
+    try:
+        return GatewayPlace(url=gateway.url, public_key=gateway.public_key)
+    except ValueError:
+        log.warning("A gateway's address or key is none.", extra={"gateway_id": str(gateway.pk)})
+        return None
 
 
 def tell_gateways(node: Node) -> GatewayList | None:
@@ -43,6 +57,6 @@ def place_of(version: EndpointVersion) -> ServePlace:
     """Where the agent of one replica opens its tunnels."""
     return ServePlace(
         endpoint_id=version.endpoint_id,
-        gateways=[GatewayPlace(url=each.url, public_key=each.public_key) for each in live_gateways()],
+        gateways=list(filter(None, map(_place, live_gateways()))),
         drain_seconds=settings.SOUK_DRAIN_SECONDS,
     )

@@ -100,7 +100,7 @@ def _keep(endpoint: Endpoint) -> int:
     # 3. Who is started, and who goes.
     plans = {each.number: each for each in plan.versions}
     changed, lacking = 0, 0
-    for version in seen.versions:
+    for version in sorted(seen.versions, key=lambda version: -plans[version.number].share):  # who answers comes first
         _turn(version, plans[version.number], plan.why)
         wished = min(plans[version.number].desired, max(desired, 1))
         steps = stepping.step(wished, seen.policy, seen.view_of(version), seen.leaving(version))

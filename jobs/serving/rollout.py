@@ -5,9 +5,7 @@
     blue_green   the new version gets as many replicas as the old one has ready, then all requests
     canary       the new version gets `shares` one after the other, each for `step_seconds`, then all requests
 
-Meanwhile, and for another `step_seconds`, the old one keeps its replicas, so that the way back takes no start. Where
-nodes or money cannot carry both versions, blue-green goes by replicas instead: for each one of the new version that is
-ready one of the old goes, so that never fewer answer than the load takes, and the way back takes starts.
+Meanwhile, and for another `step_seconds`, the old one keeps its replicas, so that the way back takes no start.
 
 A version is given a share only while it has a ready replica, unless none has. The newest version is compared with the
 one that it follows: beyond doubt more failures than `errors_max` allows, or beyond doubt slower, and it is taken back.
@@ -48,7 +46,6 @@ class VersionView:
     age_seconds: float = 0.0
     step_seconds: float = 0.0  # since its share was changed last
     starts_failed: int = 0
-    lacks_room: bool = False  # more of its replicas are wanted, and no node or no money is there for them
     served: int = 0
     failed: int = 0  # of them, by the engine's or the network's fault
     first_tokens: int = 0  # answers of which the time to the first token is known
@@ -158,14 +155,8 @@ def _between(
 
 def _blue_green(policy: Rollout, new: VersionView, old: VersionView, desired: int) -> tuple[list[VersionPlan], str]:
     wanted = max(desired, 1)  # also of an endpoint that sleeps: what was never ready takes nothing over
-    is_by_replica = (new.lacks_room or new.share > 0) and new.ready > 0
-    if new.ready >= (wanted if is_by_replica else max(min(old.ready, wanted), 1)):
+    if new.ready >= max(min(old.ready, wanted), 1):
         return _give(new, old, WHOLE, desired)
-    if is_by_replica:
-        share = WHOLE * new.ready // wanted
-        words = f"Version {new.number} answers {share} % of the requests, for want of room."
-        found = [_plan(new, share, wanted), _plan(old, WHOLE - share, wanted - new.ready)]
-        return found, words if share != new.share else ""
     return [_plan(new, 0, wanted), _plan(old, WHOLE, desired)], ""
 
 
@@ -183,23 +174,17 @@ def _canary(policy: Rollout, new: VersionView, old: VersionView, desired: int) -
 
 
 def _prove(policy: Rollout, new: VersionView, old: VersionView, desired: int) -> tuple[list[VersionPlan], str]:
-    """The new version has everything; such replicas as the old one has stay for a while, for the way back."""
+    """The new version has everything; the old one's replicas stay for a while, for the way back."""
     if old.ready and not new.ready:
         return _without(new, old, max(desired, 1), desired)
     if new.step_seconds < policy.step_seconds:
-        return [_plan(new, WHOLE, desired), _plan(old, 0, _kept(new, old, desired))], ""
+        return [_plan(new, WHOLE, desired), _plan(old, 0, desired)], ""
     return [_plan(new, WHOLE, desired), VersionPlan(old.number, "retired", 0, 0)], f"Version {old.number} is retired."
 
 
 def _give(new: VersionView, old: VersionView, share: int, desired: int) -> tuple[list[VersionPlan], str]:
     words = f"Version {new.number} answers {share} % of the requests."
-    kept = _kept(new, old, desired) if share == WHOLE else desired
-    return [_plan(new, share, replicas_of(share, desired)), _plan(old, WHOLE - share, kept)], words
-
-
-def _kept(new: VersionView, old: VersionView, desired: int) -> int:
-    """Replicas of the old version behind a new one that has all requests: it starts none where that one has enough."""
-    return min(old.ready, desired) if new.ready >= desired else desired
+    return [_plan(new, share, replicas_of(share, desired)), _plan(old, WHOLE - share, desired)], words
 
 
 def _without(new: VersionView, old: VersionView, wanted: int, desired: int) -> tuple[list[VersionPlan], str]:

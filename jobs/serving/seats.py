@@ -1,15 +1,13 @@
 """The free seat that is best for an endpoint's next replica, or why there is none.
 
-1  the waiting jobs that come first keep what they could take (matching/match.py)
-2  screen: where it fits, and devices are free (matching/fit.py)
-3  rank: a token is cheapest, in a failure domain of its own, where nothing of it broke lately (spreading.py)
+1  screen: where it fits, and devices are free (matching/fit.py)
+2  rank: a token is cheapest, in a failure domain of its own, where nothing of it broke lately (spreading.py)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -18,12 +16,12 @@ from jobs import fleet
 from jobs.costs import charged_of
 from jobs.matching.cost import Seat
 from jobs.matching.fit import screen
-from jobs.matching.match import MatchResult, SeatTaken, match
+from jobs.matching.match import SeatTaken, match
 from jobs.matching.request import Demand, MatchRequest
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.models import Endpoint, EndpointVersion, Job, Lease
-from jobs.placement import requests_before
 from jobs.pricing import demand_of
+from jobs.serving.rollout import STARTING_SECONDS_MAX
 from jobs.serving.spreading import FAILED_LATELY_SECONDS, Candidate, Placed, Wish, rank, tokens_bound
 from jobs.spec import Spec
 from jobs.states import VersionState
@@ -31,7 +29,7 @@ from marketplace.foundation import clock
 from provider_agent.protocol import Fault
 
 WEIGHTS_BYTES_UNKNOWN = 2 << 30  # of a hub's model: nodes are compared, so its size moves all alike
-_ME = ""  # among the keys of what waits, which are ids
+_ME = ""
 
 
 class Found(NamedTuple):
@@ -48,9 +46,6 @@ def find_seat(
     """The best free seat that fits (`spreading.rank`), or in words for people why there is none."""
     job, snapshot = endpoint.job, fleet.take_snapshot()
     demand = _demand(job, spec)
-    since = _queued_at(endpoint, spec, len(placed))
-    before = requests_before(since, job.priority)
-    snapshot = _without(snapshot, match(before, snapshot))
     seats = {
         snapshot.node_ids[seat.row]: seat
         for seat in screen(demand, snapshot).seats
@@ -58,11 +53,11 @@ def find_seat(
     }
     broke = _broken_nodes(endpoint)
     weights = version.input_artifact.size_bytes if version.input_artifact else WEIGHTS_BYTES_UNKNOWN
-    candidates = [_candidate(seat, snapshot, demand, broke, weights, wish.streams) for seat in seats.values()]
+    slowest = _slowest_memory(snapshot, seats.values())
+    candidates = [_candidate(seat, snapshot, demand, broke, weights, wish.streams, slowest) for seat in seats.values()]
     ranked = rank(candidates, placed, wish)
     if not ranked:
-        me = MatchRequest(_ME, demand, priority=job.priority, queued_at=since)
-        reasons = match([*before, me], fleet.take_snapshot()).reasons
+        reasons = match([MatchRequest(_ME, demand, queued_at=job.queued_at)], snapshot).reasons
         words = reasons[_ME].message if _ME in reasons else "Every node that fits is taken."
         return f"{_waits_beside(version)}{words}"
     best = ranked[0]
@@ -74,38 +69,28 @@ def find_seat(
     return Found(taken, best.provider_id, best.is_on_demand)
 
 
-def _queued_at(endpoint: Endpoint, spec: Spec, live: int) -> datetime:
-    """Since when a replica is in the queue: the ones it always has since its launch, any more since they are wanted."""
-    least = spec.serve.replicas.min if spec.serve is not None else 0
-    return endpoint.job.queued_at or clock.now() if live < max(least, 1) else clock.now()
-
-
-def _without(snapshot: FleetSnapshot, kept: MatchResult) -> FleetSnapshot:
-    """What is left when the waiting jobs that come first have taken and reserved theirs."""
-    taken = {device for each in kept.placements.values() for seat in each.seats for device in seat.device_ids}
-    if not taken and not kept.reserved:
-        return snapshot
-    groups = tuple(
-        tuple(
-            group._replace(
-                free=() if node_id in kept.reserved else tuple(each for each in group.free if each not in taken)
-            )
-            for group in row_groups
-        )
-        for node_id, row_groups in zip(snapshot.node_ids, snapshot.groups, strict=True)
-    )
-    return replace(snapshot, groups=groups)
-
-
 def _waits_beside(version: EndpointVersion) -> str:
     """Of a version that is to take over from another, which answers meanwhile."""
     if version.number == 1 or version.state != VersionState.STARTING:
         return ""
-    return f"Version {version.number} waits for room beside the one before it (`souk take-back` ends that): "
+    patience = STARTING_SECONDS_MAX // 60
+    return f"Version {version.number} waits for room beside the one before it, {patience:.0f} min at most: "
+
+
+def _slowest_memory(snapshot: FleetSnapshot, seats: Iterable[Seat]) -> float:
+    """Bytes a second of a device, where it was measured; who left it out is taken to be as slow."""
+    measured = (snapshot.groups[seat.row][seat.group].memory_bytes_per_second for seat in seats)
+    return min((speed for speed in measured if speed > 0), default=math.inf)
 
 
 def _candidate(  # noqa: PLR0917 - what a place is judged by
-    seat: Seat, snapshot: FleetSnapshot, demand: Demand, broke: Mapping[UUID, datetime], weights: int, streams: int
+    seat: Seat,
+    snapshot: FleetSnapshot,
+    demand: Demand,
+    broke: Mapping[UUID, datetime],
+    weights: int,
+    streams: int,
+    slowest_memory: float,
 ) -> Candidate:
     row, node_id = seat.row, snapshot.node_ids[seat.row]
     group = snapshot.groups[row][seat.group]
@@ -116,8 +101,7 @@ def _candidate(  # noqa: PLR0917 - what a place is judged by
         tokens_per_second=tokens_bound(
             weights_bytes=max(weights, 1),
             streams=streams,
-            # Where it was not measured, computing is taken for the bound.
-            memory_bytes_per_second=group.memory_bytes_per_second * demand.devices or math.inf,
+            memory_bytes_per_second=(group.memory_bytes_per_second or slowest_memory) * demand.devices,
             flops_per_second=seat.flops_per_device * demand.devices,
             kind=group.kind,
         ),

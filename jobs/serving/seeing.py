@@ -240,7 +240,6 @@ def _version(version: EndpointVersion, sums: dict[str, float], seen: Seen, now: 
         age_seconds=(now - version.created_at).total_seconds(),
         step_seconds=(now - (version.stepped_at or version.created_at)).total_seconds(),
         starts_failed=_failed_starts(version),
-        lacks_room=bool(seen.endpoint.job.waiting_for),
         served=int(sums.get("served", 0) + sums.get("failed", 0)),
         failed=int(sums.get("failed", 0)),
         first_tokens=int(timed),

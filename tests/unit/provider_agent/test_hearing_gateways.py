@@ -64,9 +64,10 @@ def test_gateways_of_another_key_or_for_another_node_or_with_other_bytes_are_ref
         sign_gateways(server.key, told(uuid4(), "ws://one")),
         SignedGateways(payload=signed.payload.replace("one", "evil"), signature=signed.signature),
         SignedGateways(payload="{}", signature=signed.signature),
+        sign_gateways(server.key, told(porter.config.node_id, "ws://removed", seconds=-3600)),
     ):
         hear_gateways(porter, false)
         assert porter.gateways is None
-    assert caplog.text.count("Gateways were refused") == 4
+    assert caplog.text.count("Gateways were refused") == 5
     hear_gateways(porter, signed)
     assert heard(porter) == ["ws://one"]

@@ -125,37 +125,49 @@ def test_a_new_version_takes_over_when_it_is_ready_and_not_before(alice: Organis
     assert states(endpoint) == ["gone", "ready"]
 
 
-def test_a_new_version_takes_over_replica_by_replica_where_nodes_cannot_carry_both(
+def test_a_new_version_without_room_says_what_it_waits_for_and_the_old_one_answers(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     devices = Device.objects.filter(node__in=[bob, carol]).count()
-    as_many = {"min": devices - 1, "max": devices - 1}
-    _, endpoint = launch(alice, replicas=as_many)
+    all_of_them = {"min": devices, "max": devices}
+    _, endpoint = launch(alice, replicas=all_of_them)
     gateway_says()
     for _ in range(2):
         tick()
-        bring_up(endpoint)
-    deploy(endpoint, replicas=as_many, limits={"max_tokens": 10}, rollout={"step": "1m"})
+        old = bring_up(endpoint)
+    deploy(endpoint, replicas=all_of_them, limits={"max_tokens": 10})
     tick()
-    assert states(endpoint) == ["ready"] * (devices - 1) + ["starting"]
+    assert states(endpoint) == ["ready"] * devices
+    assert shares(endpoint) == {1: ("live", 100), 2: ("starting", 0)}
     endpoint.job.refresh_from_db()
-    assert "Version 2 waits for room beside the one before it" in endpoint.job.waiting_for
-    seen = []
-    for _ in range(4 * devices):
-        bring_up(endpoint)
-        assert states(endpoint).count("ready") >= devices - 1, "as many answer as always"
-        tick()
-        seen.append(shares(endpoint)[2])
-        if shares(endpoint)[1][1] == 0:
-            break
-        drained(endpoint)
-        tick()
-    assert seen[0] == ("live", 100 // (devices - 1))
-    assert [share for _, share in seen] == sorted(share for _, share in seen)
-    assert shares(endpoint) == {1: ("live", 0), 2: ("live", 100)}
+    assert endpoint.job.waiting_for.startswith("Version 2 waits for room beside the one before it, 60 min at most: ")
+    EndpointVersion.objects.filter(number=2).update(created_at=timezone.now() - timedelta(minutes=61))
+    gateway_says(old)
+    tick()
+    assert shares(endpoint) == {1: ("live", 100), 2: ("taken_back", 0)}
     tick()
     endpoint.job.refresh_from_db()
     assert endpoint.job.waiting_for == ""
+
+
+def test_a_deploy_in_the_middle_of_a_take_back_is_not_what_is_taken_back(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    bring_up(endpoint)
+    tick()
+    deploy(endpoint, limits={"max_tokens": 10})
+    tick()
+    bring_up(endpoint)
+    tick()
+    endpoints.take_back(endpoint.pk, organisation=alice)
+    third = deploy(endpoint, limits={"max_tokens": 30})
+    tick()
+    assert shares(endpoint)[3] == ("starting", 0)
+    endpoint.versions.filter(pk=third.pk).update(state="taken_back")
+    assert deploy(endpoint, limits={"max_tokens": 30}).number == 4, "the same file again is another try"
 
 
 def test_a_new_version_that_never_starts_is_taken_back_and_the_old_one_answers_all_the_while(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.utils import timezone
 
@@ -15,6 +15,7 @@ from marketplace.nodes.models import Node
 from provider_agent.protocol import (
     FEATURE_CHECKS,
     FEATURE_GATEWAYS,
+    GATEWAYS_MAX,
     HEADER_FEATURES,
     SignedGateways,
     SyncResponse,
@@ -67,6 +68,23 @@ def test_a_minute_without_web_takes_no_tunnel_away_and_a_day_does(alice: Organis
     assert urls(answer_for(bob.pk, message()).gateways, bob) == ["wss://second.example"]
     Gateway.objects.update(seen_at=timezone.now() - timedelta(days=2))
     assert answer_for(bob.pk, message()).gateways is None, "no word changes nothing at the agent"
+
+
+def test_of_more_gateways_than_are_told_the_same_are_told_each_time_and_a_broken_row_is_passed_over(
+    alice: Organisation, bob: Node
+) -> None:
+    launch(alice)
+    gateway_says()
+    tick()
+    many = [second_gateway() for _ in range(GATEWAYS_MAX + 2)]
+    broken = Gateway.objects.create(
+        id=UUID(int=0), boot_id=uuid4(), url="wss://broken.example", public_key="no key", seen_at=timezone.now()
+    )
+    first = answer_for(bob.pk, message())
+    assert len(urls(first.gateways, bob)) == GATEWAYS_MAX and "wss://broken.example" not in urls(first.gateways, bob)
+    for each in (*many[-3:], broken):
+        Gateway.objects.filter(pk=each.pk).update(seen_at=timezone.now())
+        assert answer_for(bob.pk, message()).version == first.version
 
 
 def test_an_older_agent_never_sees_the_field(alice: Organisation, bob: Node, url: str) -> None:  # noqa: F811

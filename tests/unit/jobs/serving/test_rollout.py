@@ -40,27 +40,6 @@ def test_blue_green_waits_until_the_new_version_has_as_many_ready_as_the_old_one
     assert plan.why == "Version 2 answers 100 % of the requests."
 
 
-def test_blue_green_goes_replica_by_replica_where_nodes_cannot_carry_both_versions():
-    def between(old, new):
-        return decide(BLUE_GREEN, 3, [version(1, **old), version(2, **new)])
-
-    first = between({"share": 100, "ready": 3}, {"state": "starting", "ready": 1, "lacks_room": True})
-    assert rows(first) == [(1, "live", 67, 2), (2, "live", 33, 3)]
-    assert first.why == "Version 2 answers 33 % of the requests, for want of room."
-    # The room that the old one left is taken; nothing is lacking at this moment, and the old one does not grow back.
-    second = between({"share": 67, "ready": 2}, {"share": 33, "ready": 2})
-    assert rows(second) == [(1, "live", 34, 1), (2, "live", 66, 3)]
-    assert between({"share": 34, "ready": 1}, {"share": 66, "ready": 2}).why == ""
-    last = between({"share": 34, "ready": 1}, {"share": 66, "ready": 3})
-    assert rows(last) == [(1, "live", 0, 1), (2, "live", 100, 3)]
-    assert rows(between({"ready": 1}, {"share": 100, "ready": 3}))[0] == (1, "live", 0, 1)
-
-
-def test_blue_green_waits_for_room_while_no_replica_of_the_new_version_is_there():
-    plan = decide(BLUE_GREEN, 1, [version(1, share=100, ready=1), version(2, "starting", lacks_room=True)])
-    assert rows(plan) == [(1, "live", 100, 1), (2, "starting", 0, 1)]
-
-
 def test_old_version_stays_for_the_way_back_and_is_retired_then():
     old, new = version(1, ready=3), version(2, share=100, ready=3, step_seconds=299)
     assert rows(decide(BLUE_GREEN, 3, [old, new]))[0] == (1, "live", 0, 3)
@@ -251,8 +230,7 @@ def test_way_back_is_always_possible_until_the_old_version_is_retired(policy, de
     left = [each for each in plan.versions if each.state in {"starting", "live"}]
     if len(active) < 2 or len(left) < 2:
         return
-    old, new = (next(view for view in active if view.number == each.number) for each in left)
-    assert left[0].desired >= min(old.ready, desired - new.ready), "one goes only where the other has one instead"
+    assert all(each.desired >= desired for each in left[:1])  # the old one keeps what the load takes
     now = [version(each.number, each.state, each.share, ready) for each in left]
     back = decide(policy, desired, now, take_back=True)
     assert rows(back)[0][2] == 100
@@ -288,31 +266,3 @@ def test_good_version_always_gets_everything_and_the_old_one_ends(policy, desire
             break
     assert [(each.number, each.share) for each in plan.versions] == [(2, 100)]
     assert now[1].state == "retired"
-
-
-@pytest.mark.parametrize("desired", [1, 2, 3, 8])
-def test_nodes_with_room_for_one_more_replica_carry_a_new_version_through(desired):
-    # A tick: who is to go goes, and whoever fits in `desired` + 1 devices is ready at the next one.
-    ready = {1: desired, 2: 0}
-    now = {1: version(1, "live", 100, desired), 2: version(2, "starting")}
-    lacks = False
-    for _ in range(2 * desired + 3):
-        since = 0.0 if now[2].share < 100 else 600.0
-        seen = [
-            version(n, each.state, each.share, ready[n], lacks_room=lacks, step_seconds=since)
-            for n, each in now.items()
-        ]
-        plan = decide(BLUE_GREEN, desired, seen)
-        wanted = {each.number: each.desired for each in plan.versions}
-        ready = {n: min(ready[n], wanted[n]) for n in ready}
-        room = desired + 1 - sum(ready.values())
-        lacks = False
-        for n in ready:
-            got = min(max(wanted[n] - ready[n], 0), room)
-            lacks |= got < wanted[n] - ready[n]
-            ready[n], room = ready[n] + got, room - got
-        assert sum(ready.values()) >= desired
-        now = {each.number: version(each.number, each.state, each.share) for each in plan.versions}
-        if now[1].state == "retired":
-            break
-    assert ready == {1: 0, 2: desired}
