@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,10 @@ GRACE_SECONDS = 5  # for what is left when the draining is over
 BACKLOG = 2048
 TUNNEL_MESSAGE_BYTES_MAX = MEBIBYTE  # frames of a tunnel are 64 KiB at most
 FILES_SPARE = 256  # of other kinds than connections
-GARBAGE_THRESHOLDS = (20_000, 50, 1_000)  # objects; young and old generations, each in turns of the one before
+GARBAGE_THRESHOLDS = (1_000, 1_000, 1_000)  # objects; young and old generations, each in turns of the one before
+# The disk's thread reads and writes what was used; the loop asks for the interpreter back after each wait, and would
+# wait for it this long: Python's own 5 ms are what the slowest requests took.
+SWITCH_SECONDS = 0.0002
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +81,7 @@ async def serve(
     """Until SIGTERM or SIGINT: then no new requests, those under way end, the last use is told. Raises ConfigError."""
     server = await build(config, compose, on_listening)
     _look_for_garbage_less_often()
+    sys.setswitchinterval(SWITCH_SECONDS)
     await server.serve(sockets)
 
 
