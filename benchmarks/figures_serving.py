@@ -28,7 +28,7 @@ def gateway(f: Figures) -> list[tuple[str, str, str]]:
         streams = f"{memory['streams_max']:,} streams open"
         each = f", {memory['kib_per_stream']:.0f} KiB each" if "kib_per_stream" in memory else ""
         rows.append((f"{name}: memory of open streams", f"{streams}{each}", "2,000 open" if "gateway" in name else "-"))
-    return [*rows, *_gateway_ratios(f["ratios"])]
+    return [*rows, *_gateway_ratios(f["ratios"]), *_gateway_real(f["real"])]
 
 
 def _gateway_ratios(ratios: Figures) -> list[tuple[str, str, str]]:
@@ -41,6 +41,20 @@ def _gateway_ratios(ratios: Figures) -> list[tuple[str, str, str]]:
         ),
     }
     return [(what, told.format(ratios[key]), goal) for key, (what, told, goal) in named.items() if key in ratios]
+
+
+def _gateway_real(real: Figures) -> list[tuple[str, str, str]]:
+    """An engine that takes all of a core: what else runs there, the provider's end of the tunnel too, slows it."""
+    return [
+        (
+            f"{name}: tokens/s of an engine that fills its core, of direct, {clients} clients",
+            f"{real[name][clients]['tokens_percent_of_direct']:.0f} %",
+            "-",
+        )
+        for name in real
+        for clients in ("1", "16", "64", "256")
+        if name not in {"direct", "nginx"} and "tokens_percent_of_direct" in real[name].get(clients, {})
+    ]
 
 
 def gateway_in_short(f: Figures) -> list[tuple[str, str, str]]:
