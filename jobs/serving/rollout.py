@@ -24,7 +24,7 @@ from jobs.spec.serve import Rollout
 
 WHOLE: Final = 100
 STARTS_FAILED_MAX: Final = 3  # of a version of which no replica was ever ready
-STARTING_SECONDS_MAX: Final = 3600.0
+STARTING_SECONDS_MAX: Final = 3600.0  # and it is paid for all the while, beside the old one
 SAMPLES_MIN: Final = 20  # answers of each version without which nothing is compared
 STEP_SERVED_MIN: Final = 10  # answers of the new version without which a step lasts longer
 STEP_TIMES_MAX: Final = 3.0  # but not longer than so many steps: an endpoint that nobody asks is deployed too
@@ -95,11 +95,12 @@ def decide(policy: Rollout, desired: int, versions: Sequence[VersionView], *, ta
 
 def worse(policy: Rollout, new: VersionView, old: VersionView) -> str:
     """Why the new version should be taken back; empty: nothing speaks against it beyond doubt."""
-    if new.state == "starting" and not new.ready:
-        if new.starts_failed >= STARTS_FAILED_MAX:
+    if new.state == "starting":
+        if new.starts_failed >= STARTS_FAILED_MAX and not new.ready:
             return f"{new.starts_failed} of its replicas failed before they were ready"
         if new.age_seconds > STARTING_SECONDS_MAX:
-            return f"none of its replicas was ready after {new.age_seconds / 60:.0f} min"
+            many = "too few of its replicas were" if new.ready else "none of its replicas was"
+            return f"{many} ready after {new.age_seconds / 60:.0f} min"
     if new.served >= SAMPLES_MIN and fails_more(policy.errors_max / WHOLE, new, old):
         return f"{new.failed} of {new.served} requests failed, of version {old.number} {old.failed} of {old.served}"
     if min(new.first_tokens, old.first_tokens) >= SAMPLES_MIN and is_slower(new, old):

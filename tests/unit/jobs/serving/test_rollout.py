@@ -113,6 +113,14 @@ def test_version_that_never_starts_is_taken_back():
     assert rows(decide(BLUE_GREEN, 2, [old, version(2, "starting", starts_failed=2)]))[1][1] == "starting"
 
 
+def test_version_without_room_for_all_its_replicas_is_taken_back_after_an_hour():
+    old, new = version(1, share=100, ready=3), {"state": "starting", "ready": 2}
+    assert worse(BLUE_GREEN, version(2, age_seconds=3600, **new), old) == ""
+    plan = decide(BLUE_GREEN, 3, [old, version(2, age_seconds=3601, **new)])
+    assert rows(plan) == [(1, "live", 100, 3), (2, "taken_back", 0, 0)]
+    assert plan.why == "Version 2 is taken back: too few of its replicas were ready after 60 min."
+
+
 def test_broken_version_of_an_endpoint_that_nobody_asked_before_is_found_too():
     old = version(1, share=90, ready=1, served=2)
     assert worse(CANARY, version(2, share=10, ready=1, served=20, failed=20), old)
