@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from django.db.models import Q
+
 from jobs import fleet
 from jobs.costs import charged_of
 from jobs.matching.cost import Seat
@@ -125,10 +127,13 @@ def _demand(job: Job, spec: Spec) -> Demand:
 
 
 def _broken_nodes(endpoint: Endpoint) -> dict[UUID, datetime]:
-    """Nodes on which a replica of it broke lately by their own or the network's fault, and when."""
+    """Nodes on which a replica of it broke lately, and when: by their own or the network's fault, or before it was ready
+    by the customer's. That is what its agent says: the next start asks another."""
+    theirs = Q(attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
+    said = Q(attempt__fault=Fault.CUSTOMER, attempt__replica__ready_at=None)
     broken = Lease.objects.filter(
+        theirs | said,
         attempt__replica__endpoint=endpoint,
-        attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK],
         ended_at__gt=clock.now() - timedelta(seconds=FAILED_LATELY_SECONDS),
     )
     rows = broken.order_by("ended_at").values_list("node_id", "ended_at")

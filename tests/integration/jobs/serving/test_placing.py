@@ -34,6 +34,20 @@ def test_short_lives_of_a_bad_version_do_not_hold_up_a_good_ones_replacement(
     assert [lease.attempt.replica.version.number for lease in leases_of(endpoint)] == [1]
 
 
+def test_a_start_that_broke_by_the_customers_doing_is_tried_on_another_node(
+    alice: Organisation, bob: Node, carol: Node
+) -> None:
+    _, endpoint = launch(alice)
+    gateway_says()
+    tick()
+    (first,) = leases_of(endpoint)
+    assert first.node.name == "bobs-node"
+    stage.finish(first, Reason.BAD_CONFIG)
+    gateway_says()
+    tick()
+    assert [lease.node.name for lease in leases_of(endpoint)] == ["carols-node"], "one agent's word is not enough"
+
+
 def test_of_two_nodes_at_one_price_a_replica_takes_the_one_with_the_faster_memory(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
