@@ -127,8 +127,8 @@ def _demand(job: Job, spec: Spec) -> Demand:
 
 
 def _broken_nodes(endpoint: Endpoint) -> dict[UUID, datetime]:
-    """Nodes on which a replica of it broke lately, and when: by their own or the network's fault, or before it was ready
-    by the customer's. That is what its agent says: the next start asks another."""
+    """Nodes on which a replica of it broke lately, and when: by their own or the network's fault, or, before it was
+    ready, by the customer's. That is what its agent says: the next start asks another."""
     theirs = Q(attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
     said = Q(attempt__fault=Fault.CUSTOMER, attempt__replica__ready_at=None)
     broken = Lease.objects.filter(
