@@ -4,7 +4,8 @@ An endpoint and its replicas:
 
     endpoints.py     opened with its job, given new versions, closed       replicas.py     a replica's life
     keeping.py       the tick: start here                                  placing.py      replicas that are missing
-    views.py         as the public API shows them                          errors.py       what can go wrong
+    seats.py         the best free place for one                           views.py        as the public API shows them
+    errors.py        what can go wrong
 
 How many, of which version, where: decided by pure functions, over what seeing.py and minutes.py read:
 

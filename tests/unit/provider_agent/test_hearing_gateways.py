@@ -18,8 +18,6 @@ from provider_agent.serving import hear_gateways
 from .conftest import Bob
 from .fake_server import FakeServer
 
-NOW = datetime.now(UTC)
-
 
 @pytest.fixture
 def porter(bob: Bob) -> Iterator[Porter]:
@@ -34,7 +32,7 @@ def porter(bob: Bob) -> Iterator[Porter]:
 def told(node_id: UUID, *urls: str, seconds: float = 0) -> GatewayList:
     """Gateways at these addresses."""
     places = [GatewayPlace(url=url, public_key="ab" * 32) for url in urls]
-    return GatewayList(node_id=node_id, told_at=NOW + timedelta(seconds=seconds), gateways=places)
+    return GatewayList(node_id=node_id, told_at=datetime.now(UTC) + timedelta(seconds=seconds), gateways=places)
 
 
 def heard(porter: Porter) -> list[str]:
