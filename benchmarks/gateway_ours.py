@@ -13,7 +13,6 @@ from benchmarks.gateway_peers import OTHER_CORE, SUBJECT_CORE, NotMeasured, Way
 from tests.fakes.serving_stack import Elsewhere, Stack
 
 SUBJECT, OTHER = (("taskset", "-c", str(core)) for core in (SUBJECT_CORE, OTHER_CORE))
-LATER = ("nice", "-n", "19", *OTHER)  # it takes in thousands of rows at once, while the load must keep its times
 REPLICAS = 2  # leases on two nodes, before the one engine: a tunnel takes 1,024 requests of a lease at once
 BOUNDS = {"requests_max": 8_192, "requests_per_endpoint_max": 8_192}  # more streams than are held
 
@@ -26,7 +25,7 @@ class Gateway(Way):
     is_plain = True
 
     def start(self, engine: Elsewhere, folder: Path) -> None:
-        self._stack = Stack(Path(tempfile.mkdtemp(prefix="ours-", dir=folder)), prefix=OTHER, control_prefix=LATER)
+        self._stack = Stack(Path(tempfile.mkdtemp(prefix="ours-", dir=folder)), prefix=OTHER)
         self.key, self.port = self._stack.key, self._stack.gateway_port
         replicas = [self._stack.adopt(engine) for _ in range(REPLICAS)]
         try:

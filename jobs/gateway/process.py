@@ -31,8 +31,8 @@ BACKLOG = 2048
 TUNNEL_MESSAGE_BYTES_MAX = MEBIBYTE  # frames of a tunnel are 64 KiB at most
 FILES_SPARE = 256  # of other kinds than connections
 GARBAGE_THRESHOLDS = (1_000, 1_000, 1_000)  # objects; young and old generations, each in turns of the one before
-# The disk's thread reads and writes what was used; the loop asks for the interpreter back after each wait, and would
-# wait for it this long: Python's own 5 ms are what the slowest requests took.
+# The disk's thread reads and writes what was used, and the loop gets the interpreter back only after so long: Python's
+# own 5 ms would be felt by the slowest requests.
 SWITCH_SECONDS = 0.0002
 
 logger = logging.getLogger(__name__)

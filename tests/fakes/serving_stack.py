@@ -98,9 +98,7 @@ class Replica:
 class Stack:
     """Starts what it is told, and ends all of it in the end. Replicas come before the gateway and the providers."""
 
-    def __init__(
-        self, folder: Path, *, key: str = KEY, prefix: Sequence[str] = (), control_prefix: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, folder: Path, *, key: str = KEY, prefix: Sequence[str] = ()) -> None:
         self.folder, self.key, self._prefix = folder, key, prefix
         self.replicas: list[Replica] = []
         self.gateway_port = free_port()
@@ -108,7 +106,7 @@ class Stack:
         self.endpoint: EndpointRow = endpoint("fake")
         self.endpoints = [self.endpoint]
         self.grants: list[Grant] = [grant(key, in_flight_max=IN_FLIGHT_MAX)]
-        self.control = self._closing.enter_context(ControlChild(prefix=control_prefix or prefix))
+        self.control = self._closing.enter_context(ControlChild(prefix=prefix))
         self.control.grant(*self.grants)
         self.gateway: Process | None = None
 
