@@ -18,9 +18,11 @@ import psutil
 import pytest
 
 from provider_agent import enrolment
+from provider_agent.assembly import assemble
 from provider_agent.benchmark import FACT_MEASURED
 from provider_agent.config import AgentSettings, DataFolder
 from provider_agent.journal import Journal
+from provider_agent.porter import Porter
 from provider_agent.protocol import Assignment, GangPlace, OfferTerms, Program
 
 from .fake_server import FakeServer
@@ -176,3 +178,13 @@ def bob(server: FakeServer, tmp_path: Path) -> Iterator[Bob]:
     for lease_id in server.leases:
         for process in processes_of(lease_id):
             process.kill()
+
+
+@pytest.fixture
+def porter(bob: Bob) -> Iterator[Porter]:
+    """What the loops of Bob's agent share, without the loops."""
+    bob.enrol()
+    made = assemble(bob.folder)
+    yield made
+    asyncio.run(made.client.close())
+    made.journal.close()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 from provider_agent.abilities import check_serving
 from provider_agent.ability_to_serve import look
-from provider_agent.assembly import assemble
 from provider_agent.config import load_config, save_config
 from provider_agent.images import SERVE_IMAGE
 from provider_agent.porter import Porter
@@ -30,16 +28,6 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False)
     return str(folder / "bin" / "python")
-
-
-@pytest.fixture
-def porter(bob: Bob) -> Iterator[Porter]:
-    """Bob's node, whose environment has all that serving needs."""
-    bob.enrol()
-    made = assemble(bob.folder)
-    yield made
-    asyncio.run(made.client.close())
-    made.journal.close()
 
 
 def test_an_environment_that_has_all_serves_and_the_next_facts_say_so(porter: Porter) -> None:

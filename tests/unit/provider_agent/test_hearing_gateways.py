@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from provider_agent.assembly import assemble
 from provider_agent.porter import Porter
 from provider_agent.protocol import GatewayList, GatewayPlace, SignedGateways, sign_gateways
 from provider_agent.serving import hear_gateways
 
-from .conftest import Bob
 from .fake_server import FakeServer
-
-
-@pytest.fixture
-def porter(bob: Bob) -> Iterator[Porter]:
-    """Bob's node."""
-    bob.enrol()
-    made = assemble(bob.folder)
-    yield made
-    asyncio.run(made.client.close())
-    made.journal.close()
 
 
 def told(node_id: UUID, *urls: str, seconds: float = 0) -> GatewayList:

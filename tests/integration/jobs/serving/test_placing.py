@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from django.utils import timezone
 
 from jobs.serving import endpoints, placing
@@ -10,16 +11,14 @@ from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Device, Node
 from provider_agent.protocol import Reason
 from tests import stage
-from tests.integration.jobs.serving.conftest import bring_up, deploy, gateway_says, launch, leases_of, tick
+from tests.integration.jobs.serving.conftest import deploy, gateway_says, launch, leases_of, tick, up
+from tests.stage import DOLLAR
 
 
 def test_short_lives_of_a_bad_version_do_not_hold_up_a_good_ones_replacement(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
-    _, endpoint = launch(alice)
-    gateway_says()
-    tick()
-    (old,) = bring_up(endpoint)
+    _, endpoint, (old,) = up(alice)
     new = deploy(endpoint, limits={"max_tokens": 10})
     for _ in range(2):
         tick()
@@ -48,24 +47,19 @@ def test_a_start_that_broke_by_the_customers_doing_is_tried_on_another_node(
     assert [lease.node.name for lease in leases_of(endpoint)] == ["carols-node"], "one agent's word is not enough"
 
 
-def test_of_two_nodes_at_one_price_a_replica_takes_the_one_with_the_faster_memory(
-    alice: Organisation, bob: Node, carol: Node
+@pytest.mark.parametrize(
+    ("bobs_dollars", "bobs_memory", "carols_memory"),
+    [
+        pytest.param(2, 1e9, 2e9, id="at one price the faster memory wins"),
+        pytest.param(4, 0, 1e9, id="memory that was left out counts as the slowest"),
+    ],
+)
+def test_a_token_is_as_dear_as_reading_the_weights_is_slow(
+    alice: Organisation, bob: Node, carol: Node, bobs_dollars: int, bobs_memory: float, carols_memory: float
 ) -> None:
-    bob.offers.update(price_usd_micros_per_device_hour=2_000_000)
-    Device.objects.filter(node=bob).update(memory_bytes_per_second=1e9)
-    Device.objects.filter(node=carol).update(memory_bytes_per_second=2e9)
-    _, endpoint = launch(alice)
-    gateway_says()
-    tick()
-    assert [lease.node.name for lease in leases_of(endpoint)] == ["carols-node"]
-
-
-def test_a_node_that_left_its_memory_out_is_taken_to_be_as_slow_as_the_slowest(
-    alice: Organisation, bob: Node, carol: Node
-) -> None:
-    bob.offers.update(price_usd_micros_per_device_hour=4_000_000)
-    Device.objects.filter(node=bob).update(memory_bytes_per_second=0)
-    Device.objects.filter(node=carol).update(memory_bytes_per_second=1e9)
+    bob.offers.update(price_usd_micros_per_device_hour=bobs_dollars * DOLLAR)
+    for node, memory in ((bob, bobs_memory), (carol, carols_memory)):
+        Device.objects.filter(node=node).update(memory_bytes_per_second=memory)
     _, endpoint = launch(alice)
     gateway_says()
     tick()

@@ -28,6 +28,7 @@ from tests.integration.jobs.serving.conftest import (
     serve_spec,
     states,
     tick,
+    up,
 )
 
 
@@ -153,10 +154,7 @@ def test_a_new_version_without_room_says_what_it_waits_for_and_the_old_one_answe
 def test_a_deploy_in_the_middle_of_a_take_back_is_not_what_is_taken_back(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
-    _, endpoint = launch(alice)
-    gateway_says()
-    tick()
-    bring_up(endpoint)
+    _, endpoint, _ = up(alice)
     tick()
     deploy(endpoint, limits={"max_tokens": 10})
     tick()
