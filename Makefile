@@ -2,7 +2,8 @@
 #
 #   TORCH_INDEX=URL   package index for torch (PyTorch's CPU index spares a laptop CUDA's gigabytes)
 #   PYTHON=python3.12 the interpreter that .venv is made with
-#   WORKERS=3         parallel test processes
+#   WORKERS=4         parallel test processes: two a core, as half of their time is waiting
+#   T=tests/unit/...  of `make test`: only this, with any of pytest's arguments
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,8 +14,12 @@ PYTHON ?= python3
 TORCH_VERSION := 2.13.0
 TORCH_INDEX ?=
 UV_VERSION := 0.13.8
-WORKERS ?= 3
+WORKERS ?= 4
 UP ?=
+UNTIL ?=
+T ?=
+SELECT ?=
+REPORT ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -23,43 +28,87 @@ BENCHMARKS ?= overhead matching ledger fleet client verification lending isolati
 	gateway tunnels autoscale inference_checks
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo up test acceptance check bench lock openapi contracts format clean
+CHECKS := check-types check-style check-imports check-migrations check-api check-contracts
+CHECKS_AT_ONCE ?= 2
+SOAK_SEEDS ?= 1 2 3 4 5
+SOAK_MONEY_STEPS ?= 10000
+SOAK_ESCROW_STEPS ?= 20000
+SOAK_SCHEDULES ?= 500
+SOAK_EXAMPLES_TIMES ?= 20
+SOAK_TEST_SECONDS ?= 7200
+
+.PHONY: help demo up test acceptance soak slowest check $(CHECKS) bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
 
 demo: $(INSTALLED) ## the whole product on real input, checked, in seven minutes
-	$(BIN)/python -m examples.demo
+	$(BIN)/python -m examples.demo $(if $(UNTIL),--until $(UNTIL))
 
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
 	$(BIN)/souk up $(UP)
 
-test: $(INSTALLED) ## every test but the long stories, and one of those
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance
+test: $(INSTALLED) ## every test but the long stories, and one of those; one file: T=tests/unit/jobs/spec/test_spec.py
+ifneq ($(strip $(T)),)
+	$(BIN)/python -m pytest $(T)
+else
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance \
+	  $(if $(SELECT),-m '$(SELECT)') $(REPORT)
 	$(BIN)/python -m pytest tests/acceptance/test_whole_path.py
+endif
 
 acceptance: $(INSTALLED) ## the long stories: whole marketplaces, strangers' nodes, a network that breaks
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance --ignore tests/acceptance/test_whole_path.py
 
+# What a commit has no time for: every model, schedule and property with more steps and other seeds. A failure names its seed.
+soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, properties at twenty times the examples
+	SOUK_MONEY_STEPS=$(SOAK_ESCROW_STEPS) $(BIN)/python -m pytest -s tests -m escrow_model
+	for seed in $(SOAK_SEEDS); do \
+	  echo "== seed $$seed"; \
+	  SOUK_MONEY_SEED=$$seed SOUK_MONEY_STEPS=$(SOAK_MONEY_STEPS) $(BIN)/python -m pytest -s tests -m money_model; \
+	done
+	SOUK_REORG_SCHEDULES=$(SOAK_SCHEDULES) $(BIN)/python -m pytest -s tests/chain/test_schedules.py
+	SOUK_EXAMPLES_TIMES=$(SOAK_EXAMPLES_TIMES) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
+	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)
+
+slowest: $(INSTALLED) ## make test, and then the table of the fifty slowest in CONTRIBUTING.md anew
+	mkdir -p .cache
+	$(MAKE) test REPORT=--junit-xml=.cache/junit.xml
+	$(BIN)/python -m tests.slowest .cache/junit.xml
+
+# mypy takes as long as all others together, so these run beside it. Each prints whole, when it is done.
 check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapshot
+	@mkdir -p .cache
+	@$(MAKE) --no-print-directory --jobs $(CHECKS_AT_ONCE) --output-sync=target $(CHECKS)
+
+check-types: $(INSTALLED)
+	$(BIN)/mypy
+
+check-style: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+
+check-imports: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
+
+check-migrations: $(INSTALLED)
 	$(BIN)/python -m tests.manage makemigrations --check --dry-run
-	mkdir -p .cache
+
+check-api: $(INSTALLED)
 	$(BIN)/python -m tests.manage spectacular --validate --fail-on-warn --file .cache/openapi.yaml
-	$(BIN)/python -m billing.chain.compiling --check
-	$(BIN)/python -m billing.chain.compiling --check $(TOKENS) $(TOKENS)/built
 	@diff -u docs/openapi.yaml .cache/openapi.yaml \
 	  || { echo 'The API changed: look at the difference, then `make openapi` and commit docs/openapi.yaml.' >&2; exit 1; }
+
+check-contracts: $(INSTALLED)
+	$(BIN)/python -m billing.chain.contract.compiling --check
+	$(BIN)/python -m billing.chain.contract.compiling --check $(TOKENS) $(TOKENS)/built
 
 openapi: $(INSTALLED) ## write docs/openapi.yaml anew
 	$(BIN)/python -m tests.manage spectacular --validate --fail-on-warn --file docs/openapi.yaml
 
 contracts: $(INSTALLED) ## compile the contracts anew; then commit their build
-	$(BIN)/python -m billing.chain.compiling
-	$(BIN)/python -m billing.chain.compiling $(TOKENS) $(TOKENS)/built
+	$(BIN)/python -m billing.chain.contract.compiling
+	$(BIN)/python -m billing.chain.contract.compiling $(TOKENS) $(TOKENS)/built
 
 format: $(INSTALLED) ## let ruff rewrite what it can
 	$(BIN)/ruff format .

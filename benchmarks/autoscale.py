@@ -1,10 +1,10 @@
-"""A day of bursty traffic, replayed in seconds: how long requests wait and what the replicas cost, by way of sizing.
+"""A day of bursty traffic, replayed in seconds: what requests wait and replicas cost, for each way of sizing.
 
     forecast    the marketplace's decisions, which know the seven days before
     reactive    the same without the forecast
     max         as many replicas as the endpoint may have, always
     mean        as many as the day's mean load takes, always
-    peak        as many as the day's busiest second takes, always: no request waits; only its hours are told
+    peak        as many as the day's busiest second takes, always: no request waits; only its hours are quoted
     oracle      knows every request of the day: exactly as many as are needed not to make any wait, started a mean cold
                 start ahead and kept over gaps shorter than one; nothing breaks. A bound, not a way
 
@@ -27,10 +27,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.autoscale_day import BEGIN, DAY_SECONDS, START_MEDIAN_SECONDS, Day, Simulation, Sizing
 from benchmarks.record import publish
-from jobs.serving.forecast import Minute
-from jobs.spec.serve import Serve
+from benchmarks.setups.autoscale_day import BEGIN, DAY_SECONDS, START_MEDIAN_SECONDS, Day, Simulation, Sizing
+from jobs.scaling.forecast import Minute
+from jobs.spec.kinds.serve import Serve
 
 SEEDS = 2
 DAYS_BEFORE = 7

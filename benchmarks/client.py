@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import publish
-from marketplace.portal.wheel import build_wheel
+from marketplace.portal.install.wheel import build_wheel
 
 OURS = "gpusouk, this source"
 UV = Path(sys.executable).parent / "uv"

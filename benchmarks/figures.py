@@ -299,8 +299,8 @@ def table(rows: Rows) -> str:
     for name, result in results.items():
         machine = result["machine"]
         made.setdefault(f"{machine['cores']} cores of {machine['cpu']}", []).append(f"{name} {result['at']}")
-    told = [textwrap.fill(f"Made on {where}: {', '.join(what)}.", 120) for where, what in made.items()]
-    return "\n".join([*lines, "", *told])
+    lines_made = [textwrap.fill(f"Made on {where}: {', '.join(what)}.", 120) for where, what in made.items()]
+    return "\n".join([*lines, "", *lines_made])
 
 
 def rendered(page: Path, rows: Rows) -> str:

@@ -11,11 +11,11 @@ Figures = dict[str, Any]
 def gateway(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     rows = []
-    for name, way in f["ways"].items():
+    for name, route in f["routes"].items():
         if name == "direct":
             continue
-        for rate in sorted(way["open"], key=int):
-            at = way["added"]["open"][rate]
+        for rate in sorted(route["open"], key=int):
+            at = route["added"]["open"][rate]
             rows.append(
                 (
                     f"{name}: added to a chat at {int(rate):,} requests/s, one core",
@@ -23,7 +23,7 @@ def gateway(f: Figures) -> list[tuple[str, str, str]]:
                     "under 1 ms, under 3 ms" if "gateway" in name else "-",
                 )
             )
-        rows.append((f"{name}: chats it passes at most, one core", f"{way['capacity_per_second']:,.0f}/s", "-"))
+        rows.append((f"{name}: chats it passes at most, one core", f"{route['capacity_per_second']:,.0f}/s", "-"))
     for name, memory in f["memory"].items():
         streams = f"{memory['streams_max']:,} streams open"
         each = f", {memory['kib_per_stream']:.0f} KiB each" if "kib_per_stream" in memory else ""
@@ -40,7 +40,7 @@ def _gateway_ratios(ratios: Figures) -> list[tuple[str, str, str]]:
             "97 %",
         ),
     }
-    return [(what, told.format(ratios[key]), goal) for key, (what, told, goal) in named.items() if key in ratios]
+    return [(what, text.format(ratios[key]), goal) for key, (what, text, goal) in named.items() if key in ratios]
 
 
 def _gateway_real(real: Figures) -> list[tuple[str, str, str]]:
@@ -63,7 +63,7 @@ def gateway_in_short(f: Figures) -> list[tuple[str, str, str]]:
 
 
 def tunnels(f: Figures) -> list[tuple[str, str, str]]:
-    """Rows: what, figure, goal. The load of others, where there was some, is told with them."""
+    """Rows: what, figure, goal. The load of others, where there was some, is quoted with them."""
     busy = f"; others' load {f['load_of_others']}" if f["load_of_others"] >= 1 else ""
 
     def row(line: str, what: str, show: Callable[[Figures], str]) -> tuple[str, str, str]:
@@ -77,21 +77,21 @@ def tunnels(f: Figures) -> list[tuple[str, str, str]]:
     return [
         row(
             "loopback",
-            "a way to a replica, on loopback: requests/s of 16 clients (p99)",
-            lambda way: f"{way['clients_16']['per_s']:,} ({way['clients_16']['p99_ms']} ms)",
+            "a route to a replica, on loopback: requests/s of 16 clients (p99)",
+            lambda route: f"{route['clients_16']['per_s']:,} ({route['clients_16']['p99_ms']} ms)",
         ),
-        row("loopback", "the same: tokens/s of 64 streams", lambda way: f"{way['streams']['tokens_per_s']:,}"),
+        row("loopback", "the same: tokens/s of 64 streams", lambda route: f"{route['streams']['tokens_per_s']:,}"),
         row(
             "wan",
             f"{wan}: requests/s of 64 clients (p99)",
-            lambda way: f"{way['clients_64']['per_s']:,} ({way['clients_64']['p99_ms']} ms)",
+            lambda route: f"{route['clients_64']['per_s']:,} ({route['clients_64']['p99_ms']} ms)",
         ),
         row(
             "wan",
             "the same: one large answer; small ones behind two large ones (p50, p99)",
-            lambda way: (
-                f"{way['large']['mb_per_s']} MB/s, "
-                f"{way['behind_large']['p50_ms']} ms, {way['behind_large']['p99_ms']} ms"
+            lambda route: (
+                f"{route['large']['mb_per_s']} MB/s, "
+                f"{route['behind_large']['p50_ms']} ms, {route['behind_large']['p99_ms']} ms"
             ),
         ),
     ]

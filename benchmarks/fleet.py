@@ -34,8 +34,8 @@ from uuid import UUID
 import psutil
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks import fleet_agents
 from benchmarks.record import publish
+from benchmarks.setups import fleet_agents
 from examples.market import Market, MarketError, Party
 from jobs.client.sdk import Souk
 
@@ -104,8 +104,8 @@ def make_nodes(count: int, data: Path) -> list[tuple[UUID, str]]:
     from django.utils import timezone
 
     from marketplace.accounts.models import Organisation
-    from marketplace.nodes.demands import INTERVAL_SECONDS
     from marketplace.nodes.models import Device, Node, Offer, Provider
+    from marketplace.nodes.verification.demands import INTERVAL_SECONDS
 
     owner = Organisation.objects.create(name="fleet")
     provider = Provider.objects.create(organisation=owner, display_name="fleet")
@@ -115,7 +115,6 @@ def make_nodes(count: int, data: Path) -> list[tuple[UUID, str]]:
         Node(
             provider=provider,
             name=f"node-{index}",
-            state="online",
             transport_public_key=key.public_key().public_bytes_raw().hex(),
             receipt_address=f"0x{index:040x}",
             executor="process",
@@ -131,6 +130,7 @@ def make_nodes(count: int, data: Path) -> list[tuple[UUID, str]]:
         for index, key in enumerate(keys)
     ]
     Node.objects.bulk_create(nodes, batch_size=1000)
+    Node.objects.filter(provider=provider).update(state="online")
     flops = {"float32": 1e13, "bfloat16": 1e14}
     Device.objects.bulk_create(
         (

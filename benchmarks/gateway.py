@@ -1,18 +1,18 @@
 """What the gateway costs: added latency, capacity, streams and memory, beside nginx, LiteLLM and no gateway at all.
 
-One run on one machine. The subject is pinned to one core; the engine, the load (gateway_load.py), the provider's end of
-the tunnel and the stand-in marketplace share the other. The engine is constant: its answers are ready made, so that all
-that is measured lies before it. Keys, limits and metering of our gateway are on; nginx does none of that, and LiteLLM
-checks one master key. The ways take turns within a round; what is told is the median over the rounds, and what a way
-adds is its figure less `direct`'s of the same round. p99s of rounds are medians too, not the p99 of all.
+One run on one machine. The subject is pinned to one core; the engine, the load (setups/gateway_load.py), the agent's
+end of the tunnel and the fake control plane share the other. The engine is constant: its answers are ready made, so
+that all that is measured happens before it. Keys, limits and metering of our gateway are on; nginx does none of that,
+and LiteLLM checks one master key. The routes take turns within a round. Figures are medians over the rounds, and what a
+route adds is its figure less `direct`'s of the same round. p99s of rounds are medians too, not the p99 of all.
 
 `cpu_us_per_request` is the subject's processor time: of all figures the one that least depends on what else the machine
 does.
 
 Open loop: requests come by a seeded Poisson schedule and their time counts from when they were due. A rate is only
-asked of a way that passed 1.25 times as much in the closed loop of the same run.
+asked of a route that passed 1.25 times as much in the closed loop of the same run.
 
-    python -m benchmarks.gateway [--quick] [--rounds 3] [--ways direct nginx LiteLLM gateway gateway+tunnel] [--write]
+    python -m benchmarks.gateway [--quick] [--rounds 3] [--routes direct nginx LiteLLM gateway gateway+tunnel] [--write]
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gateway_ours import Gateway, GatewayTunnel
-from benchmarks.gateway_peers import (
+from benchmarks.record import publish
+from benchmarks.setups.gateway_ours import Gateway, GatewayTunnel
+from benchmarks.setups.gateway_peers import (
     OTHER_CORE,
     Child,
     Direct,
     LiteLLM,
     Nginx,
     NotMeasured,
-    Way,
+    Route,
     cpu_seconds,
     memory_kib,
 )
-from benchmarks.gateway_real import start_engine
-from benchmarks.record import publish
+from benchmarks.setups.gateway_real import start_engine
 from runtimes.contract import SERVE_SOCKET
 from tests.fakes.engine import free_port
 from tests.fakes.serving_stack import Elsewhere
 
-WAYS: tuple[type[Way], ...] = (Direct, Nginx, LiteLLM, Gateway, GatewayTunnel)
+ROUTES: tuple[type[Route], ...] = (Direct, Nginx, LiteLLM, Gateway, GatewayTunnel)
 CLIENTS = (1, 16, 64, 256)
 RATES = (500, 1_500)
 HELD = (0, 100, 500, 1_000, 2_000)  # streams that are open at once
 STREAMS, TOKEN_MS, TOKENS = 64, 10.0, 100  # of the paced streams
-ROOM = 1.25  # of a rate, that a way must have passed in the closed loop
+MARGIN = 1.25  # of a rate, that a route must have passed in the closed loop
 LOAD_SECONDS_MAX = 300
-WARM_SECONDS = 3.0  # of a way that has just started
+WARM_SECONDS = 3.0  # of a route that has just started
 ASK: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "Say what you always say."}]}
 BODY, STREAM_BODY = json.dumps(ASK), json.dumps(ASK | {"stream": True})
 REAL_BODY = json.dumps(ASK | {"stream": True, "max_tokens": 32, "temperature": 0})
@@ -67,91 +67,94 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
     parser.add_argument("--quick", action="store_true", help="one round of short measurements")
-    parser.add_argument("--ways", nargs="+", choices=[way.name for way in WAYS], default=[way.name for way in WAYS])
+    names = [route.name for route in ROUTES]
+    parser.add_argument("--routes", nargs="+", choices=names, default=names)
     parser.add_argument("--skip-real", action="store_true", help="without the engine that computes, which needs torch")
     arguments, _ = parser.parse_known_args()
     rounds, seconds = (1, 1.0) if arguments.quick else (arguments.rounds, arguments.seconds)
     with tempfile.TemporaryDirectory(prefix="souk-gateway-", dir="/tmp") as name:
-        kinds = [way for way in WAYS if way.name in arguments.ways]
+        kinds = [route for route in ROUTES if route.name in arguments.routes]
         figures = measure(kinds, rounds, seconds, Path(name), skip_real=arguments.skip_real)
     publish("gateway", figures)
 
 
-def measure(kinds: list[type[Way]], rounds: int, seconds: float, folder: Path, *, skip_real: bool) -> Figures:
-    """Every way in turns; a way that cannot be had is told with the reason."""
+def measure(kinds: list[type[Route]], rounds: int, seconds: float, folder: Path, *, skip_real: bool) -> Figures:
+    """Every route in turns; a route that is not available is listed with the reason."""
     skipped: dict[str, str] = {}
     samples: dict[str, list[Figures]] = {}
     versions: dict[str, str] = {}
     with ExitStack() as stack:
-        ways = list(_started(kinds, folder, stack, skipped, _constant()))
+        routes = list(_started(kinds, folder, stack, skipped, _constant()))
         for number in range(rounds):
-            for way in ways:
-                _say(f"round {number + 1} of {rounds}: {way.name}")
-                with _alone(way, ways):
-                    samples.setdefault(way.name, []).append(one_round(way, seconds))
-        versions = {way.name: way.version for way in ways if way.version}
+            for route in routes:
+                _log(f"round {number + 1} of {rounds}: {route.name}")
+                with _alone(route, routes):
+                    samples.setdefault(route.name, []).append(one_round(route, seconds))
+        versions = {route.name: route.version for route in routes if route.version}
     with ExitStack() as stack:
         paced = list(_started(kinds, folder, stack, {}, _constant(tokens=TOKENS, token_ms=TOKEN_MS)))
         for number in range(rounds):
-            for way in paced:
-                _say(f"streams, round {number + 1} of {rounds}: {way.name}")
-                with _alone(way, paced):
-                    samples[way.name][number]["streams"] = streams(way, seconds)
+            for route in paced:
+                _log(f"streams, round {number + 1} of {rounds}: {route.name}")
+                with _alone(route, paced):
+                    samples[route.name][number]["streams"] = streams(route, seconds)
     real = {} if skip_real else measure_real(kinds, rounds, seconds, folder)
     memory = {}
     for kind in kinds:
         if kind.name not in skipped and kind is not Direct:
-            _say(f"memory: {kind.name}")
+            _log(f"memory: {kind.name}")
             memory[kind.name] = held(kind, folder)
-    told = {name: _median(rows) for name, rows in samples.items()}
-    for name, figure in told.items():
+    results = {name: _median(rows) for name, rows in samples.items()}
+    for name, figure in results.items():
         figure["added"] = added(samples[name], samples.get(Direct.name, []))
     return {
         "rounds": rounds,
         "seconds": seconds,
         "paced": {"streams": STREAMS, "token_ms": TOKEN_MS, "tokens": TOKENS},
-        "ways": told,
+        "routes": results,
         "real": real,
         "memory": memory,
         "versions": versions,
         "skipped": skipped,
-        "ratios": ratios(told),
+        "ratios": ratios(results),
     }
 
 
-# --- the measurements of one way
+# --- the measurements of one route
 
 
-def one_round(way: Way, seconds: float) -> Figures:
+def one_round(route: Route, seconds: float) -> Figures:
     """Closed loop by clients, then open loop at the rates it can take."""
     closed = {
-        str(clients): load(way, kind="closed", body=BODY, connections=clients, seconds=seconds) for clients in CLIENTS
+        str(clients): load(route, kind="closed", body=BODY, connections=clients, seconds=seconds) for clients in CLIENTS
     }
     capacity = max(figure["per_second"] for figure in closed.values())
     opened = {
-        str(rate): load(way, kind="open", body=BODY, connections=256, seconds=seconds, rate=rate)
+        str(rate): load(route, kind="open", body=BODY, connections=256, seconds=seconds, rate=rate)
         for rate in RATES
-        if capacity > ROOM * rate
+        if capacity > MARGIN * rate
     }
-    flat = load(way, kind="closed", body=STREAM_BODY, connections=16, seconds=seconds)
+    flat = load(route, kind="closed", body=STREAM_BODY, connections=16, seconds=seconds)
     return {"closed": closed, "open": opened, "capacity_per_second": capacity, "flat_streams": flat}
 
 
-def measure_real(kinds: list[type[Way]], rounds: int, seconds: float, folder: Path) -> Figures:
+def measure_real(kinds: list[type[Route]], rounds: int, seconds: float, folder: Path) -> Figures:
     """Streams of an engine that computes each token, by clients: tokens a second, beside `direct` of the same round."""
     samples: dict[str, list[Figures]] = {}
     with ExitStack() as stack:
-        ways = list(_started(kinds, folder, stack, {}, start_engine))
+        routes = list(_started(kinds, folder, stack, {}, start_engine))
         for number in range(rounds):
-            for way in ways:
-                _say(f"real engine, round {number + 1} of {rounds}: {way.name}")
-                with _alone(way, ways):
+            for route in routes:
+                _log(f"real engine, round {number + 1} of {rounds}: {route.name}")
+                with _alone(route, routes):
                     row = {
-                        str(clients): load(way, kind="closed", body=REAL_BODY, connections=clients, seconds=2 * seconds)
+                        str(clients): load(
+                            route, kind="closed", body=REAL_BODY, connections=clients, seconds=2 * seconds
+                        )
                         for clients in CLIENTS
                     }
-                samples.setdefault(way.name, []).append(row)
-    told: Figures = {name: _median(rows) for name, rows in samples.items()}
+                samples.setdefault(route.name, []).append(row)
+    results: Figures = {name: _median(rows) for name, rows in samples.items()}
     for name, rows in samples.items():
         for clients in CLIENTS if Direct.name in samples else ():
             shares = [
@@ -160,28 +163,28 @@ def measure_real(kinds: list[type[Way]], rounds: int, seconds: float, folder: Pa
                 if base[str(clients)]["events_per_second"]
             ]
             if shares:
-                told[name][str(clients)]["tokens_percent_of_direct"] = round(statistics.median(shares), 1)
-    return told
+                results[name][str(clients)]["tokens_percent_of_direct"] = round(statistics.median(shares), 1)
+    return results
 
 
-def streams(way: Way, seconds: float) -> Figures:
+def streams(route: Route, seconds: float) -> Figures:
     """So many streams at once, of an engine that takes its time for each token."""
     lasts = TOKENS * TOKEN_MS / 1000
-    return load(way, kind="closed", body=STREAM_BODY, connections=STREAMS, seconds=max(seconds, 2 * lasts))
+    return load(route, kind="closed", body=STREAM_BODY, connections=STREAMS, seconds=max(seconds, 2 * lasts))
 
 
-def held(kind: type[Way], folder: Path) -> Figures:
+def held(kind: type[Route], folder: Path) -> Figures:
     """Memory with so many open streams, in a fresh subject; up to the first count that it cannot open."""
     points: dict[int, float] = {}
     with ExitStack() as stack:
-        way = next(_started([kind], folder, stack, {}, _constant(tokens=100_000, token_ms=1_000.0)))
-        load(way, kind="closed", body=BODY, connections=64, seconds=1.0)  # what every subject allocates once
+        route = next(_started([kind], folder, stack, {}, _constant(tokens=100_000, token_ms=1_000.0)))
+        load(route, kind="closed", body=BODY, connections=64, seconds=1.0)  # what every subject allocates once
         for count in HELD:
-            with _holding(way, count) as begun:
+            with _holding(route, count) as begun:
                 if begun < count:
                     break
-                assert way.subject is not None
-                points[count] = round(memory_kib(way.subject) / 1024, 1)
+                assert route.subject is not None
+                points[count] = round(memory_kib(route.subject) / 1024, 1)
     reached = [count for count in points if count]
     figures: Figures = {"mib_by_streams": {str(count): mib for count, mib in points.items()}}
     if len(reached) > 1:
@@ -190,25 +193,25 @@ def held(kind: type[Way], folder: Path) -> Figures:
     return figures | {"streams_max": max(reached, default=0)}
 
 
-def load(way: Way, **what: Any) -> Figures:
+def load(route: Route, **what: Any) -> Figures:
     """What gateway_load.py saw."""
-    argv = ["taskset", "-c", str(OTHER_CORE), sys.executable, "-m", "benchmarks.gateway_load"]
-    asked = json.dumps({"port": way.port, "key": way.key, **what})
-    before = cpu_seconds(way.subject) if way.subject is not None else 0.0
+    argv = ["taskset", "-c", str(OTHER_CORE), sys.executable, "-m", "benchmarks.setups.gateway_load"]
+    asked = json.dumps({"port": route.port, "key": route.key, **what})
+    before = cpu_seconds(route.subject) if route.subject is not None else 0.0
     done = subprocess.run([*argv, asked], capture_output=True, text=True, timeout=LOAD_SECONDS_MAX, check=True)
-    told: Figures = json.loads(done.stdout.splitlines()[-1])
-    if way.subject is not None and told["ended"]:
-        told["cpu_us_per_request"] = 1e6 * (cpu_seconds(way.subject) - before) / told["ended"]
-    if told["failed"]:
-        _say(f"{way.name}: {told['failed']} of {told['failed'] + told['answers']} failed: {told['why']}")
-    return {name: round(value, 3) if isinstance(value, float) else value for name, value in told.items()}
+    results: Figures = json.loads(done.stdout.splitlines()[-1])
+    if route.subject is not None and results["ended"]:
+        results["cpu_us_per_request"] = 1e6 * (cpu_seconds(route.subject) - before) / results["ended"]
+    if results["failed"]:
+        _log(f"{route.name}: {results['failed']} of {results['failed'] + results['answers']} failed: {results['why']}")
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in results.items()}
 
 
 # --- the figures
 
 
 def added(rows: list[Figures], direct: list[Figures]) -> Figures:
-    """What a way adds to `direct` of the same round, in milliseconds."""
+    """What a route adds to `direct` of the same round, in milliseconds."""
     out: Figures = {}
     for group in ("closed", "open"):
         for name in sorted({name for row in rows for name in row[group]}, key=int):
@@ -223,17 +226,17 @@ def added(rows: list[Figures], direct: list[Figures]) -> Figures:
     return out
 
 
-def ratios(told: Mapping[str, Figures]) -> Figures:
+def ratios(results: Mapping[str, Figures]) -> Figures:
     """What the goals are about."""
     out: Figures = {}
-    peer, direct = told.get(LiteLLM.name), told.get(Direct.name)
+    peer, direct = results.get(LiteLLM.name), results.get(Direct.name)
     for name in (Gateway.name, GatewayTunnel.name):
-        if name in told and peer:
+        if name in results and peer:
             out[f"{name}_capacity_over_litellm"] = round(
-                told[name]["capacity_per_second"] / peer["capacity_per_second"], 1
+                results[name]["capacity_per_second"] / peer["capacity_per_second"], 1
             )
-        if name in told and direct:
-            share = told[name]["streams"]["events_per_second"] / direct["streams"]["events_per_second"]
+        if name in results and direct:
+            share = results[name]["streams"]["events_per_second"] / direct["streams"]["events_per_second"]
             out[f"{name}_tokens_percent_of_direct"] = round(100 * share, 1)
     return out
 
@@ -275,28 +278,28 @@ def _constant(**options: Any) -> Start:
 
 
 def _started(
-    kinds: list[type[Way]], folder: Path, stack: ExitStack, skipped: dict[str, str], start: Start
-) -> Iterator[Way]:
-    """The ways that can be had, in front of one engine; they end with the stack."""
+    kinds: list[type[Route]], folder: Path, stack: ExitStack, skipped: dict[str, str], start: Start
+) -> Iterator[Route]:
+    """The available routes, in front of one engine; they end with the stack."""
     at = start(folder, stack)
     for kind in kinds:
-        way = kind()
-        stack.callback(way.stop)
+        route = kind()
+        stack.callback(route.stop)
         try:
-            way.prepare()
-            way.start(at, folder)
-            load(way, kind="closed", body=BODY, connections=4, seconds=WARM_SECONDS)
+            route.prepare()
+            route.start(at, folder)
+            load(route, kind="closed", body=BODY, connections=4, seconds=WARM_SECONDS)
         except NotMeasured as error:
-            _say(f"{kind.name} is skipped: {error}")
+            _log(f"{kind.name} is skipped: {error}")
             skipped[kind.name] = str(error)
         else:
-            yield way
+            yield route
 
 
 @contextmanager
-def _alone(way: Way, ways: list[Way]) -> Iterator[None]:
+def _alone(route: Route, routes: list[Route]) -> Iterator[None]:
     """The others stand still."""
-    others = [other for other in ways if other is not way]
+    others = [other for other in routes if other is not route]
     for other in others:
         other.pause(True)
     try:
@@ -307,13 +310,13 @@ def _alone(way: Way, ways: list[Way]) -> Iterator[None]:
 
 
 @contextmanager
-def _holding(way: Way, count: int) -> Iterator[int]:
+def _holding(route: Route, count: int) -> Iterator[int]:
     """So many streams are open; yields how many of them have begun."""
     if not count:
         yield 0
         return
-    argv = ["taskset", "-c", str(OTHER_CORE), sys.executable, "-m", "benchmarks.gateway_load"]
-    what = {"kind": "hold", "port": way.port, "key": way.key, "body": STREAM_BODY, "connections": count}
+    argv = ["taskset", "-c", str(OTHER_CORE), sys.executable, "-m", "benchmarks.setups.gateway_load"]
+    what = {"kind": "hold", "port": route.port, "key": route.key, "body": STREAM_BODY, "connections": count}
     pipe = subprocess.PIPE
     process = subprocess.Popen([*argv, json.dumps(what)], stdin=pipe, stdout=pipe, text=True)
     assert process.stdout is not None
@@ -323,7 +326,7 @@ def _holding(way: Way, count: int) -> Iterator[int]:
         process.communicate("\n", timeout=LOAD_SECONDS_MAX)
 
 
-def _say(what: str) -> None:
+def _log(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 

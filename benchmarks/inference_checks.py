@@ -9,7 +9,7 @@ A small Llama is trained on Python's own help texts, so that its activations are
      what an honest replica would say, so that what it says of itself gives nothing away.
 
 The lies have no part in the bounds. Intervals are Wilson's, of 95 %. `shipped` judges the same answers by the bounds
-that the engine carries (runtimes/serve/judging.py).
+that the engine carries (runtimes/serve/verification.py).
 
     python -m benchmarks.inference_checks [--answers 60] [--write]
 """
@@ -34,13 +34,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.record import publish
 from runtimes.serve.commitments import Binding, Committer
-from runtimes.serve.engines.souk.ask import Ask
 from runtimes.serve.engines.souk.batch import Batch, Piece, Sequence
 from runtimes.serve.engines.souk.check import Checked, Claimed, check_claim
 from runtimes.serve.engines.souk.model import Model
+from runtimes.serve.engines.souk.request import InferenceRequest
 from runtimes.serve.engines.souk.sampling import Sampling
 from runtimes.serve.engines.souk.text import Texts
-from runtimes.serve.judging import BOUNDS, Bounds
+from runtimes.serve.verification import BOUNDS, Bounds
 from runtimes.train.tokenizer import END_OF_TEXT, PADDING, train_tokenizer
 
 CACHE = Path(__file__).parent.parent / ".cache" / "inference_checks"
@@ -220,8 +220,8 @@ def _answers(replica: Replica, cases: list[Case], texts: Texts) -> list[Claimed]
     for case, sequence, commitment in zip(cases, sequences, commitments, strict=True):
         output = replica.output(sequence.output)
         data = _read_by(replica.reads, case.prompt, output) if replica.reads is not None else commitment
-        said = Binding.of(case.prompt, "true", case.sampling.as_json(), output)
-        claims.append(Claimed(0, texts.write(output), "length", output, _with_binding(data, said)))
+        binding = Binding.of(case.prompt, "true", case.sampling.as_json(), output)
+        claims.append(Claimed(0, texts.write(output), "length", output, _with_binding(data, binding)))
     return claims
 
 
@@ -235,8 +235,8 @@ def _read_by(network: Network, prompt: list[int], output: list[int]) -> bytes:
     return committer.finish(Binding.of([], "", {}, []))
 
 
-def _with_binding(commitment: bytes, said: Binding) -> bytes:
-    digests = said.prompt + said.weights + said.sampling + said.output
+def _with_binding(commitment: bytes, binding: Binding) -> bytes:
+    digests = binding.prompt + binding.weights + binding.sampling + binding.output
     head = 17
     return commitment[:head] + digests + commitment[head + len(digests) :]
 
@@ -252,8 +252,9 @@ def _computing(replica: Replica) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _ask(case: Case) -> Ask:
-    return Ask("completion", [case.prompt], case.sampling, 1, TOKENS_OUT, (), None, False, False, True, True, "")
+def _ask(case: Case) -> InferenceRequest:
+    options = (1, TOKENS_OUT, (), None, False, False, True, True, "")
+    return InferenceRequest("completion", [case.prompt], case.sampling, *options)
 
 
 def _copied(network: Network) -> Network:

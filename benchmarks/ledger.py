@@ -80,7 +80,7 @@ def measure(seconds: float, turns: int) -> dict[str, object]:
     from django.core.management import call_command
 
     call_command("migrate", interactive=False, verbosity=0)
-    from billing.ledger import verify
+    from billing.books.ledger import verify
 
     providers = open_books()
     figures: dict[str, object] = {"clients": CLIENTS, "batch": BATCH}
@@ -101,7 +101,7 @@ def measure(seconds: float, turns: int) -> dict[str, object]:
 
 def open_books() -> list[UUID]:
     """Providers, each with its accounts: a provider's first pay is not what is measured."""
-    from billing.chart import AccountName, open_accounts
+    from billing.books.chart_of_accounts import AccountName, open_accounts
     from billing.kinds import AccountKind
 
     providers = [uuid4() for _ in range(PROVIDERS)]
@@ -133,7 +133,7 @@ def compare(pool: Any, name: str, size: int, seconds: float, turns: int, provide
 def enter(gate: Any) -> None:
     """Start of a client: import everything first; then every turn begins when all are there."""
     set_up()
-    import billing.settlement  # noqa: F401 - imported before the clock runs
+    import billing.charging.settlement  # noqa: F401 - imported before the clock runs
 
     Client.wait = gate.wait
 
@@ -161,9 +161,10 @@ def take_turn(turn: Turn) -> list[float]:
 
 def ours(providers: Sequence[UUID]) -> dict[str, Callable[[], object]]:
     """The verbs as jobs call them; one client, one customer."""
-    from benchmarks.ledger_bare import CHARGE, FEE_BPS, HOLD
-    from billing import deposits, holds, ledger, settlement
-    from billing.chart import open_account
+    from benchmarks.setups.ledger_bare import CHARGE, FEE_BPS, HOLD
+    from billing.books import deposits, ledger
+    from billing.books.chart_of_accounts import open_account
+    from billing.charging import holds, settlement
     from billing.kinds import AccountKind, TransferCode
 
     customer = uuid4()
@@ -186,8 +187,8 @@ def ours(providers: Sequence[UUID]) -> dict[str, Callable[[], object]]:
 
 def bare(providers: Sequence[UUID]) -> dict[str, Callable[[], object]]:
     """The same rows by hand; one client, one customer."""
-    from benchmarks.ledger_bare import Bare
-    from billing import deposits
+    from benchmarks.setups.ledger_bare import Bare
+    from billing.books import deposits
 
     customer = uuid4()
     deposits.credit(customer, 10**15, reference=str(customer), actor="benchmark")
@@ -200,7 +201,7 @@ def bare(providers: Sequence[UUID]) -> dict[str, Callable[[], object]]:
 
 def receipts(seconds: float) -> float:
     """Receipts a second that one process verifies and stores, in appends as long as they may be."""
-    from billing import metering
+    from billing.charging import metering
     from provider_agent.protocol import RECEIPTS_PER_APPEND_MAX
     from tests.integration.billing.scenes import Meter
 

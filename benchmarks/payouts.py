@@ -1,6 +1,6 @@
 """A payout run's speed: everybody due is reserved, sent and confirmed; and the tree of a payout root.
 
-Every provider is new and has earned from three leases, so that a part is kept in its reserve: the longest way there is.
+Every provider is new and has earned from three leases, so that a part is kept in its reserve: the most work there is.
 The rail is the one that pretends, which answers at once, so that only our own work is measured. A run begins with a
 reconciliation, which is in `reserve_s`; `queries_per_provider` is what the run asked the database, divided.
 
@@ -65,7 +65,7 @@ def measure(sizes: list[int]) -> dict[str, Any]:
     from django.core.management import call_command
 
     call_command("migrate", interactive=False, verbosity=0)
-    from billing.ledger import verify
+    from billing.books.ledger import verify
 
     figures: dict[str, Any] = {"leases_per_provider": LEASES_EACH, "runs": {str(size): run(size) for size in sizes}}
     report = verify()
@@ -127,7 +127,8 @@ def make_due(size: int) -> list[UUID]:
     """Providers who earned by real settlements whose window is over, and want to be paid now."""
     from datetime import timedelta
 
-    from billing import deposits, holds, settlement
+    from billing.books import deposits
+    from billing.charging import holds, settlement
     from billing.models import PayoutSettings
     from billing.models.ledger import USD_ASSET_ID
     from marketplace.foundation import clock

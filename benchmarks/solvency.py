@@ -67,12 +67,12 @@ def run(owners: list[UUID]) -> dict[str, Any]:
     """Publish, prove, check."""
     from django.db import connection
 
-    from billing import solvency_publishing
-    from billing.solvency_proving import prove
-    from provider_agent.protocol.solvency import ProofPage, check_accounts, read_report
+    from billing.proofs.solvency import ProofPage, check_accounts, read_report
+    from billing.solvency import publishing
+    from billing.solvency.proving import prove
 
     started = time.perf_counter()
-    report = solvency_publishing.publish()
+    report = publishing.publish()
     publish_s = time.perf_counter() - started
     if report is None:
         raise SystemExit("nothing was published")
@@ -102,8 +102,8 @@ def run(owners: list[UUID]) -> dict[str, Any]:
 
 def open_and_fund(count: int) -> list[UUID]:
     """So many owners with one account each, sealed."""
-    from billing import ledger, seal
-    from billing.chart import AccountName, open_accounts
+    from billing.books import hash_chain, ledger
+    from billing.books.chart_of_accounts import AccountName, open_accounts
     from billing.kinds import AccountKind, TransferCode
 
     owners = [uuid4() for _ in range(count)]
@@ -111,7 +111,7 @@ def open_and_fund(count: int) -> list[UUID]:
         names = [AccountName(AccountKind.CUSTOMER_AVAILABLE, owner) for owner in owners[start:][:TRANSFERS_PER_POST]]
         [cash, *accounts] = open_accounts([AccountName(AccountKind.OPERATOR_CASH), *names])
         ledger.post([ledger.NewTransfer(cash, account, AMOUNT, TransferCode.CORRECTION) for account in accounts])
-    seal.seal_transfers()
+    hash_chain.chain_transfers()
     return owners
 
 

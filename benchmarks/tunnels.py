@@ -1,13 +1,13 @@
-"""The way from a gateway to a replica behind NAT: directly (were there no NAT), by `ssh -R`, by our tunnel.
+"""The route from a gateway to a replica behind NAT: directly (were there no NAT), by `ssh -R`, by our tunnel.
 
 Everything is encrypted: TLS, SSH, the tunnel over TLS. On loopback, and over a line of our own (`wan.py`: 50 ms there
-and back, 100 Mbit/s, a queue of 0.4 s). The engine answers constantly and at once, so that the way alone is measured;
+and back, 100 Mbit/s, a queue of 0.4 s). The engine answers constantly and at once, so that the route alone is measured;
 the gateway's end is one process with the clients in it, the same for all. In turns; medians over the rounds.
 
     clients_N     N clients, each asking again as soon as it has its answer
     streams       64 answers of 200 tokens at once, each token written alone, as quickly as they go
     large         one large answer, alone
-    behind_large  small answers while two large ones come by the same way
+    behind_large  small answers while two large ones come by the same route
 
     python -m benchmarks.tunnels [--rounds 1] [--seconds 2] [--only loopback] [--write]
 
@@ -29,9 +29,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import wan
 from benchmarks.record import publish
-from benchmarks.tunnels_ends import (
+from benchmarks.setups import wan
+from benchmarks.setups.tunnels_ends import (
     CERTIFICATE,
     ENGINE_PORT,
     ENGINE_TLS_PORT,
@@ -97,7 +97,7 @@ def laid(line: str) -> Iterator[Ends]:
         yield Ends("127.0.0.1", "127.0.0.1")
         return
     name = f"souk-wan-{os.getpid()}"
-    words = [sys.executable, "-m", "benchmarks.wan", name, str(ROUND_TRIP_MS / 2), str(MBIT)]
+    words = [sys.executable, "-m", "benchmarks.setups.wan", name, str(ROUND_TRIP_MS / 2), str(MBIT)]
     carrier = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         assert carrier.stdout is not None
@@ -147,7 +147,7 @@ def one(subject: str, folder: Path, ends: Ends, seconds: float, large_mib: int) 
 
 def ours(*words: str | Path) -> list[str | Path]:
     """A process of tunnels_ends."""
-    return [sys.executable, "-m", "benchmarks.tunnels_ends", *words]
+    return [sys.executable, "-m", "benchmarks.setups.tunnels_ends", *words]
 
 
 def ssh(folder: Path, gateway: str) -> list[str | Path]:

@@ -2,9 +2,10 @@
 
     enqueue (with the decision, in its transaction) -> dispatch_due (a Celery tick) -> handler -> done | fail
 
-A handler takes the message and returns what the other side calls the result. It raises Hopeless where asking again can
-never help, and anything else to be tried again with a growing pause. It may run twice: `message.id` goes along as the
-idempotency key. Giving a call up for good raises an alert.
+A handler takes the message and returns what the other side calls the result. It raises Hopeless where another try can
+never help; any other exception is tried again with a growing pause. It may run twice: `message.id` is the
+idempotency key. A module that has to react to a call that is given up for good
+registers with `on_given_up`: notices/alerts.py does.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.models import OutboxMessage
 
 Handler = Callable[[OutboxMessage], str]
+Listener = Callable[[OutboxMessage], object]
 
 ROUNDS_MAX: Final = 20  # batches in one run; the next tick takes the next
 
 log = logging.getLogger(__name__)
 _handlers: dict[str, Handler] = {}
+_on_given_up: list[Listener] = []
 
 
 class Hopeless(Exception):
-    """This call can never succeed as it is; its text says why."""
+    """This call can never succeed as it is; its text has the reason."""
 
 
 def handles(kind: str) -> Callable[[Handler], Handler]:
@@ -39,6 +42,13 @@ def handles(kind: str) -> Callable[[Handler], Handler]:
         return handler
 
     return register
+
+
+def on_given_up(listener: Listener) -> Listener:
+    """Have this function called with every message that is given up for good, after that is written down."""
+    if listener not in _on_given_up:
+        _on_given_up.append(listener)
+    return listener
 
 
 def dispatch_due() -> int:
@@ -55,7 +65,7 @@ def dispatch_due() -> int:
 
 def _make(message: OutboxMessage) -> bool:
     if not outbox.renew(message):
-        return False  # those claimed before it were slow, and somebody else makes this one
+        return False  # those claimed before it were slow, and another process makes this one
     try:
         external_id = _handlers[message.kind](message)
     except Exception as error:
@@ -65,17 +75,10 @@ def _make(message: OutboxMessage) -> bool:
         finish = partial(outbox.done, message, external_id=external_id)
     try:
         finished = finish()
-    except StateConflict as conflict:  # it took longer than its lease, and whoever took it over finished first
+    except StateConflict as conflict:  # it took longer than its lease, and the process that took it over finished first
         log.warning("A call was finished by somebody else. %s", conflict)
         return False
     if finished.state == OutboxMessage.State.FAILED:
-        _tell_operators(finished)
+        for listener in _on_given_up:
+            listener(finished)
     return finished.state == OutboxMessage.State.DONE
-
-
-def _tell_operators(message: OutboxMessage) -> None:
-    """One alert a kind of call, or the mail that cannot be sent would be told of by ever more mail."""
-    from billing import alerts  # its own mail is one of the calls made here
-
-    text = f"A call to the outside was given up for good: {message.business_key}. {message.last_error}"
-    alerts.raise_once(f"outbox:{message.kind}", kind="call_given_up", subject=message.pk, message=text)

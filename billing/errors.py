@@ -2,7 +2,7 @@
 
 BillingError
 |-- AmountInvalid             400  not a whole, positive amount
-|-- InsufficientFunds         402  says how much is missing
+|-- InsufficientFunds         402  has the missing amount
 |-- AccountFrozen             409  an operator froze the account
 |-- TransferRefused           409  the ledger's own rules forbid it
 |-- QuoteConflict             409  the quote was used for another exchange
@@ -23,8 +23,9 @@ BillingError
 |-- OffenceUnknown            400  the table of penalties has no such reason
 |-- PromotionConflict         409  the reference was used for another gift
 |-- PromoCodeRefused          409  unknown, over, used up, used before
-|-- SpendLimitReached         402  says which limit, what is used, left, and when it starts anew
+|-- SpendLimitReached         402  has the limit, what is used and left, and when it starts again
 |-- InvoiceNotFound           404
+|-- PayoutsStopped            503  reconciliation found a difference that nobody explained yet
 |-- SolvencyReportNotFound    404  none of that number, or its proofs are no longer kept
 |-- SolvencyUnprovable        409  what the accounts hold makes no tree: nothing is published
 `-- ReceiptRefused            409  (the newest accepted receipt is in details.seq)
@@ -49,22 +50,19 @@ from marketplace.foundation.errors import SoukError
 
 
 class BillingError(SoukError):
-    """Money could not be moved."""
-
+    message = "Money could not be moved."
     code = "billing_error"
     status = 409
 
 
 class AmountInvalid(BillingError):
-    """{value} is not an amount: give dollars such as 2.50, or a whole number of micro-USD above zero."""
-
+    message = "{value} is not an amount: give dollars such as 2.50, or a whole number of micro-USD above zero."
     code = "amount_invalid"
     status = 400
 
 
 class InsufficientFunds(BillingError):
-    """{missing} more is needed: this takes {needed}, and {available} is there."""
-
+    message = "{missing} more is needed: this takes {needed}, and {available} is there."
     code = "insufficient_funds"
     status = 402
 
@@ -84,165 +82,148 @@ class InsufficientFunds(BillingError):
 
 
 class AccountFrozen(BillingError):
-    """The account {account} is frozen: it takes money in and gives none out. Ask the operator."""
-
+    message = "The account {account} is frozen: it takes money in and gives none out. Ask the operator."
     code = "account_frozen"
 
 
 class TransferRefused(BillingError):
-    """The ledger refuses this transfer: {why}."""
-
+    message = "The ledger refuses this transfer: {why}."
     code = "transfer_refused"
 
 
 class DepositConflict(BillingError):
-    """The reference {reference} was used for another deposit. A deposit needs a reference of its own."""
-
+    message = "The reference {reference} was used for another deposit. A deposit needs a reference of its own."
     code = "deposit_conflict"
 
 
 class QuoteConflict(BillingError):
-    """The quote {quote} was used for another exchange. A quote is used once."""
-
+    message = "The quote {quote} was used for another exchange. A quote is used once."
     code = "quote_conflict"
 
 
 class HoldNotFound(BillingError):
-    """Nothing is set aside for job {job_id}."""
-
+    message = "Nothing is set aside for job {job_id}."
     code = "hold_not_found"
     status = 404
 
 
 class HoldConflict(BillingError):
-    """Another hold is open for job {job_id}, of {held} base units."""
-
+    message = "Another hold is open for job {job_id}, of {held} base units."
     code = "hold_conflict"
 
 
 class ChargeAboveHold(BillingError):
-    """Job {job_id} would cost {charged} base units, and only {held} are set aside for it."""
-
+    message = "Job {job_id} would cost {charged} base units, and only {held} are set aside for it."
     code = "charge_above_hold"
 
 
 class AlreadySettled(BillingError):
-    """Job {job_id} is settled: its money is final."""
-
+    message = "Job {job_id} is settled: its money is final."
     code = "already_settled"
 
 
 class ChargesInvalid(BillingError):
-    """The charges of job {job_id} make no sense: {why}."""
-
+    message = "The charges of job {job_id} make no sense: {why}."
     code = "charges_invalid"
     status = 400
 
 
 class AmountTooLarge(BillingError):
-    """An amount has at most 256 bits; this one has more."""
-
+    message = "An amount has at most 256 bits; this one has more."
     code = "amount_too_large"
     status = 400
 
 
 class AssetUnknown(BillingError):
-    """There is no asset {asset}."""
-
+    message = "There is no asset {asset}."
     code = "asset_unknown"
     status = 404
 
 
 class PriceUnavailable(BillingError):
-    """There is no price of {asset} to reckon with: {why}. Try again in a minute, or pay in dollars."""
-
+    message = "There is no price of {asset} to reckon with: {why}. Try again in a minute, or pay in dollars."
     code = "price_unavailable"
     status = 503
 
 
 class DisputeNotFound(BillingError):
-    """There is no dispute {dispute_id} of yours."""
-
+    message = "There is no dispute {dispute_id} of yours."
     code = "dispute_not_found"
     status = 404
 
 
 class DisputeInvalid(BillingError):
-    """This cannot be filed: {why}."""
-
+    message = "This cannot be filed: {why}."
     code = "dispute_invalid"
     status = 400
 
 
 class NothingToDispute(BillingError):
-    """There is nothing to contest: {why}."""
-
+    message = "There is nothing to contest: {why}."
     code = "nothing_to_dispute"
 
 
 class SplitInvalid(BillingError):
-    """The parts add up to {sum} base units, and {amount} are frozen. Each part is 0 or more."""
-
+    message = "The parts add up to {sum} base units, and {amount} are frozen. Each part is 0 or more."
     code = "split_invalid"
     status = 400
 
 
 class OffenceUnknown(BillingError):
-    """The table of penalties has no {reason}."""
-
+    message = "The table of penalties has no {reason}."
     code = "offence_unknown"
     status = 400
 
 
 class PromotionConflict(BillingError):
-    """The reference {reference} was used for another gift."""
-
+    message = "The reference {reference} was used for another gift."
     code = "promotion_conflict"
 
 
 class PromoCodeRefused(BillingError):
-    """This code gives nothing: {why}."""
-
+    message = "This code gives nothing: {why}."
     code = "promo_code_refused"
 
 
 class SpendLimitReached(BillingError):
-    """The {whose}'s limit of {limit} a {period} is reached: {used} is used, {left} left, {needed} needed{resets}."""
-
+    message = (
+        "The {whose}'s limit of {limit} a {period} is reached: {used} is used, {left} left, {needed} needed{resets}."
+    )
     code = "spend_limit_reached"
     status = 402
 
 
 class InvoiceNotFound(BillingError):
-    """There is no invoice {invoice_id} of yours."""
-
+    message = "There is no invoice {invoice_id} of yours."
     code = "invoice_not_found"
     status = 404
 
 
-class SolvencyReportNotFound(BillingError):
-    """There is no such solvency report: {why}."""
+class PayoutsStopped(BillingError):
+    message = "Payouts are stopped since {since}: the books do not agree with the outside, and an operator is looking."
+    code = "payouts_stopped"
+    status = 503
 
+
+class SolvencyReportNotFound(BillingError):
+    message = "There is no such solvency report: {why}."
     code = "solvency_report_not_found"
     status = 404
 
 
 class SolvencyUnprovable(BillingError):
-    """No solvency report can be sealed: {why}."""
-
+    message = "No solvency report can be sealed: {why}."
     code = "solvency_unprovable"
 
 
 class AlertNotFound(BillingError):
-    """There is no alert {alert_id}."""
-
+    message = "There is no alert {alert_id}."
     code = "alert_not_found"
     status = 404
 
 
 class ReceiptRefused(BillingError):
-    """Receipt {refused_seq} of lease {lease_id} is refused."""
-
+    message = "Receipt {refused_seq} of lease {lease_id} is refused."
     code = "receipt_refused"
 
     def __init__(self, lease_id: UUID, refused_seq: int, **details: Any) -> None:
@@ -251,54 +232,45 @@ class ReceiptRefused(BillingError):
 
 
 class ReceiptForeign(ReceiptRefused):
-    """Receipt {refused_seq} of lease {lease_id} is refused: its {field} is not the lease's."""
-
+    message = "Receipt {refused_seq} of lease {lease_id} is refused: its {field} is not the lease's."
     code = "receipt_foreign"
 
 
 class ReceiptSignatureInvalid(ReceiptRefused):
-    """Receipt {refused_seq} of lease {lease_id} is refused: it is not signed by the lease's receipt key."""
-
+    message = "Receipt {refused_seq} of lease {lease_id} is refused: it is not signed by the lease's receipt key."
     code = "receipt_signature_invalid"
 
 
 class ReceiptGap(ReceiptRefused):
-    """Receipt {refused_seq} of lease {lease_id} is refused: {expected_seq} has to come first."""
-
+    message = "Receipt {refused_seq} of lease {lease_id} is refused: {expected_seq} has to come first."
     code = "receipt_gap"
 
 
 class ReceiptChainBroken(ReceiptRefused):
-    """Receipt {refused_seq} of lease {lease_id} is refused: it does not point to the one before it."""
-
+    message = "Receipt {refused_seq} of lease {lease_id} is refused: it does not point to the one before it."
     code = "receipt_chain_broken"
 
 
 class ReceiptNotMonotone(ReceiptRefused):
-    """Receipt {refused_seq} of lease {lease_id} is refused: it states less use than the one before it."""
-
+    message = "Receipt {refused_seq} of lease {lease_id} is refused: it states less use than the one before it."
     code = "receipt_not_monotone"
 
 
 class ReceiptAmountWrong(ReceiptRefused):
-    """Receipt {refused_seq} of lease {lease_id} is refused: its amount should be {expected}."""
-
+    message = "Receipt {refused_seq} of lease {lease_id} is refused: its amount should be {expected}."
     code = "receipt_amount_wrong"
 
 
 class ReceiptAboveCap(ReceiptRefused):
-    """Receipt {refused_seq} of lease {lease_id} is refused: the lease may bill {cap} at most."""
-
+    message = "Receipt {refused_seq} of lease {lease_id} is refused: the lease may bill {cap} at most."
     code = "receipt_above_cap"
 
 
 class ReceiptAboveObserved(ReceiptRefused):
-    """Receipt {refused_seq} of lease {lease_id} is refused: {billable_ms} ms claimed, {observed_ms} observed."""
-
+    message = "Receipt {refused_seq} of lease {lease_id} is refused: {billable_ms} ms claimed, {observed_ms} observed."
     code = "receipt_above_observed"
 
 
 class Equivocation(ReceiptRefused):
-    """Lease {lease_id} has two different receipts {refused_seq}; both are kept as evidence."""
-
+    message = "Lease {lease_id} has two different receipts {refused_seq}; both are kept as evidence."
     code = "equivocation"

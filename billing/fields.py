@@ -40,14 +40,14 @@ class AmountField(_Exact):
 
     @property
     def validators(self) -> list[Any]:
-        """None of DecimalField's: they ask for `as_tuple`, which an int has not; the database has the CHECKs."""
+        """None of DecimalField's: they call `as_tuple`, which an int has not; the database has the CHECKs."""
         return []
 
     def from_db_value(self, value: Decimal | None, expression: Any, connection: Any) -> int | None:
         return None if value is None else int(value)
 
     def to_python(self, value: Any) -> Any:
-        """An int, exactly; a fraction, a float or a word is refused rather than rounded."""
+        """An int, exactly; a fraction, a float or other text is refused rather than rounded."""
         if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             return value
         if isinstance(value, (str, Decimal)):

@@ -1,8 +1,8 @@
 """The SQL functions of `billing/sql/`: the verbs that many use at once, each in one round trip.
 
-A function locks, checks, writes and says in its first column how it went. What it refuses it refuses before it writes,
-so that no savepoint is needed around it. A migration installs it from its file; who changes a file adds a migration
-with the same line, and a test that compares the database with the files finds out who forgot.
+A function locks, checks, writes and returns its outcome in its first column. It refuses before it writes, so that no
+savepoint is needed around it. A migration installs it from its file; a change of a file needs a migration with the
+same line, and a test that compares the database with the files fails without one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def array(values: Iterable[UUID | int | str | None]) -> str:
 
 
 def stored(instance: models.Model) -> Any:
-    """Say of an instance that a function has written its row."""
+    """Mark an instance as stored: a function has written its row."""
     instance._state.adding = False
     instance._state.db = connection.alias
     return instance

@@ -13,7 +13,7 @@
     wallet_held          of a wallet, set aside on chain for one job      yes     no                 yes
     wallet_pending       settled on chain, inside the challenge window    yes     no                 yes
     wallet_stake         a provider's collateral in the contract          yes     no                 yes
-    disputed             of one settlement, until somebody decides        yes     no                 yes
+    disputed             of one settlement, until the decision            yes     no                 yes
     fee_revenue          the platform's fee                               -       -                  no: entries only
     the rest             mirrors of the outside world, expenses, equity   -       -                  yes
 

@@ -1,20 +1,13 @@
-"""Celery's doors into billing; each may run twice or never."""
+"""Celery's entry points into billing; each may run twice or never."""
 
 from __future__ import annotations
 
 from celery import shared_task
 
-from billing import (
-    alerts,  # noqa: F401 - its handler
-    dispatch,
-    disputes,
-    invoices,
-    offences,
-    promotions,
-    seal,
-    settlement,
-    solvency_publishing,
-)
+from billing import dispatch, invoices
+from billing.books import hash_chain
+from billing.charging import promotions, settlement
+from billing.contesting import disputes, offences
 from billing.fiat import (
     accounts,
     automatic,
@@ -26,16 +19,17 @@ from billing.fiat import (
 from billing.payouts import running, submission
 from billing.prices import feeds
 from billing.reconciliation import reconciling
-from marketplace.foundation.exclusive import alone
+from billing.solvency import publishing
+from marketplace.foundation.exclusive import log_failures
 
 
 @shared_task
 def seal_transfers() -> None:
-    """Extend the hash chain; once a day, seal the day; where it is due, seal what is owed."""
-    seal.seal_transfers()
-    with alone("No solvency report could be sealed."):
-        solvency_publishing.publish_due()
-    solvency_publishing.forget_old_proofs()
+    """Extend the hash chain; once a day, write the day's root; where it is due, publish a solvency report."""
+    hash_chain.chain_transfers()
+    with log_failures("No solvency report could be sealed."):
+        publishing.publish_due()
+    publishing.forget_old_proofs()
 
 
 @shared_task
@@ -60,13 +54,13 @@ def refresh_prices() -> None:
 def sweep_disputes() -> None:
     """Close what nobody answered, remind of what nobody decided, fine what was proven, release what fines left."""
     for part in (disputes.sweep, offences.judge, offences.release_rest):
-        with alone("A part of the sweep of disputes failed."):
+        with log_failures("A part of the sweep of disputes failed."):
             part()
 
 
 @shared_task
 def expire_promotions() -> None:
-    """Take back given credit that was not used in time."""
+    """Withdraw given credit that was not used in time."""
     promotions.expire_due()
 
 
@@ -79,7 +73,7 @@ def issue_invoices() -> None:
 @shared_task
 def follow_chains() -> None:
     """Read every chain, book what is final, send what is due. web3 is loaded where there is a chain only."""
-    from billing.chain.following import follow_chains as follow
+    from billing.following.chains import follow_chains as follow
 
     follow()
 
@@ -87,9 +81,9 @@ def follow_chains() -> None:
 @shared_task
 def tend_chains() -> None:
     """Slash stakes for what fines did not find, and look whether our keys have coins for gas."""
-    from billing.chain.tending import tend_chains as tend
+    from billing.following.upkeep import maintain_chains as maintain
 
-    tend()
+    maintain()
 
 
 @shared_task
@@ -106,14 +100,14 @@ def follow_payouts() -> None:
 
 @shared_task
 def reconcile() -> None:
-    """Hold the ledger against the outside, and forget old reports."""
+    """Reconcile the ledger with the outside, and forget old reports."""
     reconciling.reconcile(reason="hourly")
     reconciling.forget_old_reports()
 
 
 @shared_task
 def tend_fiat() -> None:
-    """Handle what Stripe told, make spendable what waited, and request what customers' rules ask for."""
+    """Handle the events that Stripe sent, make spendable what waited, and request what customers' rules ask for."""
     events.process_due()
     topups.release_waiting()
     automatic.run_rules()
@@ -121,8 +115,8 @@ def tend_fiat() -> None:
 
 @shared_task
 def poll_stripe() -> None:
-    """Ask Stripe what we were not told."""
+    """Poll Stripe for what no webhook reported."""
     for part in (events.poll, sweeping.sweep, accounts.refresh_oldest):
-        with alone("Stripe could not be asked."):
+        with log_failures("Stripe could not be asked."):
             part()
     tend_fiat()

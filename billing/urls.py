@@ -7,7 +7,6 @@ from billing.api.balance import BalanceView, TransferList
 from billing.api.cards import CardSetupView, CardsView, CardView, DefaultCardView
 from billing.api.chain import EscrowList, PayoutProof
 from billing.api.deposits import DepositList
-from billing.api.fake_card import fake_card_page
 from billing.api.payout_account import OnboardingView, PayoutAccountView
 from billing.api.payouts import AccrualView, PayoutList, PayoutRetry, PayoutSettingsView, StatementView
 from billing.api.solvency import SolvencyProofView, SolvencyReportsView, SolvencyReportView, SolvencyView
@@ -52,5 +51,4 @@ urlpatterns = [
     path("payout-account", PayoutAccountView.as_view(), name="payout-account"),
     path("payout-account/onboarding", OnboardingView.as_view(), name="payout-account-onboarding"),
     path("stripe/webhook", WebhookView.as_view(), name="stripe-webhook"),
-    path("fake-card/<uuid:top_up_id>", fake_card_page, name="fake-card"),
 ]

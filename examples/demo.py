@@ -11,10 +11,13 @@
 9  a job paid in tokens on a chain of its own: from the customer's wallet through the escrow to the provider's wallet
 10 a job paid straight from the customer's wallet: signed for this job alone, paid by the contract
 11 everything is stopped, and nothing is left running
+
+`--until resumed` ends after 4: once the job runs elsewhere from its last complete checkpoint, it is cancelled.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -46,20 +49,23 @@ DEPOSIT = "5.00"
 # name, dollars per device and hour, cores its two devices share
 NODES = [("swift", "0.70", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
 ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 420
+END_SECONDS = 120
+RESUMED = "resumed"
 SETTLE_SECONDS = 2  # after which a checkpoint's own receipt has arrived
 
 
 class Demo:
-    """The story; each chapter leaves what the next one needs."""
+    """The steps of the demo; each chapter leaves what the next one needs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, until: str = "") -> None:
         self.folder = folder
+        self.until = until
         self.claims = Claims()
         self.market = Market(folder)
         self.providers: dict[str, Party] = {}
 
     def tell(self) -> None:
-        """All chapters, in order; each tells how long the one before took."""
+        """All chapters, in order; each prints how long the one before took."""
         title(1, "A marketplace of your own")
         self.start_market()
         title(2, "Three providers lend their nodes, one customer brings money")
@@ -71,6 +77,8 @@ class Demo:
         chosen = self.plan(alice)
         title(4, "Launch, and kill the node in the middle")
         job = self.launch_and_kill(alice, chosen)
+        if self.until == RESUMED:
+            return
         title(5, "It recovered")
         self.check_recovery(job, chosen)
         title(6, "The model")
@@ -104,7 +112,7 @@ class Demo:
         return alice
 
     def add_node(self, name: str, price: str, cores: str) -> None:
-        """Through the same door as anyone: a token, the line to paste, the agent; until it was measured and is listed.
+        """As any provider does it: a token, the install command, the agent; until it was measured and is listed.
 
         One after the other: they share this machine, and a benchmark should measure nobody else's start.
         """
@@ -144,7 +152,7 @@ class Demo:
         return name
 
     def launch_and_kill(self, alice: Party, chosen: str) -> JobView:
-        """`souk launch` streams in the foreground; behind its back the node dies once a checkpoint is safe."""
+        """`souk launch` streams in the foreground; meanwhile the node dies once a checkpoint is complete."""
         launch = [SOUK, "launch", str(JOB_FILE), "--yes"]
         say(f"   $ souk launch {JOB_FILE.name} --yes")
         process = subprocess.Popen(
@@ -156,6 +164,8 @@ class Demo:
             with self.souk(alice) as souk:
                 job = wait_for("the job to be submitted", lambda: next(iter(souk.jobs(limit=1)), None), PLACE_SECONDS)
                 self.kill_in_the_middle(souk, job.job_id, chosen)
+                if self.until == RESUMED:
+                    return self.see_resumed(souk, job.job_id, chosen)
                 status = process.wait(TRAIN_SECONDS)
                 shower.join(5)
                 self.claims.check("souk launch followed the job through the recovery to its end", status == 0, status)
@@ -195,6 +205,25 @@ class Demo:
             f"   !! SIGKILL: agent and runtime of {chosen}, {len(killed)} processes; "
             f"checkpoint {checkpointed_step()} is safe"
         )
+
+    def see_resumed(self, souk: Souk, job_id: UUID, chosen: str) -> JobView:
+        """It runs elsewhere from its last complete checkpoint; then it is cancelled, and its node is free again."""
+
+        def resumed() -> JobView | None:
+            job = souk.job(job_id)
+            return job if job.state == "running" and job.attempts[-1].resumed_from_step else None
+
+        job = wait_for("the job to go on elsewhere", resumed, TRAIN_SECONDS)
+        last = job.attempts[-1]
+        self.claims.check(
+            "it went on elsewhere from its last complete checkpoint",
+            last.leases[0].node_name != chosen,
+            f"step {last.resumed_from_step} on {last.leases[0].node_name}",
+        )
+        souk.cancel(job_id)
+        wait_for("the job to end", lambda: souk.job(job_id).attempts[-1].state == "cancelled", END_SECONDS)
+        self.claims.check("cancelled, it ends", souk.job(job_id).state == "cancelled")
+        return souk.job(job_id)
 
     def check_recovery(self, job: JobView, chosen: str) -> None:
         """The first attempt is lost, the last one resumed elsewhere from a step above 0."""
@@ -295,10 +324,13 @@ def evaluated(souk: Souk, job: JobView) -> list[tuple[int, float]]:
 
 
 def main() -> int:
-    """Tell the story, then put everything away; 0 only if every claim held."""
+    """Run the chapters, then stop everything; 0 only if every claim held."""
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description="The whole product on real input.")
+    parser.add_argument("--until", choices=(RESUMED,), default="", help="stop once the job was resumed elsewhere")
+    until = parser.parse_args().until
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="souk-demo-", dir="/tmp"))
-    demo, status = Demo(folder), 1
+    demo, status = Demo(folder, until=until), 1
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:

@@ -33,7 +33,7 @@ class ServingStory:
         self.end(alice, endpoint)
 
     def launch(self, alice: Party, job_id: UUID) -> EndpointView:
-        """`souk launch` waits until a replica has said a real token and a gateway reaches it."""
+        """`souk launch` waits until a replica has sent a real token and a gateway reaches it."""
         job_file = alice.home / JOB_FILE.name
         job_file.write_text(JOB_FILE.read_text().replace(PLACEHOLDER, str(job_id)))
         env = alice.env(self.market.server)

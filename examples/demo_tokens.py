@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 
-from billing.chain.devchain import DEVELOPMENT_KEYS
+from billing.chain.devchain.chain import DEVELOPMENT_KEYS
 from examples.market import SOUK, Market, Party, run, run_json, wait_for
 from examples.narration import Claims, say, show, show_trail
-from jobs.client.chain_wallet import encode_call
 from jobs.client.sdk import Souk
-from jobs.payment import show_units
+from jobs.client.wallet.chain_wallet import encode_call
+from jobs.payment.terms import show_units
 from jobs.wire import AssetView
 from provider_agent.protocol import ethereum
 
@@ -34,7 +34,7 @@ class TokenStory:
         self.rpc_url: str = chain["rpc_urls"][0]
 
     def tell(self, alice: Party) -> None:
-        """The whole way."""
+        """All steps, in order."""
         token = self.pay_in(alice)
         job, worker = self.launch(alice)
         self.pay_out(worker, job, token)
@@ -124,7 +124,7 @@ class TokenStory:
         return have.provider_available if have else 0
 
     def _units(self, token: AssetView, view: str, address: str) -> int:
-        """What the chain itself says, asked without the marketplace."""
+        """What the chain itself has, read without the marketplace."""
         call = {"to": token.token, "data": "0x" + encode_call(view, [address]).hex()}
         body = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]}
         return int(httpx.post(self.rpc_url, json=body, timeout=30).json()["result"], 16)

@@ -27,7 +27,7 @@ class WalletStory:
         self.on_chain = ["--asset", ASSET, "--rpc-url", tokens.rpc_url]
 
     def tell(self, alice: Party) -> None:
-        """The whole way."""
+        """All steps, in order."""
         before = run_json([SOUK, "balance"], alice.env(self.market.server))
         self.name_wallets(alice)
         self.pay_in(alice)
@@ -38,7 +38,7 @@ class WalletStory:
         self.claims.check("her balance at the marketplace was not touched", before == after)
 
     def name_wallets(self, alice: Party) -> None:
-        """Each provider's wallet lets its node's receipt key speak for it; the contract is told."""
+        """Each provider's wallet lets its node's receipt key sign for it, registered with the contract."""
         for name, provider in self.tokens.providers.items():
             key_file = self.tokens._key_file(provider, self.keys[name], name="payout")
             show(
@@ -73,7 +73,7 @@ class WalletStory:
         return job
 
     def look_at_contract(self, alice: Party, job: dict[str, Any]) -> None:
-        """What the contract itself says, asked without the marketplace: the hold is closed, each unit is somewhere."""
+        """What the contract itself has, read without the marketplace: hold closed, each unit accounted for."""
         nowhere = {**alice.env(self.market.server), "SOUK_SERVER": "http://127.0.0.1:1", "SOUK_API_KEY": ""}
         where = ["--contract", self._contract(alice), "--rpc-url", self.tokens.rpc_url]
         look = [SOUK, "escrow", "show", job["job_id"], *where]

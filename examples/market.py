@@ -1,5 +1,5 @@
-"""A marketplace for the demo, the benchmarks and the acceptance tests: `souk up` in a folder, and everybody through the
-front door. Every process that is started here is ended here."""
+"""A marketplace for the demo, the benchmarks and the acceptance tests: `souk up` in a folder, used by its public
+interfaces alone. Every process that is started here is ended here."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Market:
         return Souk(self.server, party.key)
 
     def enrol(self, name: str, *, price: str, provider: Party | None = None, node: NodeOptions | None = None) -> Party:
-        """A provider's own token, then the line that anybody would paste; `start_agent` starts it.
+        """A provider's own token, then the install command; `start_agent` starts it.
 
         The first node installs the agent into a folder of this marketplace; later ones find it there, whole.
         """
@@ -133,10 +133,10 @@ class Market:
         options = ["--name", name, "--price", price, "--executor", "process", "--no-start", *node.arguments()]
         options += ["--benchmark-lock", str(self.folder / "benchmark.lock"), "--data", str(self.agent_folder(name))]
         options += ["--prefix", str(self.prefix), "--user", getpass.getuser()]
-        said = run(["sh", "-c", f"{line} {shlex.join(options)}"], env, seconds=INSTALL_SECONDS)
+        printed = run(["sh", "-c", f"{line} {shlex.join(options)}"], env, seconds=INSTALL_SECONDS)
         if not (self.agent_folder(name) / "config.json").exists():  # a pipe's status is only that of its end
-            raise MarketError(f"install.sh did not enrol {name}:\n{said}")
-        self.install_seconds[name] = _stage_seconds(said)
+            raise MarketError(f"install.sh did not enrol {name}:\n{printed}")
+        self.install_seconds[name] = _stage_seconds(printed)
         return provider
 
     def start_agent(self, name: str) -> subprocess.Popen[str]:
@@ -233,7 +233,7 @@ class Processes:
                 self._seen.update({root, *root.children(recursive=True)})
 
     def stop_all(self) -> list[str]:
-        """Stop everything, politely and then not; returns what had to be killed although it should have stopped."""
+        """Stop everything by SIGTERM, then by SIGKILL; returns what ignored SIGTERM and should not have."""
         self.note_children()
         for _, process in reversed(self._started):
             if process.poll() is None:
@@ -292,10 +292,10 @@ def run_json(command: list[str], env: dict[str, str]) -> Any:
     return json.loads(run([*command, "--json"], env))
 
 
-def _stage_seconds(said: str) -> dict[str, int]:
-    """How long each stage of install.sh took, as it told."""
+def _stage_seconds(printed: str) -> dict[str, int]:
+    """How long each stage of install.sh took, as it printed."""
     found, stage = {}, ""
-    for line in said.splitlines():
+    for line in printed.splitlines():
         if line.startswith("== "):
             stage = line.removeprefix("== ")
         elif took := re.fullmatch(r" +took (\d+) s", line):
@@ -304,7 +304,7 @@ def _stage_seconds(said: str) -> dict[str, int]:
 
 
 def kill_tree(process: subprocess.Popen[str]) -> list[int]:
-    """SIGKILL a process and all below it, at once: nobody gets to say goodbye. Returns the pids."""
+    """SIGKILL a process and all below it, at once, without a chance to clean up. Returns the pids."""
     root = psutil.Process(process.pid)
     doomed = [root, *root.children(recursive=True)]
     for each in doomed:

@@ -1,4 +1,4 @@
-"""How the demo speaks: chapters with their seconds, commands with what they print, claims that were checked."""
+"""What the demo prints: chapters with their seconds, commands with what they print, claims that were checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from examples import market
 from examples.market import MarketError
-from jobs.payment import show_units
+from jobs.payment.terms import show_units
 from jobs.wire import TransferView
 
 CHAPTERS: list[tuple[str, float]] = []  # heading, when it began
@@ -32,7 +32,7 @@ class Claims:
 
 
 def say(text: str = "") -> None:
-    """One line of the story."""
+    """One line of the demo's output."""
     print(text, flush=True)
 
 
@@ -58,7 +58,7 @@ def show(command: list[str], env: dict[str, str]) -> None:
 
 
 def show_trail(name: str, trail: Sequence[TransferView]) -> None:
-    """Every movement of somebody's money, the oldest first; the API tells the newest first."""
+    """Every movement of somebody's money, the oldest first; the API has the newest first."""
     say(f"   {name}'s trail:")
     for each in reversed(trail):
         mode = "" if each.mode == "single" else f" ({each.mode})"

@@ -4,6 +4,7 @@ SoukError
 `-- JobsError
     |-- BadSpec                422  the job file has mistakes; details: errors, count
     |   `-- UnknownAsset       422  no such asset pays here; details: errors, assets
+    |-- UnknownKind            409  a job of a kind that this marketplace does not know; details: known
     |-- NoFit                  409  nothing fits; details: exclusions, fixes
     |-- QuoteNotFound          404
     |-- QuoteExpired           409
@@ -16,12 +17,12 @@ SoukError
     |-- AuthorizationUnexpected 400  a signed hold for a job that is not paid so
     |-- WalletShort          402  details: missing_units
     |-- HoldCannotGrow       409  a hold in the contract is what was signed
-    |-- PriceUnsettled       409  never leaves the room: a job's token price has to be known or confirmed first
-    |-- PriceNotAsked        409  the job waits for nobody's word on a price
+    |-- PriceUnsettled       409  internal, never an answer: a job's token price has to be known or confirmed first
+    |-- PriceNotAsked        409  the job waits for no confirmation of a price
     |-- PriceMoved           409  the price to confirm is another one; details: asked_usd_micros_per_token
     |-- NoWallet             409  the node's provider has no wallet that the contract knows; placed again elsewhere
     |-- AssetTooCoarse         409  the token's base unit is worth too much to count this price in
-    |-- DelegationRefused      400  a wallet's word for a receipt key that cannot be believed
+    |-- DelegationRefused      400  a wallet's delegation to a receipt key that is not valid
     |-- ExportTooLarge         409  too much for one file; details: receipts_max
     |-- CapTooLow              409  resuming needs a higher cap than before
     |-- JobEnded               409
@@ -32,9 +33,9 @@ SoukError
     |-- DeviceTaken            409  another placement was faster; placed again with a fresh snapshot
     |-- NoGangPort             409  the nodes' gangs have all ports; placed again when one has ended
     |-- LeaseNotFound          404
-    |-- StaleFence             409  an old lease's word no longer counts
+    |-- StaleFence             409  what an agent sent for an older assignment is refused
     |-- InputNotReady          409  the job's files are not uploaded completely
-    |-- OffsetGap              409  bytes before these are missing; details: offset to go on from
+    |-- OffsetGap              409  bytes before these are missing; details: offset to continue from
     |-- LeaseOver              409  the lease ended: nothing new is taken for it
     |-- StreamNotFound         404
     |-- BadManifest            400  details: errors, one a file
@@ -43,7 +44,7 @@ SoukError
     |-- ArtifactClosed         409  abandoned or deleted
     |-- UploadIncomplete       409  bytes are missing or damaged; details: paths
     |-- UploadRefused          400  the bytes are not those that the address was made for
-    |-- AlreadyStored          409  other bytes lie there; stored bytes never change
+    |-- AlreadyStored          409  other bytes are stored; stored bytes never change
     |-- LinkRefused            403  the address is forged or has expired
     |-- BodyTooLarge           413
     |-- ProtocolUnsupported    426  details: spoken
@@ -54,54 +55,58 @@ SoukError
 
 from __future__ import annotations
 
-from jobs.payment import Payment
+from jobs.payment.terms import Payment
 from marketplace.foundation.errors import SoukError
 
 
 class JobsError(SoukError):
-    """The jobs room refused."""
-
+    message = "The marketplace refused this."
     code = "jobs_error"
     status = 409
 
 
 class BadSpec(JobsError):
-    """The job file has mistakes; details lists every one."""
-
+    message = "The job file has mistakes; details lists every one."
     code = "bad_spec"
     status = 422
 
 
 class UnknownAsset(BadSpec):
-    """payment.asset names nothing that pays here; details say what does."""
-
+    message = "payment.asset names nothing that pays here; details say what does."
     code = "unknown_asset"
 
 
 class NoEscrowContract(JobsError):
-    """This marketplace has no escrow contract for {asset}. Leave payment.mode out to pay from your balance here."""
-
+    message = (
+        "This marketplace has no escrow contract for {asset}. Leave payment.mode out to pay from your balance here."
+    )
     code = "no_escrow_contract"
     status = 400
 
 
 class AuthorizationMissing(JobsError):
-    """payment.mode: escrow needs a hold that your wallet signed for job {job_id}: {amount} base units in the contract {contract}. `souk launch --wallet-key-file FILE` signs it."""  # noqa: E501 - the message
-
+    message = (
+        "payment.mode: escrow needs a hold that your wallet signed for job {job_id}: {amount} base units in "
+        "the contract {contract}. `souk launch --wallet-key-file FILE` signs it."
+    )
     code = "authorization_missing"
     status = 400
 
 
 class AuthorizationUnexpected(JobsError):
-    """A hold signed by a wallet came with a job that is paid from your balance here. Set payment.mode: escrow, or leave it out."""  # noqa: E501 - the message
-
+    message = (
+        "A hold signed by a wallet came with a job that is paid from your balance here. Set payment.mode: "
+        "escrow, or leave it out."
+    )
     code = "authorization_unexpected"
     status = 400
 
 
 class WalletShort(JobsError):
-    """Your wallet {wallet} has too little in the contract: {missing} is missing. Deposit it with `souk escrow deposit`, wait until it is final, and submit again."""  # noqa: E501 - the message
-
+    message = (
+        "Your wallet {wallet} has too little in the contract: {missing} is missing. Deposit it with `souk "
+        "escrow deposit`, wait until it is final, and submit again."
+    )
     code = "wallet_short"
     status = 402
 
@@ -116,94 +121,91 @@ class WalletShort(JobsError):
 
 
 class HoldCannotGrow(JobsError):
-    """{what}: what the contract holds for a job is what your wallet signed. Launch the job file again, {how}."""
-
+    message = "{what}: what the contract holds for a job is what your wallet signed. Launch the job file again, {how}."
     code = "hold_cannot_grow"
 
 
 class PriceUnsettled(JobsError):
-    """The job's price of its token is too old, and the one of now is unknown or needs its customer's word."""
-
+    message = "The job's price of its token is too old, and the one of now is unknown or needs its customer's word."
     code = "price_unsettled"
 
 
 class PriceNotAsked(JobsError):
-    """The job waits for no word on a price."""
-
+    message = "The job waits for no word on a price."
     code = "price_not_asked"
 
 
 class PriceMoved(JobsError):
-    """{asset} is at {asked}, not at the {given} that you confirm. Look at the job again, and confirm what it asks."""
-
+    message = (
+        "{asset} is at {asked}, not at the {given} that you confirm. Look at the job again, and confirm what it asks."
+    )
     code = "price_moved"
 
 
 class NoWallet(JobsError):
-    """The provider of node {node_id} has no wallet for {asset} that the contract knows. The job is placed elsewhere."""
-
+    message = (
+        "The provider of node {node_id} has no wallet for {asset} that the contract knows. The job is placed elsewhere."
+    )
     code = "no_wallet"
 
 
 class AssetTooCoarse(JobsError):
-    """{asset} cannot pay for this: at the present price {rate} base units are an hour's pay, and rounding would cost more than a thousandth of it."""  # noqa: E501 - the message
-
+    message = (
+        "{asset} cannot pay for this: at the present price {rate} base units are an hour's pay, and rounding "
+        "would cost more than a thousandth of it."
+    )
     code = "asset_too_coarse"
 
 
 class DelegationRefused(JobsError):
-    """The delegation is refused: {why}."""
-
+    message = "The delegation is refused: {why}."
     code = "delegation_refused"
     status = 400
 
 
 class ExportTooLarge(JobsError):
-    """That is more than {receipts_max} receipts. Export a shorter time."""
-
+    message = "That is more than {receipts_max} receipts. Export a shorter time."
     code = "export_too_large"
 
 
-class NoFit(JobsError):
-    """No node fits this job now; details say why and what would help."""
+class UnknownKind(JobsError):
+    message = "This marketplace does not know jobs of kind {kind}; it knows {known}."
+    code = "unknown_kind"
 
+
+class NoFit(JobsError):
+    message = "No node fits this job now; details say why and what would help."
     code = "no_fit"
 
 
 class QuoteNotFound(JobsError):
-    """There is no such quote, or it is not yours. Ask for a new one."""
-
+    message = "There is no such quote, or it is not yours. Ask for a new one."
     code = "quote_not_found"
     status = 404
 
 
 class QuoteExpired(JobsError):
-    """The quote expired at {expired_at}. Ask for a new one and submit with it."""
-
+    message = "The quote expired at {expired_at}. Ask for a new one and submit with it."
     code = "quote_expired"
 
 
 class QuoteMismatch(JobsError):
-    """The quote was made for another job file. Ask for a quote for this one."""
-
+    message = "The quote was made for another job file. Ask for a quote for this one."
     code = "quote_mismatch"
 
 
 class QuoteForged(JobsError):
-    """The stored quote does not bear this marketplace's signature. Ask for a new one."""
-
+    message = "The stored quote does not bear this marketplace's signature. Ask for a new one."
     code = "quote_forged"
 
 
 class QuoteUsed(JobsError):
-    """The quote was used for job {job_id}. One quote makes one job; ask for a new one."""
-
+    message = "The quote was used for job {job_id}. One quote makes one job; ask for a new one."
     code = "quote_used"
 
 
 class NotEnoughMoney(JobsError):
-    """The balance does not cover the job's cap: {missing} is missing. Deposit it, or lower budget.max_total."""
-
+    message = "The balance does not cover the job's cap: {missing} is missing. Deposit it, or lower budget.max_total."
     code = "not_enough_money"
     status = 402
 
@@ -218,174 +220,147 @@ class NotEnoughMoney(JobsError):
 
 
 class CapTooLow(JobsError):
-    """The new cap of {cap_usd_micros} micro-USD is not above the present one of {present_usd_micros}."""
-
+    message = "The new cap of {cap_usd_micros} micro-USD is not above the present one of {present_usd_micros}."
     code = "cap_too_low"
 
 
 class JobEnded(JobsError):
-    """The job has ended: it is {state}."""
-
+    message = "The job has ended: it is {state}."
     code = "job_ended"
 
 
 class JobNotPaused(JobsError):
-    """Only a paused job can be resumed; this one is {state}."""
-
+    message = "Only a paused job can be resumed; this one is {state}."
     code = "job_not_paused"
 
 
 class JobNotEnded(JobsError):
-    """The job has not ended yet: it is {state}."""
-
+    message = "The job has not ended yet: it is {state}."
     code = "job_not_ended"
 
 
 class JobNotFound(JobsError):
-    """There is no such job, or it is not yours."""
-
+    message = "There is no such job, or it is not yours."
     code = "job_not_found"
     status = 404
 
 
 class SecretsGone(JobsError):
-    """The job's secrets were erased when it ended. Launch its job file again."""
-
+    message = "The job's secrets were erased when it ended. Launch its job file again."
     code = "secrets_gone"
 
 
 class DeviceTaken(JobsError):
-    """Another placement took a device of node {node_id} first. The job is placed again with fresh eyes."""
-
+    message = "Another placement took a device of node {node_id} first. The job is placed again with fresh eyes."
     code = "device_taken"
 
 
 class NoGangPort(JobsError):
-    """All {ports} ports of gangs are in use on these nodes. The job is placed when a gang there has ended."""
-
+    message = "All {ports} ports of gangs are in use on these nodes. The job is placed when a gang there has ended."
     code = "no_gang_port"
 
 
 class LeaseNotFound(JobsError):
-    """There is no such lease, or it is not this node's."""
-
+    message = "There is no such lease, or it is not this node's."
     code = "lease_not_found"
     status = 404
 
 
 class StaleFence(JobsError):
-    """The lease's fence is {fence}, not {given}: this word comes from an assignment that no longer counts."""
-
+    message = "The lease's fence is {fence}, not {given}: this was sent for an assignment that no longer counts."
     code = "stale_fence"
 
 
 class InputNotReady(JobsError):
-    """The files of input {artifact_id} are not uploaded completely. Complete the upload, then submit."""
-
+    message = "The files of input {artifact_id} are not uploaded completely. Complete the upload, then submit."
     code = "input_not_ready"
 
 
 class UnknownInput(JobsError):
-    """There is no input {artifact_id}, or it is not yours. Upload the job's files first."""
-
+    message = "There is no input {artifact_id}, or it is not yours. Upload the job's files first."
     code = "unknown_input"
     status = 400
 
 
 class InputMissing(JobsError):
-    """The job file names files. Upload them first and submit with their input_artifact_id."""
-
+    message = "The job file names files. Upload them first and submit with their input_artifact_id."
     code = "input_missing"
     status = 400
 
 
 class SecretsMismatch(JobsError):
-    """The secrets given are not those that the job file names; missing: {missing}, unknown: {unknown}."""
-
+    message = "The secrets given are not those that the job file names; missing: {missing}, unknown: {unknown}."
     code = "secrets_mismatch"
     status = 400
 
 
 class OffsetGap(JobsError):
-    """The server has {offset} bytes of this stream; send on from there."""
-
+    message = "The server has {offset} bytes of this stream; send on from there."
     code = "offset_gap"
 
 
 class LeaseOver(JobsError):
-    """The lease has ended, and all that it had to say has arrived; nothing new is taken for it."""
-
+    message = "The lease has ended, and all that it had to say has arrived; nothing new is taken for it."
     code = "lease_over"
 
 
 class StreamNotFound(JobsError):
-    """The job has no attempt {attempt} with a node of rank {node_rank}."""
-
+    message = "The job has no attempt {attempt} with a node of rank {node_rank}."
     code = "stream_not_found"
     status = 404
 
 
 class BadManifest(JobsError):
-    """The list of files cannot be accepted; details say which and why."""
-
+    message = "The list of files cannot be accepted; details say which and why."
     code = "bad_manifest"
     status = 400
 
 
 class ManifestChanged(JobsError):
-    """Artifact {artifact_id} was announced with other files before. Announce the same ones, or the next step."""
-
+    message = "Artifact {artifact_id} was announced with other files before. Announce the same ones, or the next step."
     code = "manifest_changed"
 
 
 class ArtifactNotFound(JobsError):
-    """There is no such artifact, or it is not yours."""
-
+    message = "There is no such artifact, or it is not yours."
     code = "artifact_not_found"
     status = 404
 
 
 class ArtifactClosed(JobsError):
-    """Artifact {artifact_id} is {state}; nothing can be uploaded to it or fetched from it."""
-
+    message = "Artifact {artifact_id} is {state}; nothing can be uploaded to it or fetched from it."
     code = "artifact_closed"
 
 
 class UploadIncomplete(JobsError):
-    """Bytes are missing or damaged; details name the files. Announce the artifact again to get new addresses."""
-
+    message = "Bytes are missing or damaged; details name the files. Announce the artifact again to get new addresses."
     code = "upload_incomplete"
 
 
 class UploadRefused(JobsError):
-    """The address is for {expected} bytes, and {given} came."""
-
+    message = "The address is for {expected} bytes, and {given} came."
     code = "upload_refused"
     status = 400
 
 
 class AlreadyStored(JobsError):
-    """Other bytes are stored at this address already, and stored bytes never change."""
-
+    message = "Other bytes are stored at this address already, and stored bytes never change."
     code = "already_stored"
 
 
 class LinkRefused(JobsError):
-    """The address was changed or has expired. Ask for a new one."""
-
+    message = "The address was changed or has expired. Ask for a new one."
     code = "link_refused"
     status = 403
 
 
 class BodyTooLarge(JobsError):
-    """The request has more than {bytes_max} bytes."""
-
+    message = "The request has more than {bytes_max} bytes."
     code = "body_too_large"
     status = 413
 
 
 class ProtocolUnsupported(JobsError):
-    """This marketplace speaks protocol {spoken}, not {given}. Upgrade: pip install --upgrade 'gpusouk[agent]'."""
-
+    message = "This marketplace speaks protocol {spoken}, not {given}. Upgrade: pip install --upgrade 'gpusouk[agent]'."
     code = "protocol_unsupported"
     status = 426

@@ -1,11 +1,11 @@
-"""The story of a job. Read this first.
+"""The lifecycle of a job. Read this first.
 
     1  submit            a signed quote becomes a job: QUEUED                                     (here)
     2  place_job         hold, leases, attempt in one transaction: PLACED                         (placement.py)
-    3  desired_state     the nodes' next sync tells them to run it                                (assignments.py)
-    4  apply_reports     the agents say that it is preparing, then running: RUNNING               (reports.py)
-    5  finish_attempt    the agents say that it ended, or a sweep says that they fell silent:     (here)
-                         the reasons table decides: completed, tried again, paused, failed
+    3  desired_state     the nodes' next sync orders them to run it                               (assignments.py)
+    4  apply_reports     the agents report that it is preparing, then running: RUNNING            (reports.py)
+    5  finish_attempt    the agents report that it ended, or a sweep finds them silent:          (here)
+                         the reasons table and its kind decide: completed, tried again, paused, failed
     6  end_job           the hold is captured, providers are paid, the rest goes back             (here)
 
 `cancel`, `resume` and `resubmit` are what people may do in between. Every verb locks the job's row first, so that two
@@ -19,15 +19,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from billing import holds, limits, promotions, settlement
-from billing.balances import balance
-from billing.kinds import AccountKind
-from jobs import escrow, leasing, quotes
-from jobs.costs import charged_of
+from billing.charging import holds, limits
+from billing.proofs.escrow import SignedHoldAuthorization
 from jobs.errors import (
     CapTooLow,
     HoldCannotGrow,
@@ -37,23 +33,25 @@ from jobs.errors import (
     JobNotFound,
     JobNotPaused,
     NoFit,
-    NotEnoughMoney,
     SecretsGone,
 )
+from jobs.escrow import holding
+from jobs.kinds.base import NextStep
+from jobs.kinds.table import kind_named, kind_of
+from jobs.leases import leasing
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
-from jobs.payment import Payment
-from jobs.price_locks import price_of, spent_usd_micros
-from jobs.serving import endpoints, payments, replicas
-from jobs.spec import Spec, canonical, from_wire
+from jobs.pricing.price_locks import price_of, spent_usd_micros
+from jobs.quoting import quotes
+from jobs.spec import Spec, canonical
 from jobs.states import JOB_ENDS, JOB_WAITING, ArtifactState, JobState
-from jobs.sync.wake import wake_nodes
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock, signing
 from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Node
-from provider_agent.protocol import REASONS, AttemptState, Fault, Outcome, Reason, SignedHoldAuthorization
+from marketplace.nodes.wake import wake_nodes
+from provider_agent.protocol import REASONS, AttemptState, Fault, Outcome, Reason
 
 SECRETS_BYTES_MAX = 64 * 1024
 
@@ -72,20 +70,18 @@ def submit(
 
     In escrow mode with the hold that the customer's wallet signed for it, which the contract opens before it is placed.
 
-    Raises QuoteExpired, QuoteMismatch, QuoteUsed, SpendLimitReached; NotEnoughMoney says how much is missing; what
-    `escrow.check` does.
+    Raises UnknownKind, QuoteExpired, QuoteMismatch, QuoteUsed, SpendLimitReached; NotEnoughMoney with the
+    missing amount; and what `holding.check` raises.
     """
+    kind = kind_named(spec.kind)
     with transaction.atomic():
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
-        input_artifact = endpoints.weights_of(organisation, spec) or input_artifact
+        input_artifact = kind.find_input(organisation, spec) or input_artifact
         if input_artifact is not None and input_artifact.state != ArtifactState.COMPLETE:
             raise InputNotReady(artifact_id=str(input_artifact.pk))
-        escrow.check(quote, spec, authorization)
-        if spec.serve is not None:
-            payments.require_window(organisation, quote, spec)
-        elif authorization is None:
-            units = quote.payment.units_up(quote.cap_usd_micros)
-            require_money(organisation, quote.asset_id, quote.payment, units, cap=quote.cap_usd_micros)
+        holding.check(quote, spec, authorization)
+        if authorization is None:
+            kind.require_money(organisation, quote, spec)
         sealed = json.dumps(dict(secrets or {}))
         if len(sealed) > SECRETS_BYTES_MAX:
             raise BadRequest(f"The job's secrets take {len(sealed)} bytes; at most {SECRETS_BYTES_MAX} are kept.")
@@ -96,7 +92,7 @@ def submit(
             submitted_by=user,
             quote=quote,
             name=spec.name,
-            kind=spec.kind,
+            kind=kind.name,
             spec=canonical(spec),
             spec_hash=quote.spec_hash,
             sealed_secrets=signing.encrypt_secret(sealed) if secrets else "",
@@ -105,23 +101,22 @@ def submit(
             cap_usd_micros=quote.cap_usd_micros,
             attempts_max=spec.retry.max_attempts,
             payment_mode=spec.payment.mode,
-            waiting_for=escrow.waits_for(None) if authorization else "",
+            waiting_for=holding.waits_for(None) if authorization else "",
             deadline_at=_deadline(spec, authorization),
             queued_at=now,
         )
         if authorization is not None:
-            escrow.hold(quote, authorization)
+            holding.hold(quote, authorization)
         limits.commit(
             job_id=job.id, owner_id=organisation.id, member_id=user.pk if user else None, amount=job.cap_usd_micros
         )
         record_birth(job, actor=str(user or "system"), data={"quote": str(quote.id)})
-        if spec.serve is not None:
-            endpoints.open_endpoint(job, spec)
+        kind.open(job, spec)
     return job
 
 
 def cancel(job_id: UUID, *, actor: str, reason: Reason = Reason.CANCELLED_BY_CUSTOMER) -> Job:
-    """Stop a job in whatever state it is; on nodes it is told to save and leave, and ends when it has.
+    """Stop a job in whatever state it is; nodes are ordered to save and stop it, and it ends when they have.
 
     Cancelling twice is harmless; a job that has ended raises JobEnded.
     """
@@ -150,8 +145,8 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         job = lock(job_id)
         if job.state != JobState.PAUSED and job.state not in JOB_WAITING:
             raise JobNotPaused(state=job.state)
-        is_serving = job.kind == "serve"  # its window moves on with the money that is there: the cap may stay
-        if cap_usd_micros < job.cap_usd_micros or (cap_usd_micros == job.cap_usd_micros and not is_serving):
+        kind = kind_of(job)
+        if cap_usd_micros < job.cap_usd_micros or (cap_usd_micros == job.cap_usd_micros and not kind.may_keep_cap):
             raise CapTooLow(cap_usd_micros=cap_usd_micros, present_usd_micros=job.cap_usd_micros)
         is_held = holds.is_open(job.id)
         if job.is_escrow:
@@ -159,25 +154,20 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         price = price_of(job)
         # At the price that is locked, rounded as a whole: what is held is the new cap's, to the unit.
         more = price.units_due(cap_usd_micros) - (price.units_due(job.cap_usd_micros) if is_held else 0)
-        if not is_serving:
-            require_money(job.organisation, job.quote.asset_id, price.payment, more, cap=cap_usd_micros)
+        kind.require_more(job, price.payment, more, cap_usd_micros=cap_usd_micros)
         if cap_usd_micros > job.cap_usd_micros:
             limits.enlarge(job.id, amount=cap_usd_micros)
         if job.state == JobState.PAUSED:
             advance(job, JobState.QUEUED, reason="resumed", actor=actor, queued_at=clock.now())
         job.cap_usd_micros = cap_usd_micros
         job.save(update_fields=["cap_usd_micros"])
-        if is_serving:
-            payments.resume_window(job)
-        elif is_held and more:
-            promotions.draw(job.organisation_id, job.id, more, asset_id=job.quote.asset_id)
-            holds.extend_hold(job.id, amount=more)
+        kind.hold_more(job, more)
     return job
 
 
 def resubmit(job_id: UUID, *, actor: str) -> Job:
     """A new job like one that ended, under a fresh quote; it starts from the beginning, an endpoint with what was
-    deployed last and not taken back.
+    deployed last and not rolled back.
 
     Raises NoFit when nothing fits now, and SecretsGone for a job with secrets: they were erased when it ended.
     """
@@ -186,8 +176,7 @@ def resubmit(job_id: UUID, *, actor: str) -> Job:
         raise JobNotEnded(state=old.state)
     if old.is_escrow:
         raise HoldCannotGrow(what="This job cannot be done again by itself", how="and your wallet signs a new hold")
-    last = endpoints.last_version(old)
-    spec = from_wire(last.spec if last else old.spec)
+    spec, input_artifact = kind_of(old).to_repeat(old)
     if spec.secrets:
         raise SecretsGone()
     view = quotes.make_quote(spec, old.organisation)
@@ -200,7 +189,7 @@ def resubmit(job_id: UUID, *, actor: str) -> Job:
         user=old.submitted_by,
         spec=spec,
         quote_id=view.quote_id,
-        input_artifact=last.input_artifact if last else old.input_artifact,
+        input_artifact=input_artifact,
     )
 
 
@@ -208,12 +197,12 @@ def finish_attempt(
     job: Job, attempt: Attempt, reason: Reason, *, message: str = "", exit_code: int | None = None
 ) -> Job:
     """End a live attempt of a locked job, freeze what its leases cost, and decide by the table what comes next."""
-    if job.kind == "serve":
-        reason = replicas.believed(attempt, reason)
+    kind = kind_of(job)
+    reason = kind.believed_reason(attempt, reason)
     outcome = REASONS[reason]
     # 1. The attempt, with its name and fault.
     if outcome.state == AttemptState.SUCCEEDED and attempt.state in {AttemptState.ASSIGNED, AttemptState.PREPARING}:
-        mark_running(job, attempt)  # it was quicker than the beats that would have told
+        mark_running(job, attempt)  # it was quicker than the heartbeats that would have reported it
     advance(
         attempt,
         outcome.state,
@@ -227,22 +216,22 @@ def finish_attempt(
     for lease in attempt.leases.live().select_related("node"):
         leasing.end_lease(lease, outcome.billable, reason=reason)
         if job.is_escrow:
-            escrow.settle(lease)
+            holding.settle(lease)
         if outcome.state == AttemptState.SUCCEEDED or lease.reported_reason == reason.value:
             _remember(lease.node, outcome)  # of a gang only the one that broke it
     wake_nodes([lease.node_id for lease in attempt.leases.all()])
-    # 3. The job.
-    if job.kind == "serve":
-        return _after_replica(job, attempt, reason, outcome, message=message)
-    if job.cancel_requested_at is not None and outcome.state != AttemptState.SUCCEEDED:
-        return end_job(job, JobState.CANCELLED, Reason(job.cancel_reason))
-    if outcome.state == AttemptState.SUCCEEDED:
-        return end_job(job, JobState.COMPLETED, reason)
-    if reason == Reason.BUDGET_EXHAUSTED and job.state == JobState.RUNNING and not job.is_escrow:
-        return advance(job, JobState.PAUSED, reason=reason, message=message)
-    if _may_try_again(job, reason, outcome):
-        return advance(job, JobState.RECOVERING, reason=reason, message=message, queued_at=clock.now())
-    return end_job(job, JobState.FAILED, reason, message=message)
+    # 3. The job, as its kind decides.
+    return _take(job, kind.after_attempt(job, attempt, reason, outcome, message=message))
+
+
+def _take(job: Job, step: NextStep | None) -> Job:
+    """Do what the job's kind returned."""
+    if step is None:
+        return job
+    if step.state in JOB_ENDS:
+        return end_job(job, step.state, step.reason, message=step.message)
+    queued_at = clock.now() if step.state in JOB_WAITING else job.queued_at
+    return advance(job, step.state, reason=step.reason, message=step.message, queued_at=queued_at)
 
 
 def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "", actor: str = "system") -> Job:
@@ -258,65 +247,21 @@ def end_job(job: Job, state: JobState, reason: Reason | str, *, message: str = "
             sealed_secrets="",
             waiting_for="",
         )
-        endpoints.close_endpoint(job)
-        spent = spent_usd_micros(job)
+        kind = kind_of(job)
+        kind.close(job)
         PriceHalt.objects.filter(job=job).delete()
         if job.is_escrow:
-            charged = escrow.end(job)
+            charged, spent = holding.end(job), spent_usd_micros(job)
             limits.conclude(job.id, charged=job.quote.payment.usd_micros(charged) if spent is None else spent)
             return job
-        if job.kind == "serve":
-            payments.settle_rest(job)
-        elif holds.is_open(job.id):
-            _settle(job)
-        limits.conclude(job.id, charged=charged_of(job).usd_micros if job.kind == "serve" else spent)
+        kind.settle(job)
+        limits.conclude(job.id, charged=kind.charged_usd_micros(job))
     return job
-
-
-def _settle(job: Job) -> None:
-    """What each lease of a job that is no endpoint cost, all at once."""
-    promotions.lock_job(job.id)
-    charges = [
-        settlement.LeaseCharge(lease.id, lease.node.provider.organisation_id, lease.charge_units)
-        for lease in Lease.objects.filter(attempt__job=job, charge_units__gt=0).select_related("node__provider")
-    ]
-    settled = settlement.settle_job(job_id=job.id, charges=charges, fee_bps=settings.SOUK_FEE_BPS)
-    promotions.take_back(job.id, spent=settled.charged)
-
-
-def _after_replica(job: Job, attempt: Attempt, reason: Reason, outcome: Outcome, *, message: str) -> Job:
-    """What one replica's end means for its endpoint, which goes on with the others, and with new ones.
-
-    With the last one ends a job that was cancelled, came to its deadline, has no money left, or never can be served.
-    """
-    replicas.gone(attempt, reason=reason)
-    if job.attempts.live().exists():
-        return job
-    if job.cancel_requested_at is not None:
-        return end_job(job, JobState.CANCELLED, Reason(job.cancel_reason))
-    if is_late(job):
-        return end_late(job)
-    was_up = job.state == JobState.RUNNING
-    if outcome.fault == Fault.CUSTOMER and reason != Reason.BUDGET_EXHAUSTED and endpoints.is_hopeless(job):
-        return end_job(job, JobState.FAILED, reason, message=message)
-    if was_up and reason == Reason.BUDGET_EXHAUSTED and not payments.has_window(job):
-        advance(job, JobState.PAUSED, reason=reason, message=message)
-    elif not was_up:
-        advance(job, JobState.RECOVERING, reason=reason, message=message, queued_at=clock.now())
-    return job
-
-
-def is_late(job: Job) -> bool:
-    """Whether its deadline has passed."""
-    return job.deadline_at is not None and job.deadline_at <= clock.now()
 
 
 def end_late(job: Job) -> Job:
-    """End a locked job that has nothing on nodes at its deadline: an endpoint that was up has done what it should."""
-    if job.kind == "serve" and job.state == JobState.RUNNING:
-        return end_job(job, JobState.COMPLETED, Reason.DEADLINE_EXCEEDED)
-    message = "The job's deadline passed before it was done."
-    return end_job(job, JobState.FAILED, Reason.DEADLINE_EXCEEDED, message=message)
+    """End a locked job that has nothing on nodes at its deadline."""
+    return _take(job, kind_of(job).late_end(job))
 
 
 def mark_running(job: Job, attempt: Attempt) -> None:
@@ -328,18 +273,10 @@ def mark_running(job: Job, attempt: Attempt) -> None:
 
 
 def stop_leases(leases: Iterable[Lease], reason: Reason) -> None:
-    """Tell the nodes to stop these leases, with the first reason that was given; a lost message heals with the beat."""
+    """Order the nodes to stop these leases, with the first reason given; the next sync repairs a lost message."""
     ids = [lease.pk for lease in leases]
     Lease.objects.live().filter(pk__in=ids, stop_reason="").update(stop_reason=reason.value, stop_asked_at=clock.now())
     wake_nodes(list(Lease.objects.filter(pk__in=ids).values_list("node_id", flat=True)))
-
-
-def require_money(organisation: Organisation, asset_id: int, payment: Payment, units: int, *, cap: int) -> None:
-    """Raise NotEnoughMoney, which says what is missing, where a hold of so many units could not be placed now."""
-    has = balance(organisation.id, AccountKind.CUSTOMER_AVAILABLE, asset_id=asset_id)
-    missing = units - has - promotions.spendable(organisation.id, asset_id)
-    if missing > 0:
-        raise NotEnoughMoney(payment, missing_units=missing, cap_usd_micros=cap)
 
 
 def lock(job_id: UUID) -> Job:
@@ -353,14 +290,7 @@ def lock(job_id: UUID) -> Job:
 def _deadline(spec: Spec, authorization: SignedHoldAuthorization | None) -> datetime | None:
     seconds = spec.budget.deadline_seconds
     known = [clock.now() + timedelta(seconds=seconds)] if seconds else []
-    return min(known + ([escrow.deadline_of(authorization)] if authorization else []), default=None)
-
-
-def _may_try_again(job: Job, reason: Reason, outcome: Outcome) -> bool:
-    wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
-    # An attempt that ended because the budget did was no failed try.
-    tried = job.attempts.exclude(reason=Reason.BUDGET_EXHAUSTED.value).count()
-    return wanted and not is_late(job) and tried < job.attempts_max
+    return min(known + ([holding.deadline_of(authorization)] if authorization else []), default=None)
 
 
 def _remember(node: Node, outcome: Outcome) -> None:

@@ -7,7 +7,7 @@ job       queued -> placed -> running -> completed
           every state that is not an end -> cancelled
 lease     reserved -> active -> ended;   reserved -> ended
 replica   starting -> ready -> draining -> gone;   ready -> starting;   each before the end -> gone
-version   starting -> live -> retired;   starting | live -> taken_back
+version   starting -> live -> retired;   starting | live -> rolled_back
 artifact  uploading -> complete -> deleted;   uploading -> abandoned -> deleted
 """
 
@@ -102,17 +102,21 @@ class VersionState(models.TextChoices):
     STARTING = "starting"
     LIVE = "live"
     RETIRED = "retired"
-    TAKEN_BACK = "taken_back"
+    ROLLED_BACK = "rolled_back"
 
+
+# The former name of `rolled_back`: the database takes it for one version more, from processes that still run old code.
+ROLLED_BACK_FORMERLY = "taken_back"
+VERSION_ROLLED_BACK = (VersionState.ROLLED_BACK, ROLLED_BACK_FORMERLY)
 
 _V = VersionState
 VERSION_MACHINE = machine(
     "version",
     {
-        _V.STARTING: [_V.LIVE, _V.RETIRED, _V.TAKEN_BACK],
-        _V.LIVE: [_V.RETIRED, _V.TAKEN_BACK],
+        _V.STARTING: [_V.LIVE, _V.RETIRED, _V.ROLLED_BACK],
+        _V.LIVE: [_V.RETIRED, _V.ROLLED_BACK],
         _V.RETIRED: [],
-        _V.TAKEN_BACK: [],
+        _V.ROLLED_BACK: [],
     },
 )
 

@@ -1,9 +1,9 @@
-"""What heals without being asked: every few seconds, over whatever no message told us.
+"""What is repaired periodically, every few seconds, where no message reported it.
 
     sweep_silent_nodes   a node that stopped beating is offline; its attempts are lost and recover elsewhere
-    sweep_leases         reserved but never started, told to stop but never did, deadline passed
+    sweep_leases         reserved but never started, ordered to stop and never stopped, deadline passed
     sweep_jobs           ends that waited for their last bytes, budgets used up, deadlines, nodes in quarantine
-                         or past their hours; holds in contracts that opened or did not, wallets to tell them of;
+                         or past their hours; holds in contracts that opened or did not, wallets to register there;
                          jobs that a token's price keeps from being placed
     sweep_checks         work is demanded of idle nodes, withdrawn where a lease came, failed where nobody answers;
                          so are probes of the links between the nodes of a fabric
@@ -20,26 +20,34 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from billing.chain.states import EscrowHoldState
-from jobs import delegations, escrow, lifecycle, placement, reports, requotes
-from jobs.assignments import STOP_GRACE_SECONDS
+from billing.states.chain import EscrowHoldState
+from jobs import lifecycle
 from jobs.errors import JobsError
+from jobs.escrow import delegations, holding
+from jobs.kinds.base import STOP_GRACE_SECONDS
+from jobs.kinds.table import kind_of
 from jobs.models import Attempt, Job, Lease, PriceHalt
+from jobs.placing import placement, requotes
+from jobs.running import reports
 from jobs.states import JOB_WAITING, JobState, LeaseState
-from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
-from marketplace.foundation.exclusive import alone
-from marketplace.nodes import demands, link_reports, links, liveness, rollout, schedule, verification
+from marketplace.foundation.exclusive import log_failures
+from marketplace.nodes.fabrics import link_reports, links
 from marketplace.nodes.models import Node
+from marketplace.nodes.offering import schedule
+from marketplace.nodes.releases import rollout
 from marketplace.nodes.states import NodeState
+from marketplace.nodes.verification import checking, demands
+from marketplace.nodes.wake import wake_nodes
+from marketplace.nodes.watching import liveness
 from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, AttemptState, Reason, payable_ms
 
 log = logging.getLogger(__name__)
 
-START_SECONDS_MAX = 60  # from reserved to the agent's first word
+START_SECONDS_MAX = 60  # from reserved to the agent's first report
 PREPARE_SECONDS_MAX = 45 * 60  # image, inputs and checkpoint; the agent has shorter deadlines of its own
-STOP_SECONDS_MAX = STOP_GRACE_SECONDS + 60  # from the wish to stop to the end's report
+STOP_SECONDS_MAX = STOP_GRACE_SECONDS + 60  # from the request to stop to the report of the end
 BUDGET_MARGIN_SECONDS = 30  # before the cap is used up, so that a last checkpoint can be saved
 BUDGET_MARGIN_SHARE = 0.05  # and at most this share of what the cap pays for
 SWEEP_ROWS_MAX = 1000
@@ -61,7 +69,7 @@ def sweep_silent_nodes() -> int:
     leases = Lease.objects.live().filter(node_id__in=silent).exclude(reported_state__in=ATTEMPT_ENDS)
     lost = list(leases.values_list("pk", flat=True)[:SWEEP_ROWS_MAX])
     for lease_id in lost:
-        with alone("A silent node's lease could not be lost.", lease_id=str(lease_id)):
+        with log_failures("A silent node's lease could not be lost.", lease_id=str(lease_id)):
             reports.lose(lease_id, Reason.NODE_SILENT, "The node stopped answering.")
     return len(lost)
 
@@ -89,24 +97,24 @@ def sweep_leases() -> int:
     count = 0
     for leases, reason, message in overdue:
         for lease_id in leases.values_list("pk", flat=True)[:SWEEP_ROWS_MAX]:
-            with alone("An overdue lease could not be ended.", lease_id=str(lease_id)):
+            with log_failures("An overdue lease could not be ended.", lease_id=str(lease_id)):
                 reports.lose(lease_id, reason, message)
                 count += 1
     return count + _end_unanswered_stops(now)
 
 
 def sweep_checks() -> int:
-    """Demand checks and probes of nodes without a lease, whose turn it is; returns how many nodes were told something.
+    """Demand checks and probes of nodes without a lease, whose turn it is; returns for how many nodes that is.
 
-    The jobs room sweeps them because it knows who holds a lease. Probes come first: they are short, a gang may wait for
-    them, and a node is never asked for both at once.
+    They are swept here because `jobs` knows who holds a lease. Probes come first: they are short, a gang may wait for
+    them, and a node never has both at once.
     """
     busy = set(Lease.objects.live().values_list("node_id", flat=True))
     if busy and settings.SOUK_SHARED_MACHINE:  # a lease on one takes the cores of all
         busy = set(Node.objects.values_list("pk", flat=True))
     changed = [
         *demands.withdraw_where_busy(busy),
-        *verification.expire_overdue(),
+        *checking.expire_overdue(),
         *link_reports.withdraw_where_busy(busy),
         *link_reports.expire_overdue(),
         *links.demand_due(busy),
@@ -117,7 +125,7 @@ def sweep_checks() -> int:
 
 
 def sweep_releases() -> int:
-    """Tell nodes of the release that they should have; returns how many were told something."""
+    """Order nodes to install the release that they should have; returns how many."""
     changed = rollout.sweep()
     wake_nodes(changed)
     return len(changed)
@@ -137,7 +145,7 @@ def sweep_jobs() -> int:
         _tell_contracts,
     )
     for part in parts:
-        with alone(f"A part of the sweep failed: {part.__name__}."):
+        with log_failures(f"A part of the sweep failed: {part.__name__}."):
             count += part()
     return count
 
@@ -146,7 +154,7 @@ def _conclude_drained() -> int:
     waiting = Attempt.objects.live().filter(leases__reported_state__in=ATTEMPT_ENDS).distinct()
     count = 0
     for attempt_id, job_id in list(waiting.values_list("pk", "job_id")[:SWEEP_ROWS_MAX]):
-        with alone("An attempt could not be finished.", job_id=str(job_id)), transaction.atomic():
+        with log_failures("An attempt could not be finished.", job_id=str(job_id)), transaction.atomic():
             job = lifecycle.lock(job_id)
             attempt = Attempt.objects.live().filter(pk=attempt_id).first()
             count += bool(attempt and reports.conclude(job, attempt))
@@ -175,7 +183,7 @@ def _stop_late() -> int:
                 job = lifecycle.lock(job_id)
                 if job.attempts.live().exists():
                     lifecycle.stop_leases(Lease.objects.live().filter(attempt__job=job), Reason.DEADLINE_EXCEEDED)
-                elif job.state in JOB_WAITING or job.state == JobState.PAUSED or job.kind == "serve":
+                elif job.state in JOB_WAITING or job.state == JobState.PAUSED or kind_of(job).may_be_idle:
                     lifecycle.end_late(job)
                 count += 1
         except (StateConflict, JobsError) as error:
@@ -191,7 +199,7 @@ def _stop_quarantined() -> int:
 
 
 def _stop_closed() -> int:
-    """What took longer than expected leaves a node at the hour at which it said that it would close."""
+    """What took longer than expected leaves a node at the hour at which the node closes by its own declaration."""
     now = clock.now()
     bounded = Lease.objects.live().filter(stop_reason="").exclude(node__schedule={}).select_related("node")
     closed = [lease for lease in bounded[:SWEEP_ROWS_MAX] if schedule.open_seconds(schedule.of(lease.node), now) <= 0]
@@ -200,28 +208,28 @@ def _stop_closed() -> int:
 
 
 def _follow_holds() -> int:
-    """A job in escrow mode waits for its hold in the contract, and says so; it ends with a hold that never opened."""
+    """A job in escrow mode waits, and shows it, for its hold in the contract; it ends with a hold that never opened."""
     ended = 0
     for job_id in list(Job.objects.uncovered().values_list("pk", flat=True)[:SWEEP_ROWS_MAX]):
-        with alone("A job's hold could not be followed.", job_id=str(job_id)), transaction.atomic():
-            job, held = lifecycle.lock(job_id), escrow.hold_of(job_id)
+        with log_failures("A job's hold could not be followed.", job_id=str(job_id)), transaction.atomic():
+            job, held = lifecycle.lock(job_id), holding.hold_of(job_id)
             if job.state not in JOB_WAITING or (held is not None and held.state == EscrowHoldState.OPEN):
                 continue
             if held is None or held.state == EscrowHoldState.REQUESTED:
-                placement.say_why(job_id, escrow.waits_for(held))
+                placement.say_why(job_id, holding.waits_for(held))
                 continue
-            message = f"The contract does not hold the job's money: {escrow.why_failed(held)}"
+            message = f"The contract does not hold the job's money: {holding.why_failed(held)}"
             lifecycle.end_job(job, JobState.FAILED, HOLD_FAILED, message=message)
             ended += 1
     return ended
 
 
 def _follow_prices() -> int:
-    """A job that waits for a price says for which, and is placed again once it is known, back, or confirmed."""
+    """A job that waits for a price shows which one, and is placed again once it is known, back, or confirmed."""
     count = 0
     halted = PriceHalt.objects.order_by("?").values_list("pk", flat=True)  # those that wait long keep nobody's turn
     for job_id in list(halted[:PRICES_FOLLOWED_MAX]):
-        with alone("A job's price could not be followed.", job_id=str(job_id)):
+        with log_failures("A job's price could not be followed.", job_id=str(job_id)):
             count += not requotes.follow(job_id)
     return count
 
@@ -231,10 +239,10 @@ def _tell_contracts() -> int:
 
 
 def _end_unanswered_stops(now: datetime) -> int:
-    """A node that beats but does not stop what it was told to stop is not waited for."""
-    asked = Lease.objects.live().filter(stop_asked_at__lt=now - timedelta(seconds=STOP_SECONDS_MAX))
-    leases = list(asked.exclude(reported_state__in=ATTEMPT_ENDS)[:SWEEP_ROWS_MAX])
+    """A node that beats but does not stop what it was ordered to stop is not waited for."""
+    overdue = Lease.objects.live().filter(stop_asked_at__lt=now - timedelta(seconds=STOP_SECONDS_MAX))
+    leases = list(overdue.exclude(reported_state__in=ATTEMPT_ENDS)[:SWEEP_ROWS_MAX])
     for lease in leases:
-        with alone("A lease that does not stop could not be ended.", lease_id=str(lease.pk)):
+        with log_failures("A lease that does not stop could not be ended.", lease_id=str(lease.pk)):
             reports.lose(lease.pk, Reason(lease.stop_reason), "The node did not stop the program in time.")
     return len(leases)

@@ -1,12 +1,14 @@
-"""Celery's doors into the jobs room: each may run twice or never; the sweeps heal."""
+"""Celery's entry points into jobs: each may run twice or never, and the sweeps repair what did not."""
 
 from __future__ import annotations
 
 from celery import shared_task
 
-from jobs import placement, sweeps
+from jobs import sweeps
 from jobs.artifacts import prune
-from jobs.serving import audits, keeping, keys, minutes, statements, token_payments, windows
+from jobs.endpoints import keys, minutes, token_payments, usage_statements
+from jobs.placing import placement
+from jobs.serving import audits, prepaid_windows, reconcile
 from marketplace.foundation.exclusive import only_one
 
 
@@ -56,28 +58,28 @@ def sweep_releases() -> int:
 def keep_endpoints() -> int:
     """Place the replicas that endpoints lack, drain those that are too many; started by every request that waits."""
     with only_one("keep_endpoints") as is_mine:
-        return keeping.keep_endpoints() if is_mine else 0
+        return reconcile.reconcile_endpoints() if is_mine else 0
 
 
 @shared_task
 def keep_windows() -> int:
     """Set aside what endpoints will use next, or stop those whose money is over."""
     with only_one("keep_windows") as is_mine:
-        return windows.keep_windows() if is_mine else 0
+        return prepaid_windows.refill_windows() if is_mine else 0
 
 
 @shared_task
 def settle_serving() -> int:
     """Pay providers what running replicas have earned since the day before."""
     with only_one("settle_serving") as is_mine:
-        return windows.settle_due() if is_mine else 0
+        return prepaid_windows.settle_due() if is_mine else 0
 
 
 @shared_task
 def pay_tokens() -> int:
-    """Let callers pay other organisations' endpoints, and tell of counts that contradict each other."""
+    """Let callers pay other organisations' endpoints, and report counts that contradict each other."""
     with only_one("pay_tokens") as is_mine:
-        return token_payments.pay_due() + statements.tell_contested() if is_mine else 0
+        return token_payments.pay_due() + usage_statements.raise_contested_alerts() if is_mine else 0
 
 
 @shared_task

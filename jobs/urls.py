@@ -1,4 +1,4 @@
-"""Routes of this room for customers, under /api/v1/."""
+"""Routes of jobs for customers, under /api/v1/."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/bill/export", bill.JobBillExportView.as_view(), name="job-bill-export"),
     path("endpoints", endpoints.EndpointsView.as_view(), name="endpoints"),
     path("endpoints/<uuid:endpoint_id>", endpoints.EndpointDetailView.as_view(), name="endpoint"),
+    path("endpoints/<uuid:endpoint_id>/rollback", endpoints.RollbackView.as_view(), name="endpoint-rollback"),
     path("endpoints/<uuid:endpoint_id>/take-back", endpoints.TakeBackView.as_view(), name="endpoint-take-back"),
     path("endpoints/<uuid:endpoint_id>/versions", endpoints.VersionsView.as_view(), name="endpoint-versions"),
     path("provider/earnings/export", bill.EarningsExportView.as_view(), name="earnings-export"),

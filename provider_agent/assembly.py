@@ -7,6 +7,7 @@ from pathlib import Path
 
 from provider_agent.client import Client
 from provider_agent.config import AgentSettings, DataFolder, load_config
+from provider_agent.context import AgentContext
 from provider_agent.devices.base import find_devices
 from provider_agent.errors import BadConfig
 from provider_agent.executors.base import Executor
@@ -14,20 +15,19 @@ from provider_agent.executors.process import ProcessExecutor
 from provider_agent.journal import Journal
 from provider_agent.keys import FABRIC_KEY_NAME, load_keys
 from provider_agent.overlay import Overlays
-from provider_agent.porter import Porter
 from provider_agent.runtime_environment import environment_python
 
 KEY_PREFIX_CHARACTERS = 12
 INSTALLED_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
-def assemble(folder: DataFolder) -> Porter:
+def assemble(folder: DataFolder) -> AgentContext:
     """Everything that the loops need; raises NotEnrolled, BadConfig or ExecutorFailed."""
     config = load_config(folder)
     keys = load_keys(folder.root)
     devices = find_devices(config, key_prefix=keys.transport_public_hex[:KEY_PREFIX_CHARACTERS])
     client = Client(api_url=config.api_url, sync_url=config.sync_url, node_id=config.node_id, key=keys.transport)
-    return Porter(
+    return AgentContext(
         folder=folder,
         config=config,
         keys=keys,

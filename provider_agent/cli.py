@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from provider_agent import cli_care, cli_look, cli_update
-from provider_agent.commands import DataOption, folder_of, guarded
+from provider_agent.commands import reports, update
+from provider_agent.commands import settings as node_settings
+from provider_agent.commands.options import DataOption, folder_of, guarded
+from provider_agent.commands.service import app as service
 from provider_agent.config import AgentConfig, AgentSettings, DataFolder, load_config
 from provider_agent.errors import BadConfig
 from provider_agent.facts import agent_version
 from provider_agent.images import SERVE_IMAGE, TRAIN_IMAGE
-from provider_agent.service_commands import app as service
 
 USD_MICROS = 1_000_000
 
@@ -25,7 +26,7 @@ EXIT_CODES = """
 Exit status: 0 done; 1 unexpected; 2 wrong usage or configuration; 3 not enrolled, or enrolled already; 4 refused by
 the server; 5 server unreachable; 6 another agent uses this data folder; 7 the runtime environment cannot be built;
 8 `doctor` found something to fix; 9 not listed in time, or not started;
-10 an update was refused or rolled back; 130 interrupted.
+10 an update was refused or rolled back; 11 a loop of the agent kept failing; 130 interrupted.
 """
 
 app = typer.Typer(
@@ -99,7 +100,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
     """
 
     def act() -> None:
-        from provider_agent.enrolment import enrol as enrol_node
+        from provider_agent.node.enrolment import enrol as enrol_node
 
         settings = _settings(
             name=name or platform.node(),
@@ -126,7 +127,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
             benchmark_lock=benchmark_lock,
         )
         folder = folder_of(data)
-        _refuse_lending_ourselves(settings, folder)
+        _refuse_sharing_our_data(settings, folder)
         _refuse_missing_interpreter(settings)
         config = asyncio.run(enrol_node(folder, settings, server=server.rstrip("/"), token=token))
         typer.echo(f"Enrolled as {config.name}, node {config.node_id}. Start it: souk-agent start --data {folder.root}")
@@ -171,7 +172,7 @@ def retire(
     """
 
     def act() -> None:
-        from provider_agent.enrolment import retire as retire_node
+        from provider_agent.node.enrolment import retire as retire_node
 
         folder = folder_of(data)
         config = load_config(folder)
@@ -186,10 +187,11 @@ def retire(
 def _prepare_runtime(folder: DataFolder, config: AgentConfig) -> None:
     """The process executor needs an interpreter that has torch; build it before the first beat."""
     if config.executor == "process" and not config.runtime_python:
-        from provider_agent.daemon import only_agent
         from provider_agent.runtime_environment import build_environment
+        from provider_agent.system.agent_lock import hold_agent_lock
 
-        with only_agent(folder):
+        folder.prepare()
+        with hold_agent_lock(folder.lock):
             build_environment(folder, lambda line: typer.echo(line, err=True))
 
 
@@ -201,7 +203,7 @@ def _parse_cores(text: str) -> list[int]:
 
 
 def _parse_lend(given: list[str]) -> dict[str, str]:
-    """Labels with their folders, as they lie now: a link would let another folder be lent later."""
+    """Labels with their folders, as they lie now: a link could share another folder later."""
     lend = {}
     for text in given:
         label, equals, path = text.partition("=")
@@ -214,18 +216,18 @@ def _parse_lend(given: list[str]) -> dict[str, str]:
     return lend
 
 
-def _refuse_lending_ourselves(settings: AgentSettings, folder: DataFolder) -> None:
+def _refuse_sharing_our_data(settings: AgentSettings, folder: DataFolder) -> None:
     """No job may read the folder that holds this node's keys."""
     own = folder.root.resolve()
     for label, path in settings.lend.items():
         if own.is_relative_to(path) or path.is_relative_to(own):
             raise BadConfig(
-                f"--lend {label}={path} would lend the agent's own data in {own}; choose a folder beside it."
+                f"--lend {label}={path} would share the agent's own data in {own}; choose a folder beside it."
             )
 
 
 def _refuse_missing_interpreter(settings: AgentSettings) -> None:
-    """A node without one would be measured in vain for ever, and say so in its log alone."""
+    """Refuse it now: the benchmark would fail for ever, and only the log would show why."""
     python = settings.runtime_python
     if settings.executor == "process" and python and not os.access(python, os.X_OK):
         raise BadConfig(
@@ -241,9 +243,9 @@ def _settings(**values: Any) -> AgentSettings:
         raise BadConfig("; ".join(lines)) from error
 
 
-cli_look.register(app)
-cli_care.register(app)
-cli_update.register(app)
+reports.register(app)
+node_settings.register(app)
+update.register(app)
 
 if __name__ == "__main__":
     main()

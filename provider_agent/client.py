@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,11 +18,12 @@ from pydantic import BaseModel, ValidationError
 
 from provider_agent import protocol
 from provider_agent.errors import ClockSkewed, Refused, Retryable, ServerBusy, Unreachable, decide
-from provider_agent.protocol.serving_statements import SignedStatement, StatementAck
-from provider_agent.trust import tls_context
+from provider_agent.protocol.backoff import FULL_JITTER, backoff_seconds
+from provider_agent.protocol.usage_statements import SignedStatement, StatementAck
+from provider_agent.system.trust import tls_context
 
 ATTEMPTS_MAX = 6
-RETRY_SECONDS_FIRST = 0.3
+RETRY_SECONDS_FIRST = 0.6
 RETRY_SECONDS_MAX = 20.0
 CONNECT_SECONDS_MAX = 5.0
 CALL_SECONDS_MAX = 20.0
@@ -74,7 +74,7 @@ class Client:
         """From now on sign with the server's time."""
         self.clock_offset = server_time - datetime.now(UTC)
 
-    # --- what the agent asks and tells
+    # --- the calls
 
     async def enrol(self, request: protocol.EnrolRequest) -> protocol.EnrolResponse:
         """Turn a token into a node; not repeated, because the token is single-use."""
@@ -110,8 +110,8 @@ class Client:
         response = await self._send("POST", f"{self._lease(lease_id)}/receipts?fence={fence}", body)
         return _read(protocol.ReceiptAck, response).seq
 
-    async def send_statement(self, lease_id: UUID, signed: SignedStatement, *, fence: int) -> int:
-        """Tell what a serving lease has answered; returns the newest sequence that the server has."""
+    async def send_usage_statement(self, lease_id: UUID, signed: SignedStatement, *, fence: int) -> int:
+        """Send a token usage statement; returns the newest sequence that the server has."""
         response = await self._send("POST", f"{self._lease(lease_id)}/statement?fence={fence}", _json(signed))
         return _read(StatementAck, response).seq
 
@@ -125,7 +125,7 @@ class Client:
     async def complete_artifact(
         self, lease_id: UUID, artifact_id: UUID, complete: protocol.ArtifactComplete, *, fence: int
     ) -> None:
-        """Say that every byte was put; repeating it changes nothing."""
+        """Report that every byte was put; repeating it changes nothing."""
         url = f"{self._lease(lease_id)}/artifacts/{artifact_id}/complete?fence={fence}"
         await self._send("POST", url, _json(complete))
 
@@ -147,7 +147,7 @@ class Client:
         return _read(protocol.CheckOpen, await self._check(check_id, "commit", commit))
 
     async def reveal_check(self, check_id: UUID, reveal: protocol.CheckReveal) -> None:
-        """One block that was asked for."""
+        """One requested block."""
         await self._check(check_id, "reveal", reveal)
 
     async def fill_check(self, check_id: UUID) -> protocol.RecallStep:
@@ -159,15 +159,17 @@ class Client:
         return _read(protocol.RecallStep, await self._check(check_id, "recall", recall))
 
     async def report_link(self, probe_id: UUID, report: protocol.LinkReport) -> None:
-        """What this side saw of the way to a peer; repeating it changes nothing."""
+        """Report one side of a link probe; repeating it changes nothing."""
         await self._send("POST", f"{self._api_url}{API}/links/{probe_id}", _json(report))
 
     async def standing(self) -> protocol.NodeStanding:
         """How this node stands in the market."""
         return _read(protocol.NodeStanding, await self._send("GET", f"{self._api_url}{API}/standing", b""))
 
-    async def wish(self, name: Literal["drain", "resume", "price"], request: BaseModel) -> protocol.NodeStanding:
-        """One of the provider's wishes; repeating it is harmless."""
+    async def change_standing(
+        self, name: Literal["drain", "resume", "price"], request: BaseModel
+    ) -> protocol.NodeStanding:
+        """Drain, resume, or set the price; repeating it is harmless."""
         response = await self._send("POST", f"{self._api_url}{API}/{name}", _json(request))
         return _read(protocol.NodeStanding, response)
 
@@ -182,7 +184,7 @@ class Client:
         return _read(protocol.Earnings, await self._send("GET", f"{self._api_url}{API}/earnings", b""))
 
     async def fetch_sample(self) -> int:
-        """Some bytes of the marketplace's, to see how fast they come; returns how many."""
+        """Download a sample, to measure the bandwidth; returns its bytes."""
         return len((await self._send("GET", f"{self._api_url}{API}/sample", b"")).content)
 
     async def retire(self) -> None:
@@ -206,7 +208,7 @@ class Client:
         return str(response.headers.get("ETag", "")).strip('"')
 
     async def download(self, url: str, write: Callable[[bytes], Any], *, offset: int = 0) -> None:
-        """GET `url` and hand its bytes to `write` in order, from `offset` on; who serves no ranges sends it all."""
+        """GET `url` and hand its bytes to `write` in order, from `offset` on; a server without ranges sends it all."""
         headers = {"Range": f"bytes={offset}-", "Accept-Encoding": "identity"} if offset else {}
         try:
             async with self._http.stream(
@@ -288,7 +290,8 @@ async def with_retries(call: Callable[[], Awaitable[T]], *, attempts_max: int = 
         except Retryable:
             if attempt == attempts_max:
                 raise
-        await asyncio.sleep(random.uniform(0, min(RETRY_SECONDS_FIRST * 2**attempt, RETRY_SECONDS_MAX)))
+        pause = backoff_seconds(attempt, first=RETRY_SECONDS_FIRST, most=RETRY_SECONDS_MAX, jitter=FULL_JITTER)
+        await asyncio.sleep(pause)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
@@ -306,7 +309,7 @@ async def _read_range(path: Path, offset: int, size: int) -> AsyncIterator[bytes
 
 
 def _read(model: type[M], response: httpx.Response) -> M:
-    """The answer as a message; one that cannot be read is a server's or a proxy's moment of weakness."""
+    """The answer as a message; one that cannot be read may come from a proxy, and is retryable."""
     try:
         return model.model_validate_json(response.content)
     except ValidationError as error:

@@ -11,10 +11,10 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, StringConstraints, ValidationError, model_validator
 
-from provider_agent.atomic import write_atomically
 from provider_agent.errors import BadConfig, NotEnrolled
 from provider_agent.images import SERVE_IMAGE, TRAIN_IMAGE
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX, OfferTerms
+from provider_agent.system.atomic import write_atomically
 
 DATA_OF_ROOT = Path("/var/lib/souk-agent")
 DATA_BELOW_HOME = ".souk-agent"
@@ -44,7 +44,7 @@ class AgentSettings(BaseModel):
     serve_image: str = SERVE_IMAGE
     image_python: str = "python3"
     engine_url: str = ""  # empty: DOCKER_HOST or the default socket
-    fabric_privacy: Literal["wireguard", "plain"] = "wireguard"  # what gangs' containers say to each other
+    fabric_privacy: Literal["wireguard", "plain"] = "wireguard"  # of the traffic between a gang's containers
     container_user: str = Field(default="10001:10001", pattern=r"^[1-9][0-9]*:[1-9][0-9]*$")
     isolation: Literal["auto", "runc", "gvisor"] = "auto"  # auto: gVisor where the engine has it and there is no GPU
     egress: Literal["none", "public"] = "none"  # public: programs that ask for it may reach public addresses
@@ -96,11 +96,11 @@ class DataFolder:
         return self.root / "souk-agent.log"
 
     @property
-    def examination(self) -> Path:
-        return self.root / "examination.json"
+    def self_test(self) -> Path:
+        return self.root / "examination.json"  # named so since before it was called a self-test
 
     @property
-    def update_wish(self) -> Path:
+    def update_request(self) -> Path:
         return self.root / "update-wanted.json"
 
     @property
@@ -140,7 +140,7 @@ def default_data_folder() -> DataFolder:
 
 
 def save_config(folder: DataFolder, config: AgentConfig) -> None:
-    """Write the configuration atomically, for the owner's eyes; as the release before can read it too."""
+    """Write the configuration atomically, for the owner only; the release before can read it too."""
     folder.prepare()
     fields = AgentConfig.model_fields
     unchosen = {name for name in YOUNG_SETTINGS if getattr(config, name) == fields[name].default}

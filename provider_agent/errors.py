@@ -11,17 +11,18 @@ AgentError                     exit status 1
     ├── AlreadyEnrolled        3
     ├── AgentAlreadyRuns       6
     ├── BadConfig              2
-    ├── BadAssignment          -   wrong signature, another node's, or devices that are not ours
+    ├── AssignmentRefused      -   wrong signature, another node's, devices that are not ours, or an unknown runtime
     ├── StaleFence             -   an assignment older than one already seen for a device
     ├── UnsafePath             -   a file name that leaves its folder
     ├── ArtifactDamaged        -   bytes that do not match their SHA-256
     ├── JournalFailed          -   the disk is full, or does not take what must be remembered
     ├── ExecutorFailed         -   the node could not start or watch the program
-    ├── ImageUnavailable       -   the container image cannot be had
+    ├── ImageUnavailable       -   the container image is not available
     ├── RuntimeUnavailable     7   the runtime environment could not be built
     ├── ServiceFailed          9   the agent could not be registered or started
     ├── NotListed              9   the marketplace did not list the node in time
     ├── UpdateRefused          10  a release that is not signed, not whole, older, known as bad, or did not check in
+    ├── LoopFailed             11  a loop of the agent failed again and again
     ├── HostKeyRefused         -   a machine's SSH host key is not confirmed, or has changed
     └── RemoteFailed           -   a machine cannot be reached or worked on through SSH
 """
@@ -42,34 +43,31 @@ class AgentError(Exception):
 
     code: ClassVar[str] = "agent_error"
     exit_code: ClassVar[int] = 1
+    message: ClassVar[str] = "The agent could not do what was asked."
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message or type(self).__doc__ or "")
+        super().__init__(message or self.message)
 
 
 class Retryable(AgentError):
-    """The same call may succeed later."""
-
+    message = "The same call may succeed later."
     code = "retryable"
 
 
 class Unreachable(Retryable):
-    """The server did not answer."""
-
+    message = "The server did not answer."
     code = "unreachable"
     exit_code = 5
 
 
 class ServerBusy(Retryable):
-    """The server cannot answer now."""
-
+    message = "The server cannot answer now."
     code = "server_busy"
     exit_code = 5
 
 
 class ClockSkewed(Retryable):
-    """The server's clock differs from ours."""
-
+    message = "The server's clock differs from ours."
     code = "clock_skew"
     exit_code = 5
 
@@ -79,14 +77,12 @@ class ClockSkewed(Retryable):
 
 
 class Fatal(AgentError):
-    """Repeating the call changes nothing."""
-
+    message = "Repeating the call changes nothing."
     code = "fatal"
 
 
 class Refused(Fatal):
-    """The server refused the request."""
-
+    message = "The server refused the request."
     code = "refused"
     exit_code = 4
 
@@ -98,112 +94,103 @@ class Refused(Fatal):
 
 
 class NotEnrolled(Fatal):
-    """This data folder holds no enrolled node. Run `souk-agent enrol --server URL --token TOKEN` first."""
-
+    message = "This data folder holds no enrolled node. Run `souk-agent enrol --server URL --token TOKEN` first."
     code = "not_enrolled"
     exit_code = 3
 
 
 class AlreadyEnrolled(Fatal):
-    """This data folder holds an enrolled node already. Choose another --data, or `souk-agent retire` it."""
-
+    message = "This data folder holds an enrolled node already. Choose another --data, or `souk-agent retire` it."
     code = "already_enrolled"
     exit_code = 3
 
 
 class AgentAlreadyRuns(Fatal):
-    """Another agent runs on this data folder. Stop it, or choose another --data."""
-
+    message = "Another agent runs on this data folder. Stop it, or choose another --data."
     code = "agent_already_runs"
     exit_code = 6
 
 
 class BadConfig(Fatal):
-    """The configuration cannot be used."""
-
+    message = "The configuration cannot be used."
     code = "bad_config"
     exit_code = 2
 
 
-class BadAssignment(Fatal):
-    """The assignment is not one that this node may run."""
-
-    code = "bad_assignment"
+class AssignmentRefused(Fatal):
+    message = "The assignment is not one that this node may run."
+    code = "assignment_refused"
 
 
 class StaleFence(Fatal):
-    """The assignment is older than one already seen for one of its devices."""
-
+    message = "The assignment is older than one already seen for one of its devices."
     code = "stale_fence"
 
 
 class UnsafePath(Fatal):
-    """A file name leaves its folder."""
-
+    message = "A file name leaves its folder."
     code = "unsafe_path"
 
 
 class ArtifactDamaged(Fatal):
-    """The bytes do not match their SHA-256."""
-
+    message = "The bytes do not match their SHA-256."
     code = "artifact_damaged"
 
 
 class JournalFailed(Fatal):
-    """The journal could not be written. Free space on the disk of the data folder; what runs goes on meanwhile."""
-
+    message = (
+        "The journal could not be written. Free space on the disk of the data folder; what runs goes on meanwhile."
+    )
     code = "journal_failed"
 
 
 class ExecutorFailed(Fatal):
-    """The node could not start or watch the program."""
-
+    message = "The node could not start or watch the program."
     code = "executor_failed"
 
 
 class ImageUnavailable(Fatal):
-    """The container image cannot be had."""
-
+    message = "The container image cannot be had."
     code = "image_unavailable"
 
 
 class RuntimeUnavailable(Fatal):
-    """The runtime environment could not be built."""
-
+    message = "The runtime environment could not be built."
     code = "runtime_unavailable"
     exit_code = 7
 
 
 class ServiceFailed(Fatal):
-    """The agent could not be registered or started."""
-
+    message = "The agent could not be registered or started."
     code = "service_failed"
     exit_code = 9
 
 
 class NotListed(Fatal):
-    """The marketplace did not list this node in time."""
-
+    message = "The marketplace did not list this node in time."
     code = "not_listed"
     exit_code = 9
 
 
 class UpdateRefused(Fatal):
-    """The release may not be installed here."""
-
+    message = "The release may not be installed here."
     code = "update_refused"
     exit_code = 10
 
 
-class HostKeyRefused(Fatal):
-    """The machine's SSH host key is not one that somebody confirmed."""
+class LoopFailed(Fatal):
+    message = "A loop of the agent failed again and again."
+    code = "loop_failed"
+    exit_code = 11
 
+
+class HostKeyRefused(Fatal):
+    message = "The machine's SSH host key is not one that somebody confirmed."
     code = "host_key_refused"
 
 
 class RemoteFailed(Fatal):
-    """The machine cannot be reached through SSH."""
-
+    message = "The machine cannot be reached through SSH."
     code = "remote_failed"
 
 

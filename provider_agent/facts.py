@@ -39,10 +39,10 @@ def find_facts(
     updates: UpdateFacts | None = None,
     is_server: bool = False,
 ) -> NodeFacts:
-    """The machine with its devices, as it is once the executor was checked. Of lent folders only the labels.
+    """The machine with its devices, as it is once the executor was checked. Of shared host folders only the labels.
 
     `speeds` are its disk's and its line's, in bytes per second; `fabric_key` the public one, in hex;
-    `is_server`: models can be served here, which nobody knows before the node is enrolled.
+    `is_server`: models can be served here, which is unknown before the node is enrolled.
     """
     has_gpus = any(device.kind is DeviceKind.GPU for device in devices)
     return NodeFacts(

@@ -1,4 +1,4 @@
-"""The images of the built-in runtimes. Standard library only: preflight asks for them too."""
+"""The images of the built-in runtimes. Standard library only: preflight uses them too."""
 
 from __future__ import annotations
 

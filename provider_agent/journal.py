@@ -1,7 +1,7 @@
 """The agent's memory on disk: written before acting, so that a restart knows what it had begun.
 
 SQLite with synchronous=FULL: a committed row survives a power cut. The journal never holds a secret: assignments are
-stored without them, and their values live in the lease's 0600 file until the lease ends.
+stored without them, and their values are in the lease's 0600 file until the lease ends.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Journal:
         try:
             self._db.execute(statement, values)
         except sqlite3.OperationalError as error:
-            raise JournalFailed(f"{JournalFailed.__doc__} ({error})") from error
+            raise JournalFailed(f"{JournalFailed.message} ({error})") from error
 
     # --- leases
 
@@ -135,7 +135,7 @@ class Journal:
         )
 
     def load_leases(self) -> list[LeaseEntry]:
-        """Every lease that the server has not told us to forget."""
+        """Every lease that the server has not settled yet."""
         return [_lease_entry(row) for row in self._db.execute("SELECT * FROM lease ORDER BY rowid")]
 
     def save_offset(self, lease_id: UUID, stream: str, offset: int) -> None:
@@ -223,7 +223,7 @@ class Journal:
 
 
 def since_fact(lease_id: UUID) -> str:
-    """The name of the fact that says when a lease was accepted."""
+    """The name of the fact with the time at which a lease was accepted."""
     return f"since {lease_id}"
 
 

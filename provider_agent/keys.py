@@ -15,9 +15,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from provider_agent.atomic import write_atomically
 from provider_agent.errors import NotEnrolled
 from provider_agent.protocol import ethereum
+from provider_agent.system.atomic import write_atomically
 
 TRANSPORT_KEY_NAME = "transport.key"
 RECEIPT_KEY_NAME = "receipt.key"
@@ -34,17 +34,17 @@ class NodeKeys:
 
     @property
     def transport_public_hex(self) -> str:
-        """What the server knows the node's requests by."""
+        """The public key by which the server verifies the node's requests."""
         return self.transport.public_key().public_bytes_raw().hex()
 
     @property
     def fabric_public_hex(self) -> str:
-        """What the members of its gangs know the node by."""
+        """The node's public key in its gangs' overlays."""
         return self.fabric.public_key().public_bytes_raw().hex()
 
     @property
     def receipt_address(self) -> str:
-        """What the server, customers and contracts know the node's receipts by."""
+        """The address by which the server, customers and contracts verify the node's receipts."""
         return ethereum.address_of(self.receipt_hex)
 
     def sign_as_receipt_key(self, message: bytes) -> str:
@@ -75,7 +75,7 @@ def load_keys(folder: Path) -> NodeKeys:
 
 
 def _fabric_key(folder: Path) -> X25519PrivateKey:
-    """Made when it is first asked for: a node that enrolled with an older agent has none."""
+    """Made at its first use: a node that enrolled with an older agent has none."""
     path = folder / FABRIC_KEY_NAME
     if not path.exists():
         mine = folder / f".{FABRIC_KEY_NAME}.{secrets.token_hex(4)}"

@@ -9,7 +9,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from provider_agent.config import DataFolder
-from provider_agent.snapshot import file_size, read_bytes
+from provider_agent.lease.snapshot import file_size, read_bytes
 
 LOG_BYTES_MAX = 4 * 1024 * 1024
 LOG_FILES_KEPT = 2
@@ -18,10 +18,10 @@ FOLLOW_SECONDS = 0.3
 
 
 class QuietHandler(RotatingFileHandler):
-    """A log line that finds no room is dropped: standard error has it, and the work goes on."""
+    """A log line that cannot be written is dropped: standard error has it, and the work continues."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """Say nothing: a traceback a line would hide what matters."""
+        """Print nothing: a traceback a line would hide what matters."""
 
 
 def keep_log(folder: DataFolder) -> None:

@@ -1,10 +1,10 @@
 """Installs the agent on machines through SSH, from the provider's own computer: the marketplace never holds a key.
 
-The same install.sh runs there that a person would paste. A host key that is unknown is refused until somebody confirms
+The same install.sh runs there that a person would paste. A host key that is unknown is refused until a person confirms
 its fingerprint, one that changed always. Every word of a command is quoted; token and password go through standard
 input, so that no process list shows them.
 
-1 connect, through the jump if there is one, one machine after the other: somebody may be asked
+1 connect, through the jump if there is one, one machine after the other: each may need an answer
 2 find out who we are there, and whether sudo is needed      3 run the script, all machines side by side
 """
 
@@ -29,7 +29,7 @@ from provider_agent.errors import BadConfig, HostKeyRefused, RemoteFailed
 MACHINES_MAX: Final = 64
 CONNECT_SECONDS_MAX: Final = 15.0
 AUTH_SECONDS_MAX: Final = 30.0
-SILENT_SECONDS_MAX: Final = 900.0  # a first start may build an environment with torch, without a word
+SILENT_SECONDS_MAX: Final = 900.0  # a first start may build an environment with torch, without output
 INSTALL_SECONDS_MAX: Final = 3600.0
 SHORT_SECONDS_MAX: Final = 20.0
 KEEPALIVE_SECONDS: Final = 15
@@ -61,13 +61,13 @@ class Machine:
 
 
 class Desk(Protocol):
-    """Who sits at the provider's computer."""
+    """The terminal at the provider's computer."""
 
     def confirm_key(self, machine: str, kind: str, fingerprint: str) -> bool:
         """Whether this is the machine's key indeed."""
 
     def secret(self, question: str) -> str:
-        """A password; empty if nobody is there or none is wanted."""
+        """A password; empty if no person is there or none is needed."""
 
     def tell(self, machine: str, line: str) -> None:
         """One line of what happens there."""
@@ -143,7 +143,7 @@ class _Sudo:
 
 
 class _AskFirst(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
-    """Unknown keys are shown, and kept only when somebody confirmed them; a known machine's other key is refused."""
+    """Unknown keys are shown, and kept only when a person confirmed them; a known machine's other key is refused."""
 
     def __init__(self, machine: Machine, known_hosts: Path, desk: Desk) -> None:
         self._machine, self._known_hosts, self._desk = machine, known_hosts, desk
@@ -225,7 +225,7 @@ def _sign_in(
 
 
 def _how_to_be_root(client: Any, machine: Machine, desk: Desk) -> _Sudo:
-    """Nothing for root; sudo where it asks nothing; else with the password, if somebody has one."""
+    """Nothing for root; sudo if it needs no password; else sudo with the password, if one is given."""
     if _ask(client, "id -u") == "0":
         return _Sudo([])
     if _ask(client, "sudo -n true && echo yes") == "yes":
@@ -253,7 +253,7 @@ def _install(
 
 
 def _run(client: Any, command: str, text: str, outcome: Outcome, desk: Desk) -> int:
-    """The exit status; every line is told as it comes, the last ones are kept."""
+    """The exit status; every line is shown as it comes, the last ones are kept."""
     until = time.monotonic() + INSTALL_SECONDS_MAX
     channel = client.get_transport().open_session(timeout=CONNECT_SECONDS_MAX)
     channel.settimeout(SILENT_SECONDS_MAX)

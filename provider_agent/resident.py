@@ -1,6 +1,6 @@
 """The agent as it stays in memory: `souk-agent start` replaces itself with `python -m provider_agent.resident`.
 
-What the commands need (options, help texts) would take some megabytes of a computer that is lent, for as long as it is.
+What the commands need (options, help texts) would take some megabytes of memory for as long as the agent runs.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import NoReturn
 
 from provider_agent.config import DataFolder
 from provider_agent.errors import AgentAlreadyRuns
-from provider_agent.guard import exit_status_of
+from provider_agent.system.guard import exit_status_of
 
 STOP_WORK = "--stop-work-on-exit"
 
 
 def become_resident(folder: DataFolder, *, stop_work_on_exit: bool) -> NoReturn:
-    """Go on as the same process with nothing but the agent in it. Its words still say what it is."""
+    """Replace this process by one with nothing but the agent in it; its command line still shows what it is."""
     words = ["start", "--data", str(folder.root), *([STOP_WORK] if stop_work_on_exit else [])]
     with contextlib.suppress(OSError):
         folder.ended.unlink(missing_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    # -P: no module is taken from the folder in which somebody happened to start it.
+    # -P: no module is taken from the folder in which it happened to be started.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "provider_agent.resident", *words])  # noqa: S606 - ourselves
 
 
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _note_end(folder: DataFolder, status: int) -> None:
-    """Whoever keeps this agent learns that it ended, and how; one that crashed leaves no note."""
+    """Leave the exit status for the keeper; an agent that crashed leaves none."""
     with contextlib.suppress(OSError):
         folder.ended.write_text(f"{status}\n")
 

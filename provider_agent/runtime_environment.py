@@ -17,10 +17,10 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from provider_agent.atomic import write_atomically
 from provider_agent.config import DataFolder
 from provider_agent.errors import RuntimeUnavailable
 from provider_agent.facts import agent_version
+from provider_agent.system.atomic import write_atomically
 
 INDEX_VARIABLE = "SOUK_TORCH_INDEX"
 STEP_SECONDS_MAX = 3600
@@ -29,7 +29,7 @@ OUTPUT_LINES_SHOWN = 15
 COMPLETE_NAME = ".complete"  # written last; holds the extras that are installed
 EXTRAS = "train,serve"
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 def environment_python(folder: DataFolder) -> Path:
@@ -42,7 +42,7 @@ def is_built(folder: DataFolder) -> bool:
     return _installed_extras(folder) == EXTRAS
 
 
-def build_environment(folder: DataFolder, say: Say) -> Path:
+def build_environment(folder: DataFolder, print_line: PrintLine) -> Path:
     """Build this version's environment unless it is there; returns its interpreter. Raises RuntimeUnavailable."""
     python, environment = environment_python(folder), _environment(folder)
     if is_built(folder):
@@ -52,15 +52,15 @@ def build_environment(folder: DataFolder, say: Say) -> Path:
     if _installed_extras(folder) is None:
         shutil.rmtree(environment, ignore_errors=True)
         folder.runtimes.mkdir(parents=True, exist_ok=True)
-        say(f"Building the runtime environment in {environment} (once for each version; torch is large)")
-        _step([sys.executable, "-m", "venv", str(environment)], say)
+        print_line(f"Building the runtime environment in {environment} (once for each version; torch is large)")
+        _step([sys.executable, "-m", "venv", str(environment)], print_line)
         index = os.environ.get(INDEX_VARIABLE, "")
-        _step([*pip, _torch_requirement(), *(["--index-url", index] if index else [])], say)
+        _step([*pip, _torch_requirement(), *(["--index-url", index] if index else [])], print_line)
     else:
-        say(f"Adding to the runtime environment in {environment} what serving needs")
-    _step([*pip, own], say)
+        print_line(f"Adding to the runtime environment in {environment} what serving needs")
+    _step([*pip, own], print_line)
     write_atomically(environment / COMPLETE_NAME, EXTRAS.encode())
-    say(f"The runtime environment is ready: {python}")
+    print_line(f"The runtime environment is ready: {python}")
     return python
 
 
@@ -103,9 +103,9 @@ def _own_requirement() -> str:
     return f"{DISTRIBUTION}[{EXTRAS}]=={agent_version()}"
 
 
-def _step(command: list[str], say: Say) -> None:
+def _step(command: list[str], print_line: PrintLine) -> None:
     """Run one command; its output is shown only when it fails."""
-    say("  " + " ".join(command[-3:]))
+    print_line("  " + " ".join(command[-3:]))
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, timeout=STEP_SECONDS_MAX, check=False

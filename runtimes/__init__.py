@@ -1,1 +1,10 @@
-"""The workshop: what runs inside the containers. Imports nothing else of Souk."""
+"""The programs that run inside the containers. They import nothing else of Souk.
+
+contract.py     what a container is given and must leave behind; all that agent and server import of this package
+checking.py     a configuration checked whole, with every mistake
+launch.py       torchrun for a container: its arguments from the environment, the ranks' exit code
+rendezvous.py   waits for a gang's network interface and for its rank zero
+train/          trains language models
+serve/          serves models
+probe/          measures devices, and answers the marketplace's challenges
+"""

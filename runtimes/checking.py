@@ -19,11 +19,11 @@ Check = Callable[[Any], Any]
 
 
 class Unreadable(ValueError):
-    """The file is no configuration; the message says why."""
+    """The file is no configuration; the message names the reason."""
 
 
 def read_json(path: Path) -> object:
-    """What a file says in JSON. Raises Unreadable."""
+    """The content of a JSON file. Raises Unreadable."""
     try:
         if path.stat().st_size > CONFIG_BYTES_MAX:
             raise Unreadable(f"{path} is larger than {CONFIG_BYTES_MAX} bytes")

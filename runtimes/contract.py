@@ -2,7 +2,7 @@
 
 The agent sets the environment below, creates the folders, starts the command and reads the events. A program that
 knows nothing of Souk satisfies the contract too: it ignores the variables, exits 0, and leaves what it wrote under
-OUTPUT_DIR. `runtimes/README.md` says the same on one page.
+OUTPUT_DIR. `runtimes/README.md` describes the same on one page.
 
     SOUK_WORK_DIR/                 the working directory of the command
         input/                     files of the job, read-only by intent
@@ -48,7 +48,7 @@ class Env(StrEnum):
     OUTPUT_DIR = "SOUK_OUTPUT_DIR"
     CHECKPOINT_DIR = "SOUK_CHECKPOINT_DIR"
     LENT_DIR = "SOUK_LENT_DIR"  # holds a folder for each label that the job names under `lent`; read-only
-    RESUME_FROM = "SOUK_RESUME_FROM"  # folder of the checkpoint to go on from; empty at the first attempt
+    RESUME_FROM = "SOUK_RESUME_FROM"  # folder of the checkpoint to resume from; empty at the first attempt
     EVENTS = "SOUK_EVENTS"  # path of events.jsonl
     CONFIG = "SOUK_CONFIG"  # path of config.json
     DEVICE_KIND = "SOUK_DEVICE_KIND"  # "cpu" or "cuda"
@@ -151,7 +151,7 @@ MEMORY_SEGMENT_WORDS = 2**26  # of the memory's stream under one key: a 32-bit c
 
 
 def challenge_key(seed: str, *labels: str | int) -> int:
-    """A 32-bit key that nobody knows who does not know the seed; each label gives another."""
+    """A 32-bit key that only holders of the seed can compute; each label gives another."""
     digest = hashlib.sha256("\n".join(["souk-challenge-v1", seed, *map(str, labels)]).encode()).digest()
     return int.from_bytes(digest[: WORD_BITS // 8], "big")
 

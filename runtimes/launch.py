@@ -3,7 +3,7 @@
     python -m runtimes.launch                        the built-in training on this node's devices
     python -m runtimes.launch some.module --flag     any other module
 
-In a gang it first waits for the gang's interface, and for rank zero (meet.py).
+In a gang it first waits for the gang's interface, and for rank zero (rendezvous.py).
 
 torchrun itself ends with 1 whatever its ranks ended with, and on SIGTERM kills them after 30 seconds. Here the code of
 contract.ExitCode comes through, and SIGTERM is handed on to the ranks, which take the time they need.
@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Env, ExitCode
-from runtimes.meet import RANK_ZERO_SECONDS_MAX, NotMetError, meet_gang
+from runtimes.rendezvous import RANK_ZERO_SECONDS_MAX, RendezvousError, wait_for_gang
 
 DEFAULT_MODULE = "runtimes.train"
-TELLING_CODES = (ExitCode.BAD_CONFIG, ExitCode.BAD_DATA, ExitCode.OUT_OF_MEMORY, ExitCode.STOPPED)
+NAMED_CODES = (ExitCode.BAD_CONFIG, ExitCode.BAD_DATA, ExitCode.OUT_OF_MEMORY, ExitCode.STOPPED)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Start one rank a device, wait for all, and return the code that says most about how they ended."""
+    """Start one rank a device, wait for all, and return the exit code that names the cause of their end."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
-        meet_gang(os.environ)  # SIGTERM ends the waiting
-    except NotMetError as error:
-        print(f"The gang was not met: {error}.", file=sys.stderr)  # noqa: T201 - into the job's log
+        wait_for_gang(os.environ)  # SIGTERM ends the waiting
+    except RendezvousError as error:
+        print(f"The gang did not assemble: {error}.", file=sys.stderr)  # noqa: T201 - into the job's log
         return ExitCode.INTERNAL
     signal.signal(signal.SIGTERM, forward_to_children)
     from torch.distributed import run as torchrun
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         untyped.run(untyped.parse_args([*torchrun_arguments(os.environ), "-m", *(arguments or [DEFAULT_MODULE])]))
     except ChildFailedError as error:
-        return telling_code(failure.exitcode for failure in error.failures.values())
+        return exit_code_of(failure.exitcode for failure in error.failures.values())
     return ExitCode.OK
 
 
@@ -66,15 +66,15 @@ def torchrun_arguments(env: Mapping[str, str]) -> list[str]:
     ]
 
 
-def telling_code(codes: Iterable[int]) -> int:
-    """The code that says most: a named one, else a signal as 128 + its number, else any.
+def exit_code_of(codes: Iterable[int]) -> int:
+    """The exit code that names the cause: one of NAMED_CODES, else a signal as 128 + its number, else any.
 
     When one rank fails the others lose their peer and fail too, so most codes are only echoes.
     """
     found = list(codes)
-    for telling in TELLING_CODES:
-        if telling in found:
-            return telling
+    for code in NAMED_CODES:
+        if code in found:
+            return code
     signals = [128 - code for code in found if code < 0 and code != -signal.SIGTERM]
     others = [code for code in found if code > 0]
     return next(iter([*signals, *others]), int(ExitCode.INTERNAL))

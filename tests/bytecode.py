@@ -1,4 +1,4 @@
-"""Each module is compiled once for all test processes, however many start and whatever the shell says of bytecode.
+"""Each module is compiled once for all test processes, however many start and whatever the shell sets for bytecode.
 
 A marketplace is five Django processes, and an agent's tests start hundreds. Where nobody keeps bytecode (a checkout
 that must stay clean, an environment installed without it), each of them would spend most of its start on compiling.

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Generator, Iterator
 
+import hypothesis
 import pytest
 import redis
 
@@ -20,10 +21,14 @@ import django  # noqa: E402
 import pytest_django  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
+from django.test import TransactionTestCase  # noqa: E402
+
+from tests import emptying  # noqa: E402
 
 # Passwords of tests need not withstand anybody.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 django.setup()
+TransactionTestCase._fixture_teardown = lambda _: emptying.empty_every_table()  # type: ignore[attr-defined]
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request would hide everything else
 _redis = redis.Redis.from_url(os.environ["REDIS_URL"])
 
@@ -38,6 +43,23 @@ def pytest_xdist_setupnodes() -> None:
     Named in the environment, the settings would be loaded there by pytest-django before this file is read.
     """
     os.environ.pop("DJANGO_SETTINGS_MODULE", None)
+
+
+# `make soak`: how many times as many examples Hypothesis tries as a property sets.
+EXAMPLES_TIMES = int(os.environ.get("SOUK_EXAMPLES_TIMES", "1"))
+EXAMPLES_WANTED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps a property's settings
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Properties try as many more examples as SOUK_EXAMPLES_TIMES says."""
+    function = getattr(item, "obj", None)
+    if EXAMPLES_TIMES > 1 and getattr(function, "is_hypothesis_test", False):
+        wanted = getattr(function, EXAMPLES_WANTED, None) or hypothesis.settings.default
+        if not getattr(function, "souk_is_lengthened", False):
+            longer = hypothesis.settings(wanted, max_examples=wanted.max_examples * EXAMPLES_TIMES)
+            target = getattr(function, "__func__", function)
+            setattr(target, EXAMPLES_WANTED, longer)
+            target.souk_is_lengthened = True
 
 
 @pytest.hookimpl(trylast=True)

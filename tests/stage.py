@@ -1,4 +1,4 @@
-"""A small market for tests of the jobs room: Alice buys, Bob provides. The real verbs make the rows."""
+"""A small market for tests of the jobs package: Alice buys, Bob provides. The real verbs make the rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from uuid import UUID, uuid4
 
 from django.utils import timezone
 
-from billing import deposits, metering
-from billing.balances import balance
+from billing.books import deposits
+from billing.books.balances import balance
+from billing.charging import metering
 from billing.kinds import AccountKind
-from jobs import lifecycle, placement, quotes, receipts, reports
+from jobs import lifecycle
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
+from jobs.placing import placement
+from jobs.quoting import quotes
+from jobs.running import receipts, reports
 from jobs.spec import Spec, from_wire
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.nodes.models import Device, FabricLink, Node, Offer, Provider
@@ -30,6 +34,7 @@ from provider_agent.protocol import (
     charge,
     sign_receipt,
 )
+from tests.row_states import create_in_state
 
 DOLLAR = 1_000_000
 TRAIN: dict[str, Any] = {
@@ -78,10 +83,11 @@ def node(
 
     owner = provider or organisation(f"provider-{name}")
     seller, _ = Provider.objects.get_or_create(organisation=owner, defaults={"display_name": owner.name})
-    created = Node.objects.create(
+    created = create_in_state(
+        Node,
+        NodeState.ONLINE,
         provider=seller,
         name=name,
-        state=NodeState.ONLINE,
         transport_public_key=hashlib.sha256(f"transport {name}".encode()).hexdigest(),
         receipt_address=Account.from_key(receipt_key(name)).address,
         executor="process",
@@ -219,10 +225,10 @@ def states_of(rows: Sequence[Any]) -> list[str]:
     return [str(row.state) for row in rows]
 
 
-def checkpoint(job: Job, lease: Lease, *, step: int, ms: int) -> Artifact:
-    """A complete checkpoint of a lease that is alone, taken when its meter stood at `ms`."""
-    artifact = Artifact.objects.create(
-        organisation=job.organisation, job=job, attempt=lease.attempt, kind="checkpoint", step=step, state="complete"
+def checkpoint(job: Job, lease: Lease, *, step: int, ms: int, state: str = "complete") -> Artifact:
+    """A checkpoint of a lease that is alone, taken when its meter stood at `ms`."""
+    artifact = create_in_state(
+        Artifact, state, organisation=job.organisation, job=job, attempt=lease.attempt, kind="checkpoint", step=step
     )
     ArtifactPart.objects.create(artifact=artifact, lease=lease, files=[], billable_ms=ms, is_complete=True)
     return artifact

@@ -6,8 +6,8 @@ from django.contrib import admin, messages
 from django.db import models
 from django.http import HttpRequest
 
-from billing import alerts
 from billing.models import Alert
+from billing.notices import alerts
 from marketplace.foundation.admin import ReadOnlyAdmin
 
 

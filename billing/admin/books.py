@@ -10,7 +10,7 @@ from django.contrib import admin, messages
 from django.db import models
 from django.http import HttpRequest
 
-from billing import deposits
+from billing.books import deposits
 from billing.kinds import OWNED_KINDS
 from billing.models import (
     Account,
@@ -43,7 +43,7 @@ class AccountAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Freeze: money goes in, none goes out", permissions=["operate"])
     def freeze(self, request: HttpRequest, chosen: models.QuerySet[Account]) -> None:
-        """Somebody's money only: with a frozen account of the platform's own, nobody's job could end."""
+        """Accounts of an owner only: with a frozen account of the platform's own, no job could end."""
         mine = chosen.filter(kind__in=OWNED_KINDS)
         if mine.count() < chosen.count():
             messages.error(request, "The platform's own accounts are never frozen: every payment goes through them.")

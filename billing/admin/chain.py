@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.urls import reverse
 from django.utils.html import format_html
 
-from billing.chain.challenges import evidence_of
+from billing.chain.contract.challenges import evidence_of
 from billing.models import (
     ChainBlock,
     ChainEvent,
@@ -96,7 +96,7 @@ class EscrowLeaseAdmin(ReadOnlyAdmin):
 
     @admin.display(description="to decide it")
     def to_decide(self, lease: EscrowLease) -> str:
-        """The key is a person's or a multisig's, and never the web server's: the page says what to type."""
+        """The key is a person's or a multisig's, and never the web server's: the page shows the command."""
         if not lease.is_challenged:
             return "Nothing is challenged."
         return f"souk chain resolve {lease.pk} --to-provider AMOUNT (with --print for a multisig)"

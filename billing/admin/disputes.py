@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import NoReverseMatch, path, reverse
 
-from billing import disputes
+from billing.contesting import disputes
 from billing.models import Dispute, EndRecord, Offence, OffenceTaking, ReceiptEvidence, UsageReceipt
 from billing.money import parse_amount
 from marketplace.foundation.admin import ReadOnlyAdmin
@@ -143,7 +143,7 @@ admin.site.register([OffenceTaking], ReadOnlyAdmin)
 
 
 def _url(name: str, row_id: UUID) -> str:
-    """Of a page of a room above, where there is one: its logs are there."""
+    """Of a page of a package above, where there is one: its logs are there."""
     try:
         return reverse(name, args=[row_id])
     except NoReverseMatch:

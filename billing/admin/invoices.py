@@ -1,4 +1,4 @@
-"""The operator reads invoices, and sets what a customer's next one says of tax."""
+"""The operator reads invoices, and sets the tax on a customer's next one."""
 
 from __future__ import annotations
 

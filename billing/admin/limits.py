@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
-from billing import limits
+from billing.charging import limits
 from billing.models import Commitment, SpendLimit
 from billing.money import format_usd, parse_usd
 from marketplace.accounts.models import Organisation, User

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from billing.breaker import close_breaker
 from billing.models import (
     Difference,
     FakeMovement,
@@ -19,7 +20,6 @@ from billing.models import (
     Reconciliation,
     ReserveSlice,
 )
-from billing.reconciliation.breaker import close_breaker
 from billing.states import BreakerState
 from marketplace.foundation.admin import ReadOnlyAdmin
 from marketplace.foundation.errors import SoukError
@@ -72,7 +72,7 @@ class ReconciliationAdmin(ReadOnlyAdmin):
 
 
 class NoteForm(forms.Form):
-    """Why payouts may go on."""
+    """Why payouts may continue."""
 
     note = forms.CharField(
         widget=forms.Textarea,

@@ -10,7 +10,7 @@ from django.contrib import admin, messages
 from django.db import models
 from django.http import HttpRequest
 
-from billing import promotions
+from billing.charging import promotions
 from billing.models import PromoCode, PromotionDraw, PromotionGrant
 from billing.money import parse_usd
 from marketplace.accounts.models import Organisation
@@ -32,7 +32,7 @@ class _AmountForm(forms.ModelForm[Any]):
 
 
 class CodeForm(_AmountForm):
-    """The word, what it gives, and how often."""
+    """The code, the amount that it gives, and how often."""
 
     class Meta:
         model = PromoCode

@@ -1,4 +1,4 @@
-"""Sealed solvency reports; never the secret of a report, by which a leaf could be told to be somebody's."""
+"""Sealed solvency reports; never the secret of a report, by which a leaf could be linked to its owner."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from billing.books.owned import AssetBalance, balances_of
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Transfer
-from billing.owned import AssetBalance, balances_of
-from billing.querysets import TransferQuerySet
-from marketplace.accounts.asking import organisation_of
+from billing.models.ledger import TransferQuerySet
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.pagination import NewestFirst
 
@@ -139,7 +139,7 @@ class TransferList(ListAPIView[Transfer]):
     permission_classes = [HasScope(SCOPE)]
     serializer_class = TransferSerializer
     pagination_class = NewestTransfersFirst
-    queryset = Transfer.objects.none()  # tells the schema the model; get_queryset answers
+    queryset = Transfer.objects.none()  # names the model for the schema; get_queryset answers
 
     def get_queryset(self) -> TransferQuerySet:
         found = Transfer.objects.of(organisation_of(self.request).id).select_related("asset", "debit", "credit")

@@ -10,11 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.asking_stripe import asking_stripe
+from billing.api.stripe_errors import named_stripe_errors
 from billing.fiat import customers
 from billing.models import SavedCard
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.serializers import Nothing
 
 READ, WRITE = "billing:read", "billing:write"
@@ -50,7 +50,7 @@ class CardSetupView(APIView):
     @extend_schema(operation_id="save_card", request=Nothing, responses={201: PageSerializer})
     def post(self, request: Request) -> Response:
         """A page on which to save a card; the card is listed once it is."""
-        with asking_stripe():
+        with named_stripe_errors():
             url = customers.open_setup_page(organisation_of(request).id)
         return Response({"url": url}, status=status.HTTP_201_CREATED)
 
@@ -61,7 +61,7 @@ class CardView(APIView):
     @extend_schema(operation_id="remove_card", responses={204: None})
     def delete(self, request: Request, card_id: UUID) -> Response:
         """Have the processor forget a card."""
-        with asking_stripe():
+        with named_stripe_errors():
             customers.remove_card(organisation_of(request).id, card_id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.models import EscrowContract, PayoutEntry
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from provider_agent.protocol import id_bytes32
 
 SCOPE = "billing:read"

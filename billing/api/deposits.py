@@ -9,8 +9,8 @@ from rest_framework.generics import ListAPIView
 
 from billing.models import Deposit
 from billing.models.ledger import Asset
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 
 
 class DepositSerializer(serializers.ModelSerializer[Deposit]):
@@ -29,7 +29,7 @@ class DepositSerializer(serializers.ModelSerializer[Deposit]):
 class DepositList(ListAPIView[Deposit]):
     permission_classes = [HasScope("billing:read")]
     serializer_class = DepositSerializer
-    queryset = Deposit.objects.none()  # tells the schema the model; get_queryset answers
+    queryset = Deposit.objects.none()  # names the model for the schema; get_queryset answers
 
     def get_queryset(self) -> QuerySet[Deposit]:
         return Deposit.objects.filter(owner_id=organisation_of(self.request).id).select_related("asset")

@@ -11,13 +11,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing import disputes
+from billing.contesting import disputes
 from billing.errors import DisputeNotFound
 from billing.models import Dispute
 from billing.models.disputes import DisputeQuerySet
 from billing.states import DisputeState
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.pagination import NewestFirst
@@ -101,7 +101,7 @@ class DisputesView(ListAPIView[Dispute]):
     permission_classes = [MAY]
     serializer_class = DisputeSerializer
     pagination_class = NewestDisputesFirst
-    queryset = Dispute.objects.none()  # tells the schema the model; get_queryset answers
+    queryset = Dispute.objects.none()  # names the model for the schema; get_queryset answers
 
     def get_queryset(self) -> DisputeQuerySet:
         return Dispute.objects.of(organisation_of(self.request).id).select_related("asset")
@@ -142,8 +142,8 @@ class AnswerView(APIView):
         asked = StatementSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         provider_id = organisation_of(request).id
-        said = disputes.answer(dispute_id, provider_id=provider_id, actor=actor_of(request), **asked.validated_data)
-        return _show(request, said)
+        answered = disputes.answer(dispute_id, provider_id=provider_id, actor=actor_of(request), **asked.validated_data)
+        return _show(request, answered)
 
 
 class WithdrawView(APIView):

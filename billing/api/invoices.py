@@ -1,4 +1,4 @@
-"""/api/v1/invoices: an organisation's invoices and credit notes as JSON, CSV and PDF, and what they say of it."""
+"""/api/v1/invoices: an organisation's invoices and credit notes as JSON, CSV and PDF, and its details on them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rest_framework.views import APIView
 from billing.errors import InvoiceNotFound
 from billing.invoices import show
 from billing.models import BillingDetails, Invoice
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.serializers import StrictModelSerializer
 
 INVOICES_MAX = 600  # fifty years of months

@@ -1,4 +1,4 @@
-"""/api/v1/spend-limits: how much the organisation and its members may spend, and where that stands."""
+"""/api/v1/spend-limits: how much the organisation and its members may spend, and have spent."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing import limits
 from billing.api.amounts import UnitsField
-from billing.limits import Standing
+from billing.charging import limits
+from billing.charging.limits import Standing
 from billing.models import SpendLimit
 from billing.models.limits import Period
-from marketplace.accounts.asking import membership_of, organisation_of
 from marketplace.accounts.models import Membership
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import membership_of, organisation_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.idempotency import idempotent

@@ -10,13 +10,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing import tasks
-from billing.api.asking_stripe import asking_stripe
 from billing.api.cards import PageSerializer
+from billing.api.stripe_errors import named_stripe_errors
 from billing.fiat import accounts
 from billing.fiat.errors import PayoutAccountMissing
 from billing.models import ConnectAccount
-from marketplace.accounts.asking import organisation_of, user_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of, user_of
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.serializers import Nothing, StrictSerializer
 
@@ -77,7 +77,7 @@ class OnboardingView(APIView):
 
     @extend_schema(operation_id="open_onboarding", request=Nothing, responses={201: PageSerializer})
     def post(self, request: Request) -> Response:
-        """A page on which the provider tells the processor what it must know; for minutes, and once."""
-        with asking_stripe():
+        """A page on which the provider gives the processor what it must know; for minutes, and once."""
+        with named_stripe_errors():
             url = accounts.open_onboarding(organisation_of(request).id)
         return Response({"url": url}, status=status.HTTP_201_CREATED)

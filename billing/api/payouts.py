@@ -27,12 +27,12 @@ from billing.models import Asset, Payout, PayoutSettings
 from billing.models.ledger import USD_ASSET_CODE
 from billing.payouts import paying, preferences
 from billing.payouts.accrual import accrued
-from billing.payouts.preferences import Wish
+from billing.payouts.preferences import DesiredSettings
 from billing.payouts.statement import Period, make_statement
 from billing.payouts.statement_formats import write_csv, write_json, write_pdf
 from billing.rails import registry
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.idempotency import idempotent
@@ -77,7 +77,7 @@ class PayoutSettingsPage(serializers.Serializer[Any]):
 
 
 class WishSerializer(StrictSerializer):
-    """What the provider wants; a changed destination waits before it is used, and all owners are told by mail."""
+    """What the provider wants; a changed destination waits before it is used, and all owners are notified by mail."""
 
     asset = serializers.CharField(default=USD_ASSET_CODE, max_length=16)
     rail = serializers.CharField(max_length=16)
@@ -150,7 +150,7 @@ class PayoutSettingsView(APIView):
     @extend_schema(operation_id="payout_settings", responses=PayoutSettingsPage)
     def get(self, request: Request) -> Response:
         rows = PayoutSettings.objects.select_related("asset").filter(provider_id=organisation_of(request).id)
-        return Response(PayoutSettingsPage({"settings": rows.order_by("asset"), "rails": registry.names_on()}).data)
+        return Response(PayoutSettingsPage({"settings": rows.order_by("asset"), "rails": registry.payouts_on()}).data)
 
     @extend_schema(operation_id="choose_payout_settings", request=WishSerializer, responses=PayoutSettingsSerializer)
     def put(self, request: Request) -> Response:
@@ -162,7 +162,7 @@ class PayoutSettingsView(APIView):
         default = settings.SOUK_PAYOUT_MINIMUM_USD_MICROS if asset.code == USD_ASSET_CODE else 0
         minimum = data.pop("minimum", default)
         row = preferences.choose(
-            organisation_of(request).id, asset, Wish(minimum=minimum, **data), actor=actor_of(request)
+            organisation_of(request).id, asset, DesiredSettings(minimum=minimum, **data), actor=actor_of(request)
         )
         return Response(PayoutSettingsSerializer(row).data)
 
@@ -171,7 +171,7 @@ class PayoutSettingsView(APIView):
 class PayoutList(ListAPIView[Payout]):
     permission_classes = [HasScope(**SCOPES)]
     serializer_class = PayoutSerializer
-    queryset = Payout.objects.none()  # tells the schema the model; get_queryset answers
+    queryset = Payout.objects.none()  # names the model for the schema; get_queryset answers
 
     def get_queryset(self) -> QuerySet[Payout]:
         return Payout.objects.filter(provider_id=organisation_of(self.request).id).select_related("asset")
@@ -217,7 +217,7 @@ class _File(BaseRenderer):
     charset = None
 
     def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None) -> bytes:
-        """What a refusal says, as JSON."""
+        """The body of a refusal, as JSON."""
         return JSONRenderer().render(data)
 
 

@@ -9,10 +9,10 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing import promotions
+from billing.charging import promotions
 from billing.models import PromotionGrant
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.serializers import StrictSerializer

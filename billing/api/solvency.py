@@ -12,10 +12,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.solvency import FRESH_SECONDS, cached_solvency
-from billing.solvency_proving import NUMBER_MAX, REPORTS_PER_PAGE, as_document, find_report, list_reports, prove
-from marketplace.accounts.asking import organisation_of
+from billing.solvency.proving import (
+    NUMBER_MAX,
+    REPORTS_PER_PAGE,
+    as_document,
+    find_report,
+    list_reports,
+    prove,
+)
+from billing.solvency.totals import FRESH_SECONDS, cached_solvency
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.errors import BadRequest
 
 NUMBER_CHARACTERS_MAX: Final = 16

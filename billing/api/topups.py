@@ -1,7 +1,7 @@
 """/api/v1/top-ups: pay in by card, automatically too, and have back what was not spent. Amounts are micro-USD strings.
 
-A request is written down and answered with 202; the payment processor is asked after that. Ask for the top-up again
-until it has its `checkout_url`, or its end.
+A request is stored and answered with 202; the payment processor is called after that. Poll the top-up
+until it has its `checkout_url`, or has ended.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from billing.api.amounts import UsdMicrosField
 from billing.fiat import automatic, refunds, topups
 from billing.fiat.errors import TopUpNotFound
 from billing.models import AutoTopUp, TopUp, TopUpRefund
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.serializers import StrictSerializer
@@ -48,6 +48,9 @@ class NewTopUpSerializer(StrictSerializer):
         help_text="checkout: on the processor's page, at `checkout_url`. saved_card: at once.",
     )
     card_id = serializers.UUIDField(required=False, help_text="With saved_card; the default card where it is missing.")
+    rail = serializers.CharField(
+        max_length=16, default="", help_text="By which rail; without it the first that takes payments by this method."
+    )
     save_card = serializers.BooleanField(default=False, help_text="With checkout: keep the card for later top-ups.")
 
 
@@ -125,7 +128,7 @@ class NewRuleSerializer(StrictSerializer):
 class TopUpsView(ListAPIView[TopUp]):
     permission_classes = [HasScope(READ, write=WRITE)]
     serializer_class = TopUpSerializer
-    queryset = TopUp.objects.none()  # tells the schema the model; get_queryset answers
+    queryset = TopUp.objects.none()  # names the model for the schema; get_queryset answers
 
     def get_queryset(self) -> QuerySet[TopUp]:
         return TopUp.objects.filter(owner_id=organisation_of(self.request).id)
@@ -141,6 +144,7 @@ class TopUpsView(ListAPIView[TopUp]):
             method=wanted["method"],
             card_id=wanted.get("card_id"),
             save_card=wanted["save_card"],
+            rail=wanted["rail"],
             actor=actor_of(request),
         )
         transaction.on_commit(tasks.dispatch_due.delay, robust=True)

@@ -17,8 +17,8 @@ from rest_framework.views import APIView
 from billing import tasks
 from billing.fiat import events
 from billing.fiat.errors import WebhookRefused
-from billing.rails import stripe_rail
-from billing.rails.stripe_records import EventRecord
+from billing.rails.stripe import client as stripe_client
+from billing.rails.stripe.records import EventRecord
 from marketplace.foundation.serializers import Nothing
 
 BODY_BYTES_MAX: Final = 512 * 1024
@@ -27,7 +27,7 @@ HEADER: Final = "Stripe-Signature"
 
 
 class WebhookView(APIView):
-    """Open to everybody, and cheap: whoever is not Stripe fails at one comparison of a hash."""
+    """Open to everybody, and cheap: a request that is not Stripe's fails at one comparison of a hash."""
 
     authentication_classes = []
     permission_classes = [AllowAny]
@@ -46,7 +46,7 @@ class WebhookView(APIView):
         if not LENGTH.fullmatch(length) or int(length) > BODY_BYTES_MAX:
             raise WebhookRefused
         body = request._request.body
-        if len(body) > BODY_BYTES_MAX or not stripe_rail.is_signed(body, request.headers.get(HEADER, "")):
+        if len(body) > BODY_BYTES_MAX or not stripe_client.is_signed(body, request.headers.get(HEADER, "")):
             raise WebhookRefused
         # 2. Once.
         events.store([_read(body)])

@@ -8,12 +8,13 @@ from typing import Final
 
 from django.conf import settings
 
-from billing import alerts
-from billing.chain import fees, keys
-from billing.chain.client import ChainClient, client_of
+from billing.chain import keys
 from billing.chain.errors import SignerMissing
 from billing.chain.keys import Role
+from billing.chain.reading.client import ChainClient, client_of
+from billing.chain.transactions import fees
 from billing.models import ChainTransaction, Signer
+from billing.notices import alerts
 
 GAS_USUAL: Final = 200_000  # of a key that has sent nothing yet
 SENT_LOOKED_AT: Final = 20  # the newest ones
@@ -25,7 +26,7 @@ class SignerCoins:
 
     chain_id: int
     address: str
-    roles: tuple[str, ...]  # that it is configured for, not what the contract says; none: it signed once
+    roles: tuple[str, ...]  # that it is configured for, not those in the contract; none: it signed once
     coins: int
     transaction_cost: int  # the most that one of its usual transactions is offered for now
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from billing.chain.errors import ChainMisconfigured, ChainUnknown
 
 GWEI: Final = 10**9
-ENDPOINTS_MIN: Final = 2  # in production: what one says alone is not believed
+ENDPOINTS_MIN: Final = 2  # in production: the answer of a single one is not trusted
 ENDPOINTS_MAX: Final = 8
 
 

@@ -10,9 +10,9 @@ ChainError (a BillingError)
 |-- ContractRefused             409  the contract is not what we built, or not of this token
 |-- ContractUnknown             404  this marketplace has no contract for the asset
 |-- EndpointsUnreachable        503  too few endpoints answered
-|-- EndpointsDisagree           503  they say different things: nothing is believed
+|-- EndpointsDisagree           503  their answers differ: none is trusted
 |-- CallReverted                409  the contract refuses, by name
-|-- FinalBlockGone              503  what was final is not there any more: a person has to look
+|-- FinalBlockGone              503  a final block is not there any more: a person has to look
 |-- AuthorizationRefused        400  what the wallet signed cannot be used
 |-- ReceiptUnclaimable         400  the contract would take the receipt, and the books could not
 |-- ProofNotReady               409  no active root pays this yet
@@ -29,143 +29,126 @@ from billing.errors import BillingError
 
 
 class ChainError(BillingError):
-    """Something is wrong with the chain."""
-
+    message = "Something is wrong with the chain."
     code = "chain_error"
     status = 503
 
 
 class ChainMisconfigured(ChainError):
-    """SOUK_CHAINS cannot be used: {why}."""
-
+    message = "SOUK_CHAINS cannot be used: {why}."
     code = "chain_misconfigured"
     status = 500
 
 
 class ChainUnknown(ChainError):
-    """This marketplace is not on the chain {chain_id}."""
-
+    message = "This marketplace is not on the chain {chain_id}."
     code = "chain_unknown"
     status = 404
 
 
 class SignerMissing(ChainError):
-    """There is no key for {role}: set SOUK_CHAIN_KEY, or the key of this role alone."""
-
+    message = "There is no key for {role}: set SOUK_CHAIN_KEY, or the key of this role alone."
     code = "signer_missing"
 
 
 class KeyInUse(ChainError):
-    """The key of {address} sends the marketplace's own transactions, whose nonces are counted: deploy with another."""
-
+    message = (
+        "The key of {address} sends the marketplace's own transactions, whose nonces are counted: deploy with another."
+    )
     code = "key_in_use"
     status = 409
 
 
 class AssetCodeTaken(ChainError):
-    """The code {asset} belongs to another asset already; choose another one."""
-
+    message = "The code {asset} belongs to another asset already; choose another one."
     code = "asset_code_taken"
     status = 409
 
 
 class TokenRefused(ChainError):
-    """The token {token} cannot be used: {why}."""
-
+    message = "The token {token} cannot be used: {why}."
     code = "token_refused"
     status = 400
 
 
 class ContractRefused(ChainError):
-    """The contract {address} cannot be used: {why}."""
-
+    message = "The contract {address} cannot be used: {why}."
     code = "contract_refused"
     status = 409
 
 
 class ContractUnknown(ChainError):
-    """This marketplace has no escrow contract for {asset}."""
-
+    message = "This marketplace has no escrow contract for {asset}."
     code = "contract_unknown"
     status = 404
 
 
 class EndpointsUnreachable(ChainError):
-    """Of the {configured} endpoints of the chain {chain_id} {answered} answered and {needed} are needed: {why}."""
-
+    message = (
+        "Of the {configured} endpoints of the chain {chain_id} {answered} answered and {needed} are needed: {why}."
+    )
     code = "endpoints_unreachable"
 
 
 class EndpointsDisagree(ChainError):
-    """The endpoints of the chain {chain_id} disagree about {subject}: nothing that they say is used."""
-
+    message = "The endpoints of the chain {chain_id} disagree about {subject}: nothing that they say is used."
     code = "endpoints_disagree"
 
 
 class CallReverted(ChainError):
-    """The contract refuses {purpose}: {why}."""
-
+    message = "The contract refuses {purpose}: {why}."
     code = "call_reverted"
     status = 409
 
 
 class FinalBlockGone(ChainError):
-    """Block {number} of the chain {chain_id} was final as {hash} and is not there any more."""
-
+    message = "Block {number} of the chain {chain_id} was final as {hash} and is not there any more."
     code = "final_block_gone"
 
 
 class AuthorizationRefused(ChainError):
-    """The hold that the wallet signed cannot be used: {why}."""
-
+    message = "The hold that the wallet signed cannot be used: {why}."
     code = "authorization_refused"
     status = 400
 
 
 class ReceiptUnclaimable(ChainError):
-    """The receipt {seq} of lease {lease_id} is not sent to the contract: {why}."""
-
+    message = "The receipt {seq} of lease {lease_id} is not sent to the contract: {why}."
     code = "receipt_unclaimable"
     status = 400
 
 
 class ProofNotReady(ChainError):
-    """The payout {payout_id} is in no root that is open for claims yet."""
-
+    message = "The payout {payout_id} is in no root that is open for claims yet."
     code = "proof_not_ready"
     status = 409
 
 
 class NotChallenged(ChainError):
-    """The lease {lease_id} is not challenged: it never was, or it is decided; or the block is not final yet."""
-
+    message = "The lease {lease_id} is not challenged: it never was, or it is decided; or the block is not final yet."
     code = "not_challenged"
     status = 404
 
 
 class RootNotProposed(ChainError):
-    """The root {root} is not the one that waits to be opened; that is {proposed}."""
-
+    message = "The root {root} is not the one that waits to be opened; that is {proposed}."
     code = "root_not_proposed"
     status = 409
 
 
 class NonceRefused(ChainError):
-    """The nonce of {address} is not adopted: {why}."""
-
+    message = "The nonce of {address} is not adopted: {why}."
     code = "nonce_refused"
     status = 409
 
 
 class TriedTooOften(ChainError):
-    """{purpose} was sent {tries} times for the same reason and failed each time: look at its transactions."""
-
+    message = "{purpose} was sent {tries} times for the same reason and failed each time: look at its transactions."
     code = "tried_too_often"
     status = 409
 
 
 class EventUnbooked(ChainError):
-    """The event {event} does not fit the books: {why}."""
-
+    message = "The event {event} does not fit the books: {why}."
     code = "event_unbooked"
     status = 409

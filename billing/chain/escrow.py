@@ -21,13 +21,13 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F, Max, Q
 
-from billing import alerts
-from billing.chain import builds, periods, redoing, transactions
-from billing.chain.doubt import is_in_doubt
+from billing.chain.contract import periods
+from billing.chain.contract.registry import contract_of
 from billing.chain.errors import AuthorizationRefused, ReceiptUnclaimable
 from billing.chain.keys import Role
-from billing.chain.registry import contract_of
-from billing.chain.states import EscrowHoldState, TransactionState
+from billing.chain.reading import builds
+from billing.chain.reading.confirmation import is_unconfirmed
+from billing.chain.transactions import planning, retrying
 from billing.chain.wallets import checksummed
 from billing.errors import HoldConflict, HoldNotFound
 from billing.models import (
@@ -40,20 +40,19 @@ from billing.models import (
     EscrowLease,
     ReceiptKey,
 )
-from marketplace.foundation import clock
-from marketplace.foundation.states import advance, record_birth
-from provider_agent.protocol import (
-    ReceiptDomain,
+from billing.notices import alerts
+from billing.proofs.escrow import (
     SignedDelegation,
     SignedHoldAuthorization,
-    SignedReceipt,
-    UsageReceipt,
-    id_bytes32,
     is_signed_by_customer,
     is_signed_by_provider,
 )
+from billing.states.chain import EscrowHoldState, TransactionState
+from marketplace.foundation import clock
+from marketplace.foundation.states import advance, record_birth
+from provider_agent.protocol import ReceiptDomain, SignedReceipt, UsageReceipt, id_bytes32
 
-DEADLINE_MIN: Final = timedelta(minutes=10)  # to open, run and settle before the money can be taken back
+DEADLINE_MIN: Final = timedelta(minutes=10)  # to open, run and settle before the customer can withdraw the money
 DEADLINE_MAX: Final = timedelta(days=366)  # the contract's own
 SEQ_MAX: Final = 2**63 - 1  # of the books; the contract's own has 64 bits, and a receipt comes after each second
 SWEPT_PER_RUN_MAX: Final = 200
@@ -103,14 +102,14 @@ def open_hold(asset_id: int, signed: SignedHoldAuthorization) -> EscrowHold:
 def is_open(job_id: UUID) -> bool:
     """Whether the job's hold is open on the chain, finally, on the terms that were authorized.
 
-    Not while the chain's word is in doubt: what was final and is not there any more may have taken the hold with it.
+    Not while what the chain reported is unconfirmed: what was final and is gone may have taken the hold with it.
     """
     hold = EscrowHold.objects.select_related("contract").filter(pk=job_id, state=EscrowHoldState.OPEN).first()
-    return hold is not None and not is_in_doubt(hold.contract.chain_id)
+    return hold is not None and not is_unconfirmed(hold.contract.chain_id)
 
 
 def register_receipt_key(asset_id: int, signed: SignedDelegation) -> ChainTransaction:
-    """Plan to tell the contract that this receipt key speaks for the provider's wallet."""
+    """Plan the registration in the contract that this receipt key speaks for the provider's wallet."""
     contract = contract_of(asset_id)
     if not is_signed_by_provider(signed, domain_of(contract)):
         raise AuthorizationRefused(why="the delegation is not signed by the provider's wallet for this contract")
@@ -122,7 +121,7 @@ def register_receipt_key(asset_id: int, signed: SignedDelegation) -> ChainTransa
 
 
 def note_receipt_key(contract: EscrowContract, *, provider: str, receipt_key: str, not_after: int) -> ReceiptKey:
-    """The contract finally takes this key's word for the wallet until `not_after`; 0: no longer."""
+    """The contract accepts, by a final event, this key's receipts for the wallet until `not_after`; 0: no longer."""
     known, _ = ReceiptKey.objects.update_or_create(
         contract=contract,
         provider=_address(provider),
@@ -177,7 +176,7 @@ def close_hold(job_id: UUID) -> ChainTransaction:
         raise HoldNotFound(job_id=str(job_id))
     with transaction.atomic():
         call = partial(_plan, hold.contract, "closeHold", [id_bytes32(job_id)])
-        planned = redoing.newest_try(f"close:{job_id}", call)
+        planned = retrying.newest_try(f"close:{job_id}", call)
         EscrowHold.objects.filter(pk=job_id).exclude(closing=planned).update(closing=planned)
         return planned
 
@@ -193,13 +192,13 @@ def end_hold(job_id: UUID) -> None:
 def sweep(chain_id: int) -> int:
     """Plan to close what ended and to finalize what waited out its window, and note failed holds; how many."""
     periods.read_terms(chain_id)
-    again = redoing.claim_again(chain_id) + redoing.withdraw(chain_id)
+    again = retrying.claim_again(chain_id) + retrying.withdraw(chain_id)
     return again + _close_ended(chain_id) + _finalize_due(chain_id) + _note_failed(chain_id)
 
 
 def _close_ended(chain_id: int) -> int:
     ended = EscrowHold.objects.filter(
-        Q(closing=None) | Q(closing__state__in=redoing.FAILED),
+        Q(closing=None) | Q(closing__state__in=retrying.FAILED),
         contract__chain_id=chain_id,
         state=EscrowHoldState.OPEN,
         end_asked_at__isnull=False,
@@ -220,7 +219,7 @@ def _finalize_due(chain_id: int) -> int:
     waiting = EscrowLease.objects.select_related("hold__contract").filter(
         hold__contract__chain_id=chain_id, pending__gt=0, release_at__lte=chain_now
     )
-    # A challenge that the arbiter did not decide in time is the provider's: the contract pays it to whoever asks.
+    # A challenge that the arbiter did not decide in time is the provider's: the contract pays it, whoever calls.
     due = Q(is_challenged=False)
     for terms in ContractTerms.objects.filter(contract__chain_id=chain_id):
         decided_by = chain_now - timedelta(seconds=terms.dispute_seconds)
@@ -230,7 +229,7 @@ def _finalize_due(chain_id: int) -> int:
             # A challenge that our books did not know yet may have made the plain one fail.
             key = f"finalize:{lease.pk}:{lease.seq}" + (":undecided" if lease.is_challenged else "")
             call = partial(_plan, lease.hold.contract, "finalize", [id_bytes32(lease.pk)])
-            planned += redoing.newest_try(key, call).created_at >= now
+            planned += retrying.newest_try(key, call).created_at >= now
     return planned
 
 
@@ -240,9 +239,9 @@ def _note_failed(chain_id: int) -> int:
     )
     failed = 0
     for hold in waiting.order_by("created_at")[:SWEPT_PER_RUN_MAX]:
-        if hold.transaction is not None and transactions.has_failed(hold.transaction):
+        if hold.transaction is not None and planning.has_failed(hold.transaction):
             advance(hold, EscrowHoldState.FAILED, reason=hold.transaction.last_error[:200] or "transaction_reverted")
-            alerts.close(f"chain:failed:{hold.transaction.pk}")  # the customer's matter, and the customer is told
+            alerts.close(f"chain:failed:{hold.transaction.pk}")  # the customer's matter, and the customer is notified
             failed += 1
     return failed
 
@@ -278,7 +277,7 @@ def _struct(one: Any) -> tuple[Any, ...]:
 
 
 def _plan(contract: EscrowContract, function: str, arguments: list[Any], business_key: str) -> ChainTransaction:
-    return transactions.plan(
+    return planning.plan(
         chain_id=contract.chain_id,
         role=Role.SETTLER,
         purpose=function,

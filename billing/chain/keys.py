@@ -9,7 +9,7 @@ SOUK_CHAIN_PAUSER_KEY       stops money from coming in, vetoes roots
 SOUK_CHAIN_ADMIN_KEY        sweeps what belongs to nobody
 
 The last four belong to a multisig, which cannot sign here: what they would send is then printed for it
-(billing/chain/operating.py). Whether a key has a role is what the contract says.
+(billing/chain/operating.py). Whether a key has a role is read from the contract.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from provider_agent.protocol import merkle
+from billing.proofs import merkle
 
 
 def leaf(*, chain_id: int, contract: str, token: str, wallet: str, cumulative: int) -> bytes:

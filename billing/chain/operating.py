@@ -1,40 +1,35 @@
-"""What an operator may ask of a contract, role by role: each is a call, which our key sends or a multisig does.
+"""What an operator may do with a contract, role by role: each is a call, which our key sends or a multisig does.
 
     resolve     arbiter          divide what a customer challenged
     veto        arbiter, pauser  drop a proposed root before it opens
     pause       pauser           and unpause
-    slash       slasher          take stake for an offence (billing/chain/stakes.py says how much)
+    slash       slasher          take stake for an offence (billing/chain/stakes.py has the amount)
     compensate  arbiter          from the slash pool to the customer
     sweep       admin            what belongs to nobody
 
-Whether a key of ours may is what the contract says of it. A call is planned once per business key; one that failed for
+Whether a key of ours may is read from the contract. A call is planned once per business key; one that failed for
 good may be made again, under the next number.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
 
-from billing.chain import builds, keys, transactions
-from billing.chain.client import client_of
-from billing.chain.errors import ChainError, RootNotProposed, SignerMissing, TriedTooOften
+from billing.chain import keys
+from billing.chain.errors import RootNotProposed, SignerMissing, TriedTooOften
 from billing.chain.keys import Role
-from billing.chain.states import TransactionState
+from billing.chain.reading import builds
+from billing.chain.reading.client import client_of
+from billing.chain.transactions import planning
 from billing.models import ChainTransaction, EscrowContract, EscrowLease
+from billing.states.chain import TransactionState
 from provider_agent.protocol import id_bytes32
 
 TRIES_MAX: Final = 20  # of one business key
-WAIT_SECONDS_MAX: Final = 300
-POLL_SECONDS: Final = 1.0
-ENDED: Final = frozenset(
-    {TransactionState.FINAL, TransactionState.REVERTED, TransactionState.REPLACED, TransactionState.REFUSED}
-)
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ def is_paused(contract: EscrowContract) -> bool:
 
 
 def role_for(call: Call) -> Role:
-    """The first of the call's roles that a key of ours has, as the contract says; raises SignerMissing, ChainError."""
+    """The first of the call's roles that a key of ours has, by the contract; raises SignerMissing, ChainError."""
     for role in call.roles:
         try:
             address = keys.key_for(role).address
@@ -134,7 +129,7 @@ def submit(call: Call) -> ChainTransaction:
         message = {"from": keys.key_for(role).address, "to": call.to, "data": call.data}
         client_of(call.contract.chain_id).estimate(message, purpose=call.function)
     with transaction.atomic():
-        return transactions.plan(
+        return planning.plan(
             chain_id=call.contract.chain_id,
             role=role,
             purpose=call.function,
@@ -144,26 +139,6 @@ def submit(call: Call) -> ChainTransaction:
         )
 
 
-def wait(one: ChainTransaction, *, seconds: float = WAIT_SECONDS_MAX, on_wait: Callable[[], None] | None = None) -> str:
-    """Send, and return the state once it is mined or has ended, or when the time is over: it goes on by itself then."""
-    from billing.chain.following import follow_chain
-
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            follow_chain(one.chain_id)
-        except ChainError:
-            if time.monotonic() > deadline:
-                raise
-        one.refresh_from_db()
-        standing = transactions.outcome_of(one)
-        if standing.state in ENDED or standing.state == TransactionState.MINED or time.monotonic() > deadline:
-            return standing.state
-        if on_wait is not None:
-            on_wait()
-        time.sleep(POLL_SECONDS)
-
-
 def _next_key(call: Call) -> tuple[str, ChainTransaction | None]:
     """The key of the newest try, and its transaction if that may still be mined, or was and counts."""
     for number in range(1, TRIES_MAX + 1):
@@ -171,8 +146,8 @@ def _next_key(call: Call) -> tuple[str, ChainTransaction | None]:
         one = ChainTransaction.objects.filter(business_key=key).first()
         if one is None:
             return key, None
-        is_over = transactions.outcome_of(one).state == TransactionState.FINAL and call.is_repeatable
-        if not (is_over or transactions.has_failed(one)):
+        is_over = planning.outcome_of(one).state == TransactionState.FINAL and call.is_repeatable
+        if not (is_over or planning.has_failed(one)):
             return key, one
     raise TriedTooOften(purpose=call.function, tries=TRIES_MAX)
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from billing.chain import builds
-from billing.chain.client import client_of
+from billing.books.escrow_flows import INWARD, OUTWARD
 from billing.chain.config import chains
-from billing.chain.directions import INWARD, OUTWARD
+from billing.chain.reading import builds
+from billing.chain.reading.client import client_of
 from billing.kinds import AccountKind
 from billing.models import ChainBlock, ChainEvent, EscrowContract
-from billing.rails.base import Movement
+from billing.rails.payouts import Movement
 
 MOVEMENTS_PER_FETCH: Final = 1_000
 
@@ -20,7 +20,7 @@ MOVEMENTS_PER_FETCH: Final = 1_000
 def positions() -> dict[tuple[AccountKind, int], int]:
     """By mirror and asset, at the block up to which events are stored: later ones are not in the books yet.
 
-    What somebody sent to the contract without calling it belongs to nobody, so that a stranger's coin is no difference:
+    What was sent to the contract without calling it belongs to nobody, so that a stranger's coin is no difference:
     what counts is what the contract owes, or what it has where that is less. The wallets that pay for gas are left out:
     what goes there comes without an event, and a stranger's coin there would look like a fault. Raises ChainError.
     """

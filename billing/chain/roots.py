@@ -20,16 +20,18 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Max, Sum
 
-from billing import alerts
-from billing.chain import builds, merkle, transactions
-from billing.chain.client import client_of
+from billing.chain import merkle
 from billing.chain.errors import ProofNotReady
 from billing.chain.keys import Role
-from billing.chain.states import RootState
+from billing.chain.reading import builds
+from billing.chain.reading.client import client_of
+from billing.chain.transactions import planning
 from billing.models import EscrowContract, Payout, PayoutEntry, PayoutRoot
+from billing.notices import alerts
+from billing.proofs.merkle import MerkleTree
+from billing.states.chain import RootState
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth
-from provider_agent.protocol.merkle import MerkleTree
 
 TREES_KEPT: Final = 8
 ENTRIES_PER_ROOT_MAX: Final = 10_000  # new ones; the totals of all wallets are in every root
@@ -92,7 +94,7 @@ def publish(contract: EscrowContract) -> PayoutRoot | None:
         tree = _tree(contract, newest.pk)
         total = PayoutEntry.objects.filter(contract=contract, pk__lte=newest.pk).aggregate(sum=Sum("amount"))["sum"]
         root, root_id = "0x" + tree.root.hex(), new_id()
-        planned = transactions.plan(
+        planned = planning.plan(
             chain_id=contract.chain_id,
             role=Role.PUBLISHER,
             purpose="proposeRoot",
@@ -111,7 +113,7 @@ def follow(contract: EscrowContract) -> int:
     """Move roots on that the chain has decided; how many moved. Raises ChainError."""
     moved = 0
     for row in PayoutRoot.objects.filter(contract=contract, state=RootState.PLANNED).select_related("transaction"):
-        if row.transaction is not None and transactions.has_failed(row.transaction):
+        if row.transaction is not None and planning.has_failed(row.transaction):
             advance(row, RootState.FAILED, reason="transaction_failed")
             moved += 1
     for row in PayoutRoot.objects.filter(contract=contract, state=RootState.PROPOSED):
@@ -165,7 +167,7 @@ def _is_under_way(contract: EscrowContract) -> bool:
 def _newest(contract: EscrowContract, cap: int | None = None) -> PayoutEntry | None:
     """The last entry that the next root promises: all that are not open yet, or as many as fit below the cap, or one.
 
-    One payout above the cap goes out alone: the contract refuses it, and the operator is told.
+    One payout above the cap goes out alone: the contract refuses it, and the operator gets an alert.
     """
     entries = PayoutEntry.objects.filter(contract=contract).order_by("pk")
     opened = PayoutRoot.objects.filter(contract=contract, state=RootState.ACTIVE).order_by("-created_at").first()
@@ -198,7 +200,7 @@ def _may_follow(last: PayoutRoot, newest: PayoutEntry) -> bool:
 
 
 def _activate(contract: EscrowContract, row: PayoutRoot) -> bool:
-    """Active when the chain itself says so at its final block, not when our clock does."""
+    """Active by the time of the chain's final block, not by our clock."""
     client = client_of(contract.chain_id)
     at = client.final()
     now = datetime.fromtimestamp(client.header(at).timestamp, UTC)

@@ -8,7 +8,7 @@
 
 A provider's wallets are those that its leases' receipts name, and those that it is paid to: each signed for that. Stake
 that is about to leave still counts. What exceeds the contract's cap of a day waits for the next one (UTC); above its
-cap of one offence nothing is taken. Where the slasher is a multisig the row waits, and an alert says what to send.
+cap of one offence nothing is taken. Where the slasher is a multisig the row waits, and an alert has what to send.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F
 
-from billing import alerts, prices
-from billing.chain import builds, operating, transactions
-from billing.chain.client import client_of
+from billing import prices
+from billing.books.chart_of_accounts import account_id_of
+from billing.chain import operating
 from billing.chain.errors import CallReverted, SignerMissing, TriedTooOften
-from billing.chain.states import StakeSlashState as State
+from billing.chain.reading import builds
+from billing.chain.reading.client import client_of
+from billing.chain.transactions import planning
 from billing.chain.wallets import wallet_owner
-from billing.chart import account_id_of
+from billing.contesting.penalties import PENALTIES
 from billing.errors import PriceUnavailable
 from billing.kinds import AccountKind
 from billing.models import (
@@ -43,9 +45,10 @@ from billing.models import (
     UsageReceipt,
 )
 from billing.money import BPS_WHOLE
-from billing.penalties import PENALTIES
+from billing.notices import alerts
+from billing.states.chain import StakeSlashState as State
 from marketplace.foundation import clock
-from marketplace.foundation.exclusive import alone
+from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import ZERO_ADDRESS
 
@@ -53,7 +56,7 @@ CLAIM_WITHIN: Final = timedelta(days=30)  # stake that comes later than that aft
 OFFENCES_PER_SWEEP_MAX: Final = 200
 ROWS_PER_SWEEP_MAX: Final = 200
 WALLETS_MAX: Final = 100  # of one provider that are looked at
-LEASES_MAX: Final = 1_000  # whose receipts are asked for them, the newest first
+LEASES_MAX: Final = 1_000  # whose receipts are read for them, the newest first
 RETRY: Final = timedelta(hours=1)  # after a refusal, or while a multisig has not signed
 
 
@@ -64,7 +67,7 @@ def sweep(chain_id: int) -> int:
     rows = rows.filter(contract__chain_id=chain_id, next_at__lte=clock.now()).order_by("created_at")
     for state, verb in ((State.SENT, _follow), (State.WAITING, send), (State.SLASHED, _compensate_due)):
         for row in rows.filter(state=state)[:ROWS_PER_SWEEP_MAX]:
-            with alone("A stake could not be slashed.", stake_slash_id=str(row.pk)):
+            with log_failures("A stake could not be slashed.", stake_slash_id=str(row.pk)):
                 moved += verb(row)
     return moved
 
@@ -77,7 +80,7 @@ def claim_due(chain_id: int) -> int:
     )
     made = 0
     for offence in unpaid.order_by("created_at")[:OFFENCES_PER_SWEEP_MAX]:
-        with alone("An offence's stake could not be claimed.", offence_id=str(offence.pk)):
+        with log_failures("An offence's stake could not be claimed.", offence_id=str(offence.pk)):
             made += _claim(offence, contracts) is not None
     return made
 
@@ -92,7 +95,7 @@ def send(row: StakeSlash) -> bool:
         planned = operating.submit(call_of(row, amount))
     except SignerMissing:
         _wait(row, "the slasher's wallet has to sign", clock.now() + RETRY)
-        _tell(
+        _alert(
             row,
             f"takes {amount} base units of {row.wallet}: the slasher's wallet has to send what"
             f" `souk chain slash {row.offence_id} --print` says.",
@@ -102,7 +105,7 @@ def send(row: StakeSlash) -> bool:
         is_capped = isinstance(error, CallReverted) and "ExceedsDailyCap" in str(error)
         _wait(row, str(error), _tomorrow(row.contract) if is_capped else clock.now() + RETRY)
         if not is_capped:
-            _tell(row, f"could not be taken of {row.wallet}: {error}")
+            _alert(row, f"could not be taken of {row.wallet}: {error}")
         return False
     advance(row, State.SENT, reason="planned", transaction=planned, data={"amount": str(amount)})
     return True
@@ -132,7 +135,7 @@ def to_compensate(row: StakeSlash) -> int:
 
 
 def note_slashed(contract: EscrowContract, offence_id: UUID, wallet: str, amount: int) -> None:
-    """The chain says so, finally; in the transaction that books it."""
+    """By a final event of the chain; in the transaction that books it."""
     row = StakeSlash.objects.select_for_update().filter(contract=contract, offence_id=offence_id).first()
     if row is None or row.slashed:
         return
@@ -242,7 +245,7 @@ def _write(
 
 
 def _priced(offence: Offence, contract: EscrowContract, owed: int) -> tuple[int, list[dict[str, str]]]:
-    """What is owed in the contract's token, rounded down, and the prices that said so."""
+    """What is owed in the contract's token, rounded down, and the prices that it follows from."""
     if offence.asset_id == contract.asset_id:
         return owed, []
     its, of_stake = prices.current(offence.asset_id), prices.current(contract.asset_id)
@@ -282,7 +285,7 @@ def _tomorrow(contract: EscrowContract) -> datetime:
 
 def _follow(row: StakeSlash) -> bool:
     """A transaction that failed is planned anew later: the stake may have changed, or the day been used up."""
-    if row.transaction is None or not transactions.has_failed(row.transaction):
+    if row.transaction is None or not planning.has_failed(row.transaction):
         return False
     why = row.transaction.last_error or "the transaction reverted"
     advance(row, State.WAITING, reason=why[:200], only_from=[State.SENT], next_at=clock.now())
@@ -290,11 +293,11 @@ def _follow(row: StakeSlash) -> bool:
 
 
 def _compensate_due(row: StakeSlash) -> bool:
-    """Plan the customer's part; where no wallet is known, an operator is told, once."""
+    """Plan the customer's part; where no wallet is known, an operator gets one alert."""
     if not to_compensate(row):
         return False
     if not row.customer:
-        _tell(
+        _alert(
             row,
             f"put {row.slashed} base units into the pool. {to_compensate(row)} are the customer's, whose wallet is not"
             f" known: ask for it, then `souk chain compensate {row.offence_id} --to WALLET`.",
@@ -303,7 +306,7 @@ def _compensate_due(row: StakeSlash) -> bool:
         try:
             operating.submit(compensation_of(row))
         except (SignerMissing, CallReverted, TriedTooOften) as error:
-            _tell(
+            _alert(
                 row,
                 f"owes {row.customer} {to_compensate(row)} base units of the pool: {error}"
                 f" See `souk chain compensate {row.offence_id} --print`.",
@@ -316,7 +319,7 @@ def _wait(row: StakeSlash, reason: str, until: datetime) -> None:
     StakeSlash.objects.filter(pk=row.pk).update(reason=reason[:200], next_at=until)
 
 
-def _tell(row: StakeSlash, what: str) -> None:
+def _alert(row: StakeSlash, what: str) -> None:
     alerts.raise_once(
         _alert_key(row),
         kind="stake_slash",

@@ -1,4 +1,4 @@
-"""Whose money the contract's accounts are, in the ledger's words: every wallet and every organisation is an owner."""
+"""Whose money the contract's accounts are, in the ledger's terms: every wallet and every organisation is an owner."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from django.db import transaction
 
 from billing.fiat.errors import CardsUnavailable, NotOurs, PayoutAccountMissing
 from billing.models import ConnectAccount
-from billing.rails import stripe_rail
-from billing.rails.stripe_records import Connected
+from billing.rails.stripe import client as stripe_client
+from billing.rails.stripe.records import Connected
 from marketplace.foundation import clock, outbox
-from marketplace.foundation.exclusive import alone
+from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.ids import new_id
 
 CALL: Final = "stripe.account"
@@ -23,9 +23,9 @@ REFRESHED_MAX: Final = 200  # in one tick, those whose description is oldest fir
 def request_account(owner_id: UUID, *, country: str, email: str = "") -> ConnectAccount:
     """Write down that this provider wants to be paid through Stripe; a repeat returns the first. CardsUnavailable.
 
-    One that Stripe refused, as for a country that it does not serve, is asked for anew with what is said now.
+    One that Stripe refused, as for a country that it does not serve, is requested again with the new details.
     """
-    if not stripe_rail.is_configured():
+    if not stripe_client.is_configured():
         raise CardsUnavailable("This marketplace pays nobody through Stripe: it has no key. Choose another way.")
     with transaction.atomic():
         fields = {"country": country.upper(), "email": email}
@@ -39,11 +39,11 @@ def request_account(owner_id: UUID, *, country: str, email: str = "") -> Connect
 
 
 def create(owner_id: UUID, *, is_repeat: bool = False) -> str:
-    """Make the account at Stripe, once; a repeat looks for it first. Calls Stripe."""
+    """Make the account at Stripe, once; a repeat searches for it first. Calls Stripe."""
     account = ConnectAccount.objects.get(owner_id=owner_id)
     if account.stripe_id:
         return account.stripe_id
-    made = stripe_rail.door().create_account(
+    made = stripe_client.connect().create_account(
         owner_id=str(owner_id), country=account.country, email=account.email, is_repeat=is_repeat
     )
     # Its owner's address was for Stripe; who is erased here must not live on in this row.
@@ -53,7 +53,7 @@ def create(owner_id: UUID, *, is_repeat: bool = False) -> str:
 
 
 def refuse(owner_id: UUID, message: str) -> None:
-    """Stripe makes no such account: its owner is told why, and may ask for another."""
+    """Stripe makes no such account: its owner reads why, and may request another."""
     ConnectAccount.objects.filter(owner_id=owner_id, stripe_id=None).update(disabled_reason=message[:120])
 
 
@@ -61,7 +61,7 @@ def open_onboarding(owner_id: UUID) -> str:
     """A page at Stripe where the provider fills in what is missing; for minutes, and once. Calls Stripe."""
     account = find(owner_id)
     back = f"{settings.SOUK_API_URL}/"
-    return stripe_rail.door().create_account_link(account.stripe_id or "", refresh_url=back, return_url=back)
+    return stripe_client.connect().create_account_link(account.stripe_id or "", refresh_url=back, return_url=back)
 
 
 def find(owner_id: UUID) -> ConnectAccount:
@@ -73,30 +73,30 @@ def find(owner_id: UUID) -> ConnectAccount:
 
 
 def refresh(stripe_id: str) -> ConnectAccount:
-    """Ask Stripe how an account stands, and write that down. Calls Stripe; raises NotOurs."""
+    """Read an account's state at Stripe, and store it. Calls Stripe; raises NotOurs."""
     if not ConnectAccount.objects.filter(stripe_id=stripe_id).exists():
         raise NotOurs
-    said = stripe_rail.door().fetch_account(stripe_id)
-    ConnectAccount.objects.filter(stripe_id=stripe_id).update(**_described(said))
+    reported = stripe_client.connect().fetch_account(stripe_id)
+    ConnectAccount.objects.filter(stripe_id=stripe_id).update(**_described(reported))
     return ConnectAccount.objects.get(stripe_id=stripe_id)
 
 
 def refresh_oldest() -> int:
-    """Ask after the accounts that were not heard of for longest; how many."""
+    """Refresh the accounts whose last refresh is the oldest; how many."""
     oldest = ConnectAccount.objects.exclude(stripe_id=None).order_by("checked_at", "pk")[:REFRESHED_MAX]
     done = 0
     for account in oldest:
-        with alone("An account at Stripe could not be asked after.", account=account.stripe_id):
+        with log_failures("An account at Stripe could not be asked after.", account=account.stripe_id):
             refresh(account.stripe_id or "")
             done += 1
     return done
 
 
-def _described(said: Connected) -> dict[str, object]:
+def _described(reported: Connected) -> dict[str, object]:
     return {
-        "is_submitted": said.is_submitted,
-        "is_payable": said.is_payable,
-        "requirements": list(said.requirements),
-        "disabled_reason": said.disabled_reason[:120],
+        "is_submitted": reported.is_submitted,
+        "is_payable": reported.is_payable,
+        "requirements": list(reported.requirements),
+        "disabled_reason": reported.disabled_reason[:120],
         "checked_at": clock.now(),
     }

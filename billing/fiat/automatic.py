@@ -10,17 +10,17 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Sum
 
-from billing.balances import balance
+from billing.books.balances import balance
 from billing.errors import BillingError
 from billing.fiat import rules, topups
 from billing.fiat.errors import CardNotFound, TopUpLimitReached, TopUpUnderWay
-from billing.fiat.states import TopUpState
 from billing.kinds import AccountKind
 from billing.models import Account, AutoTopUp, TopUp
 from billing.money import MICROS_PER_USD, format_usd
-from billing.rails import stripe_rail
+from billing.rails.stripe import client as stripe_client
+from billing.states.fiat import TopUpState
 from marketplace.foundation import clock
-from marketplace.foundation.exclusive import alone
+from marketplace.foundation.exclusive import log_failures
 
 RULES_MAX: Final = 1000  # looked at in one tick, those that were looked at longest ago first
 MONTH: Final = timedelta(days=30)
@@ -46,14 +46,14 @@ def set_rule(
 
 
 def run_rules() -> int:
-    """Request what the rules ask for; how many top-ups that was."""
-    if not stripe_rail.is_configured() or settings.SOUK_STRIPE_TAX:
+    """Request the top-ups that the rules require; how many."""
+    if not stripe_client.is_configured() or settings.SOUK_STRIPE_TAX:
         return 0
     requested = 0
     alive = AutoTopUp.objects.filter(is_enabled=True, paused_at=None).order_by("updated_at", "pk")
     for rule in alive[:RULES_MAX]:
         AutoTopUp.objects.filter(pk=rule.pk).update(updated_at=clock.now())
-        with alone("An automatic top-up could not be requested.", owner_id=str(rule.pk)):
+        with log_failures("An automatic top-up could not be requested.", owner_id=str(rule.pk)):
             requested += int(_run(rule))
     return requested
 
@@ -84,7 +84,7 @@ def _is_due(rule: AutoTopUp) -> bool:
     now = clock.now()
     if mine.filter(state=TopUpState.FAILED, created_at__gt=now - PAUSE_AFTER_FAILURE).exists():
         return False
-    # Money that waits because its payer is new is on its way: no more of it is asked for meanwhile.
+    # Money that waits because its payer is new is on its way: no more is requested meanwhile.
     return not TopUp.objects.filter(owner_id=rule.owner_id, spendable_at__gt=now).exists()
 
 

@@ -16,16 +16,17 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing import alerts
-from billing.chart import AccountName, open_account
-from billing.fiat import booking, claims, evidence, recovery, topups
+from billing.books.chart_of_accounts import AccountName, open_account
+from billing.fiat import claims, evidence, intents, recovery
 from billing.fiat.errors import NotOurs
-from billing.fiat.states import DisputeState
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, CardDispute, TopUp
 from billing.money import format_usd
-from billing.rails import stripe_rail
-from billing.rails.stripe_records import Dispute
+from billing.notices import alerts
+from billing.rails.stripe import booking
+from billing.rails.stripe import client as stripe_client
+from billing.rails.stripe.records import Dispute
+from billing.states.fiat import DisputeState
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth
@@ -47,22 +48,23 @@ log = logging.getLogger(__name__)
 
 
 def refresh_dispute(dispute_id: str) -> CardDispute:
-    """Ask Stripe how a dispute stands, and move ours there. Calls Stripe; raises NotOurs."""
-    said = stripe_rail.door().fetch_dispute(dispute_id)
-    if said.intent_id:
-        topups.refresh_intent(said.intent_id)  # the top-up is credited before it is taken back, in any order of events
-    return apply_dispute(said)
+    """Read a dispute's state at Stripe, and move ours there. Calls Stripe; raises NotOurs."""
+    reported = stripe_client.connect().fetch_dispute(dispute_id)
+    if reported.intent_id:
+        # The top-up is credited before its loss is booked, in any order of events.
+        intents.refresh_intent(reported.intent_id)
+    return apply_dispute(reported)
 
 
-def apply_dispute(said: Dispute) -> CardDispute:
+def apply_dispute(reported: Dispute) -> CardDispute:
     """Book what the dispute moved, recover or give back, all in one transaction; then settle other claims."""
-    dispute = _apply(said)
+    dispute = _apply(reported)
     claims.settle(dispute.top_up.owner_id)
     return dispute
 
 
 def request_evidence(dispute_id: UUID, *, text: str, actor: str) -> CardDispute:
-    """Have our side of the story sent to the bank, once: the bank reads one submission only."""
+    """Have our side of the dispute sent to the bank, once: the bank reads one submission only."""
     with transaction.atomic():
         dispute = CardDispute.objects.select_for_update().get(pk=dispute_id)
         if dispute.evidence_sent_at is None and dispute.state in {DisputeState.OPEN, DisputeState.INQUIRY}:
@@ -73,47 +75,47 @@ def request_evidence(dispute_id: UUID, *, text: str, actor: str) -> CardDispute:
         return dispute
 
 
-def _apply(said: Dispute) -> CardDispute:
+def _apply(reported: Dispute) -> CardDispute:
     with transaction.atomic():
-        top_up = TopUp.objects.filter(charge_id=said.charge_id).exclude(charge_id="").first()
+        top_up = TopUp.objects.filter(charge_id=reported.charge_id).exclude(charge_id="").first()
         if top_up is None:
             raise NotOurs
-        dispute = _open(said, top_up)
+        dispute = _open(reported, top_up)
         recovery.lock_all(dispute)
-        if said.bookings:
+        if reported.bookings:
             recovery.release_wait(top_up, reason="disputed")
-        _book_loss(dispute, said)
-        state = STATE_OF.get(said.status, DisputeState.OPEN)
+        _book_loss(dispute, reported)
+        state = STATE_OF.get(reported.status, DisputeState.OPEN)
         if state in CardDispute.STATE_MACHINE.transitions[dispute.state]:
             ended = {DisputeState.WON, DisputeState.LOST, DisputeState.CLOSED}
             closed_at = clock.now() if state in ended else None
-            dispute = advance(dispute, state, reason=said.reason[:64], actor=ACTOR, closed_at=closed_at)
+            dispute = advance(dispute, state, reason=reported.reason[:64], actor=ACTOR, closed_at=closed_at)
             if state in ended:
                 alerts.close(_alert_key(dispute))
         if dispute.state == DisputeState.WON:
             recovery.give_back(dispute)
         elif dispute.state in recovery.RECOVERED:
             recovery.recover(dispute)
-        if said.bookings:
+        if reported.bookings:
             _freeze_customer(top_up.owner_id, dispute)
         return dispute
 
 
-def _open(said: Dispute, top_up: TopUp) -> CardDispute:
-    """Our row, locked; made with its evidence prepared when the dispute is first heard of."""
-    known = CardDispute.objects.select_for_update().filter(stripe_id=said.id).first()
+def _open(reported: Dispute, top_up: TopUp) -> CardDispute:
+    """Our row, locked; made with its evidence prepared when the dispute is first reported."""
+    known = CardDispute.objects.select_for_update().filter(stripe_id=reported.id).first()
     if known is not None:
         return known
     defaults = {
         "top_up": top_up,
-        "amount": booking.micros(said.amount_cents),
-        "reason": said.reason[:64],
-        "evidence_due_at": said.due_at,
+        "amount": booking.micros(reported.amount_cents),
+        "reason": reported.reason[:64],
+        "evidence_due_at": reported.due_at,
         "evidence": evidence.prepare(top_up),
     }
-    dispute, is_new = CardDispute.objects.get_or_create(stripe_id=said.id, defaults=defaults)
+    dispute, is_new = CardDispute.objects.get_or_create(stripe_id=reported.id, defaults=defaults)
     if is_new:
-        record_birth(dispute, actor=ACTOR, data={"top_up_id": str(top_up.pk), "reason": said.reason})
+        record_birth(dispute, actor=ACTOR, data={"top_up_id": str(top_up.pk), "reason": reported.reason})
         _raise_alert(dispute)
     return CardDispute.objects.select_for_update().get(pk=dispute.pk)
 
@@ -123,7 +125,7 @@ def _alert_key(dispute: CardDispute) -> str:
 
 
 def _raise_alert(dispute: CardDispute) -> None:
-    """Somebody has to send the evidence in time; closed when the bank has decided."""
+    """An operator has to send the evidence in time; closed when the bank has decided."""
     until = f"{dispute.evidence_due_at:%Y-%m-%d %H:%M} UTC" if dispute.evidence_due_at else "the bank's time is up"
     message = (
         f"A card payment of {format_usd(int(dispute.amount))} is disputed ({dispute.reason or 'no reason given'}): "
@@ -132,9 +134,9 @@ def _raise_alert(dispute: CardDispute) -> None:
     alerts.raise_once(_alert_key(dispute), kind="card_dispute", subject=dispute.pk, message=message)
 
 
-def _book_loss(dispute: CardDispute, said: Dispute) -> None:
+def _book_loss(dispute: CardDispute, reported: Dispute) -> None:
     """Each of its bookings once: the amount and the bank's fee leave, and come back where the dispute is won."""
-    for entry in said.bookings:
+    for entry in reported.bookings:
         group_id = new_id()
         if not booking.take(entry, group_id):
             continue

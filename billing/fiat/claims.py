@@ -1,9 +1,9 @@
-"""Whatever the order in which Stripe is heard: while a claim on a customer is unpaid, the customer's balance is empty.
+"""While a claim on a customer is unpaid, the customer's balance is empty, in whatever order Stripe's events arrive.
 
 A claim is what Stripe took from us for a customer's payment and the balance could not pay then: the rest of a
 chargeback that was not won, what providers paid of one, or the rest of a refund made at Stripe itself. Whenever money
-may have come in, `settle` takes it; so in the end balance and loss depend on what happened, and not on what was heard
-of first.
+may have come in, `settle` takes it; so in the end balance and loss depend on what happened, and not on which
+event arrived first.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce
 
-from billing import ledger
-from billing.chart import AccountName, open_accounts
-from billing.fiat import booking, recovery
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, open_accounts
+from billing.fiat import recovery
 from billing.kinds import AccountKind
 from billing.models import Account, CardDispute, ChargebackRecovery, TopUpRefund
+from billing.rails.stripe import booking
 from marketplace.foundation import clock
-from marketplace.foundation.exclusive import alone
+from marketplace.foundation.exclusive import log_failures
 
 Claim = TypeVar("Claim", CardDispute, TopUpRefund)
 
 CLAIMS_MAX: Final = 200  # of one customer, of each kind, oldest first; the next call takes the next
-AGAIN: Final = timedelta(days=120)  # how long providers are asked again; a bank's dispute may take half of it
+AGAIN: Final = timedelta(days=120)  # how long recovery from providers is retried; a bank's dispute may take half of it
 PAYING: Final = (AccountKind.CUSTOMER_AVAILABLE, AccountKind.PROVIDER_RESERVE, AccountKind.PROVIDER_AVAILABLE)
 
 
@@ -36,7 +37,7 @@ def settle(owner_id: UUID) -> int:
     """Take what the customer's claims lack out of what they have, as far as it reaches. What it took, in micro-USD.
 
     First what the platform bears, then what other providers bore for this customer: so in the end it is as if the
-    money had been there when the bank came. A claim that somebody else is working on is left to them, or to the sweep.
+    money had been there when the bank came. A claim that another process works on is left to it, or to the sweep.
     """
     claims = _disputes(owner_id), _carried(owner_id), _refunds(owner_id)
     if not any(rows.exists() for rows in claims):
@@ -50,11 +51,11 @@ def settle(owner_id: UUID) -> int:
 
 
 def recover_again(limit: int) -> int:
-    """Ask once more those who were paid since, where a dispute is unpaid: their pay may have left its window."""
+    """Retry recovery from providers paid since, where a dispute is unpaid: their pay may have left its window."""
     young = clock.now() - AGAIN
     recovered = 0
     for pk in list(_disputes().filter(created_at__gt=young).values_list("pk", flat=True)[:limit]):
-        with alone("A dispute could not be recovered.", dispute_id=str(pk)), transaction.atomic():
+        with log_failures("A dispute could not be recovered.", dispute_id=str(pk)), transaction.atomic():
             dispute = CardDispute.objects.select_for_update(of=("self",)).select_related("top_up").get(pk=pk)
             if dispute.state in recovery.RECOVERED:
                 recovered += recovery.recover(dispute) > 0
@@ -68,7 +69,7 @@ def collect(owner_ids: Collection[UUID]) -> int:
     """
     paid = 0
     for owner_id in owners_who_can_pay(len(owner_ids), among=owner_ids):
-        with alone("What a provider owes could not be collected.", owner_id=str(owner_id)):
+        with log_failures("What a provider owes could not be collected.", owner_id=str(owner_id)):
             paid += settle(owner_id) > 0
     return paid
 
@@ -106,7 +107,7 @@ def _pay(name: AccountName, disputes: Sequence[CardDispute], refunds: Sequence[T
 
 
 def _disputes(owner_id: UUID | None = None) -> QuerySet[CardDispute]:
-    """Those whose loss is not recovered wholly; what is being asked back from providers counts as unpaid here."""
+    """Those whose loss is not recovered wholly; what is being recovered from providers counts as unpaid here."""
     taken = Sum("recoveries__amount", filter=Q(recoveries__given_back=None))
     rows = _recovered(owner_id).annotate(taken=Coalesce(taken, Value(0)))
     return rows.filter(loss__gt=F("taken")).order_by("created_at", "pk")

@@ -11,9 +11,9 @@ from django.db import transaction
 
 from billing.fiat.errors import CardNotFound, NotOurs
 from billing.models import SavedCard, StripeCustomer
-from billing.rails import stripe_rail
-from billing.rails.stripe_records import StripeRefused
-from marketplace.accounts.models import Organisation
+from billing.rails.stripe import client as stripe_client
+from billing.rails.stripe.customers import find_or_create
+from billing.rails.stripe.records import StripeRefused
 from marketplace.foundation import clock
 
 CARDS_MAX: Final = 50
@@ -25,22 +25,10 @@ def lock_payer(owner_id: UUID) -> StripeCustomer:
     return StripeCustomer.objects.select_for_update().get(owner_id=owner_id)
 
 
-def find_or_create(owner_id: UUID) -> str:
-    """The payer's id at Stripe. Calls Stripe, so never inside a transaction; raises RailError."""
-    StripeCustomer.objects.bulk_create([StripeCustomer(owner_id=owner_id)], ignore_conflicts=True)
-    known = StripeCustomer.objects.get(owner_id=owner_id).stripe_id
-    if known:
-        return known
-    name = Organisation.objects.filter(pk=owner_id).values_list("name", flat=True).first() or str(owner_id)
-    made = stripe_rail.door().create_customer(str(owner_id), name)
-    StripeCustomer.objects.filter(owner_id=owner_id, stripe_id=None).update(stripe_id=made)
-    return StripeCustomer.objects.values_list("stripe_id", flat=True).get(owner_id=owner_id) or made
-
-
 def open_setup_page(owner_id: UUID) -> str:
     """A page at Stripe on which the customer saves a card; its address. Calls Stripe."""
     customer_id = find_or_create(owner_id)
-    return stripe_rail.door().create_setup_page(customer_id, return_url=f"{settings.SOUK_API_URL}/").url
+    return stripe_client.connect().create_setup_page(customer_id, return_url=f"{settings.SOUK_API_URL}/").url
 
 
 def refresh_cards(stripe_customer_id: str) -> list[SavedCard]:
@@ -48,7 +36,7 @@ def refresh_cards(stripe_customer_id: str) -> list[SavedCard]:
     payer = StripeCustomer.objects.filter(stripe_id=stripe_customer_id).first()
     if payer is None:
         raise NotOurs
-    cards = stripe_rail.door().list_cards(stripe_customer_id)[:CARDS_MAX]
+    cards = stripe_client.connect().list_cards(stripe_customer_id)[:CARDS_MAX]
     with transaction.atomic():
         lock_payer(payer.owner_id)
         mine = SavedCard.objects.filter(owner_id=payer.owner_id)
@@ -83,7 +71,7 @@ def remove_card(owner_id: UUID, card_id: UUID) -> None:
     """Have Stripe forget the card, then strike it off our list; a repeat finds none. Calls Stripe."""
     card = find_card(owner_id, card_id)
     with suppress(StripeRefused):  # Stripe has forgotten it before us
-        stripe_rail.door().remove_card(card.stripe_id)
+        stripe_client.connect().remove_card(card.stripe_id)
     with transaction.atomic():
         lock_payer(owner_id)
         SavedCard.objects.filter(pk=card.pk).update(removed_at=clock.now(), is_default=False)

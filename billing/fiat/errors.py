@@ -7,9 +7,9 @@ BillingError
 |-- TopUpUnderWay        409  one automatic top-up at a time
 |-- TopUpNotFound        404
 |-- CardNotFound         404
-|-- RefundRefused        409  says why
+|-- RefundRefused        409  has the reason
 |-- PayoutAccountMissing 404
-|-- StripeUnreachable    503  ask again in a moment
+|-- StripeUnreachable    503  try again in a moment
 `-- WebhookRefused       400  not signed by Stripe, or not an event
 """
 
@@ -19,68 +19,58 @@ from billing.errors import BillingError
 
 
 class CardsUnavailable(BillingError):
-    """This marketplace takes no card payments: its operator credits balances. Ask the operator."""
-
+    message = "This marketplace takes no card payments: its operator credits balances. Ask the operator."
     code = "cards_unavailable"
     status = 503
 
 
 class TopUpRefused(BillingError):
-    """A top-up is in whole cents from {least} to {most}, not {amount}."""
-
+    message = "A top-up is in whole cents from {least} to {most}, not {amount}."
     code = "top_up_refused"
     status = 400
 
 
 class TopUpLimitReached(BillingError):
-    """Top-ups of one day may add up to {limit}; {used} of it is used in the last 24 hours."""
-
+    message = "Top-ups of one day may add up to {limit}; {used} of it is used in the last 24 hours."
     code = "top_up_limit_reached"
 
 
 class TopUpUnderWay(BillingError):
-    """An automatic top-up is under way already."""
-
+    message = "An automatic top-up is under way already."
     code = "top_up_under_way"
 
 
 class TopUpNotFound(BillingError):
-    """There is no such top-up, or it is not yours."""
-
+    message = "There is no such top-up, or it is not yours."
     code = "top_up_not_found"
     status = 404
 
 
 class CardNotFound(BillingError):
-    """There is no such card, or it is not yours. Save one first."""
-
+    message = "There is no such card, or it is not yours. Save one first."
     code = "card_not_found"
     status = 404
 
 
 class RefundRefused(BillingError):
-    """This top-up cannot be refunded: {why}."""
-
+    message = "This top-up cannot be refunded: {why}."
     code = "refund_refused"
 
 
 class PayoutAccountMissing(BillingError):
-    """There is no payout account yet. Create one first."""
-
+    message = "There is no payout account yet. Create one first."
     code = "payout_account_missing"
     status = 404
 
 
 class StripeUnreachable(BillingError):
-    """The payment processor did not answer as it should: {why} Nothing was lost; ask again in a moment."""
-
+    message = "The payment processor did not answer as it should: {why} Nothing was lost; ask again in a moment."
     code = "stripe_unreachable"
     status = 503
 
 
 class WebhookRefused(BillingError):
-    """This is not an event that the payment processor signed for this marketplace."""
-
+    message = "This is not an event that the payment processor signed for this marketplace."
     code = "webhook_refused"
     status = 400
 

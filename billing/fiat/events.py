@@ -1,8 +1,8 @@
 """Stripe's events: stored once, processed any number of times in any order.
 
-store      one row per event id, whoever brings it: the webhook or the poller
-process    an event only says what to look at: its handler asks Stripe how that stands now, and moves forward
-poll       Stripe's own list fills the holes of what never arrived
+store      one row per event id, from the webhook or the poller
+process    an event only names an object: its handler reads the object's state at Stripe now, and moves ours forward
+poll       Stripe's own list adds the events that never arrived
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any, Final
 
 from django.db import transaction
 
-from billing import alerts
-from billing.fiat import accounts, chargebacks, customers, pages, refunds, topups
+from billing.fiat import accounts, chargebacks, customers, intents, refunds
 from billing.fiat.errors import NotOurs
 from billing.models import StripeCursor, StripeEvent
-from billing.rails import stripe_rail
-from billing.rails.stripe_records import EventRecord, StripeMissing, StripeTooLong, id_of
+from billing.notices import alerts
+from billing.rails.stripe import client as stripe_client
+from billing.rails.stripe.records import EventRecord, StripeMissing, StripeTooLong, id_of
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import only_one
+from provider_agent.protocol.backoff import backoff_seconds
 
 EVENTS_PER_RUN_MAX: Final = 500
 ATTEMPTS_MAX: Final = 40  # with the pauses below: more than a day
@@ -62,35 +63,35 @@ def process_due() -> int:
 
 
 def poll() -> int:
-    """Ask Stripe for everything that it told since we last asked; how many events it named. Calls Stripe."""
-    if not stripe_rail.is_configured():
+    """Store the events that Stripe lists since the last poll; how many it listed. Calls Stripe."""
+    if not stripe_client.is_configured():
         return 0
     with only_one("billing.fiat.poll") as is_mine:
         if not is_mine:
             return 0
         begun = clock.now()
         cursor, _ = StripeCursor.objects.get_or_create(name=CURSOR, defaults={"seen_until": begun - POLL_FIRST})
-        told = 0
+        received = 0
         try:
-            for records in stripe_rail.door().list_events(cursor.seen_until - POLL_OVERLAP):
+            for records in stripe_client.connect().list_events(cursor.seen_until - POLL_OVERLAP):
                 store(records)
-                told += len(records)
+                received += len(records)
                 # Stripe's own time, not ours: the two clocks need not agree. Kept with each part, so that a list which
                 # is too long for one poll, or breaks off, is gone on with where it was left.
                 cursor.seen_until = max([cursor.seen_until, *(one.at for one in records)])
                 cursor.save(update_fields=["seen_until"])
         except StripeTooLong as error:
             alerts.raise_once(
-                TOO_LONG, kind="stripe_backlog", message=f"Stripe told of more than one poll reads. {error}"
+                TOO_LONG, kind="stripe_backlog", message=f"Stripe has more events than one poll reads. {error}"
             )
-            return told
+            return received
         alerts.close(TOO_LONG)
         forget_old()
-        return told
+        return received
 
 
 def forget_old() -> int:
-    """Delete events that found their end long ago; how many. Stripe tells nothing of them any more."""
+    """Delete events that found their end long ago; how many. Stripe no longer lists them."""
     until = clock.now() - timedelta(days=KEEP_DAYS)
     old = StripeEvent.objects.filter(processed_at__lt=until, created__lt=until).exclude(outcome=Outcome.GIVEN_UP)
     deleted, _ = StripeEvent.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:FORGOTTEN_MAX])).delete()
@@ -108,7 +109,7 @@ def try_again(event_ids: Iterable[str]) -> int:
 
 def _claim(event: StripeEvent) -> bool:
     """Count the attempt and put the next one off; of two workers one gets it."""
-    pause = min(PAUSE_SECONDS_FIRST * 2**event.attempts, PAUSE_SECONDS_MAX)
+    pause = backoff_seconds(event.attempts + 1, first=PAUSE_SECONDS_FIRST, most=PAUSE_SECONDS_MAX)
     same = StripeEvent.objects.filter(pk=event.pk, processed_at=None, attempts=event.attempts)
     event.attempts += 1
     return same.update(attempts=event.attempts, next_at=clock.now() + timedelta(seconds=pause)) == 1
@@ -134,7 +135,7 @@ def _process(event: StripeEvent) -> bool:
 
 
 def _give_up(event: StripeEvent, text: str) -> bool:
-    message = f"An event of Stripe ({event.type}) was given up: {text}. Once its cause is mended, try it again."
+    message = f"An event of Stripe ({event.type}) was given up: {text}. Once its cause is fixed, try it again."
     with transaction.atomic():
         alerts.raise_once(_alert_key(event.pk), kind="stripe_event", subject=event.pk, message=message)
         return _finish(event, Outcome.GIVEN_UP, text)
@@ -150,14 +151,14 @@ def _finish(event: StripeEvent, outcome: StripeEvent.Outcome, error: str = "") -
 
 
 def _on_intent(named: Mapping[str, Any]) -> object:
-    return topups.refresh_intent(named["id"])
+    return intents.refresh_intent(named["id"])
 
 
 def _on_charge(named: Mapping[str, Any]) -> object:
     intent_id = id_of(named.get("payment_intent"))
     if not intent_id:
         raise NotOurs
-    return topups.refresh_intent(intent_id)
+    return intents.refresh_intent(intent_id)
 
 
 def _on_refunded(named: Mapping[str, Any]) -> object:
@@ -168,12 +169,12 @@ def _on_refunded(named: Mapping[str, Any]) -> object:
 def _on_refund(named: Mapping[str, Any]) -> object:
     intent_id = id_of(named.get("payment_intent"))
     if intent_id:
-        topups.refresh_intent(intent_id)
+        intents.refresh_intent(intent_id)
     return refunds.refresh_refund(named["id"])
 
 
 def _on_page(named: Mapping[str, Any]) -> object:
-    return pages.refresh_page(named["id"])
+    return intents.refresh_page(named["id"])
 
 
 def _on_dispute(named: Mapping[str, Any]) -> object:
@@ -185,7 +186,7 @@ def _on_account(named: Mapping[str, Any]) -> object:
 
 
 def _on_card(named: Mapping[str, Any]) -> object:
-    """A card that was taken away names nobody any more: its owner's list is asked for, if we know the card."""
+    """A removed card does not name its owner any more: the owner's list is read, if we know the card."""
     customer_id = id_of(named.get("customer")) or customers.customer_of_card(named["id"])
     return customers.refresh_cards(customer_id)
 

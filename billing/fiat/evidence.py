@@ -1,4 +1,4 @@
-"""What we can say to a bank: what was paid, what ran for it, and who signed for that. No personal data of others."""
+"""Evidence for a bank: what was paid, what ran for it, and who signed for that. No personal data of others."""
 
 from __future__ import annotations
 

@@ -12,10 +12,9 @@ from django.db import transaction
 from django.db.models import Case, F, OuterRef, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce, Least
 
-from billing import holds, ledger
-from billing.chart import AccountName, open_accounts
-from billing.fiat import booking
-from billing.fiat.states import DisputeState, ReversalState
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, open_accounts
+from billing.charging import holds
 from billing.fields import AmountField
 from billing.kinds import AccountKind, TransferCode
 from billing.models import (
@@ -30,9 +29,11 @@ from billing.models import (
     TransferReversal,
 )
 from billing.money import MICROS_PER_CENT
-from billing.rails.stripe_records import Booking
+from billing.rails.stripe import booking
+from billing.rails.stripe.records import Booking
 from billing.states import DisputeState as LeaseDisputeState
 from billing.states import PayoutState
+from billing.states.fiat import DisputeState, ReversalState
 from marketplace.foundation import outbox
 from marketplace.foundation.states import advance, record_birth
 
@@ -41,7 +42,7 @@ PROVIDERS_MAX: Final = 200  # of one dispute; those who were paid most come firs
 REVERSALS_MAX: Final = 200
 STRIPE_RAIL: Final = "stripe"
 LOSS: Final = AccountName(AccountKind.CHARGEBACK_LOSS)
-RECOVERED: Final = (DisputeState.OPEN, DisputeState.LOST)  # in these states it is taken from somebody
+RECOVERED: Final = (DisputeState.OPEN, DisputeState.LOST)  # in these states providers or the platform bear it
 
 
 def recover(dispute: CardDispute) -> int:
@@ -120,7 +121,7 @@ def release_wait(top_up: TopUp, *, reason: str) -> None:
 
 
 def missing(dispute: CardDispute) -> int:
-    """What of the loss is neither recovered nor being asked back."""
+    """The part of the loss that is neither recovered nor being recovered."""
     recovered = dispute.recoveries.filter(given_back=None).aggregate(sum=Sum("amount"))["sum"] or 0
     asked = dispute.reversals.filter(state=ReversalState.REQUESTED).aggregate(sum=Sum("amount"))["sum"] or 0
     return int(dispute.loss) - int(recovered) - int(asked)
@@ -179,7 +180,7 @@ def book_reversal(reversal_id: UUID, entry: Booking) -> TransferReversal:
 
 
 def refuse_reversal(reversal_id: UUID, message: str) -> TransferReversal:
-    """Stripe cannot take it back: the platform bears it."""
+    """Stripe cannot reverse it: the platform bears the loss."""
     reversal = TransferReversal.objects.get(pk=reversal_id)
     if reversal.state != ReversalState.REQUESTED:
         return reversal
@@ -187,7 +188,7 @@ def refuse_reversal(reversal_id: UUID, message: str) -> TransferReversal:
 
 
 def kept_by_providers(dispute: CardDispute) -> dict[UUID, int]:
-    """What each provider kept of what this customer paid after the top-up: no more than that is ever asked of them.
+    """What each provider kept of what this customer paid after the top-up: the limit of what is recovered.
 
     Not what a lease's dispute froze or gave away, and not what an offence took: that they lost already.
     """
@@ -201,7 +202,7 @@ def kept_by_providers(dispute: CardDispute) -> dict[UUID, int]:
         settlement__created_at__lt=since + timedelta(days=settings.SOUK_CHARGEBACK_PROVIDER_DAYS),
     )
     taken = OffenceTaking.objects.filter(share=OuterRef("pk")).order_by().values("share").annotate(sum=Sum("amount"))
-    # A decision may leave the provider more than its pay, of the platform's fee; that is not asked back.
+    # A decision may leave the provider more than its pay, of the platform's fee; that is not recovered.
     left = F("paid") - Coalesce(Subquery(taken.values("sum")), 0, output_field=AmountField())
     kept = Case(
         When(dispute__state__in=[LeaseDisputeState.OPENED, LeaseDisputeState.ANSWERED], then=Value(0)),

@@ -1,6 +1,6 @@
 """What a customer has not spent goes back to the card it came from.
 
-The money leaves the balance at once (a pending transfer), the call is made through the outbox, and what Stripe says
+The money leaves the balance at once (a pending transfer), the call is made through the outbox, and Stripe's answer
 posts or voids it. A refund that was made at Stripe itself is booked as well: from the balance as far as it reaches.
 """
 
@@ -12,16 +12,19 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Sum
 
-from billing import holds, ledger
-from billing.chart import AccountName, open_accounts
-from billing.fiat import booking, claims, recovery
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, open_accounts
+from billing.charging import holds
+from billing.fiat import claims, recovery
 from billing.fiat.errors import NotOurs, RefundRefused, TopUpNotFound
-from billing.fiat.states import RefundState, TopUpState
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, CardDispute, Hold, TopUp, TopUpRefund, Transfer
 from billing.money import MICROS_PER_CENT, format_usd
-from billing.rails import stripe_rail
-from billing.rails.stripe_records import Refund
+from billing.rails import registry
+from billing.rails.stripe import booking
+from billing.rails.stripe import client as stripe_client
+from billing.rails.stripe.records import Refund
+from billing.states.fiat import RefundState, TopUpState
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth
@@ -49,21 +52,21 @@ def request_refund(top_up_id: UUID, *, owner_id: UUID, actor: str, amount: int |
 
 
 def refresh_refund(refund_id: str) -> TopUpRefund:
-    """Ask Stripe what became of a refund, and move ours forward. Calls Stripe; raises NotOurs."""
-    return apply_refund(stripe_rail.door().fetch_refund(refund_id))
+    """Read a refund's state at Stripe, and move ours forward. Calls Stripe; raises NotOurs."""
+    return apply_refund(stripe_client.connect().fetch_refund(refund_id))
 
 
 def refresh_refunds_of(charge_id: str) -> list[TopUpRefund]:
     """The same for all refunds of one charge; Stripe's events of refunds name only that. Calls Stripe."""
-    return [apply_refund(refund) for refund in stripe_rail.door().list_refunds(charge_id)]
+    return [apply_refund(refund) for refund in stripe_client.connect().list_refunds(charge_id)]
 
 
-def apply_refund(said: Refund) -> TopUpRefund:
-    """Book what Stripe says now: money that left is posted, money that came back is the customer's again.
+def apply_refund(reported: Refund) -> TopUpRefund:
+    """Book what Stripe reports now: money that left is posted, money that came back is the customer's again.
 
     What came back pays first what the customer still owes.
     """
-    refund = _apply(said)
+    refund = _apply(reported)
     claims.settle(refund.top_up.owner_id)
     return refund
 
@@ -79,17 +82,17 @@ def fail_refund(refund: TopUpRefund, message: str) -> TopUpRefund:
         return advance(refund, RefundState.FAILED, actor=ACTOR, message=message, closed_at=clock.now())
 
 
-def _apply(said: Refund) -> TopUpRefund:
+def _apply(reported: Refund) -> TopUpRefund:
     with transaction.atomic():
-        refund = _find(said)
+        refund = _find(reported)
         group_id = new_id()
-        if said.booking is not None and booking.take(said.booking, group_id):
-            refund = _post(refund, said, said.booking.id, group_id)
-        if said.failure_booking is not None and booking.take(said.failure_booking, group_id):
+        if reported.booking is not None and booking.take(reported.booking, group_id):
+            refund = _post(refund, reported, reported.booking.id, group_id)
+        if reported.failure_booking is not None and booking.take(reported.failure_booking, group_id):
             code, balance = TransferCode.DEPOSIT_REFUND, _balance_of(refund.top_up)
-            booking.change_balance(said.failure_booking, against=balance, code=code, group_id=group_id)
-        if said.status in {"failed", "canceled"} and refund.state != RefundState.FAILED:
-            refund = fail_refund(refund, said.failure_reason or said.status)
+            booking.change_balance(reported.failure_booking, against=balance, code=code, group_id=group_id)
+        if reported.status in {"failed", "canceled"} and refund.state != RefundState.FAILED:
+            refund = fail_refund(refund, reported.failure_reason or reported.status)
         return refund
 
 
@@ -97,8 +100,10 @@ def _check(top_up: TopUp, amount: int | None) -> int:
     """What can be refunded, in whole cents."""
     if top_up.state != TopUpState.SUCCEEDED:
         raise RefundRefused(why="it was not paid")
-    if top_up.is_fake:
+    if registry.row_of(top_up.rail).is_pretended:
         raise RefundRefused(why="it was only pretended")
+    if not registry.open_payments(top_up.rail).can_refund:
+        raise RefundRefused(why=f"the rail {top_up.rail} sends nothing back")
     if CardDispute.objects.filter(top_up=top_up).exists():
         raise RefundRefused(why="the bank is asking for it back, or has done so")
     earlier = top_up.refunds.exclude(state=RefundState.FAILED).aggregate(sum=Sum("amount"))["sum"] or 0
@@ -123,40 +128,40 @@ def _reserve(refund: TopUpRefund) -> Transfer:
     return pending
 
 
-def _find(said: Refund) -> TopUpRefund:
+def _find(reported: Refund) -> TopUpRefund:
     """Our row of a refund, locked; one that was made at Stripe itself gets a row of its own."""
     rows = TopUpRefund.objects.select_for_update(of=("self",)).select_related("top_up", "pending_transfer")
-    ours = said.metadata.get("refund_id", "")
-    refund = rows.filter(pk=ours).first() if _is_uuid(ours) else rows.filter(stripe_id=said.id).first()
+    ours = reported.metadata.get("refund_id", "")
+    refund = rows.filter(pk=ours).first() if _is_uuid(ours) else rows.filter(stripe_id=reported.id).first()
     if refund is not None:
         return refund
-    top_up = TopUp.objects.select_for_update().filter(charge_id=said.charge_id).exclude(charge_id="").first()
+    top_up = TopUp.objects.select_for_update().filter(charge_id=reported.charge_id).exclude(charge_id="").first()
     if top_up is None:
         raise NotOurs
     refund, is_new = TopUpRefund.objects.get_or_create(
-        stripe_id=said.id,
-        defaults={"top_up": top_up, "amount": booking.micros(said.amount_cents), "actor": "at Stripe"},
+        stripe_id=reported.id,
+        defaults={"top_up": top_up, "amount": booking.micros(reported.amount_cents), "actor": "at Stripe"},
     )
     if is_new:
         record_birth(refund, actor="at Stripe")
     return refund
 
 
-def _post(refund: TopUpRefund, said: Refund, ref: str, group_id: UUID) -> TopUpRefund:
+def _post(refund: TopUpRefund, reported: Refund, ref: str, group_id: UUID) -> TopUpRefund:
     if refund.pending_transfer is not None and refund.state == RefundState.REQUESTED:
         post = _resolution(refund.pending_transfer, TransferMode.POST, ref=ref)
         ledger.post([post], group_id=group_id)
     else:
         _post_unasked(refund, ref, group_id)
     if refund.state == RefundState.REQUESTED:
-        return advance(refund, RefundState.SUCCEEDED, actor=ACTOR, stripe_id=said.id, closed_at=clock.now())
+        return advance(refund, RefundState.SUCCEEDED, actor=ACTOR, stripe_id=reported.id, closed_at=clock.now())
     return refund
 
 
 def _post_unasked(refund: TopUpRefund, ref: str, group_id: UUID) -> None:
     """Money left that we had not set aside: the balance pays as far as it reaches, the platform what is short so far.
 
-    A frozen balance pays too: whether the freeze was heard of first must not decide who bears the refund.
+    A frozen balance pays too: whether the freeze was reported first must not decide who bears the refund.
     """
     name = _balance_of(refund.top_up)
     _lock_waiting(refund.top_up, recovery.LOSS)

@@ -8,11 +8,11 @@ from uuid import UUID
 
 from django.db import transaction
 
-from billing import alerts
 from billing.errors import AmountInvalid
 from billing.fiat.errors import TopUpRefused
 from billing.models import AutoTopUp
 from billing.money import MICROS_PER_CENT, format_usd
+from billing.notices import alerts
 from marketplace.foundation import clock
 
 FAILURES_MAX: Final = 3  # in a row; then the rule waits for its owner

@@ -1,14 +1,14 @@
-"""A customer pays in: asked for here, made through the outbox, credited on what Stripe says when it is asked again.
+"""A customer pays in: requested here, opened at its rail through the outbox, credited on what the rail reports.
 
-request_top_up   the wish, and the call in the outbox           (one transaction)
-open_top_up      the page or the charge, at Stripe              (the outbox's handler)
-refresh_intent   ask Stripe what became of it, and move forward (webhooks, the poller, the handler itself)
+request_top_up   the request, and the call in the outbox             (one transaction)
+open_top_up      the rail makes the page, or charges the card        (the outbox's handler, in calls.py)
+apply_outcome    what the rail reports moves the top-up forward      (webhooks, the poller, the handler itself)
+refresh          read its state from its rail                        (the poller)
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -17,26 +17,27 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Sum
 
-from billing import deposits, holds, ledger
-from billing.chart import AccountName, open_accounts
-from billing.fiat import booking, claims, customers, rules
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, lock_accounts, open_accounts
+from billing.charging import holds
+from billing.fiat import claims, customers, rules
 from billing.fiat.errors import CardsUnavailable, NotOurs, TopUpLimitReached, TopUpRefused, TopUpUnderWay
-from billing.fiat.states import TOP_UP_UNDER_WAY, TopUpState
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Hold, TopUp
 from billing.money import MICROS_PER_CENT, MICROS_PER_USD, format_usd
-from billing.rails import fake_cards, stripe_rail
-from billing.rails.base import RailError
-from billing.rails.stripe_records import Intent
+from billing.rails import crediting, registry
+from billing.rails.errors import RailError
+from billing.rails.fake.payment_rail import FakePayments, paid
+from billing.rails.payments_in import PaymentFate, PaymentOutcome, Receipt, RequestedPayments, cost_reference
+from billing.states.fiat import TOP_UP_UNDER_WAY, TopUpState
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth
 
 CALL: Final = "stripe.top_up"
 DAY: Final = timedelta(days=1)
-DECLINES_PER_DAY_MAX: Final = 10  # of one payer; more is somebody who tries out cards
+DECLINES_PER_DAY_MAX: Final = 10  # of one payer; more of them look like a trial of stolen cards
 TOP_UPS_PER_DAY_MAX: Final = 200  # of one payer, whatever became of them
-ACTOR: Final = "stripe"
 RELEASES_MAX: Final = 500  # in one tick; the next takes the next
 OPERATOR: Final = AccountName(AccountKind.OPERATOR_CASH)
 
@@ -51,14 +52,13 @@ def request_top_up(
     actor: str,
     card_id: UUID | None = None,
     save_card: bool = False,
+    rail: str = "",
 ) -> TopUp:
-    """Write the wish down and have it made; the top-up is `requested` until then.
+    """Write the request down and have it made; the top-up is `requested` until then. Without `rail`: the first one on.
 
     Raises CardsUnavailable, TopUpRefused, TopUpLimitReached, TopUpUnderWay, CardNotFound.
     """
-    is_fake = not stripe_rail.is_configured()
-    if is_fake and not (fake_cards.is_on() and method == TopUp.Method.CHECKOUT):
-        raise CardsUnavailable
+    chosen = _rail_for(method, rail)
     if method != TopUp.Method.CHECKOUT and settings.SOUK_STRIPE_TAX:
         raise CardsUnavailable("Tax is computed on the payment page only: pay there, not by a saved card.")
     _check_amount(amount)
@@ -66,15 +66,17 @@ def request_top_up(
         customers.lock_payer(owner_id)
         _check_day(owner_id, amount)
         card = None if method == TopUp.Method.CHECKOUT else customers.find_card(owner_id, card_id)
-        top_up = TopUp(owner_id=owner_id, amount=amount, method=method, card=card, actor=actor, is_fake=is_fake)
+        top_up = TopUp(owner_id=owner_id, amount=amount, method=method, card=card, actor=actor, rail=chosen.name)
+        top_up.is_fake = registry.row_of(chosen.name).is_pretended
         try:
             with transaction.atomic():
                 top_up.save(force_insert=True)
         except IntegrityError as error:
             raise TopUpUnderWay from error
         record_birth(top_up, actor=actor, data={"amount": str(amount), "method": method})
-        if is_fake:
-            return advance(top_up, TopUpState.OPEN, reason="", checkout_url=fake_cards.url_of(top_up.pk))
+        url = chosen.page_url(top_up)
+        if url:
+            return advance(top_up, TopUpState.OPEN, reason="", checkout_url=url)
         outbox.enqueue(CALL, f"top_up:{top_up.pk}", {"top_up_id": str(top_up.pk), "save_card": save_card})
         return top_up
 
@@ -85,36 +87,38 @@ def is_new_payer(owner_id: UUID) -> bool:
     return not TopUp.objects.filter(owner_id=owner_id, credited_at__lte=since).exists()
 
 
-def refresh_intent(intent_id: str) -> TopUp:
-    """Ask Stripe what became of a payment, and move its top-up forward. Calls Stripe; raises NotOurs."""
-    return apply_intent(stripe_rail.door().fetch_intent(intent_id))
+def apply_opened(top_up: TopUp, outcome: PaymentOutcome) -> TopUp:
+    """What the rail answered when the payment was opened: its page or its id is kept, or it has ended already."""
+    top_up = apply_outcome(top_up, outcome)
+    if outcome.fate == PaymentFate.UNDER_WAY and top_up.state == TopUpState.REQUESTED:
+        return advance(
+            top_up,
+            TopUpState.OPEN,
+            session_id=outcome.page_id,
+            checkout_url=outcome.page_url,
+            intent_id=outcome.payment_id,
+        )
+    return top_up
 
 
-def apply_intent(intent: Intent) -> TopUp:
-    """What Stripe says now of a payment: paid is credited, whatever we thought of it; refused ends the top-up."""
-    top_up = top_up_of(intent.metadata)
-    if intent.status == "succeeded":
-        top_up = _credit(top_up, intent)
+def apply_outcome(top_up: TopUp, outcome: PaymentOutcome) -> TopUp:
+    """Move a top-up to where its rail reports it, any number of times and in any order: paid is credited once, in
+    any state before; refused or expired ends it."""
+    if outcome.fate == PaymentFate.PAID:
+        top_up = _credit(top_up, outcome)
         claims.settle(top_up.owner_id)
-        return top_up
-    # On Stripe's page a customer may try another card, so only its expiry ends such a top-up.
-    is_over = intent.status in {"requires_payment_method", "requires_action", "canceled"}
-    if is_over and top_up.method != TopUp.Method.CHECKOUT:
-        reason, message = intent.error_code or intent.status, intent.error_message or "The card was not charged."
-        return end_top_up(top_up, TopUpState.FAILED, reason=reason, message=message)
+    elif outcome.fate == PaymentFate.FAILED:
+        return end_top_up(top_up, TopUpState.FAILED, reason=outcome.reason, message=outcome.message)
+    elif outcome.fate == PaymentFate.EXPIRED:
+        return end_top_up(top_up, TopUpState.EXPIRED, reason=outcome.reason, message=outcome.message)
+    else:
+        top_up.refresh_from_db()
     return top_up
 
 
-def top_up_of(metadata: Mapping[str, str]) -> TopUp:
-    """The top-up that something at Stripe was made for, by what we wrote on it; raises NotOurs."""
-    try:
-        top_up_id, owner_id = UUID(metadata["top_up_id"]), UUID(metadata["organisation_id"])
-    except (KeyError, ValueError) as error:
-        raise NotOurs from error
-    top_up = TopUp.objects.filter(pk=top_up_id, owner_id=owner_id).first()
-    if top_up is None:
-        raise NotOurs
-    return top_up
+def refresh(top_up: TopUp) -> TopUp:
+    """Read the top-up's state from its rail, and apply it. Calls the rail; raises RailUnknown, RailError."""
+    return apply_outcome(top_up, registry.open_payments(top_up.rail).find(top_up))
 
 
 def end_top_up(top_up: TopUp, state: TopUpState, *, reason: str, message: str) -> TopUp:
@@ -123,7 +127,7 @@ def end_top_up(top_up: TopUp, state: TopUpState, *, reason: str, message: str) -
         top_up = TopUp.objects.select_for_update().get(pk=top_up.pk)
         if top_up.state not in TOP_UP_UNDER_WAY:
             return top_up
-        top_up = advance(top_up, state, reason=reason[:64], actor=ACTOR, message=message)
+        top_up = advance(top_up, state, reason=reason[:64], actor=top_up.rail, message=message)
         if top_up.method == TopUp.Method.AUTOMATIC:
             rules.count_failure(top_up.owner_id, reason=reason)
         log.info("A top-up ended without money. top_up_id=%s state=%s reason=%s", top_up.pk, state, reason)
@@ -132,17 +136,10 @@ def end_top_up(top_up: TopUp, state: TopUpState, *, reason: str, message: str) -
 
 def pay_fake(top_up_id: UUID) -> TopUp:
     """Credit a pretended payment, once; raises FakeMoneyRefused, NotOurs."""
-    if not fake_cards.is_on():
+    top_up = TopUp.objects.filter(pk=top_up_id, rail=FakePayments.name).first() if FakePayments.is_on() else None
+    if top_up is None:
         raise NotOurs
-    with transaction.atomic():
-        top_up = TopUp.objects.select_for_update().filter(pk=top_up_id, is_fake=True).first()
-        if top_up is None:
-            raise NotOurs
-        if top_up.credited_at is None:
-            reference = f"fake card {top_up.pk}"
-            deposits.credit(top_up.owner_id, top_up.amount, reference=reference, actor="fake", source=fake_cards.SOURCE)
-            advance(top_up, TopUpState.SUCCEEDED, reason="fake", credited_at=clock.now(), spendable_at=clock.now())
-        return top_up
+    return apply_outcome(top_up, paid(top_up))
 
 
 def release_waiting(now: datetime | None = None) -> int:
@@ -186,24 +183,34 @@ def _check_day(owner_id: UUID, amount: int) -> None:
         raise TopUpLimitReached(limit=format_usd(dollars * MICROS_PER_USD), used=format_usd(int(used)))
 
 
-def _credit(top_up: TopUp, intent: Intent) -> TopUp:
-    """Gross to the customer, the fee to expenses, once; what is paid above the wish is tax."""
-    entry = intent.booking
-    if entry is None:
-        raise RailError(f"{intent.id} is paid, and Stripe does not say yet what it cost")
+def _rail_for(method: str, name: str) -> RequestedPayments:
+    """The rail of this name, or the first one on, that takes payments by this method; raises CardsUnavailable."""
+    for rail in registry.requested_payments_on():
+        if name in {"", rail.name} and method in rail.methods:
+            return rail
+    raise CardsUnavailable
+
+
+def _credit(top_up: TopUp, outcome: PaymentOutcome) -> TopUp:
+    """Gross to the customer, the rail's price to expenses, once; what is paid above the request is tax."""
+    receipt, rail, row = outcome.receipt, registry.open_payments(top_up.rail), registry.row_of(top_up.rail)
+    if receipt is None:
+        raise RailError(f"The rail {top_up.rail} reports that {top_up.pk} is paid, without a receipt")
     group_id = new_id()
     with transaction.atomic():
         top_up = TopUp.objects.select_for_update().get(pk=top_up.pk)
-        if top_up.credited_at is not None or not booking.take(entry, group_id):
+        if top_up.credited_at is not None or not rail.claim(receipt, group_id):
             return top_up
-        now, paid = clock.now(), booking.micros(entry.amount_cents)
-        amount, fee = min(paid, top_up.amount), booking.micros(entry.fee_cents)
+        now, amount = clock.now(), min(receipt.amount, top_up.amount)
+        tax = receipt.amount - amount
         balance = AccountName(AccountKind.CUSTOMER_AVAILABLE, top_up.owner_id)
-        booking.lock(OPERATOR, balance)
+        names = [AccountName(row.mirror), AccountName(row.cost), OPERATOR, balance]
+        lock_accounts({account.pk for account in open_accounts(names) if account.is_summed})
         # A frozen balance keeps it in by itself, and gives nothing to set aside.
-        must_wait = not Account.objects.get(pk=balance.id).is_frozen and _is_too_much_at_once(top_up, amount)
-        deposits.credit(top_up.owner_id, amount, reference=entry.id, actor=ACTOR, source=deposits.STRIPE)
-        _post_cost(entry.id, fee=fee, tax=paid - amount, group_id=group_id)
+        is_frozen = Account.objects.get(pk=balance.id).is_frozen
+        must_wait = not (is_frozen or row.is_pretended) and _is_too_much_at_once(top_up, amount)
+        crediting.credit(rail, receipt, at_most=amount)
+        _post_cost(row, receipt, tax=tax, group_id=group_id)
         if must_wait:
             # Set aside under the top-up's own id, so that nothing can spend it before it is let go.
             holds.place_hold(owner_id=top_up.owner_id, job_id=top_up.pk, amount=amount)
@@ -211,15 +218,15 @@ def _credit(top_up: TopUp, intent: Intent) -> TopUp:
         top_up = advance(
             top_up,
             TopUpState.SUCCEEDED,
-            reason="",
-            actor=ACTOR,
-            data={"paid": str(paid), "fee": str(fee), "booking": entry.id},
+            reason=outcome.reason,
+            actor=receipt.payer,
+            data={"paid": str(receipt.amount), "fee": str(receipt.cost), "booking": receipt.reference},
             message="",
-            intent_id=intent.id,
-            charge_id=intent.charge_id,
+            intent_id=outcome.payment_id,
+            charge_id=outcome.charge_id,
             amount=amount,
-            tax=paid - amount,
-            fee=fee,
+            tax=tax,
+            fee=receipt.cost,
             credited_at=now,
             spendable_at=now + wait,
         )
@@ -229,9 +236,9 @@ def _credit(top_up: TopUp, intent: Intent) -> TopUp:
 
 
 def _is_too_much_at_once(top_up: TopUp, amount: int) -> bool:
-    """Whether a new payer could spend more than the limit with it, all that they asked for shortly before counted.
+    """Whether a new payer could spend more than the limit with it, with all that they requested shortly before.
 
-    By when they were asked for, so that it does not matter which one is heard of first.
+    Counted by the time of the request, so that it does not matter which one is reported first.
     """
     if not is_new_payer(top_up.owner_id):
         return False
@@ -241,14 +248,15 @@ def _is_too_much_at_once(top_up: TopUp, amount: int) -> bool:
     return int(asked) + amount > settings.SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX * MICROS_PER_USD
 
 
-def _post_cost(ref: str, *, fee: int, tax: int, group_id: UUID) -> None:
-    stripe, fees, operator = open_accounts([booking.PLATFORM, booking.FEES, OPERATOR])
-    costs = []
-    if fee:
-        costs.append(
-            ledger.NewTransfer(fees, stripe, fee, TransferCode.DEPOSIT_COST, external_ref=booking.fee_ref(ref))
-        )
+def _post_cost(row: registry.RailRow, receipt: Receipt, *, tax: int, group_id: UUID) -> None:
+    names = [AccountName(row.mirror), AccountName(row.cost), OPERATOR]
+    mirror, fees, operator = open_accounts(names)
+    ref, costs = receipt.reference, []
+    if receipt.cost:
+        code = TransferCode.DEPOSIT_COST
+        costs.append(ledger.NewTransfer(fees, mirror, receipt.cost, code, external_ref=cost_reference(ref)))
     if tax:
         # Collected for the tax office: the operator owes it, and it is nobody's balance.
-        costs.append(ledger.NewTransfer(stripe, operator, tax, TransferCode.RAIL_MOVE, external_ref=f"{ref}:tax"))
-    ledger.post(costs, group_id=group_id)
+        costs.append(ledger.NewTransfer(mirror, operator, tax, TransferCode.RAIL_MOVE, external_ref=f"{ref}:tax"))
+    if costs:
+        ledger.post(costs, group_id=group_id)

@@ -1,4 +1,8 @@
-"""Invoices: issued once a month and organisation from the ledger, shown as JSON, CSV and PDF."""
+"""Invoices, once a month and organisation.
+
+issue.py   issue a month from the ledger, with credit notes
+show.py    an invoice as JSON, CSV and PDF
+"""
 
 from billing.invoices.issue import issue_due, issue_month
 

@@ -18,8 +18,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Sum
 
+from billing.charging.limits import month_of
 from billing.kinds import AccountKind, TransferCode
-from billing.limits import month_of
 from billing.models import BillingDetails, Invoice, InvoiceCounter, Settlement, Transfer
 from billing.money import BPS_WHOLE
 from marketplace.foundation import clock
@@ -45,7 +45,7 @@ class Line:
 
 
 def issue_due(now: datetime | None = None) -> int:
-    """Issue every month that is over for whoever had something in it, oldest first; how many documents.
+    """Issue every month that is over for each owner with an entry in it, oldest first; how many documents.
 
     A repeat issues nothing twice, and a server that was away for months catches up.
     """
@@ -60,7 +60,7 @@ def issue_due(now: datetime | None = None) -> int:
 def _issue_all(start: datetime, end: datetime) -> int:
     settled = Settlement.objects.filter(created_at__gte=start, created_at__lt=end).values_list("owner_id", flat=True)
     refunded = _refunds(start, end).values_list("credit__owner_id", flat=True)
-    # Whoever has a document of this month has all: they are issued together. Were they counted, the first of very
+    # An owner with one document of this month has all: they are issued together. Were they counted, the first of very
     # many would keep the last waiting for ever.
     issued = set(Invoice.objects.filter(month=start.date()).values_list("owner_id", flat=True))
     owners = sorted({*settled.distinct(), *refunded.distinct()} - issued - {None})

@@ -76,8 +76,8 @@ def _head(invoice: Invoice) -> list[tuple[str, str]]:
     if invoice.credits:
         rows.append((f"Credits invoice {invoice.credits.label}", ""))
     for who, party in (("From", invoice.seller), ("To", invoice.buyer)):
-        said = [line for key, value in sorted(party.items()) if value for line in _lines(key, str(value))]
-        rows += [(f"{who}:", ""), *((f"    {line}", "") for line in said), ("", "")]
+        lines = [line for key, value in sorted(party.items()) if value for line in _lines(key, str(value))]
+        rows += [(f"{who}:", ""), *((f"    {line}", "") for line in lines), ("", "")]
     return rows
 
 

@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from billing.chain.states import ESCROW_HOLD_MACHINE, ROOT_MACHINE, TRANSACTION_MACHINE
+from billing.states.chain import ESCROW_HOLD_MACHINE, ROOT_MACHINE, TRANSACTION_MACHINE
 from marketplace.foundation.state_triggers import enforce_states
 
 

@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from billing.fiat.states import DISPUTE_MACHINE, REFUND_MACHINE, REVERSAL_MACHINE, TOP_UP_MACHINE
+from billing.states.fiat import DISPUTE_MACHINE, REFUND_MACHINE, REVERSAL_MACHINE, TOP_UP_MACHINE
 from marketplace.foundation.state_triggers import enforce_states
 
 

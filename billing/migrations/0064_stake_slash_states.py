@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from billing.chain.states import STAKE_SLASH_MACHINE
+from billing.states.chain import STAKE_SLASH_MACHINE
 from marketplace.foundation.state_triggers import enforce_states
 
 

@@ -1,4 +1,23 @@
-"""Everything that billing keeps, by subject: the ledger, the holds, the usage, payouts, and each part of the world."""
+"""The tables of money, by subject.
+
+alerts.py          alerts to operators
+chain.py           blocks, events, contracts, our transactions
+disputes.py        how leases ended, disputes, offences
+escrow.py          what the escrow contract owes: roots, holds, leases, keys
+fiat.py            events and bookings of Stripe; customers, cards, accounts
+holding.py         deposits, holds, settlements, shares
+invoices.py        invoices and billing details
+ledger.py          assets, accounts, transfers, daily roots
+limits.py          spend limits and commitments
+payouts.py         payouts, their settings, reserves
+prices.py          prices of tokens
+promotions.py      given credit and its codes
+reconciliation.py  reports of reconciliations, the breaker
+solvency.py        published reports and their trees
+stakes.py          what offences take of stakes
+topups.py          top-ups, refunds, card disputes, recoveries
+usage.py           receipts, and evidence of contradicting ones
+"""
 
 from billing.models.alerts import Alert
 from billing.models.chain import ChainBlock, ChainEvent, ChainTransaction, EscrowContract, Signer

@@ -1,4 +1,4 @@
-"""What an operator has to know of."""
+"""Alerts to operators, each open while its cause lasts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KIND_CHARACTERS_MAX: Final = 64
 
 
 class Severity(models.TextChoices):
-    """info: worth a look. warning: somebody has to look. critical: money stands still or is missing."""
+    """info: worth reading. warning: an operator has to act. critical: money does not move or is missing."""
 
     INFO = "info"
     WARNING = "warning"

@@ -1,4 +1,4 @@
-"""What the chain told us, stored once before anything acts on it, and what we told it."""
+"""Blocks and events of a chain, stored once before anything acts on them, and the transactions that we send."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 from django.db import models
 from django.db.models import F, Q
 
-from billing.chain.states import TRANSACTION_MACHINE, TransactionState
 from billing.fields import AmountField
 from billing.models.ledger import Asset
+from billing.states.chain import TRANSACTION_MACHINE, TransactionState
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
 
 class EscrowContract(models.Model):
-    """The one contract that holds a token for us. What it says about itself was read from the chain."""
+    """The one contract that holds a token for us. Its constants were read from the chain."""
 
     asset = models.OneToOneField(Asset, primary_key=True, on_delete=models.PROTECT, related_name="escrow")
     chain_id = models.PositiveBigIntegerField()
@@ -36,7 +36,7 @@ class EscrowContract(models.Model):
 class ChainBlock(models.Model):
     """One block that we saw; several may share a number until one is final.
 
-    Its state is what we observed, not what somebody decided: only the indexer writes it, and an orphan may come back.
+    Its state is an observation, not a decision: only the indexer writes it, and an orphan may come back.
     """
 
     class State(models.TextChoices):

@@ -1,13 +1,13 @@
-"""What the escrow contract owes to whom, as its events tell: roots of payouts, holds of jobs, settled leases, keys."""
+"""What the escrow contract owes to whom, as its events report: payout roots, holds of jobs, settled leases, keys."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
 
-from billing.chain.states import ESCROW_HOLD_MACHINE, ROOT_MACHINE, EscrowHoldState, RootState
 from billing.fields import AmountField
 from billing.models.chain import ChainTransaction, EscrowContract
+from billing.states.chain import ESCROW_HOLD_MACHINE, ROOT_MACHINE, EscrowHoldState, RootState
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
@@ -137,7 +137,7 @@ class EscrowClaim(models.Model):
 
 
 class ReceiptKey(models.Model):
-    """Until when the contract takes a receipt key's word for a provider's wallet, as its final events tell."""
+    """Until when the contract accepts a receipt key for a provider's wallet, by its final events."""
 
     id = models.BigAutoField(primary_key=True)
     contract = models.ForeignKey(EscrowContract, on_delete=models.PROTECT, related_name="receipt_keys")

@@ -1,4 +1,4 @@
-"""What Stripe told us, stored once before anything acts on it, and who we are to Stripe."""
+"""Events and bookings of Stripe, stored once before anything acts on them; customers, cards and accounts there."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class StripeCustomer(models.Model):
 
 
 class SavedCard(models.Model):
-    """A card that Stripe keeps for a customer; here are only the words by which its owner knows it."""
+    """A card that Stripe keeps for a customer; here are only the details by which its owner knows it."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner_id = models.UUIDField(db_index=True)

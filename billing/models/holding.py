@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import models
 from django.db.models import F, Q
 
 from billing.fields import AmountField
 from billing.models.ledger import Asset, Transfer
-from billing.querysets import HoldQuerySet, SettlementShareQuerySet
 from billing.states import HOLD_MACHINE, HoldState
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
@@ -36,6 +37,12 @@ class Deposit(models.Model):
 
     def __str__(self) -> str:
         return f"{self.rail} {self.reference}: {self.amount}"
+
+
+class HoldQuerySet(models.QuerySet["Hold"]):
+    def open(self) -> HoldQuerySet:
+        """Holds whose money is still set aside."""
+        return self.filter(state=HoldState.OPEN)
 
 
 class Hold(models.Model):
@@ -112,6 +119,12 @@ class Settlement(models.Model):
 
     def __str__(self) -> str:
         return f"job {self.job_id}: {self.charged} of {self.held}"
+
+
+class SettlementShareQuerySet(models.QuerySet["SettlementShare"]):
+    def ripe(self, now: datetime) -> SettlementShareQuerySet:
+        """Shares whose challenge window is over, that nobody contests and that are not released yet."""
+        return self.filter(released_at=None, is_disputed=False, challenge_until__lte=now)
 
 
 class SettlementShare(models.Model):

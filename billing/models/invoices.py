@@ -14,7 +14,7 @@ from marketplace.foundation.ids import new_id
 
 
 class BillingDetails(models.Model):
-    """What the customer's invoices say of the customer; tax as the operator's accountant set it."""
+    """The customer's details on invoices; tax as the operator's accountant set it."""
 
     owner_id = models.UUIDField(primary_key=True)
     name = models.CharField(max_length=200, blank=True)

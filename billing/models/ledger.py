@@ -6,13 +6,14 @@ the four sums of the accounts, another refuses every change of a transfer, and t
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from django.db import models
 from django.db.models import F, Func, Q, Value
 
 from billing.fields import AMOUNT_MAX, AmountField, SumField
 from billing.kinds import JOB_KINDS, NONNEGATIVE_KINDS, OWNED_KINDS, AccountKind, TransferCode, TransferMode
 from billing.money import USD_SCALE, format_amount
-from billing.querysets import AccountQuerySet, TransferQuerySet
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
@@ -57,6 +58,12 @@ class Asset(models.Model):
     def show(self, units: int) -> str:
         """An amount as people write it: "$2.50", "1.5 WETH"."""
         return format_amount(units, code=self.code, scale=self.scale)
+
+
+class AccountQuerySet(models.QuerySet["Account"]):
+    def of(self, owner_id: UUID | None) -> AccountQuerySet:
+        """Accounts of one owner; None: the platform's own."""
+        return self.filter(owner_id=owner_id)
 
 
 class Account(models.Model):
@@ -124,6 +131,16 @@ class Account(models.Model):
     def available(self) -> int:
         """What may still be debited: posted credits minus every debit, pending ones too (0-or-less for mirrors)."""
         return self.credits_posted - self.debits_posted - self.debits_pending
+
+
+class TransferQuerySet(models.QuerySet["Transfer"]):
+    def of(self, owner_id: UUID) -> TransferQuerySet:
+        """Transfers that touch an account of this owner."""
+        return self.filter(Q(debit__owner_id=owner_id) | Q(credit__owner_id=owner_id))
+
+    def unchained(self) -> TransferQuerySet:
+        """Transfers that the hash chain does not cover yet."""
+        return self.filter(hash=None)
 
 
 class Transfer(models.Model):

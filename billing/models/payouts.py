@@ -144,7 +144,7 @@ class ReserveSlice(models.Model):
 
 
 class FakeMovement(models.Model):
-    """What the fake rail says that it paid; stands for a bank's own books, so no verb of the ledger reads it."""
+    """What the fake rail reports as paid; it replaces a bank's own books, so no verb of the ledger reads it."""
 
     id = models.BigAutoField(primary_key=True)
     ref = models.CharField(max_length=200, unique=True)

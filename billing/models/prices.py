@@ -26,7 +26,7 @@ class TokenPrice(models.Model):
     asset = models.ForeignKey(Asset, on_delete=models.PROTECT, related_name="prices", db_index=False)
     usd_micros_per_token = AmountField()  # of one WHOLE token: the price itself is precise to a millionth of a dollar
     source = models.CharField(max_length=16, choices=PriceSource.choices)
-    detail = models.CharField(max_length=400, blank=True)  # who typed it, or what each feed said
+    detail = models.CharField(max_length=400, blank=True)  # who typed it, or what each feed answered
     observed_at = models.DateTimeField(default=clock.now)
     created_at = models.DateTimeField(default=clock.now)
 

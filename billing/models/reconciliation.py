@@ -1,4 +1,4 @@
-"""What the world outside said when the ledger was held against it, and the switch that then stops payouts."""
+"""Reports of how the ledger compares with the outside, and the switch that stops payouts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Reconciliation(models.Model):
 
 
 class Position(models.Model):
-    """What one mirror of the ledger says is outside, and what the outside says itself, at one moment."""
+    """The amount outside by one mirror of the ledger, and by the outside's own report, at one moment."""
 
     id = models.BigAutoField(primary_key=True)
     reconciliation = models.ForeignKey(Reconciliation, on_delete=models.CASCADE, related_name="positions")

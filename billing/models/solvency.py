@@ -21,7 +21,7 @@ class SolvencyReport(models.Model):
     server_public_key = models.CharField(max_length=64)
     commitment = models.CharField(max_length=64, unique=True)
     last_seq = models.PositiveBigIntegerField()  # the newest transfer that counts
-    secret = models.BinaryField()  # of which every account's salt follows; new for each report
+    secret = models.BinaryField()  # from which every account's salt follows; new for each report
     is_daily = models.BooleanField()  # the first of its day: its tree is kept for longer
     at = models.DateTimeField(default=clock.now)
 
@@ -35,7 +35,7 @@ class SolvencyReport(models.Model):
 class SolvencyChunk(models.Model):
     """Neighbouring leaves of one tree, and the node above them. Never changed; deleted when proofs are no longer given.
 
-    `leaves`: for each the account's id, its amount and its hash; see `billing.solvency_tree`.
+    `leaves`: for each the account's id, its amount and its hash; see `billing.solvency.tree`.
     """
 
     id = models.BigAutoField(primary_key=True)

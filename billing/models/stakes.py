@@ -7,10 +7,10 @@ from typing import Any
 from django.db import models
 from django.db.models import F, Q
 
-from billing.chain.states import STAKE_SLASH_MACHINE, StakeSlashState
 from billing.fields import AmountField
 from billing.models.chain import ChainTransaction, EscrowContract
 from billing.models.disputes import Offence
+from billing.states.chain import STAKE_SLASH_MACHINE, StakeSlashState
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 

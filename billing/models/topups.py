@@ -1,11 +1,14 @@
-"""Money that a customer pays in by card, and what a customer's bank takes back."""
+"""Money that a customer pays in by card, and what a customer's bank reverses."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.db.models import F, Q
 
-from billing.fiat.states import (
+from billing.fields import AmountField
+from billing.models.fiat import SavedCard
+from billing.models.ledger import Account, Transfer
+from billing.states.fiat import (
     DISPUTE_MACHINE,
     REFUND_MACHINE,
     REVERSAL_MACHINE,
@@ -16,15 +19,12 @@ from billing.fiat.states import (
     ReversalState,
     TopUpState,
 )
-from billing.fields import AmountField
-from billing.models.fiat import SavedCard
-from billing.models.ledger import Account, Transfer
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
 
 class TopUp(models.Model):
-    """One wish to pay in, and what became of it. Amounts are micro-USD and whole cents."""
+    """One request to pay in, and what became of it. Amounts are micro-USD and whole cents."""
 
     class Method(models.TextChoices):
         CHECKOUT = "checkout"  # a page at Stripe, where the customer types the card
@@ -48,6 +48,7 @@ class TopUp(models.Model):
     charge_id = models.CharField(max_length=120, blank=True, db_index=True)
     tax = AmountField(default=0)  # collected on top of the amount
     fee = AmountField(default=0)  # Stripe's own, paid by the platform
+    rail = models.CharField(max_length=16, default="stripe")  # a name in billing/rails/registry.py
     is_fake = models.BooleanField(default=False)
     created_at = models.DateTimeField(default=clock.now)
     credited_at = models.DateTimeField(null=True, blank=True)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.db import models
 from django.db.models import Q
 
 from billing.fields import AmountField
-from billing.querysets import UsageReceiptQuerySet
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 from provider_agent import protocol
+
+
+class UsageReceiptQuerySet(models.QuerySet["UsageReceipt"]):
+    def of_lease(self, lease_id: UUID) -> UsageReceiptQuerySet:
+        """The receipts of one lease, oldest first."""
+        return self.filter(lease_id=lease_id).order_by("seq")
 
 
 class UsageReceipt(models.Model):

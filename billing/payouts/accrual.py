@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q, Sum
 
-from billing.balances import balance
+from billing.books.balances import balance
 from billing.kinds import AccountKind
 from billing.models import Account, Asset, Payout, PayoutSettings, SettlementShare
 from billing.money import split_fee
@@ -40,13 +40,13 @@ class Accrual:
 def accrued(provider_id: UUID) -> list[Accrual]:
     """One row for every asset that this provider has, or wants to be paid in."""
     accounts = Account.objects.filter(owner_id=provider_id, kind__in=[str(kind) for kind in COLUMNS])
-    wishes = {row.asset_id: row for row in PayoutSettings.objects.filter(provider_id=provider_id)}
-    assets = Asset.objects.filter(Q(pk__in=accounts.values("asset_id")) | Q(pk__in=wishes)).order_by("pk")
+    settings_of = {row.asset_id: row for row in PayoutSettings.objects.filter(provider_id=provider_id)}
+    assets = Asset.objects.filter(Q(pk__in=accounts.values("asset_id")) | Q(pk__in=settings_of)).order_by("pk")
     is_new = reserve.is_on_probation(provider_id)
-    return [_of_asset(provider_id, asset, wishes.get(asset.pk), is_new=is_new) for asset in assets]
+    return [_of_asset(provider_id, asset, settings_of.get(asset.pk), is_new=is_new) for asset in assets]
 
 
-def _of_asset(provider_id: UUID, asset: Asset, wish: PayoutSettings | None, *, is_new: bool) -> Accrual:
+def _of_asset(provider_id: UUID, asset: Asset, row: PayoutSettings | None, *, is_new: bool) -> Accrual:
     sums = {
         kind: balance(provider_id, kind, asset_id=asset.pk)
         for kind in (AccountKind.PROVIDER_PENDING, AccountKind.PROVIDER_AVAILABLE, AccountKind.PROVIDER_RESERVE)
@@ -59,35 +59,35 @@ def _of_asset(provider_id: UUID, asset: Asset, wish: PayoutSettings | None, *, i
         available=sums[AccountKind.PROVIDER_AVAILABLE],
         reserve=sums[AccountKind.PROVIDER_RESERVE],
         on_its_way=int(under_way.aggregate(total=Sum("amount"))["total"] or 0),
-        next_payout_at=wish.due_at if wish else None,
-        next_payout=_estimate(wish, sums[AccountKind.PROVIDER_AVAILABLE], is_new=is_new) if wish else 0,
+        next_payout_at=row.due_at if row else None,
+        next_payout=_estimate(row, sums[AccountKind.PROVIDER_AVAILABLE], is_new=is_new) if row else 0,
         next_release_at=release[0] if release else None,
         next_release=release[1] if release else 0,
         is_on_probation=is_new,
-        last_error=wish.last_error if wish else "",
+        last_error=row.last_error if row else "",
     )
 
 
-def _estimate(wish: PayoutSettings, available: int, *, is_new: bool) -> int:
+def _estimate(row: PayoutSettings, available: int, *, is_new: bool) -> int:
     """What would be paid at the next date, if nothing else were earned until then."""
-    if wish.due_at is None:
+    if row.due_at is None:
         ripening = 0
     else:
-        shares = SettlementShare.objects.ripe(wish.due_at).filter(
-            provider_id=wish.provider_id, settlement__asset_id=wish.asset_id
+        shares = SettlementShare.objects.ripe(row.due_at).filter(
+            provider_id=row.provider_id, settlement__asset_id=row.asset_id
         )
         ripening = int(shares.aggregate(total=Sum("paid"))["total"] or 0)
     if is_new:
         unseen = SettlementShare.objects.filter(
-            provider_id=wish.provider_id,
-            settlement__asset_id=wish.asset_id,
+            provider_id=row.provider_id,
+            settlement__asset_id=row.asset_id,
             released_at__gt=clock.now() - timedelta(days=settings.SOUK_RESERVE_DAYS),
             reserve_slice=None,
         )
         released = min(int(unseen.aggregate(total=Sum("paid"))["total"] or 0), available)
         available -= split_fee(released, settings.SOUK_RESERVE_BPS)[0]
         ripening -= split_fee(ripening, settings.SOUK_RESERVE_BPS)[0]
-    moves = wish.next_from is not None and wish.due_at is not None and wish.next_from <= wish.due_at
-    unit = registry.book_of(wish.next_rail if moves else wish.rail).unit
+    moves = row.next_from is not None and row.due_at is not None and row.next_from <= row.due_at
+    unit = registry.row_of(row.next_rail if moves else row.rail).unit
     estimate = max(available + ripening, 0) // unit * unit
-    return estimate if estimate >= max(wish.minimum, 1) else 0
+    return estimate if estimate >= max(row.minimum, 1) else 0

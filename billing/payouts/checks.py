@@ -1,4 +1,4 @@
-"""A marketplace whose payouts could not be what its settings say does not start."""
+"""A marketplace whose payout settings cannot be fulfilled does not start."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from django.core.checks import CheckMessage, Error, Tags, register
 
 from billing.money import BPS_WHOLE
 from billing.rails.loopback import why_reachable
-from billing.rails.registry import BOOKS
+from billing.rails.registry import RAILS
 
 HOURS_OF_A_DAY = 24
 
 
 @register(Tags.security)
 def check_rails(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Rails are named right, and the one that only pretends is for nobody else's eyes."""
+    """Rails are named right, and one that only pretends is on loopback only."""
     names = [name for name in settings.SOUK_PAYOUT_RAILS if name]
     found: list[CheckMessage] = [
-        Error(f"SOUK_PAYOUT_RAILS names {name!r}; there are: {', '.join(BOOKS)}.", id="souk.E040")
+        Error(f"SOUK_PAYOUT_RAILS names {name!r}; there are: {', '.join(RAILS)}.", id="souk.E040")
         for name in names
-        if name not in BOOKS
+        if name not in RAILS
     ]
-    why = why_reachable() if "fake" in names else None
+    pretended = [name for name in names if name in RAILS and RAILS[name].is_pretended]
+    why = why_reachable() if pretended else None
     if why is not None:
         found.append(
             Error(
-                f"SOUK_PAYOUT_RAILS has the fake rail, which pays nobody, and this site can be reached: {why}.",
-                hint="Take fake out of SOUK_PAYOUT_RAILS.",
+                f"SOUK_PAYOUT_RAILS has the {pretended[0]} rail, which pays nobody, and this site is reachable: {why}.",
+                hint=f"Take {pretended[0]} out of SOUK_PAYOUT_RAILS.",
                 id="souk.E041",
             )
         )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from billing import alerts, ledger
-from billing.chart import AccountName, open_accounts
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, lock_accounts, open_accounts
 from billing.kinds import OWNED_KINDS, AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
+from billing.notices import alerts
 from billing.rails import registry
-from billing.rails.base import Outcome
+from billing.rails.payouts import Outcome
 from billing.states import PayoutState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance_all
@@ -26,13 +27,13 @@ def confirm(payouts: Sequence[Payout], outcomes: Sequence[Outcome], *, actor: st
     if not payouts:
         return
     for payout, outcome in zip(payouts, outcomes, strict=True):
-        payout.cost = outcome.cost if registry.book_of(payout.rail).books_mirror else 0
+        payout.cost = outcome.cost if registry.row_of(payout.rail).moves_mirror else 0
     Payout.objects.bulk_update(payouts, ["cost"])
     _forget_failures(payouts)
     names = [name for payout in payouts for name in _names(payout)]
     accounts = dict(zip(names, open_accounts(names), strict=True))
     if len(payouts) > 1:
-        _lock([account for account in accounts.values() if account.is_summed])
+        lock_accounts({account.pk for account in accounts.values() if account.is_summed})
     for payout, outcome in zip(payouts, outcomes, strict=True):
         group = _transfers(payout, outcome, [accounts[name] for name in _names(payout)])
         ledger.post(group, group_id=payout.pk, savepoint=False)
@@ -81,15 +82,9 @@ def _forget_failures(payouts: Sequence[Payout]) -> None:
 
 
 def _names(payout: Payout) -> list[AccountName]:
-    book = registry.book_of(payout.rail)
+    book = registry.row_of(payout.rail)
     kinds = (AccountKind.PROVIDER_AVAILABLE, AccountKind.PAYOUT_CLEARING, book.mirror, book.cost)
     return [name_of(payout, kind) for kind in kinds]
-
-
-def _lock(accounts: Sequence[Account]) -> None:
-    """All at once, before posts that take their own locks one after the other."""
-    rows = Account.objects.filter(pk__in=[account.pk for account in accounts]).order_by("pk")
-    list(rows.select_for_update(no_key=True).values_list("pk"))
 
 
 def _transfers(payout: Payout, outcome: Outcome, accounts: Sequence[Account]) -> list[ledger.NewTransfer]:
@@ -106,7 +101,7 @@ def _transfers(payout: Payout, outcome: Outcome, accounts: Sequence[Account]) ->
             external_ref=ref,
         )
     ]
-    if registry.book_of(payout.rail).books_mirror:
+    if registry.row_of(payout.rail).moves_mirror:
         group.append(ledger.NewTransfer(clearing, mirror, payout.amount, code, external_ref=ref))
         if outcome.cost:
             group.append(ledger.NewTransfer(cost, mirror, outcome.cost, TransferCode.PAYOUT_COST, external_ref=ref))

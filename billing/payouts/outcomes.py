@@ -1,11 +1,11 @@
-"""What a rail said of a payout becomes what the ledger says; any number of times, in any order, once.
+"""Books what a rail reports of a payout, once; the report may come any number of times and in any order.
 
 fate         payout was                  then
 under_way    submitted                   its external id is kept
 confirmed    submitted                   confirmed: the pending transfer is posted, the mirror follows
 failed       reserved or submitted       failed: the pending transfer is voided, exactly the amount is back
 returned     submitted or confirmed      (confirmed, then) returned: a new credit of the amount
-failed       confirmed                   as returned: the rail took its word back
+failed       confirmed                   as returned: the rail revoked its confirmation
 confirmed    failed or returned          nothing, and an alert: it may have been paid twice; reconciliation has the sums
 absent       anything                    nothing; submission sends it
 """
@@ -21,32 +21,35 @@ from uuid import UUID
 from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 
-from billing import alerts, ledger
-from billing.chart import open_accounts
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_accounts
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
-from billing.payouts import telling
+from billing.notices import alerts
+from billing.payouts import notifying
 from billing.payouts.calendar import next_due
 from billing.payouts.confirming import confirm, failed_key, name_of, ref_of, stuck_key
 from billing.payouts.paying import FAILURES_MAX
 from billing.rails import registry
-from billing.rails.base import Fate, Outcome
+from billing.rails.payouts import Fate, Outcome
 from billing.states import PayoutState
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.states import advance
+from provider_agent.protocol.backoff import backoff_seconds
 
 ERROR_CHARACTERS_MAX: Final = 500
-FAILURE_PAUSE: Final = timedelta(hours=6)  # before the next try, and longer with every failure in a row
+FAILURE_SECONDS_FIRST: Final = 6 * 3600  # before the next try; doubles with every failure in a row
+FAILURE_SECONDS_MAX: Final = 96 * 3600
 
 log = logging.getLogger(__name__)
 
 
 def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -> Payout:
-    """Move one payout to where its rail says that it is; a webhook, an indexer and our own question may all call this.
+    """Move one payout to the state that its rail reports; a webhook, an indexer and our own poll may all call this.
 
-    The payout's row is locked, so that of two who heard the same thing one books it and the other finds it booked. Then
-    its provider's settings, and the accounts last: the order of everybody who pays.
+    The payout's row is locked, so that of two who received the same outcome one books it and the other finds it booked.
+    Then its provider's settings, and the accounts last: the order of everybody who pays.
     """
     with transaction.atomic():
         payout = Payout.objects.select_for_update(of=("self",)).select_related("pending_transfer").get(pk=payout_id)
@@ -66,7 +69,7 @@ def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -
         elif fate in {Fate.RETURNED, Fate.FAILED} and payout.state == PayoutState.CONFIRMED:
             _return(payout, outcome, actor=actor)
         elif fate == Fate.CONFIRMED and payout.state in {PayoutState.FAILED, PayoutState.RETURNED}:
-            _tell_of_contradiction(payout)
+            _alert_contradiction(payout)
         return payout
 
 
@@ -96,8 +99,8 @@ def apply_outcomes(payouts: Sequence[Payout], outcomes: Mapping[str, Outcome], *
         except (StateConflict, OperationalError):
             raise  # the caller's to try again
         except Exception as error:
-            log.exception("What a rail said of a payout cannot be booked.", extra={"payout_id": str(payout.pk)})
-            _tell_of_trouble(payout, error)
+            log.exception("What a rail reported of a payout cannot be booked.", extra={"payout_id": str(payout.pk)})
+            _alert_unbookable(payout, error)
     return moved
 
 
@@ -107,11 +110,11 @@ def _confirm_together(payouts: Sequence[Payout], outcomes: Mapping[str, Outcome]
         # The order of everybody who pays: payouts, settings, accounts, and each by their ids.
         rows = Payout.objects.select_for_update(of=("self",)).filter(pk__in=[payout.pk for payout in payouts])
         mine = list(rows.filter(state=PayoutState.SUBMITTED).order_by("pk"))
-        said = [outcomes[str(payout.pk)] for payout in mine]
-        for payout, outcome in zip(mine, said, strict=True):
+        reported = [outcomes[str(payout.pk)] for payout in mine]
+        for payout, outcome in zip(mine, reported, strict=True):
             payout.checked_at, payout.external_id = clock.now(), outcome.external_id or payout.external_id
         Payout.objects.bulk_update(mine, ["checked_at", "external_id"])
-        confirm(mine, said, actor=actor)
+        confirm(mine, reported, actor=actor)
         return mine
 
 
@@ -144,9 +147,9 @@ def _fail(payout: Payout, outcome: Outcome, *, actor: str) -> None:
 
 
 def _return(payout: Payout, outcome: Outcome, *, actor: str) -> None:
-    book = registry.book_of(payout.rail)
+    book = registry.row_of(payout.rail)
     ref = outcome.external_id if outcome.external_id not in {"", payout.external_id} else f"{ref_of(payout)}:returned"
-    source_kind = book.mirror if book.books_mirror else AccountKind.PAYOUT_CLEARING
+    source_kind = book.mirror if book.moves_mirror else AccountKind.PAYOUT_CLEARING
     source, available = _accounts(payout, source_kind, AccountKind.PROVIDER_AVAILABLE)
     ledger.post(
         [ledger.NewTransfer(source, available, payout.amount, TransferCode.PAYOUT_RETURNED, external_ref=ref)],
@@ -166,17 +169,18 @@ def _return(payout: Payout, outcome: Outcome, *, actor: str) -> None:
 
 
 def _count_failure(payout: Payout, cause: str) -> None:
-    """Put off the next try, longer each time, and say so; after FAILURES_MAX in a row none comes by itself."""
+    """Put off the next try, longer each time, and report it; after FAILURES_MAX in a row none comes by itself."""
     row, failures = _settings(payout).first(), 1
     if row is not None:
         row.failures = failures = row.failures + 1
         row.last_error = cause
         if row.schedule != PayoutSettings.Schedule.MANUAL:
-            row.due_at = next_due(row.schedule, clock.now() + FAILURE_PAUSE * (2 ** (min(row.failures, 5) - 1)))
+            pause = backoff_seconds(row.failures, first=FAILURE_SECONDS_FIRST, most=FAILURE_SECONDS_MAX)
+            row.due_at = next_due(row.schedule, clock.now() + timedelta(seconds=pause))
         row.save(update_fields=["failures", "last_error", "due_at"])
     alerts.close(stuck_key(payout))
     has_to_act = failures >= FAILURES_MAX
-    telling.tell_failure(payout, row, cause=cause, has_to_act=has_to_act)
+    notifying.notify_failure(payout, row, cause=cause, has_to_act=has_to_act)
     alerts.raise_once(
         failed_key(payout),
         kind="payout_failed",
@@ -186,7 +190,7 @@ def _count_failure(payout: Payout, cause: str) -> None:
     )
 
 
-def _tell_of_contradiction(payout: Payout) -> None:
+def _alert_contradiction(payout: Payout) -> None:
     alerts.raise_once(
         f"payout_contradicted:{payout.pk}",
         kind="payout_contradicted",
@@ -196,8 +200,8 @@ def _tell_of_contradiction(payout: Payout) -> None:
     )
 
 
-def _tell_of_trouble(payout: Payout, error: Exception) -> None:
-    """It is asked after again, and booked once its cause is mended: a frozen account, say."""
+def _alert_unbookable(payout: Payout, error: Exception) -> None:
+    """It is read again, and booked once its cause is fixed: a frozen account, for example."""
     alerts.raise_once(
         stuck_key(payout),
         kind="payout_stuck",

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from django.db import transaction
 
+from billing.breaker import require_closed
 from billing.fiat import claims
 from billing.models import Asset, Payout, PayoutSettings
 from billing.payouts.errors import PayoutNotFailed, PayoutSettingsMissing
 from billing.payouts.reserving import open_payers, reserve_payouts
-from billing.reconciliation.breaker import require_closed
 from billing.states import PayoutState
 from marketplace.foundation import outbox
 from marketplace.foundation.errors import NotFound

@@ -1,7 +1,7 @@
 """Where a provider wants its money: chosen once, changed with a delay, so that a stolen session steals nothing.
 
 choose (first time)     used from the next payout on
-choose (another place)  used SOUK_PAYOUT_CHANGE_SECONDS later; the owners are told by mail, and can choose again
+choose (another place)  used SOUK_PAYOUT_CHANGE_SECONDS later; the owners are notified by mail, and can choose again
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eth_account.messages import encode_defunct
 
 from billing.errors import AmountInvalid
 from billing.models import Asset, PayoutSettings
-from billing.payouts import telling
+from billing.payouts import notifying
 from billing.payouts.calendar import next_due
 from billing.payouts.errors import DestinationRefused, PayoutSettingsMissing, RailOff, WalletNotSigned
 from billing.rails import registry
@@ -32,7 +32,7 @@ SIGNATURE_CHARACTERS_MAX: Final = 200
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredSettings:
     """What a provider asks for; `signature` is the new wallet's, for a rail that pays wallets."""
 
     rail: str
@@ -42,27 +42,27 @@ class Wish:
     signature: str = ""
 
 
-def choose(provider_id: UUID, asset: Asset, wish: Wish, *, actor: str) -> PayoutSettings:
+def choose(provider_id: UUID, asset: Asset, desired: DesiredSettings, *, actor: str) -> PayoutSettings:
     """Keep where this provider's money of one asset goes from now on; a changed destination waits first.
 
     Raises RailOff, DestinationRefused, WalletNotSigned, AmountInvalid.
     """
-    if wish.minimum < 0:
-        raise AmountInvalid(value=str(wish.minimum))
-    destination = check_destination(asset, wish)  # may ask the rail: before the transaction
+    if desired.minimum < 0:
+        raise AmountInvalid(value=str(desired.minimum))
+    destination = check_destination(asset, desired)  # may ask the rail: before the transaction
     now = clock.now()
     with transaction.atomic():
         row = PayoutSettings.objects.select_for_update().filter(provider_id=provider_id, asset=asset).first()
-        is_same = row is not None and (row.rail, row.destination) == (wish.rail, destination)
-        is_waiting = row is not None and (row.next_rail, row.next_destination) == (wish.rail, destination)
-        if not is_same and registry.book_of(wish.rail).is_wallet:
-            _check_signature(provider_id, asset, destination, wish.signature, version=row.version if row else 0)
+        is_same = row is not None and (row.rail, row.destination) == (desired.rail, destination)
+        is_waiting = row is not None and (row.next_rail, row.next_destination) == (desired.rail, destination)
+        if not is_same and registry.row_of(desired.rail).is_wallet:
+            _check_signature(provider_id, asset, destination, desired.signature, version=row.version if row else 0)
         if row is None:
-            row = _first(provider_id, asset, wish, destination)
+            row = _first(provider_id, asset, desired, destination)
         else:
-            _change(row, wish, destination, is_same=is_same)
+            _change(row, desired, destination, is_same=is_same)
         Event.objects.create(
-            subject_kind=telling.EVENT_KIND,
+            subject_kind=notifying.EVENT_KIND,
             subject_id=row.pk,
             from_state="",
             to_state=row.schedule,
@@ -71,13 +71,13 @@ def choose(provider_id: UUID, asset: Asset, wish: Wish, *, actor: str) -> Payout
             data={
                 "provider_id": str(provider_id),
                 "asset": asset.code,
-                "rail": wish.rail,
+                "rail": desired.rail,
                 "destination": destination,
                 "used_from": (row.next_from or now).isoformat(),
             },
         )
         if not is_same and not is_waiting:
-            telling.tell_destination(row)
+            notifying.notify_destination(row)
         return row
 
 
@@ -104,13 +104,13 @@ def wallet_text(provider_id: UUID, asset: Asset, destination: str, version: int)
     return payout_wallet_text(provider_id, asset.code, destination, change=version + 1)
 
 
-def check_destination(asset: Asset, wish: Wish) -> str:
+def check_destination(asset: Asset, desired: DesiredSettings) -> str:
     """The destination as its rail writes it; raises RailOff, DestinationRefused."""
-    on = registry.names_on()
-    if wish.rail not in on or registry.book_of(wish.rail).asset_kind != asset.kind:
-        raise RailOff(asset=asset.code, rail=wish.rail, on=", ".join(on) or "nothing yet")
+    on = registry.payouts_on()
+    if desired.rail not in on or registry.row_of(desired.rail).asset_kind != asset.kind:
+        raise RailOff(asset=asset.code, rail=desired.rail, on=", ".join(on) or "nothing yet")
     try:
-        return registry.open_rail(wish.rail).check_destination(wish.destination)
+        return registry.open_payouts(desired.rail).check_destination(desired.destination)
     except ValueError as error:
         raise DestinationRefused(why=str(error)) from error
 
@@ -129,33 +129,33 @@ def _check_signature(provider_id: UUID, asset: Asset, destination: str, signatur
         raise WalletNotSigned(text=text, why="another wallet signed")
 
 
-def _first(provider_id: UUID, asset: Asset, wish: Wish, destination: str) -> PayoutSettings:
+def _first(provider_id: UUID, asset: Asset, desired: DesiredSettings, destination: str) -> PayoutSettings:
     try:
         with transaction.atomic():
             return PayoutSettings.objects.create(
                 provider_id=provider_id,
                 asset=asset,
-                rail=wish.rail,
+                rail=desired.rail,
                 destination=destination,
-                schedule=wish.schedule,
-                minimum=wish.minimum,
-                due_at=next_due(wish.schedule, clock.now()),
+                schedule=desired.schedule,
+                minimum=desired.minimum,
+                due_at=next_due(desired.schedule, clock.now()),
             )
     except IntegrityError as error:  # of two who choose first at once, one did
         raise StateConflict(kind="payout settings", id=str(provider_id), to="chosen", state="chosen") from error
 
 
-def _change(row: PayoutSettings, wish: Wish, destination: str, *, is_same: bool) -> None:
+def _change(row: PayoutSettings, desired: DesiredSettings, destination: str, *, is_same: bool) -> None:
     now = clock.now()
     if is_same:
         row.next_rail, row.next_destination, row.next_from = "", "", None
-    elif (row.next_rail, row.next_destination) != (wish.rail, destination):
-        row.next_rail, row.next_destination = wish.rail, destination
+    elif (row.next_rail, row.next_destination) != (desired.rail, destination):
+        row.next_rail, row.next_destination = desired.rail, destination
         row.next_from = now + timedelta(seconds=settings.SOUK_PAYOUT_CHANGE_SECONDS)
-    row.minimum = wish.minimum
-    if row.schedule != wish.schedule or (row.failures and row.schedule != PayoutSettings.Schedule.MANUAL):
-        row.due_at = next_due(wish.schedule, now)
-    row.schedule = wish.schedule
+    row.minimum = desired.minimum
+    if row.schedule != desired.schedule or (row.failures and row.schedule != PayoutSettings.Schedule.MANUAL):
+        row.due_at = next_due(desired.schedule, now)
+    row.schedule = desired.schedule
     row.failures, row.last_error = 0, ""  # the provider has acted
     row.version += 1
     row.updated_at = now

@@ -14,8 +14,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Min, Sum
 
-from billing import ledger
-from billing.chart import AccountName, open_accounts
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, ReserveSlice
 from marketplace.foundation import clock

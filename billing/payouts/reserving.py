@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from billing import ledger
-from billing.chart import AccountName, open_accounts
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.errors import AccountFrozen, BillingError
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
@@ -76,13 +76,13 @@ def reserve_payouts(
 
 def payable(row: PayoutSettings, available: int) -> int:
     """What the rail could pay of this: all, less the dust that it cannot move."""
-    unit = registry.book_of(row.rail).unit
+    unit = registry.row_of(row.rail).unit
     return max(available, 0) // unit * unit
 
 
 def _refuse_early(rows: Sequence[PayoutSettings], done: Reserved) -> list[PayoutSettings]:
     """Those who need not be locked are left out."""
-    on = registry.names_on()
+    on = registry.payouts_on()
     owners = [row.provider_id for row in rows]
     open_ones = Payout.objects.filter(provider_id__in=owners, state__in=sorted(PAYOUT_STATES_OPEN))
     under_way = set(open_ones.values_list("provider_id", "asset_id"))

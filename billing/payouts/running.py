@@ -20,6 +20,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from billing import breaker
 from billing.fiat import claims
 from billing.models import PayoutSettings, ReserveSlice
 from billing.payouts import reserve
@@ -28,10 +29,9 @@ from billing.payouts.errors import NothingToPay, PayoutUnderWay
 from billing.payouts.paying import FAILURES_MAX, enqueue
 from billing.payouts.reserving import open_payers, reserve_payouts
 from billing.rails import registry
-from billing.reconciliation import breaker
 from billing.reconciliation.reconciling import reconcile
 from marketplace.foundation import clock
-from marketplace.foundation.exclusive import alone, only_one
+from marketplace.foundation.exclusive import log_failures, only_one
 
 PROVIDERS_PER_BATCH: Final = 200  # in one transaction, and at most so many locked at a time
 PROVIDERS_PER_RUN_MAX: Final = 20_000  # the next tick takes the next
@@ -51,7 +51,7 @@ def run_payouts(now: datetime | None = None) -> int:
         if breaker.is_open():
             log.warning("A payout run was left out: the breaker is open.")
             return 0
-        rails = [name for name in registry.names_on() if name not in report.unanswered]
+        rails = [name for name in registry.payouts_on() if name not in report.unanswered]
         ids = list(_due(now, rails).order_by("due_at", "pk").values_list("pk", flat=True)[:PROVIDERS_PER_RUN_MAX])
         made = 0
         for start in range(0, len(ids), PROVIDERS_PER_BATCH):
@@ -64,7 +64,7 @@ def run_payouts(now: datetime | None = None) -> int:
 
 def _is_anything_due(now: datetime) -> bool:
     ripe = ReserveSlice.objects.filter(released_at=None, release_at__lte=now)
-    return _due(now, registry.names_on()).exists() or ripe.exists()
+    return _due(now, registry.payouts_on()).exists() or ripe.exists()
 
 
 def _due(now: datetime, rails: Sequence[str]) -> QuerySet[PayoutSettings]:
@@ -82,7 +82,7 @@ def _pay_batch(ids: Sequence[UUID], now: datetime, rails: Sequence[str]) -> int:
         log.exception("A batch of payouts could not be made; each is tried alone.")
         made, busy = 0, list(ids)
     for settings_id in busy:
-        with alone("A provider could not be paid.", payout_settings_id=str(settings_id)):
+        with log_failures("A provider could not be paid.", payout_settings_id=str(settings_id)):
             made += _pay([settings_id], now, rails, is_patient=True)[0]
     return made
 
@@ -102,7 +102,7 @@ def _pay(ids: Sequence[UUID], now: datetime, rails: Sequence[str], *, is_patient
         for row in moved:
             refusal = done.refused.get(row.pk)
             if refusal is not None and not isinstance(refusal, (NothingToPay, PayoutUnderWay)):
-                row.last_error = refusal.message  # a frozen account, say: shown to the provider, tried again next time
+                row.last_error = refusal.message  # like a frozen account: shown to the provider, tried again next time
             row.due_at = next_due(row.schedule, now)
         PayoutSettings.objects.bulk_update(moved, ["due_at", "last_error"])
         return len(done.payouts), done.busy

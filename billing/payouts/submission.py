@@ -1,11 +1,11 @@
 """Reserved payouts are handed to their rail, outside of any transaction; each leaves once, whoever dies when.
 
-    1. look up   those that were submitted before: the outcome is unknown, so the rail is asked before it is told
+    1. look up   those that were submitted before: the outcome is unknown, so the rail is asked before anything is sent
     2. claim     of the reserved ones as many as the rail takes at a time become submitted, and are committed: from here
                  on they may be out
     3. submit    these, and those that the rail never received; the payout's id is the idempotency key
-    4. apply     what the rail said of each, of those that arrived in one transaction; then 2 again, while payouts may
-                 leave
+    4. apply     what the rail reports of each, of those that arrived in one transaction; then 2 again, while payouts
+                 may leave
 
 Dying after 2 or 3 leaves submitted payouts; the call is made again and begins with 1. Dying in 4 leaves the same.
 """
@@ -20,13 +20,14 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, TextField, Value
 from django.db.models.functions import Cast, Concat
 
+from billing.breaker import require_closed
 from billing.dispatch import handles
 from billing.models import Payout
 from billing.payouts.outcomes import apply_outcomes
 from billing.payouts.paying import PAYOUTS_PER_CALL_MAX, SUBMIT, enqueue
 from billing.rails import registry
-from billing.rails.base import Fate, Outcome, Rail, RailError
-from billing.reconciliation.breaker import require_closed
+from billing.rails.errors import RailError
+from billing.rails.payouts import Fate, Outcome, PayoutRail
 from billing.states import PayoutState
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
@@ -47,7 +48,7 @@ def submit_batch(message: OutboxMessage) -> str:
     """Steps 1 to 4 for one batch; raises RailError, RailUnknown or PayoutsStopped to be called again."""
     require_closed()  # before anything is claimed: a stopped payout stays reserved, and is sent when all is well
     name = message.payload["rail"]
-    rail, at_a_time = registry.open_rail(name), registry.book_of(name).at_a_time
+    rail, at_a_time = registry.open_payouts(name), registry.row_of(name).at_a_time
     batch = Payout.objects.filter(batch_id=message.payload["batch_id"], rail=name).order_by("created_at", "pk")
     unknown = list(batch.filter(state=PayoutState.SUBMITTED)[:PAYOUTS_PER_CALL_MAX])
     fresh = list(batch.filter(state=PayoutState.RESERVED)[:PAYOUTS_PER_CALL_MAX])
@@ -62,10 +63,10 @@ def submit_batch(message: OutboxMessage) -> str:
 def follow_payouts() -> int:
     """Ask each rail what became of the payouts that are under way, and of those that arrived lately; how many moved."""
     heal_lost()
-    return sum(_follow_rail(name) for name in registry.names_on())
+    return sum(_follow_rail(name) for name in registry.payouts_on())
 
 
-def follow_at_once(rail: Rail, asset_id: int) -> int:
+def follow_at_once(rail: PayoutRail, asset_id: int) -> int:
     """Ask one rail now about its payouts of one asset: called by whoever knows that something happened there.
 
     The same as the scheduled look, without its pause; how many moved.
@@ -94,7 +95,7 @@ def heal_lost() -> int:
     return len(lost)
 
 
-def _submit(rail: Rail, payouts: list[Payout]) -> None:
+def _submit(rail: PayoutRail, payouts: list[Payout]) -> None:
     """Hand over those of these that are still ours to send, unless payouts were stopped meanwhile."""
     require_closed()
     absent = [payout for payout in payouts if payout.state == PayoutState.SUBMITTED]
@@ -121,11 +122,11 @@ def _follow_rail(name: str) -> int:
     for which in (under_way, arrived):
         payouts = list(Payout.objects.filter(which, rail=name).order_by("checked_at")[:FOLLOWED_PER_RAIL_MAX])
         if payouts:
-            moved += _ask(registry.open_rail(name), payouts)
+            moved += _ask(registry.open_payouts(name), payouts)
     return moved
 
 
-def _ask(rail: Rail, payouts: list[Payout]) -> int:
+def _ask(rail: PayoutRail, payouts: list[Payout]) -> int:
     try:
         outcomes = rail.find(payouts)
     except RailError as error:

@@ -18,11 +18,11 @@ from typing import Any, Final
 import httpx
 from django.conf import settings
 
-from billing import alerts
 from billing.fields import AMOUNT_MAX
 from billing.models import Asset, TokenPrice
 from billing.models.prices import PriceSource
 from billing.money import BPS_WHOLE, MICROS_PER_USD
+from billing.notices import alerts
 from billing.prices.book import age_seconds_max, newest_observation
 from marketplace.foundation import clock
 
@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 
 
 class FeedError(Exception):
-    """This feed cannot be believed now; its text says why."""
+    """This feed cannot be trusted now; its text has the reason."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """One place that says a price in dollars: GET `url`, follow `path` ("ethereum.usd") in its JSON."""
+    """One source of a price in dollars: GET `url`, follow `path` ("ethereum.usd") in its JSON."""
 
     name: str
     url: str
@@ -62,27 +62,27 @@ def refresh_prices() -> int:
 
 def refresh_price(asset: Asset, feeds: Sequence[Feed]) -> TokenPrice | None:
     """Keep the median of the feeds that agree; None, and an open alert, where too few do or it jumps."""
-    said: dict[str, int] = {}
+    answers: dict[str, int] = {}
     failed: list[str] = []
     with httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=False) as client:
         for feed in feeds[:FEEDS_PER_ASSET_MAX]:
             try:
-                said[feed.name] = ask(client, feed)
+                answers[feed.name] = ask(client, feed)
             except FeedError as error:
                 failed.append(f"{feed.name}: {error}")
-    agreed = agreeing(said, settings.SOUK_PRICE_DEVIATION_BPS_MAX)
+    agreed = agreeing(answers, settings.SOUK_PRICE_DEVIATION_BPS_MAX)
     now = clock.now()
     if len(agreed) < FEEDS_AGREEING_MIN:
-        _refuse(asset, f"only {len(agreed)} feeds agree", said, failed)
+        _refuse(asset, f"only {len(agreed)} feeds agree", answers, failed)
         return None
     price = median(list(agreed.values()))
     before = newest_observation(asset.pk, now=now)
     is_fresh = before is not None and (now - before.observed_at).total_seconds() <= age_seconds_max(before.source)
     if before is not None and is_fresh and _bps(price, before.usd_micros_per_token) > settings.SOUK_PRICE_JUMP_BPS_MAX:
-        _refuse(asset, f"{price} is too far from {before.usd_micros_per_token}", said, failed)
+        _refuse(asset, f"{price} is too far from {before.usd_micros_per_token}", answers, failed)
         return None
     alerts.close(_alert_key(asset))
-    detail = ", ".join(f"{name} {value}" for name, value in sorted(said.items()))
+    detail = ", ".join(f"{name} {value}" for name, value in sorted(answers.items()))
     return TokenPrice.objects.create(
         asset=asset, usd_micros_per_token=price, source=PriceSource.FEEDS, detail=detail[:400], observed_at=now
     )
@@ -119,12 +119,12 @@ def ask(client: httpx.Client, feed: Feed) -> int:
     return micros
 
 
-def agreeing(said: dict[str, int], deviation_bps_max: int) -> dict[str, int]:
+def agreeing(answers: dict[str, int], deviation_bps_max: int) -> dict[str, int]:
     """Those within the deviation of the median of all: one liar among three is left out, one of two silences both."""
-    if not said:
+    if not answers:
         return {}
-    middle = median(list(said.values()))
-    return {name: value for name, value in said.items() if _bps(value, middle) <= deviation_bps_max}
+    middle = median(list(answers.values()))
+    return {name: value for name, value in answers.items() if _bps(value, middle) <= deviation_bps_max}
 
 
 def median(values: Sequence[int]) -> int:
@@ -138,9 +138,9 @@ def _bps(value: int, reference: int) -> int:
     return -(-abs(value - reference) * BPS_WHOLE // reference) if reference else BPS_WHOLE
 
 
-def _refuse(asset: Asset, why: str, said: dict[str, int], failed: Sequence[str]) -> None:
-    heard = ", ".join([*(f"{name} says {value}" for name, value in sorted(said.items())), *failed])
-    message = f"The price of {asset.code} was not refreshed: {why}. Micro-USD a token: {heard or 'nothing'}."
+def _refuse(asset: Asset, why: str, answers: dict[str, int], failed: Sequence[str]) -> None:
+    received = ", ".join([*(f"{name} says {value}" for name, value in sorted(answers.items())), *failed])
+    message = f"The price of {asset.code} was not refreshed: {why}. Micro-USD a token: {received or 'nothing'}."
     alerts.raise_once(_alert_key(asset), kind="price", subject=asset.code, message=message)
 
 

@@ -20,8 +20,7 @@ from billing.errors import BillingError
 
 
 class FakeMoneyRefused(BillingError):
-    """{what} only pretends to move money, and this site can be reached from elsewhere: {why}."""
-
+    message = "{what} only pretends to move money, and this site can be reached from elsewhere: {why}."
     code = "fake_money_refused"
     status = 503
 

@@ -1,1 +1,6 @@
-"""The ledger held against the outside: rail by rail, in sums and movement by movement."""
+"""The ledger held against the outside.
+
+reconciling.py   every rail that is on, and a report; a difference stops payouts
+comparing.py     one rail's positions and movements against the ledger
+coins.py         the coins with which our keys pay for gas
+"""

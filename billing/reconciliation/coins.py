@@ -1,7 +1,7 @@
 """The coins of our keys against the books, exactly, at one final block.
 
-    the books say of a key    what was paid in for it - the gas of its transactions up to the block
-    the chain says            its balance at the block
+    the books have of a key   what was paid in for it - the gas of its transactions up to the block
+    the chain has             its balance at the block
 
 More outside: somebody put coins there, which only the operator has a reason to. It is booked as paid in, with block and
 address. Less outside: gas does not explain it, so somebody else signs with the key; that is a difference that stops
@@ -18,13 +18,14 @@ from typing import Final
 
 from django.db.models import Sum
 
-from billing.chain import registry, transactions
-from billing.chain.client import ChainClient, client_of
-from billing.chain.states import TransactionState
-from billing.chart import AccountName, open_accounts
+from billing.books.chart_of_accounts import AccountName, open_accounts
+from billing.chain.contract import registry
+from billing.chain.reading.client import ChainClient, client_of
+from billing.chain.transactions import planning
 from billing.kinds import AccountKind
 from billing.models import Account, ChainTransaction, Difference, Position, Signer, Transfer
 from billing.reconciliation.comparing import Comparison, one_moment
+from billing.states.chain import TransactionState
 from marketplace.foundation.models import Event
 
 RAIL: Final = "chain"
@@ -49,7 +50,7 @@ class Book:
 
 def compare_coins(chain_id: int) -> Comparison:
     """Hold every key's coins on the chain against the books, and book what was paid in. Raises ChainError."""
-    with transactions.lock(f"coins:{chain_id}") as is_mine:  # two at once would book it twice
+    with planning.lock(f"coins:{chain_id}") as is_mine:  # two at once would book it twice
         return _compare(client_of(chain_id)) if is_mine else Comparison()
 
 
@@ -87,7 +88,7 @@ def _compare(client: ChainClient) -> Comparison:
 
 
 def _books(client: ChainClient, account: Account, block: int) -> dict[str, Book]:
-    """By address; transactions that are mined and not closed yet count with what their receipts say."""
+    """By address; transactions that are mined and not closed yet count with the gas in their receipts."""
     chain_id = client.config.chain_id
     with one_moment():
         books = {one.address: Book() for one in Signer.objects.filter(chain_id=chain_id)}
@@ -101,7 +102,7 @@ def _books(client: ChainClient, account: Account, block: int) -> dict[str, Book]
         for address, gas in closed.values_list("signer").annotate(Sum("gas_cost")).order_by("signer"):
             if address in books:
                 books[address].gas, books[address].has_sent = int(gas), True
-        live = list(mine.filter(state__in=transactions.SENT).exclude(hash="").values_list("signer", "hash"))
+        live = list(mine.filter(state__in=planning.SENT).exclude(hash="").values_list("signer", "hash"))
     for address, tx_hash in live:
         receipt = client.receipt(tx_hash)
         if receipt is not None and receipt.block_number <= block and address in books:
@@ -123,7 +124,7 @@ def _paid_in(account: Account) -> list[tuple[str, int, datetime]]:
 
 def _book_paid_in(account: Account, chain_id: int, block: int, address: str, amount: int) -> None:
     ref = f"coins:{chain_id}:{block}:{address}"
-    transactions.book_coins(chain_id, amount, ref=ref)
+    planning.book_coins(chain_id, amount, ref=ref)
     Event.objects.create(
         subject_kind=EVENT_KIND,
         subject_id=account.pk,

@@ -5,7 +5,7 @@
 
 A difference is explained while the two sides are known to be of different moments: a payout that is under way, an event
 that is stored and not processed, or one so young that its event may still be on its way. Nothing else explains one: it
-stays until somebody books a transfer with its reference, or the outside takes it back.
+stays until an operator books a transfer with its reference, or the outside reverses it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import Final
 from django.db import connection, transaction
 from django.db.models import Q
 
-from billing.balances import balance
+from billing.books.balances import balance
 from billing.kinds import AccountKind
-from billing.models import Account, ChainEvent, Difference, Payout, Position, StripeEvent
+from billing.models import Account, Difference, Payout, Position
 from billing.rails import registry
-from billing.rails.base import Movement, Rail
+from billing.rails.payouts import Movement, PayoutRail
 from billing.states import PAYOUT_STATES_OPEN
 from marketplace.foundation import clock
 
 WINDOW: Final = timedelta(days=3)  # how far back movements are held against each other, one by one
 OVERLAP: Final = timedelta(hours=6)  # by which one side's clock may lag behind the other's at the window's edge
-LATE: Final = timedelta(days=60)  # how far back a movement is looked for that the ledger heard of late
-YOUNG: Final = timedelta(minutes=15)  # an event may take so long to be told, stored and processed
+LATE: Final = timedelta(days=60)  # how far back a movement is looked for that the ledger learned of late
+YOUNG: Final = timedelta(minutes=15)  # an event may take so long to be sent, stored and processed
 MOVEMENTS_MAX: Final = 500_000  # of one rail in one window: more is an error, not half a comparison
 TRIES_MAX: Final = 3
-DIFFERENCES_MAX: Final = 1_000  # rows kept of one rail; the first ones tell what happened
+DIFFERENCES_MAX: Final = 1_000  # rows kept of one rail; the first ones show what happened
 
 Key = tuple[AccountKind, int]
 
@@ -48,12 +48,12 @@ _MOVED = """
 
 
 class TooManyMovements(Exception):
-    """A rail told of more movements in one window than can be compared at once."""
+    """A rail reported more movements in one window than can be compared at once."""
 
 
 @dataclass
 class Seen:
-    """What both sides say of one reference."""
+    """Both sides' amounts for one reference."""
 
     ledger: int = 0
     outside: int = 0
@@ -69,26 +69,26 @@ class Comparison:
     differences: list[Difference] = field(default_factory=list)
 
 
-def compare(rail: Rail) -> Comparison:
+def compare(rail: PayoutRail) -> Comparison:
     """Hold one rail's positions and recent movements against the ledger; raises RailError, TooManyMovements.
 
-    What moves while we look is told apart by its time; a clock that is off (a chain's may be ahead of ours) can still
-    make a sum look wrong, so one is believed to be wrong when it is wrong TRIES_MAX times. What one look was told of is
-    in the sums of the next, whatever its time.
+    What moves while we look is distinguished by its time; a clock that is off (a chain's may be ahead of ours) can
+    still make a sum look wrong, so one is believed to be wrong when it is wrong TRIES_MAX times. What one look
+    reported is in the sums of the next, whatever its time.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
     for _ in range(TRIES_MAX):
-        found = _compare_once(rail, told)
+        found = _compare_once(rail, reported)
         if not any(each.kind == Difference.Kind.POSITION for each in found.differences):
             break
     return found
 
 
-def _compare_once(rail: Rail, told: set[str]) -> Comparison:
+def _compare_once(rail: PayoutRail, reported: set[str]) -> Comparison:
     # 1. The outside, outside of any transaction: its sums first, then what moved until after that.
     now = clock.now()
     since = now - WINDOW
-    positions = {**_unheard_of(rail), **rail.positions()}
+    positions = {**_unreported(rail), **rail.positions()}
     outside = _movements_outside(rail, since - OVERLAP)
     # 2. The ledger, all of one moment.
     with one_moment():
@@ -99,11 +99,11 @@ def _compare_once(rail: Rail, told: set[str]) -> Comparison:
     found = Comparison()
     residual = {key: amount - mirrored[key] for key, amount in positions.items()}
     for (kind, asset_id, ref), pair in sorted(seen.items(), key=lambda item: str(item[0])):
-        is_in_position = pair.moved_at is not None and (pair.moved_at < now or ref in told)
+        is_in_position = pair.moved_at is not None and (pair.moved_at < now or ref in reported)
         residual[kind, asset_id] -= (pair.outside if is_in_position else 0) - pair.ledger
         if pair.ledger != pair.outside and len(found.differences) < DIFFERENCES_MAX:
             found.differences.append(_difference(rail, (kind, asset_id, ref), pair, now))
-    told.update(movement.ref for movement in outside)
+    reported.update(movement.ref for movement in outside)
     for (kind, asset_id), amount in sorted(positions.items()):
         found.positions.append(
             Position(rail=rail.name, kind=kind, asset_id=asset_id, ledger=mirrored[kind, asset_id], outside=amount)
@@ -121,9 +121,9 @@ def _compare_once(rail: Rail, told: set[str]) -> Comparison:
     return found
 
 
-def _unheard_of(rail: Rail) -> dict[Key, int]:
-    """The rail's mirrors in the ledger, at nothing: what it does not speak of, it does not have."""
-    mirror = registry.book_of(rail.name).mirror
+def _unreported(rail: PayoutRail) -> dict[Key, int]:
+    """The rail's mirrors in the ledger, at nothing: what it does not report, it does not have."""
+    mirror = registry.row_of(rail.name).mirror
     accounts = Account.objects.filter(kind=mirror, owner_id=None)
     return {(mirror, asset_id): 0 for asset_id in accounts.values_list("asset_id", flat=True)}
 
@@ -139,7 +139,7 @@ def one_moment() -> Iterator[None]:
         yield
 
 
-def _movements_outside(rail: Rail, since: datetime) -> list[Movement]:
+def _movements_outside(rail: PayoutRail, since: datetime) -> list[Movement]:
     movements: list[Movement] = []
     for movement in rail.movements(since):
         movements.append(movement)
@@ -163,7 +163,7 @@ def _seen(keys: set[Key], outside: list[Movement], since: datetime) -> dict[tupl
     return {key: pair for key, pair in seen.items() if key[:2] in keys and pair.at and pair.at >= since}
 
 
-def _look_further_back(rail: Rail, seen: dict[tuple[AccountKind, int, str], Seen], now: datetime) -> None:
+def _look_further_back(rail: PayoutRail, seen: dict[tuple[AccountKind, int, str], Seen], now: datetime) -> None:
     """Whoever was away for days books what happened then: the movement outside is older than the window."""
     late = {key for key, pair in seen.items() if pair.ledger and not pair.outside and not _young(pair, now)}
     if not late:
@@ -182,7 +182,7 @@ def _moved_inside(kind: AccountKind, since: datetime) -> list[tuple[str, int, in
         return [(row[0], row[1], int(row[2]), row[3]) for row in cursor.fetchall()]
 
 
-def _difference(rail: Rail, key: tuple[AccountKind, int, str], pair: Seen, now: datetime) -> Difference:
+def _difference(rail: PayoutRail, key: tuple[AccountKind, int, str], pair: Seen, now: datetime) -> Difference:
     kind, asset_id, ref = key
     if not pair.ledger:
         of_kind, explanation = Difference.Kind.MISSING_INSIDE, _explain_missing_inside(rail, ref, pair, now)
@@ -203,26 +203,18 @@ def _difference(rail: Rail, key: tuple[AccountKind, int, str], pair: Seen, now: 
     )
 
 
-def _explain_missing_inside(rail: Rail, ref: str, pair: Seen, now: datetime) -> str:
-    """Why the ledger may not know yet of what happened outside; empty where nothing says so."""
+def _explain_missing_inside(rail: PayoutRail, ref: str, pair: Seen, now: datetime) -> str:
+    """Why the ledger may not have yet what happened outside; empty without a reason."""
     under_way = Payout.objects.filter(rail=rail.name, state__in=PAYOUT_STATES_OPEN, amount=-pair.outside)
-    if pair.outside < 0 and under_way.filter(_is_of(ref)).exists():
+    if pair.outside < 0 and under_way.filter(_is_of(rail, ref)).exists():
         return "a payout that is under way"
-    if StripeEvent.objects.filter(processed_at=None, payload__icontains=ref).exists():
-        return "an event that is stored and not processed yet"
-    chain_id, _, rest = ref.partition(":")
-    tx_hash, _, log_index = rest.partition(":")
-    if chain_id.isdecimal() and log_index.isdecimal():
-        events = ChainEvent.objects.filter(processed_at=None, tx_hash=tx_hash, log_index=int(log_index))
-        if events.filter(block__chain_id=int(chain_id)).exists():
-            return "an event that is stored and not processed yet"
-    return _young(pair, now)
+    return rail.explain(ref) or _young(pair, now)
 
 
-def _is_of(ref: str) -> Q:
+def _is_of(rail: PayoutRail, ref: str) -> Q:
     """Payouts that a reference names: by what the rail called it, or by our id in it."""
     named = Q(external_id=ref)
-    tail = ref.removeprefix("fake_").removeprefix("payout:")
+    tail = rail.payout_id_of(ref)
     return named | Q(pk=tail) if len(tail) == 36 and tail.count("-") == 4 else named
 
 

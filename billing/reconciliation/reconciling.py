@@ -13,10 +13,10 @@ from typing import Any, Final
 from django.conf import settings
 from django.db import transaction
 
+from billing.breaker import open_breaker
 from billing.models import Difference, Position, Reconciliation
 from billing.rails import registry
-from billing.rails.base import RailError
-from billing.reconciliation.breaker import open_breaker
+from billing.rails.errors import RailError
 from billing.reconciliation.comparing import Comparison, TooManyMovements, compare
 from marketplace.foundation import clock
 
@@ -35,9 +35,9 @@ def reconcile(*, reason: str) -> Reconciliation:
     started_at = clock.now()
     found: list[Comparison] = []
     unanswered: dict[str, str] = {}
-    for name in registry.names_on():  # outside of any transaction: these are calls
+    for name in registry.payouts_on():  # outside of any transaction: these are calls
         try:
-            found.append(compare(registry.open_rail(name)))
+            found.append(compare(registry.open_payouts(name)))
         except (RailError, TooManyMovements) as error:
             unanswered[name] = str(error)[:ERROR_CHARACTERS_MAX]
             log.warning("A rail could not be reconciled. rail=%s error=%s", name, error)

@@ -2,7 +2,7 @@
 -- every account by what the rows say. The CHECKs of billing_account refuse an overdraft. An account without a live sum
 -- (is_summed = false) is left alone, so that no two settlements wait for its row.
 --
--- It runs as the owner of the tables: the application's role may insert a transfer and write no sum (billing/grants.py).
+-- It runs as the owner of the tables: the application's role may insert a transfer and write no sum (billing/books/sql_privileges.py).
 CREATE OR REPLACE FUNCTION billing_apply_transfers() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE

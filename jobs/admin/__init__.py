@@ -1,4 +1,9 @@
-"""The operator's view of demand, a file a subject; Django finds the pages through these imports."""
+"""The operator's view of demand, a file a subject; Django finds the pages through these imports.
+
+demand.py   quotes, jobs, attempts, leases
+serving.py  endpoints, versions, replicas, gateways, audits
+usage.py    keys and token use
+"""
 
 from jobs.admin import demand, serving, usage
 

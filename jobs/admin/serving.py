@@ -11,6 +11,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from jobs import lifecycle
+from jobs.endpoints import replicas
 from jobs.models import (
     Audit,
     Endpoint,
@@ -21,7 +22,6 @@ from jobs.models import (
     ReplicaMinute,
     WrongReplica,
 )
-from jobs.serving import replicas
 from marketplace.foundation.admin import ReadOnlyAdmin
 from marketplace.foundation.errors import SoukError
 from provider_agent.protocol import Reason
@@ -34,7 +34,7 @@ class Verbs(ReadOnlyAdmin):
     """Pages with actions."""
 
     def each(self, request: HttpRequest, rows: QuerySet[Any], done: str, verb: Callable[[Any], Any]) -> None:
-        """Call the verb for each row; what it refuses is told, and the others go on."""
+        """Call the verb for each row; a refusal is shown, and the next row follows."""
         for row in rows:
             try:
                 verb(row)

@@ -1,4 +1,4 @@
-"""Keys, and what was asked with them."""
+"""Keys, and what was used with them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from jobs.endpoints import keys, usage_statements
 from jobs.models import (
     EndpointKey,
     KeySlice,
@@ -16,7 +17,6 @@ from jobs.models import (
     UsagePayment,
     UsageRecord,
 )
-from jobs.serving import keys, statements
 from marketplace.foundation.admin import ReadOnlyAdmin
 
 
@@ -70,7 +70,7 @@ class LeaseStatementAdmin(ReadOnlyAdmin):
     @admin.action(description="Let the pay go that is held back because the counts differ")
     def let_pay_go(self, request: HttpRequest, queryset: QuerySet[LeaseStatement]) -> None:
         for statement in queryset:
-            count = statements.settle_contested(statement.lease_id, actor=str(request.user))
+            count = usage_statements.settle_contested(statement.lease_id, actor=str(request.user))
             self.message_user(request, f"{statement.lease_id}: {count} shares", messages.SUCCESS)
 
 

@@ -12,14 +12,14 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from jobs.api.bodies import answer, answer_page, find_job, read_body
+from jobs.api.job_views import list_artifacts, show_artifact
 from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, ArtifactPage, errors
 from jobs.artifacts import inputs
 from jobs.errors import ArtifactNotFound
-from jobs.job_views import list_artifacts, show_artifact
 from jobs.models import Artifact
 from jobs.wire import ArtifactView, UploadComplete, UploadRequest, UploadView
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 
@@ -46,7 +46,7 @@ class UploadsView(APIView):
 
     @idempotent
     def _announce(self, request: Request) -> Response:
-        """What has an effect, in one transaction; the store is asked after it."""
+        """What has an effect, in one transaction; the store is called after it."""
         files = read_body(request, UploadRequest).files
         artifact = inputs.announce_input(organisation_of(request), files, actor=actor_of(request))
         return Response({"artifact_id": str(artifact.id)}, status.HTTP_201_CREATED)

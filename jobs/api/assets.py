@@ -12,16 +12,17 @@ from rest_framework.views import APIView
 
 from billing.errors import PriceUnavailable
 from billing.models import Asset
-from jobs import assets, delegations
 from jobs.api.bodies import answer, read_body
 from jobs.api.schemas import IDEMPOTENCY_KEY, errors
 from jobs.errors import DelegationRefused
+from jobs.escrow import delegations
 from jobs.models import ReceiptDelegation
-from jobs.payment import USD
+from jobs.payment.terms import USD
+from jobs.pricing import assets
 from jobs.spec import Payment as Wanted
 from jobs.wire import AssetList, AssetView, DelegationList, DelegationRequest, DelegationView
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.idempotency import idempotent

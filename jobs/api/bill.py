@@ -14,14 +14,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from jobs import earnings
 from jobs.api.bodies import answer, find_job, read_query
 from jobs.api.schemas import errors
-from jobs.bills import make_bill
-from jobs.exports import sign_export
+from jobs.bills import earnings
+from jobs.bills.bill import make_bill
+from jobs.bills.exports import sign_export
 from jobs.wire import BILL_FORMAT, EARNINGS_FORMAT, BillView, SignedExport, SigningKeyView
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation import clock, signing
 
 

@@ -16,8 +16,8 @@ from jobs.errors import BadSpec, InputMissing, JobNotFound, UnknownInput
 from jobs.models import Artifact, ArtifactKind, Job
 from jobs.spec import Spec, SpecErrors, from_wire
 from jobs.wire import Wire
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.models import Organisation
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.pagination import NewestFirst
 
 M = TypeVar("M", bound=models.Model)

@@ -13,9 +13,9 @@ from rest_framework.views import APIView
 
 from jobs.api.bodies import answer, answer_page, read_body, read_query
 from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, errors
+from jobs.endpoints import keys
+from jobs.endpoints.usage_views import show_key, show_keys, show_usage
 from jobs.models import EndpointKey
-from jobs.serving import keys
-from jobs.serving.usage_views import show_key, show_keys, show_usage
 from jobs.wire.usage import (
     EndpointKeyPage,
     EndpointKeyRequest,
@@ -24,8 +24,8 @@ from jobs.wire.usage import (
     UsageQuery,
     UsageView,
 )
-from marketplace.accounts.asking import membership_of, organisation_of, user_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import membership_of, organisation_of, user_of
 from marketplace.foundation.idempotency import idempotent
 
 _QUERY = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
 from uuid import UUID
 
+from django.urls import reverse
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.request import Request
@@ -13,17 +15,18 @@ from rest_framework.views import APIView
 from jobs import tasks
 from jobs.api.bodies import answer, answer_page, find_input, read_body, read_spec
 from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, EndpointPage, errors
+from jobs.endpoints import versions
+from jobs.endpoints.errors import EndpointNotFound, NothingToRollBack, NothingToTakeBack
+from jobs.endpoints.views import list_endpoints
 from jobs.models import Endpoint
-from jobs.serving import endpoints
-from jobs.serving.errors import EndpointNotFound
-from jobs.serving.views import list_endpoints
 from jobs.wire import DeployRequest, EndpointView
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 
 MAY = [HasScope("jobs:read", write="jobs:write")]
+TAKE_BACK_DEPRECATED: Final = "@1795392000"  # RFC 9745: since when, in Unix time (2026-11-23)
 
 
 class EndpointsView(APIView):
@@ -62,10 +65,10 @@ class VersionsView(APIView):
     )
     @idempotent
     def post(self, request: Request, endpoint_id: UUID) -> Response:
-        """Serve something else under the same name: the version takes over by its rollout, and can be taken back."""
+        """Serve something else under the same name: the version takes over by its rollout, and can be rolled back."""
         body = read_body(request, DeployRequest)
         spec, organisation = read_spec(body.spec), organisation_of(request)
-        endpoints.deploy(
+        versions.deploy(
             endpoint_id,
             spec,
             organisation=organisation,
@@ -76,17 +79,41 @@ class VersionsView(APIView):
         return answer(list_endpoints([_find(request, endpoint_id)])[0], status.HTTP_201_CREATED)
 
 
-class TakeBackView(APIView):
-    """The way back."""
+class RollbackView(APIView):
+    """A rollback to the version before the newest."""
 
     permission_classes = MAY
 
-    @extend_schema(operation_id="endpoint_take_back", request=None, responses={200: EndpointView, **errors(404, 409)})
+    @extend_schema(operation_id="endpoint_rollback", request=None, responses={200: EndpointView, **errors(404, 409)})
     def post(self, request: Request, endpoint_id: UUID) -> Response:
         """Let the version before the newest answer again: at once, while its replicas are still there."""
-        endpoints.take_back(endpoint_id, organisation=organisation_of(request))
+        versions.roll_back(endpoint_id, organisation=organisation_of(request))
         tasks.keep_endpoints.delay()
         return answer(list_endpoints([_find(request, endpoint_id)])[0])
+
+
+class TakeBackView(RollbackView):
+    """The former address of a rollback. It works for one version more, and its answers say that it is deprecated."""
+
+    @extend_schema(
+        operation_id="endpoint_take_back",
+        request=None,
+        responses={200: EndpointView, **errors(404, 409)},
+        deprecated=True,
+    )
+    def post(self, request: Request, endpoint_id: UUID) -> Response:
+        """Deprecated: POST to /api/v1/endpoints/{endpoint_id}/rollback instead."""
+        try:
+            return super().post(request, endpoint_id)
+        except NothingToRollBack as error:
+            raise NothingToTakeBack() from error
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        """Every answer, errors included, has headers for the deprecation (RFC 9745) and for the successor's address."""
+        successor = reverse("endpoint-rollback", kwargs={"endpoint_id": self.kwargs["endpoint_id"]})
+        response["Deprecation"] = TAKE_BACK_DEPRECATED
+        response["Link"] = f'<{successor}>; rel="successor-version"'
+        return super().finalize_response(request, response, *args, **kwargs)
 
 
 def _find(request: Request, endpoint_id: UUID) -> Endpoint:

@@ -11,16 +11,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from jobs import lifecycle, requotes, tasks
+from jobs import lifecycle, tasks
 from jobs.api.bodies import answer, answer_page, find_input, find_job, read_body, read_spec
+from jobs.api.job_views import list_jobs, show_job
 from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, JobPage, ResumeRequest, errors
 from jobs.errors import SecretsMismatch
-from jobs.job_views import list_jobs, show_job
 from jobs.models import Job
+from jobs.placing import requotes
 from jobs.spec import Spec
 from jobs.wire import ConfirmPriceRequest, JobView, SubmitRequest
-from marketplace.accounts.asking import organisation_of, user_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of, user_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 
@@ -74,7 +75,7 @@ class JobDetailView(APIView):
 
 
 class CancelView(APIView):
-    """The end of a job, asked for."""
+    """A request to end a job."""
 
     permission_classes = MAY
 
@@ -105,7 +106,7 @@ class ResumeView(APIView):
 
 
 class ConfirmPriceView(APIView):
-    """A job that waits for its customer's word on the price of its token."""
+    """A job that waits for its customer to confirm the price of its token."""
 
     permission_classes = MAY
 

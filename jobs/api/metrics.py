@@ -17,7 +17,7 @@ from jobs.models import Job, Lease
 from jobs.wire import JobMetrics, MetricsPoint
 from marketplace.accounts.permissions import HasScope
 from marketplace.foundation import clock
-from marketplace.nodes import metrics
+from marketplace.nodes.watching import metrics
 
 LEASES_MAX = 64  # the newest
 SINCE = OpenApiParameter("since", OpenApiTypes.DATETIME, description="Six hours ago, where it is left out.")

@@ -7,12 +7,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from jobs import quotes
 from jobs.api.bodies import answer, read_body, read_spec
 from jobs.api.schemas import IDEMPOTENCY_KEY, errors
+from jobs.quoting import quotes
 from jobs.wire import QuoteRequest, QuoteView
-from marketplace.accounts.asking import organisation_of
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.idempotency import idempotent
 
 

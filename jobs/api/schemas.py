@@ -1,4 +1,4 @@
-"""What the OpenAPI description says beyond the wire types: pages, query parameters, errors, headers."""
+"""What the OpenAPI description has beyond the wire types: pages, query parameters, errors, headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import model_json_schema
 
-from jobs.streams import WAIT_SECONDS_MAX
+from jobs.running.streams import WAIT_SECONDS_MAX
 from jobs.wire import ArtifactView, EndpointView, ErrorView, JobView, Wire
 from marketplace.foundation.idempotency import HEADER
 

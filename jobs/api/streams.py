@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 from jobs.api.bodies import answer, find_job, read_query
 from jobs.api.schemas import STREAM, StreamQuery, errors
 from jobs.models import Stream
-from jobs.streams import read_stream
+from jobs.running.streams import read_stream
 from jobs.wire import StreamPage
 from marketplace.accounts.permissions import HasScope
 
@@ -25,14 +25,14 @@ class StreamView(APIView):
     stream: ClassVar[Stream]
 
     def get(self, request: Request, job_id: UUID) -> Response:
-        asked = read_query(request, StreamQuery)
+        query = read_query(request, StreamQuery)
         page = read_stream(
             find_job(request, job_id),
             self.stream,
-            attempt=asked.attempt,
-            node_rank=asked.node_rank,
-            offset=asked.offset,
-            wait_seconds=asked.wait_seconds,
+            attempt=query.attempt,
+            node_rank=query.node_rank,
+            offset=query.offset,
+            wait_seconds=query.wait_seconds,
         )
         return answer(page)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import timedelta
 
-from jobs.artifacts.store import DOWNLOAD_URL_SECONDS, get_store, key_for
+from jobs.artifacts.choice import get_store
+from jobs.artifacts.store import DOWNLOAD_URL_SECONDS, key_for
 from jobs.errors import ArtifactClosed
 from jobs.models import Artifact
 from jobs.states import ArtifactState
@@ -38,7 +39,7 @@ def remote_files(artifact: Artifact) -> list[RemoteFile]:
 
 
 def describe(artifact: Artifact) -> ArtifactDownloads:
-    """The same, as an agent is told."""
+    """The same, in the agents' protocol."""
     return ArtifactDownloads(
         artifact_id=artifact.id, kind=artifact.kind, step=artifact.step, files=remote_files(artifact)
     )

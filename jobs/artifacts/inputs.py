@@ -19,7 +19,7 @@ from provider_agent.protocol import ArtifactFile, FileUpload
 
 
 def announce_input(organisation: Organisation, files: Sequence[ArtifactFile], *, actor: str = "system") -> Artifact:
-    """A new input of these files, without a word to the store; raises BadManifest with every mistake."""
+    """A new input of these files, without a call to the store; raises BadManifest with every mistake."""
     accepted = accept_files(files)
     with transaction.atomic():
         artifact = Artifact.objects.create(

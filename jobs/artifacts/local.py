@@ -137,14 +137,14 @@ class LocalStore(Store):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _publish(self, key: str, arriving: _Arriving) -> None:
-        """Move the file into place; the same file may lie there already, another one may not."""
+        """Move the file into place; the same file may be there already, another one may not."""
         sha256 = arriving.close()
         arriving.path.rename(arriving.folder / sha256)
         place = self._objects / checked_key(key)
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             arriving.folder.rename(place)
-        except OSError as error:  # a folder that is not empty lies there
+        except OSError as error:  # a folder that is not empty is there
             found = self._find(key)
             if found is None:
                 raise

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.artifacts.store import get_store, key_for, prefix_for
+from jobs.artifacts.choice import get_store
+from jobs.artifacts.store import key_for, prefix_for
 from jobs.errors import UploadIncomplete
 from jobs.models import ArtifactPart
 from provider_agent.protocol import FileUpload, UploadPart
@@ -33,9 +34,9 @@ def uploads_for(part: ArtifactPart) -> list[FileUpload]:
 
 
 def verify_bytes(part: ArtifactPart, etags: Mapping[str, Sequence[str]]) -> None:
-    """Every file is there with its size and, where the store can tell, its SHA-256; raises UploadIncomplete.
+    """Every file is there with its size and, where the store knows it, its SHA-256; raises UploadIncomplete.
 
-    Bytes with the wrong hash are thrown away, so that announcing the artifact again asks for them anew.
+    Bytes with the wrong hash are deleted, so that announcing the artifact again requests them again.
     """
     wrong = [index for index, file in enumerate(part.files) if not _is_there(part, index, file, etags)]
     if wrong:

@@ -15,7 +15,8 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q
 
-from jobs.artifacts.store import get_store, prefix_for
+from jobs.artifacts.choice import get_store
+from jobs.artifacts.store import prefix_for
 from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, Job
 from jobs.states import LEASE_LIVE, ArtifactState
 from marketplace.foundation import clock

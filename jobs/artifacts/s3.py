@@ -1,6 +1,6 @@
 """The store in an S3-compatible bucket: bytes go straight between the nodes and the bucket, never through us.
 
-A file of one part is a plain PUT, a larger one a multipart upload. S3 tells sizes and ETags, not SHA-256: whoever
+A file of one part is a plain PUT, a larger one a multipart upload. S3 gives sizes and ETags, not SHA-256: whoever
 downloads checks the hash, and an address to PUT to stays good until it expires.
 """
 
@@ -67,7 +67,7 @@ class S3Store(Store):
     def finish_upload(self, key: str, size: int, etags: Sequence[str], *, upload_id: str = "") -> Stored:
         found = self._head(key)
         if found is None and upload_id:
-            # S3 would put too few parts together without a word, and the upload would be over.
+            # S3 would join too few parts without an error, and the upload would be over.
             if len(etags) != len(self.plan_parts(size)):
                 raise UploadIncomplete(key=key)
             self._complete(key, etags, upload_id)

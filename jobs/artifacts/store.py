@@ -1,4 +1,4 @@
-"""Where the bytes of artifacts lie: one interface, over this server's disk or any S3-compatible store.
+"""Where the bytes of artifacts are: the interface of a store. `choice.py` picks the one that the settings name.
 
     begin_upload      addresses for the parts of one file; whoever holds an address PUTs the bytes, no key needed
     finish_upload     the file is there in full, or UploadIncomplete
@@ -16,11 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from uuid import UUID
-
-from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 
 PART_BYTES = 32 * 1024 * 1024
 FILE_BYTES_MAX = 256 * 1024**3
@@ -114,21 +110,3 @@ def checked_key(key: str) -> str:
     if not is_key(key):
         raise ValueError(f"{key!r} is not a key")
     return key
-
-
-def get_store() -> Store:
-    """The store that the settings name."""
-    return _store_for(settings.SOUK_ARTIFACT_STORE)
-
-
-@lru_cache(maxsize=2)
-def _store_for(name: str) -> Store:
-    if name == "local":
-        from jobs.artifacts.local import LocalStore
-
-        return LocalStore.from_settings()
-    if name == "s3":
-        from jobs.artifacts.s3 import S3Store
-
-        return S3Store.from_settings()
-    raise ImproperlyConfigured(f"SOUK_ARTIFACT_STORE is {name!r}; it must be 'local' or 's3'.")

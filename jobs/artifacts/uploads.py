@@ -17,10 +17,11 @@ from jobs import lifecycle
 from jobs.artifacts.manifest import accept_files
 from jobs.artifacts.parts import uploads_for, verify_bytes
 from jobs.artifacts.prune import prune_checkpoints
-from jobs.errors import ArtifactClosed, ArtifactNotFound, BadManifest, LeaseOver, ManifestChanged, StaleFence
-from jobs.leasing import GRACE_MS
+from jobs.errors import ArtifactClosed, ArtifactNotFound, BadManifest, ManifestChanged
+from jobs.leases.fencing import require_fence, require_live
+from jobs.leases.leasing import GRACE_MS
 from jobs.models import Artifact, ArtifactPart, Lease
-from jobs.states import LEASE_LIVE, ArtifactState
+from jobs.states import ArtifactState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import ArtifactBegin, ArtifactUploads
@@ -34,7 +35,7 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
     if (request.kind == "checkpoint") != (request.step is not None):
         raise BadManifest("A checkpoint has a step, and an output has none.")
     with transaction.atomic():
-        lease = _require_live(lease.pk, fence=fence)
+        lease = require_live(lease.pk, fence=fence)
         artifact = _find_or_create(lease, request)
         part, _ = ArtifactPart.objects.get_or_create(
             artifact=artifact,
@@ -58,8 +59,7 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
     part = ArtifactPart.objects.select_related("artifact").filter(artifact_id=artifact_id, lease=lease).first()
     if part is None:
         raise ArtifactNotFound()
-    if fence != lease.fence:
-        raise StaleFence(fence=lease.fence, given=fence)
+    require_fence(lease, fence)
     if part.is_complete:
         return part.artifact
     if part.artifact.state != ArtifactState.UPLOADING:
@@ -68,7 +68,7 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
     with transaction.atomic():
         # The job's row first, as everywhere: two nodes that finish together take turns, and the second one sees both.
         job = lifecycle.lock(lease.attempt.job_id)
-        _require_live(lease.pk, fence=fence)
+        require_live(lease.pk, fence=fence)
         artifact = Artifact.objects.get(pk=artifact_id)
         is_new = ArtifactPart.objects.filter(pk=part.pk, is_complete=False).update(is_complete=True)
         complete_parts = artifact.parts.filter(is_complete=True)
@@ -77,16 +77,6 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
             advance(artifact, ArtifactState.COMPLETE, completed_at=clock.now(), size_bytes=size)
             prune_checkpoints(job)
     return artifact
-
-
-def _require_live(lease_id: UUID, *, fence: int) -> Lease:
-    """The lease as it is now; raises StaleFence or LeaseOver."""
-    lease = Lease.objects.select_related("attempt__job").get(pk=lease_id)
-    if lease.fence != fence:
-        raise StaleFence(fence=lease.fence, given=fence)
-    if lease.state not in LEASE_LIVE:
-        raise LeaseOver()
-    return lease
 
 
 def _find_or_create(lease: Lease, request: ArtifactBegin) -> Artifact:

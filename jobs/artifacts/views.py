@@ -1,4 +1,4 @@
-"""The door of the local store: PUT a part, GET a file or a range of it. The address is the only credential."""
+"""The local store over HTTP: PUT a part, GET a file or a range of it. The address is the only credential."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, Strea
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
+from jobs.artifacts.choice import get_store
 from jobs.artifacts.links import open_link
 from jobs.artifacts.local import LocalStore
-from jobs.artifacts.store import get_store
 from jobs.errors import ArtifactNotFound, UploadRefused
 
 CHUNK_BYTES = 256 * 1024

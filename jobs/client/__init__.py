@@ -1,1 +1,24 @@
-"""The customer's side: the SDK and the `souk` command. No Django."""
+"""The customer's side: the Python client and the `souk` command. No Django; the base packages are enough.
+
+cli.py            the `souk` command, with exit status and error message
+commands/         one module for each group of commands
+views/            what people see on a terminal
+sdk.py            `Souk`: one method for each route of the API
+sdk_account.py    the part of `Souk` about identity and money
+transport.py      one request: signed in, retried where that is safe
+settings.py       which server, and the key for it
+state_files.py    what this computer remembers of marketplaces
+launch.py         from a job file to a submitted job
+gather.py         the files that a job file names
+upload.py         sends them
+watch.py          watches a job to its end
+follow.py         a log or events as one stream
+download.py       fetches an artifact's files, each checked
+job_states.py     what a job's state means to somebody who waits
+remote.py         installs the agent on other computers by SSH
+wallet/           what a customer's or provider's own wallet signs and sends
+verify/           checks of bills, earnings and solvency on this computer
+output.py         tables, times and JSON
+errors.py         the errors, each with its exit status
+exit_codes.py     the exit statuses
+"""

@@ -30,37 +30,36 @@ class SoukClientError(Exception):
 
     code = "error"
     exit_code = ExitCode.UNEXPECTED
+    message: str = "Something went wrong."
 
     def __init__(self, message: str = "", details: dict[str, Any] | None = None) -> None:
-        self.message = message or (self.__doc__ or "").strip()
+        self.message = message or type(self).message
         self.details = details or {}
         super().__init__(self.message)
 
 
 class UsageMistake(SoukClientError):
-    """The options do not go together."""
-
+    message = "The options do not go together."
     code = "usage"
     exit_code = ExitCode.USAGE
 
 
 class NotSignedIn(SoukClientError):
-    """You are not signed in to this server. Run `souk login` (without an account `souk signup`) or set SOUK_API_KEY."""
-
+    message = (
+        "You are not signed in to this server. Run `souk login` (without an account `souk signup`) or set SOUK_API_KEY."
+    )
     code = "not_signed_in"
     exit_code = ExitCode.NOT_SIGNED_IN
 
 
 class ServerUnreachable(SoukClientError):
-    """The server does not answer."""
-
+    message = "The server does not answer."
     code = "unreachable"
     exit_code = ExitCode.UNREACHABLE
 
 
 class SoukApiError(SoukClientError):
-    """The server refused."""
-
+    message = "The server refused."
     code = "refused"
     exit_code = ExitCode.REFUSED
 
@@ -73,70 +72,61 @@ class SoukApiError(SoukClientError):
 
 
 class NothingFits(SoukClientError):
-    """No node fits this job now."""
-
+    message = "No node fits this job now."
     code = "nothing_fits"
     exit_code = ExitCode.NOTHING_FITS
 
 
 class TransferFailed(SoukClientError):
-    """A file could not be transferred."""
-
+    message = "A file could not be transferred."
     code = "transfer_failed"
     exit_code = ExitCode.TRANSFER_FAILED
 
 
 class PaymentFailed(SoukClientError):
-    """The payment did not come."""
-
+    message = "The payment did not come."
     code = "payment_failed"
     exit_code = ExitCode.REFUSED
 
 
 class RemoteInstallFailed(SoukClientError):
-    """At least one machine did not become a node."""
-
+    message = "At least one machine did not become a node."
     code = "remote_install_failed"
     exit_code = ExitCode.REFUSED
 
 
 class ChainFailed(SoukClientError):
-    """The chain did not do what was asked."""
-
+    message = "The chain did not do what was asked."
     code = "chain_failed"
     exit_code = ExitCode.REFUSED
 
 
 class ChainSilent(ChainFailed):
-    """The chain's endpoint does not answer."""
+    message = "The chain's endpoint does not answer."
 
 
 class SendingFailed(ChainFailed):
-    """A transaction was signed, and whether it is in a block is not known."""
+    message = "A transaction was signed, and whether it is in a block is not known."
 
 
 class SendingInterrupted(SoukClientError):
-    """Interrupted after something was signed."""
-
+    message = "Interrupted after something was signed."
     code = "interrupted"
     exit_code = ExitCode.INTERRUPTED
 
 
 class TermsRefused(SoukClientError):
-    """What the marketplace wants signed is not what the job file and its quote say. Nothing was signed."""
-
+    message = "What the marketplace wants signed is not what the job file and its quote say. Nothing was signed."
     code = "terms_refused"
     exit_code = ExitCode.REFUSED
 
 
 class BillDoesNotVerify(SoukClientError):
-    """The bill is not backed by its receipts."""
-
+    message = "The bill is not backed by its receipts."
     code = "bill_does_not_verify"
     exit_code = ExitCode.BILL_DOES_NOT_VERIFY
 
 
 class SolvencyDoesNotVerify(BillDoesNotVerify):
-    """What the marketplace published is not true, or does not count what it owes you."""
-
+    message = "What the marketplace published is not true, or does not count what it owes you."
     code = "solvency_does_not_verify"

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
+from billing.proofs.escrow import HoldAuthorization, SignedHoldAuthorization
 from jobs.client.errors import NothingFits, SoukApiError, UsageMistake
 from jobs.client.gather import LocalFile, gather_files
 from jobs.client.output import duration, notice
 from jobs.client.sdk import Souk
 from jobs.client.upload import upload_files
-from jobs.client.wallet import Wallet
-from jobs.payment import show_units
+from jobs.client.wallet.key_file import Wallet
+from jobs.payment.terms import show_units
 from jobs.spec import Spec, SpecError, SpecErrors, parse
 from jobs.spec.document import FILE_BYTES_MAX
 from jobs.wire import EndpointView, JobView, QuoteView
-from provider_agent.protocol import HoldAuthorization, SignedHoldAuthorization
 
 QUOTE_MARGIN: Final = timedelta(seconds=10)  # before it expires, nothing is sent any more
 FINAL_POLL_SECONDS: Final = 2.0
@@ -137,7 +137,7 @@ def submit(
 
 def _repeat_until_final(send: Callable[[], JobView], quote: QuoteView) -> JobView:
     """Again while the wallet's deposit is not final, as long as the quote is good."""
-    has_told = False
+    has_notified = False
     while True:
         try:
             return send()
@@ -145,19 +145,19 @@ def _repeat_until_final(send: Callable[[], JobView], quote: QuoteView) -> JobVie
             is_over = quote.expires_at is None or datetime.now(UTC) > quote.expires_at - QUOTE_MARGIN
             if error.code != "wallet_short" or is_over:
                 raise
-        if not has_told:
+        if not has_notified:
             notice("The contract has the wallet's money, and the marketplace waits until that is final ...")
-            has_told = True
+            has_notified = True
         time.sleep(FINAL_POLL_SECONDS)
 
 
-def tell_signed(said: HoldAuthorization, quote: QuoteView) -> str:
+def explain_signature(authorization: HoldAuthorization, quote: QuoteView) -> str:
     """What to do about a signature that was made for a submit which did not succeed, or nobody knows whether it did."""
-    most = show_units(said.max_amount, asset=quote.asset, scale=quote.asset_scale)
+    most = show_units(authorization.max_amount, asset=quote.asset, scale=quote.asset_scale)
     return (
-        f"Your wallet has signed for job {said.job_id}, for at most {most}, and the marketplace may have that."
-        f" `souk show {said.job_id}` tells whether the job is there; if not, `souk escrow give-up {said.job_id} --asset"
-        f" {quote.asset} --wallet-key-file FILE` takes it back."
+        f"Your wallet has signed for job {authorization.job_id}, for at most {most}, and the marketplace may have that."
+        f" `souk show {authorization.job_id}` shows whether the job is there; if not, `souk escrow give-up"
+        f" {authorization.job_id} --asset {quote.asset} --wallet-key-file FILE` revokes the signature."
     )
 
 
@@ -177,16 +177,16 @@ def explain_refusal(error: SoukApiError) -> str:
     return ""
 
 
-def wait_until_served(souk: Souk, job_id: UUID, *, tell: Callable[[str], None]) -> tuple[JobView, EndpointView]:
-    """Poll until a replica is ready, the endpoint sleeps, or its job ended; `tell` hears what it waits for, once."""
-    told = ""
+def wait_until_served(souk: Souk, job_id: UUID, *, notify: Callable[[str], None]) -> tuple[JobView, EndpointView]:
+    """Poll until a replica is ready, the endpoint sleeps, or its job ended; `notify` gets each new reason to wait."""
+    last_shown = ""
     while True:
         job = souk.job(job_id)
         found = next(each for each in souk.endpoints() if each.job_id == job_id)
         if found.state in {"ready", "asleep", "closed", "paused"}:
             return job, found
         now = f"{found.replicas_ready} of {found.replicas_desired} replicas are ready. {found.why}".strip()
-        if now != told:
-            tell(now)
-            told = now
+        if now != last_shown:
+            notify(now)
+            last_shown = now
         time.sleep(FINAL_POLL_SECONDS)

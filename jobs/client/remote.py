@@ -21,8 +21,8 @@ ENTRY_POINTS = "souk.remote"
 SCRIPT_SECONDS_MAX = 30.0
 
 
-class Desk:
-    """This terminal: one question at a time, whoever asks."""
+class Terminal:
+    """The terminal of this command: asks one question at a time, and shows what each machine prints."""
 
     def __init__(self, token: Callable[[], str], accepted: Sequence[str], show: Callable[[str, str], None]) -> None:
         self._token, self._accepted, self._show = token, set(accepted), show
@@ -48,7 +48,7 @@ class Desk:
             return getpass.getpass(f"{question}: ") if sys.stdin.isatty() else ""
 
     def tell(self, machine: str, line: str) -> None:
-        """What happens on a machine."""
+        """Show a line of a machine."""
         self._show(machine, line)
 
     def token(self) -> str:
@@ -80,20 +80,20 @@ def install_remotely(
     is_quiet: bool,
 ) -> list[dict[str, str]]:
     """{machine, page, error} of each machine, in their order."""
-    door = _door()
+    installer = _load_installer()
     try:
-        machines = [door.parse_machine(place, port=port, key=key, jump=jump) for place in places]
+        machines = [installer.parse_machine(place, port=port, key=key, jump=jump) for place in places]
     except Exception as error:  # of the agent's own kind, which is not imported here
         raise UsageMistake(str(error)) from error
     script = fetch_script(server)
     with _shown([str(machine) for machine in machines], is_quiet) as show:
-        outcomes = door.install_on(
+        outcomes = installer.install_on(
             machines,
             script=script,
             options=options,
             as_root=as_root,
             known_hosts=known_hosts,
-            desk=Desk(token, host_keys, show),
+            desk=Terminal(token, host_keys, show),
         )
     return [
         {"machine": each.machine, "page": each.page, "error": each.error, "log": "\n".join(each.lines)}
@@ -101,7 +101,7 @@ def install_remotely(
     ]
 
 
-def _door() -> Any:
+def _load_installer() -> Any:
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             return entry.load()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import datetime
+from http import HTTPStatus
 from itertools import islice
 from typing import Any, Literal
 from uuid import UUID
 
-from jobs.client.errors import TermsRefused
+from billing.proofs.escrow import HoldAuthorization, SignedDelegation, SignedHoldAuthorization
+from jobs.client.errors import SoukApiError, TermsRefused
 from jobs.client.sdk_account import Account
 from jobs.client.transport import READ_SECONDS
-from jobs.client.wallet import Wallet
+from jobs.client.wallet.key_file import Wallet
 from jobs.spec import Spec, canonical
 from jobs.wire import (
     ArtifactView,
@@ -34,7 +37,8 @@ from jobs.wire import (
     UploadRequest,
     UploadView,
 )
-from provider_agent.protocol import HoldAuthorization, SignedDelegation, SignedHoldAuthorization
+
+ENDPOINT_NOT_FOUND = "endpoint_not_found"  # the code of `jobs.endpoints.errors.EndpointNotFound`
 
 
 class Souk(Account):
@@ -54,25 +58,25 @@ class Souk(Account):
         Raises TermsRefused where the marketplace wants anything else, and UsageMistake where it names another contract
         for the token than it used to.
         """
-        from jobs.client import authorizing
-        from jobs.client.known_contracts import KnownContract, remember_contract
+        from jobs.client.wallet import authorizing
+        from jobs.client.wallet.known_contracts import KnownContract, remember_contract
 
         token = next((each for each in self.assets() if each.code == quote.asset), None)
         known = KnownContract.of(token) if token else None
         if token is None or known is None:
             raise TermsRefused(f"The quote is in {quote.asset}, for which no contract is here.")
-        said = authorizing.draw_up(spec, quote, token, customer, hold_until=hold_until)
+        authorization = authorizing.draw_up(spec, quote, token, customer, hold_until=hold_until)
         remember_contract(self.transport.server, token.code, known)
-        return said
+        return authorization
 
     def authorize(
         self, spec: Spec, quote: QuoteView, wallet: Wallet, *, hold_until: int | None = None
     ) -> SignedHoldAuthorization:
         """What `submit` needs of a job with `payment.mode: escrow`; the wallet's key goes nowhere. As `draw_up`."""
-        from jobs.client import authorizing
+        from jobs.client.wallet import authorizing
 
-        said = self.draw_up(spec, quote, wallet.address, hold_until=hold_until)
-        return authorizing.sign(wallet, said, quote)
+        authorization = self.draw_up(spec, quote, wallet.address, hold_until=hold_until)
+        return authorizing.sign(wallet, authorization, quote)
 
     def begin_upload(self, request: UploadRequest) -> UploadView:
         """Announce the job's files; the answer says where their bytes go."""
@@ -125,7 +129,7 @@ class Souk(Account):
         return JobView.model_validate(self.transport.post(f"/jobs/{job_id}/resume", body))
 
     def confirm_price(self, job_id: UUID, *, usd_micros_per_token: int) -> JobView:
-        """Say yes to the lower price of its token that the job waits for."""
+        """Agree to the lower price of its token that the job waits for."""
         body = {"usd_micros_per_token": str(usd_micros_per_token)}
         return JobView.model_validate(self.transport.post(f"/jobs/{job_id}/confirm-price", body))
 
@@ -184,9 +188,21 @@ class Souk(Account):
         body = DeployRequest(spec=_body(spec), input_artifact_id=input_artifact_id).model_dump(mode="json")
         return EndpointView.model_validate(self.transport.post(f"/endpoints/{endpoint_id}/versions", body))
 
-    def take_back(self, endpoint_id: UUID) -> EndpointView:
+    def rollback(self, endpoint_id: UUID) -> EndpointView:
         """Let the version before the newest answer again."""
-        return EndpointView.model_validate(self.transport.post(f"/endpoints/{endpoint_id}/take-back"))
+        path = f"/endpoints/{endpoint_id}"
+        try:
+            found = self.transport.post(f"{path}/rollback")
+        except SoukApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND or error.code == ENDPOINT_NOT_FOUND:
+                raise
+            found = self.transport.post(f"{path}/take-back")  # a marketplace of the version before has this path alone
+        return EndpointView.model_validate(found)
+
+    def take_back(self, endpoint_id: UUID) -> EndpointView:
+        """Old name of `rollback`, which goes with the next version."""
+        warnings.warn("Souk.take_back is called Souk.rollback now.", DeprecationWarning, stacklevel=2)
+        return self.rollback(endpoint_id)
 
     def assets(self) -> list[AssetView]:
         """What a job may be paid in."""
@@ -203,7 +219,7 @@ class Souk(Account):
         return ProviderView.model_validate(self.transport.post("/provider", {"display_name": name}))
 
     def issue_enrolment_token(self) -> EnrolmentTokenView:
-        """A token that enrols one node, with the line to run there; it is shown once."""
+        """A token that enrols one node, with its install command; it is shown once."""
         return EnrolmentTokenView.model_validate(self.transport.post("/provider/enrolment-tokens"))
 
     def nodes(self) -> list[NodeView]:

@@ -49,7 +49,7 @@ class Transport:
     def save(self, path: str, into: IO[bytes], **params: Any) -> int:
         """Write the answer of a GET to `into` as it comes, whatever it is and however long; how many bytes that were.
 
-        Not repeated: what was written cannot be taken back. Raises ServerUnreachable when it ends too early.
+        Not repeated: what was written cannot be unwritten. Raises ServerUnreachable when it ends too early.
         """
         headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
         if self._key:
@@ -105,6 +105,7 @@ class Transport:
 
 def backoff_seconds(attempt: int) -> float:
     """Full jitter: anything from nothing to the doubled bound, so that many clients do not come back together."""
+    # As provider_agent/protocol/backoff.py, which is not used here: its package takes a second to import.
     return random.uniform(0, min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2**attempt))
 
 

@@ -1,4 +1,4 @@
-"""What one gateway is told from outside (environment, options), and who it is (its data folder)."""
+"""A gateway's settings (environment, options), and its identity (its data folder)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]{1,253}")
 
 
 class ConfigError(Exception):
-    """The gateway cannot start like this; the message says what to set."""
+    """The gateway cannot start with these settings; the message names what to set."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GatewayConfig:
     connections_max: int = 10_000
     requests_max: int = 5_000  # answered at once
     requests_per_endpoint_max: int = 2_500
-    spool_mib_max: int = 256  # use that the marketplace has not taken in yet: some 600,000 requests
+    spool_mib_max: int = 256  # use that the marketplace has not stored yet: some 600,000 requests
     drain_seconds: int = 60  # for the requests under way when the gateway is stopped
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Identity:
 
 
 def open_data(folder: Path) -> Identity:
-    """The identity that lies in a folder, made at the first start; nobody else has the folder open meanwhile.
+    """The identity in a folder, made at the first start; nobody else has the folder open meanwhile.
 
     Raises ConfigError.
     """

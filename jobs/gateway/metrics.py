@@ -1,4 +1,4 @@
-"""/metrics of the gateway: plain counts on the hot path, made into Prometheus's text when somebody asks."""
+"""/metrics of the gateway: plain counts on the hot path, made into Prometheus's text at each request of /metrics."""
 
 from __future__ import annotations
 

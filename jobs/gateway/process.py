@@ -16,15 +16,15 @@ from typing import Any
 
 import uvicorn
 
-from jobs.gateway.app import Accept, Answering, Gateway
+from jobs.gateway.accounting.limits import Limits
+from jobs.gateway.accounting.metering import Metering
+from jobs.gateway.accounting.spool import Spool
 from jobs.gateway.config import MEBIBYTE, GatewayConfig, Identity, open_data
-from jobs.gateway.connections import IDLE_SECONDS_MAX, Caller, Server
-from jobs.gateway.control import Control
-from jobs.gateway.directory import Directory
-from jobs.gateway.limits import Limits
-from jobs.gateway.metering import Metering
+from jobs.gateway.control_sync import ControlPlaneSync
+from jobs.gateway.frontend.app import Accept, Answering, Gateway
+from jobs.gateway.frontend.connections import IDLE_SECONDS_MAX, Caller, Server
 from jobs.gateway.metrics import Metrics
-from jobs.gateway.spool import Spool
+from jobs.gateway.routing.directory import Directory
 
 GRACE_SECONDS = 5  # for what is left when the draining is over
 BACKLOG = 2048
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Parts:
-    """What a gateway is made of; `compose` gets them before the door opens."""
+    """What a gateway is made of; `compose` gets them before the gateway listens."""
 
     config: GatewayConfig
     identity: Identity
@@ -48,12 +48,12 @@ class Parts:
     limits: Limits
     spool: Spool
     meter: Metering
-    control: Control
+    control: ControlPlaneSync
     metrics: Metrics
 
 
 @dataclass
-class Inside:
+class Backend:
     """What answers, and what tunnels are handed to."""
 
     serving: Answering
@@ -61,7 +61,7 @@ class Inside:
     close: Callable[[], Any] | None = None  # awaited when the requests under way have ended
 
 
-Compose = Callable[[Parts], Inside]  # called in the event loop; may set control's loads, replica_loads, on_table ...
+Compose = Callable[[Parts], Backend]  # called in the event loop; may set control's loads, replica_loads, on_table ...
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ async def serve(
     sockets: list[socket.socket] | None = None,
     on_listening: Callable[[Serving], None] | None = None,
 ) -> None:
-    """Until SIGTERM or SIGINT: then no new requests, those under way end, the last use is told. Raises ConfigError."""
+    """Until SIGTERM or SIGINT: then requests in flight end, and the last use is reported. Raises ConfigError."""
     server = await build(config, compose, on_listening)
-    _look_for_garbage_less_often()
+    _collect_garbage_less_often()
     sys.setswitchinterval(SWITCH_SECONDS)
     await server.serve(sockets)
 
@@ -88,30 +88,30 @@ async def serve(
 async def build(
     config: GatewayConfig, compose: Compose, on_listening: Callable[[Serving], None] | None = None
 ) -> Server:
-    """A server that has everything but open doors: `await server.serve(sockets)`. Raises ConfigError."""
+    """A server that does not listen yet: `await server.serve(sockets)`. Raises ConfigError."""
     _allow_files(config.connections_max)
     identity = open_data(config.data)
     directory, metrics = Directory(), Metrics()
     limits = Limits(requests_per_endpoint_max=config.requests_per_endpoint_max)
     spool = Spool(config.data / "spool", bytes_max=config.spool_mib_max * MEBIBYTE)
     meter = Metering(spool, limits)
-    control = Control(config, identity, directory, limits, spool)
+    control = ControlPlaneSync(config, identity, directory, limits, spool)
     parts = Parts(config, identity, directory, limits, spool, meter, control, metrics)
-    inside = compose(parts)
+    backend = compose(parts)
     gateway = Gateway(
         config,
         directory=directory,
         grants=control.grants,
         limits=limits,
         spool=spool,
-        serving=inside.serving,
-        accept_tunnel=inside.accept_tunnel,
+        serving=backend.serving,
+        accept_tunnel=backend.accept_tunnel,
         metrics=metrics,
     )
     server = Server(
         _uvicorn_config(config, gateway),
         drain=gateway.drain,
-        close=lambda: _close(parts, inside),
+        close=lambda: _close(parts, backend),
         on_listening=lambda port: on_listening(Serving(identity, port)) if on_listening else None,
     )
     _add_gauges(parts, gateway, server)
@@ -146,11 +146,11 @@ def _uvicorn_config(config: GatewayConfig, gateway: Gateway) -> uvicorn.Config:
     )
 
 
-async def _close(parts: Parts, inside: Inside) -> None:
-    """In this order: what is counted is on disk before it is told."""
-    if inside.close is not None:
+async def _close(parts: Parts, backend: Backend) -> None:
+    """In this order: what is counted is on disk before it is reported."""
+    if backend.close is not None:
         with contextlib.suppress(asyncio.CancelledError):
-            await inside.close()
+            await backend.close()
     await parts.spool.flush()
     await parts.control.close()
     await parts.spool.close()
@@ -177,7 +177,7 @@ def _add_gauges(parts: Parts, gateway: Gateway, server: Server) -> None:
     }
 
 
-def _look_for_garbage_less_often() -> None:
+def _collect_garbage_less_often() -> None:
     """A request leaves none that needs looking for, and going through everything holds all requests up."""
     gc.collect()
     gc.freeze()

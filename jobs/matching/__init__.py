@@ -1,15 +1,18 @@
-"""Which nodes a job goes to, and why not to others. Pure: no ORM, no Django, no clock; the same input, the same answer.
+"""Which nodes a job goes to, and why not to others: a pure function of jobs and a snapshot of the fleet.
 
-demand     from a job file to what is asked
-request    what one job demands, as the matcher reads it
-work       how many FLOPs a job file declares
-snapshot   the fleet at one moment, in columns
-why        the reasons, in their order
-fit        strict fit of each node, with one reason for each exclusion
-cost       expected cost to complete
-fabrics    which nodes reach each other, from measured links
-places     seats that take a whole demand: one node, or a gang on one fabric
-match      a batch of requests -> placements and reasons
-plan       one request -> the plan table of a quote
-fixes      the nearest change that makes a job fit
+Only `fleet.py` reads the database; the rest has no ORM and no clock: the same input gives the same answer.
+
+demand.py    from a job file to what is demanded
+request.py   what one job demands, as the matcher reads it
+snapshot.py  the fleet at one moment, in columns
+fleet.py     that snapshot, read from the database
+fit.py       strict fit of each node, with a reason where it does not fit
+why.py       those reasons, in their order
+fabrics.py   which nodes reach each other
+places.py    one node or a gang that takes a whole demand, with its cost
+cost.py      expected cost to complete
+match.py     places a batch of waiting jobs
+plan.py      the plan of one job, for its quote
+explain.py   why nodes were excluded, in words
+fixes.py     the nearest change that would make a job fit
 """

@@ -8,9 +8,9 @@
 
 Where a job declares no work, nodes are compared by price per unit of throughput.
 
-The constants are assumptions, said aloud: they move every node's figure alike, so they change what a quote expects more
-than whom it chooses. Start-up is counted as if it were paid, though the meter waits for the first healthy signal: the
-expectation errs on the customer's side.
+The constants are assumptions, stated openly: they move every node's figure by the same, so they change what a quote
+expects more than whom it chooses. Start-up is counted as if it were paid, though the meter waits for the
+first healthy signal: the expectation errs on the customer's side.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DOUBLING_KEEPS_BETWEEN_NODES = 0.85
 # From the lease to the first step: fetch, unpack, import, compile; a container's image comes on top.
 STARTUP_SECONDS = {"process": 15.0, "docker": 60.0}
 STARTUP_SECONDS_UNKNOWN = 60.0
-# What is believed of a node of which nothing is known: one broken attempt in twenty.
+# The assumption for a node without a history: one broken attempt in twenty.
 PRIOR_FAILURES = 1
 PRIOR_ATTEMPTS = 20
 

@@ -1,4 +1,4 @@
-"""From a job file, and what became of it so far, to what the matcher is asked."""
+"""From a job file, and what became of it so far, to the matcher's demand."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from jobs.matching.request import ISOLATIONS, Demand
-from jobs.matching.work import training_steps, work_flops
-from jobs.payment import USD
+from jobs.payment.terms import USD
+from jobs.spec.kinds.table import kind_of
 from jobs.spec.model import Spec
 
 DONE_SHARE_MAX = 0.99  # of a job that goes on: a little work is always left
@@ -25,12 +25,12 @@ def demand_of(
     """What `spec` demands. A ceiling given here binds where it is lower than the budget's; a cap in its place, as
     resuming may have raised it.
 
-    For a job that goes on: `done_share` of its work lies in a checkpoint, `cap_usd_micros` is what is left of its cap,
+    For a job that goes on: `done_share` of its work is in a checkpoint, `cap_usd_micros` is what is left of its cap,
     `seconds_left` until its deadline, and nodes in `avoid` lost it before.
     """
     resources, budget = spec.resources, spec.budget
-    flops = work_flops(spec)
-    steps = training_steps(spec)
+    kind = kind_of(spec)
+    flops, steps = kind.flops(spec), kind.steps(spec)
     return Demand(
         devices=resources.gpus,
         nodes=resources.nodes,
@@ -44,8 +44,8 @@ def demand_of(
         lent=frozenset(spec.lent),
         needs_token_receipts=spec.payment.asset != USD,
         wallet_for=spec.payment.asset if spec.payment.mode == "escrow" else "",
-        dtype=_dtype_of(spec),
-        needs_serving=spec.kind == "serve",
+        dtype=kind.dtype(spec),
+        needs_serving=kind.has_endpoint,
         work_flops=None if flops is None else flops * (1 - min(max(done_share, 0.0), DONE_SHARE_MAX)),
         checkpoint_seconds=spec.checkpoint.every_seconds,
         checkpoint_share=spec.checkpoint.every_steps / steps if steps else 0.0,
@@ -54,12 +54,6 @@ def demand_of(
         seconds_left=seconds_left if seconds_left is not None else budget.deadline_seconds,
         avoid=frozenset(avoid),
     )
-
-
-def _dtype_of(spec: Spec) -> str:
-    if spec.serve is not None:  # float16 is measured nowhere: bfloat16 is as fast wherever there is either
-        return "auto" if spec.serve.dtype == "float16" else spec.serve.dtype
-    return spec.train.dtype if spec.train else "auto"
 
 
 def _lower(given: int | None, other: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Why not: the exclusions of a fleet, counted and in words."""
+"""Why not: the exclusions of a fleet, counted and as text."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A group is grown from the node with the most good links. A node joins while it has a good link to JOIN_LINKS of the
 members, or to all where they are fewer, and a failed one to none. So in a group of up to JOIN_LINKS + 1 nodes each pair
-was measured; in a larger one, of which not every pair is probed, each node was measured with several others and nothing
-that was measured says no. A node without a good link is in no group.
+was measured; in a larger one, where not every pair is probed, each node was measured with several others and no
+measured link failed. A node without a good link is in no group.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Strict fit, node by node: a seat for each node that could ever take the demand, one reason for each that cannot.
 
 The checks are made in the order of `Why`; a node counts under the first that it fails. Whether its devices are free
-just now is another question, asked last.
+just now is looked at last.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _group_reason(demand: Demand, group: DeviceGroup, flops: float) -> Why | Non
 
 
 def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why | None]:
-    """What is asked of a node whose devices fit."""
+    """What a node whose devices fit has to have besides."""
     regions, executors = frozenset(demand.regions), frozenset(demand.executors)
     asks_more = bool(
         demand.isolations or demand.needs_egress or demand.lent or demand.needs_token_receipts or demand.needs_serving
@@ -106,7 +106,7 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
 
 
 def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
-    """What few jobs ask of the node around their devices: isolation, the internet, lent folders, pay in tokens."""
+    """What few jobs require of the node around their devices: isolation, the internet, lent folders, pay in tokens."""
     if demand.isolations and snapshot.isolations[row] not in demand.isolations:
         return Why.ISOLATION
     if demand.needs_egress and not snapshot.egresses[row]:

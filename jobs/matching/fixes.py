@@ -148,7 +148,7 @@ def _no_network(demand: Demand, _snapshot: FleetSnapshot) -> Change | None:
 
 
 def _less_isolation(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    """The strongest isolation below the one asked that some place has."""
+    """The strongest isolation below the one demanded that some place has."""
     for name in ("container", "any"):
         relaxed = dataclasses.replace(demand, isolations=ISOLATIONS[name])
         if relaxed != demand and _places(relaxed, snapshot):

@@ -6,7 +6,7 @@
     4. A job that fits somewhere but finds it busy is the head of those behind it: every node that could ever take it is
        reserved. A later job may go ahead only on other nodes. So backfill never delays an older job, and none starves.
 
-The database has the last word when leases are written; whoever loses a device there comes back with a fresh snapshot.
+The database decides when leases are written; a job that loses a device there is matched with a fresh snapshot.
 """
 
 from __future__ import annotations
@@ -75,34 +75,34 @@ class MatchResult:
 def match(requests: Iterable[MatchRequest], snapshot: FleetSnapshot, policy: Policy | None = None) -> MatchResult:
     """Placements and reasons for a whole batch. Never places where it does not fit, nor two jobs on one device."""
     policy = policy or Policy()
-    board = _Board(snapshot)
-    classes: dict[Demand, _Class] = {}
+    state = _MatchingState(snapshot)
+    classes: dict[Demand, _DemandClass] = {}
     placements: dict[str, Placement] = {}
     reasons: dict[str, Waiting] = {}
     is_closed = False  # without backfill, once somebody waits
     for request in sorted(requests, key=lambda request: (-request.priority, request.queued_at or _LAST)):
-        alike = classes.get(request.demand)
-        if alike is None:
-            alike = classes[request.demand] = _Class(request.demand, snapshot)
-        place = None if is_closed and alike.is_possible else alike.next_place(board)
+        demand_class = classes.get(request.demand)
+        if demand_class is None:
+            demand_class = classes[request.demand] = _DemandClass(request.demand, snapshot)
+        place = None if is_closed and demand_class.is_possible else demand_class.next_place(state)
         if place is not None:
-            placements[request.key] = board.take(request, place)
+            placements[request.key] = state.take(request, place)
             continue
-        reasons[request.key] = alike.reason(request.key, board)
-        board.reserved.update(alike.could_take)
-        is_closed = is_closed or (alike.is_possible and not policy.has_backfill)
+        reasons[request.key] = demand_class.reason(request.key, state)
+        state.reserved.update(demand_class.could_take)
+        is_closed = is_closed or (demand_class.is_possible and not policy.has_backfill)
     return MatchResult(placements, reasons)
 
 
 @dataclass(slots=True)
-class _Board:
+class _MatchingState:
     """What this batch has taken and reserved so far; both only grow."""
 
     snapshot: FleetSnapshot
     taken: Counter[tuple[int, int]] = field(default_factory=Counter)  # (row, group) -> from the front of its free ones
     reserved: set[int] = field(default_factory=set)
 
-    def has_room(self, seat: Seat, devices: int) -> bool:
+    def has_free(self, seat: Seat, devices: int) -> bool:
         return len(self.snapshot.groups[seat.row][seat.group].free) - self.taken[seat.row, seat.group] >= devices
 
     def take(self, request: MatchRequest, place: Place) -> Placement:
@@ -123,7 +123,7 @@ class _Board:
         )
 
 
-class _Class:
+class _DemandClass:
     """All requests with one demand: what they share, and how far down the list of places they have come."""
 
     def __init__(self, demand: Demand, snapshot: FleetSnapshot) -> None:
@@ -143,33 +143,33 @@ class _Class:
         """Whether it fits somewhere once devices are free."""
         return bool(self._places.found)
 
-    def next_place(self, board: _Board) -> Place | None:
+    def next_place(self, state: _MatchingState) -> Place | None:
         """The best place whose devices are free and not reserved. Once there is none, there is none in this batch."""
         if self._is_exhausted:
             return None
-        place = self._next_single(board) if self._demand.nodes == 1 else self._next_gang(board)
+        place = self._next_single(state) if self._demand.nodes == 1 else self._next_gang(state)
         self._is_exhausted = place is None
         return place
 
-    def reason(self, key: str, board: _Board) -> Waiting:
+    def reason(self, key: str, state: _MatchingState) -> Waiting:
         """Why a request of this class waits; the same for all of them that wait in one batch."""
         if self._reason is None:
             excluded = self._screening.excluded + Counter(self._places.excluded.values())
-            excluded.update(Why.RESERVED if row in board.reserved else Why.BUSY for row in self.could_take)
+            excluded.update(Why.RESERVED if row in state.reserved else Why.BUSY for row in self.could_take)
             exclusions = exclusions_of(self._demand, excluded)
             self._reason = exclusions, waiting_message(exclusions, nodes=len(self._snapshot))
         return Waiting(key, self.is_possible, *self._reason)
 
-    def _next_single(self, board: _Board) -> Place | None:
+    def _next_single(self, state: _MatchingState) -> Place | None:
         found = self._places.found
         while self._next < len(found):
             place = found[self._next]
-            if self._is_free(place.seats[0], board):
+            if self._is_free(place.seats[0], state):
                 return place
             self._next += 1
         return None
 
-    def _next_gang(self, board: _Board) -> Place | None:
+    def _next_gang(self, state: _MatchingState) -> Place | None:
         """The cheapest gang that is free. Seats only get fewer, so a fabric is looked at again only once it leads."""
         if self._gangs is None:
             fabrics = seats_by_fabric(self._snapshot, self._screening.seats)
@@ -177,9 +177,9 @@ class _Class:
             self._gangs = [(place.rank, place, members_of[place.seats[0].row]) for place in self._places.found]
         while self._gangs:
             _, place, members = self._gangs[0]
-            if all(self._is_free(seat, board) for seat in place.seats):
+            if all(self._is_free(seat, state) for seat in place.seats):
                 return place
-            left = [seat for seat in members if self._is_free(seat, board)]
+            left = [seat for seat in members if self._is_free(seat, state)]
             better = self._best_of(left)
             if better is None:
                 heapq.heappop(self._gangs)
@@ -191,5 +191,5 @@ class _Class:
         place, why = best_gang(self._demand, self._snapshot, members)
         return place if why is None else None
 
-    def _is_free(self, seat: Seat, board: _Board) -> bool:
-        return seat.row not in board.reserved and board.has_room(seat, self._demand.devices)
+    def _is_free(self, seat: Seat, state: _MatchingState) -> bool:
+        return seat.row not in state.reserved and state.has_free(seat, self._demand.devices)

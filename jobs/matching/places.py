@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a demand could go, best first, and why it cannot go on the seats that drop out."""
+    """Where a demand could be placed, best first, and why the slots that drop out cannot take it."""
 
     found: Sequence[Place]
     excluded: dict[int, Why] = field(default_factory=dict)

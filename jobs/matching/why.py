@@ -1,4 +1,4 @@
-"""The reasons for which a node does not take a job, in the order in which they are asked."""
+"""The reasons for which a node does not take a job, in the order in which they are looked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ONLINE = "online"  # the one state of a node in which it takes something
 
 
 class Why(StrEnum):
-    """Why a node does not take a job, in the order in which it is asked."""
+    """Why a node does not take a job, in the order in which it is looked for."""
 
     PENDING = "pending"
     SILENT = "silent"

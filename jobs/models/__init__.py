@@ -1,4 +1,16 @@
-"""Demand and what came of it: quotes, jobs, attempts, leases, streams, artifacts; endpoints, their keys and use."""
+"""Demand and what came of it: quotes, jobs, attempts, leases, streams, artifacts; endpoints, their keys and use.
+
+demand.py       Quote, Job
+leases.py       Attempt, Lease, LeaseDevice
+prices.py       PriceLock, PriceHalt
+delegations.py  ReceiptDelegation
+artifacts.py    Artifact, ArtifactPart
+streams.py      StreamChunk
+serving.py      Endpoint, EndpointVersion, Replica
+usage.py        keys of endpoints, token use and its payments
+audits.py       Audit, WrongReplica
+querysets.py    the queries of these rows
+"""
 
 from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart
 from jobs.models.audits import Audit, WrongReplica

@@ -9,14 +9,14 @@ from django.db.models import Q
 
 from jobs.models.demand import Job
 from jobs.models.leases import Attempt, Lease
-from jobs.querysets import ArtifactQuerySet
+from jobs.models.querysets import ArtifactQuerySet
 from jobs.states import ARTIFACT_MACHINE, ArtifactState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.ids import new_id
 
 
 class ArtifactKind(models.TextChoices):
-    """input: the customer's files. checkpoint: where a job can go on. output: what the customer gets."""
+    """input: the customer's files. checkpoint: from where a job can resume. output: what the customer gets."""
 
     INPUT = "input"
     CHECKPOINT = "checkpoint"

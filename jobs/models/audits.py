@@ -1,4 +1,4 @@
-"""What came of computing answers again: one row for each replica that was asked about one answer."""
+"""What came of computing answers again: one row for each replica that computed one answer again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Audit(models.Model):
     class Verdict(models.TextChoices):
         MATCH = "match"
         MISMATCH = "mismatch"
-        UNCLEAR = "unclear"  # a mismatch that nobody else could be asked about
+        UNCLEAR = "unclear"  # a mismatch that no other replica could compute
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     request_id = models.UUIDField()
@@ -46,7 +46,7 @@ class Audit(models.Model):
 
 
 class WrongReplica(models.Model):
-    """A lease that was ended because its answers were not what its model gives, and the audits that say so."""
+    """A lease that was ended because its answers were not those of its model, and the audits that prove it."""
 
     lease = models.OneToOneField(Lease, primary_key=True, on_delete=models.PROTECT, related_name="wrong")
     node = models.ForeignKey("nodes.Node", on_delete=models.PROTECT, related_name="wrong_replicas")

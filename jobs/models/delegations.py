@@ -1,4 +1,4 @@
-"""Whose receipts a contract takes: a payout wallet's word for a node's key."""
+"""Whose receipts a contract accepts: a payout wallet's delegation to a node's key."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from django.db.models import Q
 
 from billing.fields import AmountField
 from billing.models import Asset
+from billing.proofs.escrow import ReceiptKeyDelegation, SignedDelegation
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 from marketplace.nodes.models import Node
-from provider_agent.protocol import ReceiptKeyDelegation, SignedDelegation
 
 
 class ReceiptDelegation(models.Model):
-    """A payout wallet's signed word that a node's receipt key may speak for it on one contract, until a moment."""
+    """A payout wallet's signed delegation: a node's receipt key may sign for it on one contract, until a time."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="delegations")

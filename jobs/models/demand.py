@@ -11,10 +11,12 @@ from django.db.models import Q
 from billing.fields import AmountField
 from billing.models import Asset
 from billing.models.ledger import USD_ASSET_ID
-from jobs.payment import USD, Payment
-from jobs.querysets import JobQuerySet
+from jobs.models.querysets import JobQuerySet
+from jobs.payment.terms import USD, Payment
+from jobs.spec.kinds.table import KINDS
 from jobs.states import JOB_MACHINE, JobState
 from marketplace.accounts.models import Organisation
+from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
 
@@ -109,6 +111,7 @@ class Job(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(condition=Q(state__in=JobState.values), name="job_state_known"),
+            models.CheckConstraint(condition=Q(kind__in=list(KINDS)), name="job_kind_known"),
             models.CheckConstraint(condition=Q(cap_usd_micros__gt=0), name="job_has_a_cap"),
             models.CheckConstraint(condition=Q(payment_mode__in=PaymentMode.values), name="job_payment_mode_known"),
         ]
@@ -121,6 +124,11 @@ class Job(models.Model):
     def is_escrow(self) -> bool:
         """Whether its money is held in the contract, out of the customer's own wallet, and nothing in the ledger."""
         return self.payment_mode == PaymentMode.ESCROW
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its deadline has passed."""
+        return self.deadline_at is not None and self.deadline_at <= clock.now()
 
     @property
     def asset_code(self) -> str:

@@ -13,7 +13,7 @@ from billing.models import Asset
 from billing.models.ledger import USD_ASSET_ID
 from jobs.models.demand import Job
 from jobs.models.prices import PriceLock
-from jobs.querysets import AttemptQuerySet, LeaseQuerySet
+from jobs.models.querysets import AttemptQuerySet, LeaseQuerySet
 from jobs.states import (
     ATTEMPT_CHOICES,
     ATTEMPT_LIVE,
@@ -168,7 +168,7 @@ class Lease(models.Model):
 
     @property
     def payment_terms(self) -> PaymentTerms | None:
-        """What its node was told of the token that pays; None: dollars."""
+        """The terms of the token that pays, as its node has them; None: dollars."""
         return PaymentTerms.model_validate(self.payment) if self.payment else None
 
 

@@ -7,8 +7,8 @@ from django.db.models import Q
 
 from billing.fields import AmountField
 from jobs.models.demand import Job
-from jobs.payment import Payment
-from jobs.price_rules import PriceReason
+from jobs.payment.price_rules import PriceReason
+from jobs.payment.terms import Payment
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
@@ -16,7 +16,7 @@ PRICE_REASONS = [(reason.value, reason.value) for reason in PriceReason]
 
 
 class PriceLock(models.Model):
-    """A price at which a job goes on, from its moment on, until the next; never changed. Before the first: the quote's.
+    """A price at which a job continues, from its time until the next; never changed. Before the first: the quote's.
 
     What the job's ended leases were charged before the price was changed is at theirs; the rest of the cap is at this.
     """
@@ -52,7 +52,7 @@ class PriceLock(models.Model):
 
 
 class PriceHalt(models.Model):
-    """A waiting job is not placed: its customer has to say yes to this price, or nobody knows any (then it is NULL).
+    """A waiting job is not placed: its customer has to confirm this price, or no price is known (then it is NULL).
 
     It is there as long as that is so; a reason of the wait, and no state of the job.
     """

@@ -9,7 +9,14 @@ from django.db.models import Q
 
 from jobs.models.demand import Job
 from jobs.models.leases import Attempt
-from jobs.states import REPLICA_LIVE, REPLICA_MACHINE, VERSION_MACHINE, ReplicaState, VersionState
+from jobs.states import (
+    REPLICA_LIVE,
+    REPLICA_MACHINE,
+    ROLLED_BACK_FORMERLY,
+    VERSION_MACHINE,
+    ReplicaState,
+    VersionState,
+)
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.ids import new_id
 
@@ -26,8 +33,9 @@ class Endpoint(models.Model):
     is_open = models.BooleanField(default=True)  # until its job ends: the name is taken
     desired = models.PositiveSmallIntegerField(default=0)  # replicas, of all versions
     desired_why = models.CharField(max_length=200, blank=True)  # for people
-    wanted_at = models.DateTimeField(null=True, blank=True)  # somebody asked last
-    take_back = models.BooleanField(default=False)  # its owner wants the version before the newest again
+    wanted_at = models.DateTimeField(null=True, blank=True)  # the last request
+    # Its owner wants the version before the newest again.
+    is_rollback_requested = models.BooleanField(default=False, db_column="take_back")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -63,7 +71,9 @@ class EndpointVersion(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["endpoint", "number"], name="versions_are_numbered"),
             models.CheckConstraint(condition=Q(share__lte=PERCENT_WHOLE), name="version_share_is_a_percentage"),
-            models.CheckConstraint(condition=Q(state__in=VersionState.values), name="version_state_known"),
+            models.CheckConstraint(
+                condition=Q(state__in=[*VersionState.values, ROLLED_BACK_FORMERLY]), name="version_state_known"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -83,7 +93,7 @@ class Replica(models.Model):
     state = models.CharField(max_length=16, choices=ReplicaState.choices, default=ReplicaState.STARTING)
     reason = models.CharField(max_length=64, blank=True)  # why it drains, or went
     facts: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)  # what its engine announced
-    load: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)  # the newest word of the gateways
+    load: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)  # the newest report of the gateways
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True, blank=True)
     seen_at = models.DateTimeField(null=True, blank=True)  # a gateway had it as ready: so far it is paid
@@ -103,7 +113,7 @@ class Replica(models.Model):
 
 
 class Gateway(models.Model):
-    """One gateway process, as it said last; `usage_seq`: everything it counted up to here is in the database."""
+    """One gateway process, by its last report; `usage_seq`: everything it counted up to here is in the database."""
 
     id = models.UUIDField(primary_key=True, editable=False)
     boot_id = models.UUIDField()
@@ -118,7 +128,7 @@ class Gateway(models.Model):
 
 
 class EndpointMinute(models.Model):
-    """What an endpoint had in one minute: `jobs.serving.forecast.Minute`, so that tomorrow's load can be foreseen."""
+    """What an endpoint had in one minute: `jobs.scaling.forecast.Minute`, so that tomorrow's load can be foreseen."""
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="minutes")
     minute = models.PositiveBigIntegerField()  # Unix time / 60
@@ -139,7 +149,7 @@ class EndpointMinute(models.Model):
 
 
 class ReplicaMinute(models.Model):
-    """What one replica did in one minute, as all gateways saw it; sums, so that each word of one adds to a row."""
+    """What one replica did in one minute, as all gateways saw it; sums, so that each report of one adds to a row."""
 
     replica = models.ForeignKey(Replica, on_delete=models.CASCADE, related_name="minutes")
     minute = models.PositiveBigIntegerField()  # Unix time / 60

@@ -4,11 +4,11 @@
                          or a gateway saw SEEN_MAX times itself that it does not do what it should;
                          or it was OUTVOTED_MAX times the only one to call an answer wrong
     what it costs        the lease ends with `replica_wrong`: by its provider's fault, and nothing of it is paid. It
-                         counts as a failed check in the node's reputation, and a node of which QUARANTINE_REPLICAS
-                         were wrong within WINDOW is quarantined
+                         counts as a failed device check in the node's reputation, and a node with
+                         QUARANTINE_REPLICAS wrong replicas within WINDOW is quarantined
 
-One mismatch of which nobody else could be asked proves nothing about either: it is kept and shown, and costs nobody
-anything. So an endpoint whose provider may lie needs three nodes, of three providers to be safe from two that agree.
+One mismatch that no third node could check proves nothing about either: it is kept and shown, and has no
+consequence. So an endpoint whose provider may lie needs three nodes, of three providers to be safe from two that agree.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F, QuerySet
 
-from jobs import reports
-from jobs.gateway.table import AuditRow
+from jobs.gateway.messages import AuditRow
 from jobs.models import Audit, Lease, WrongReplica
+from jobs.running import reports
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
-from marketplace.foundation.exclusive import alone
-from marketplace.nodes import availability, demands
+from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.models import Node
+from marketplace.nodes.offering import availability
+from marketplace.nodes.verification import demands
 from provider_agent.protocol import Reason
 
 SEEN_MAX: Final = 3
@@ -45,7 +46,7 @@ logger = logging.getLogger(__name__)
 _MISMATCH, _MATCH = Audit.Verdict.MISMATCH, Audit.Verdict.MATCH
 
 
-def take_in(rows: Sequence[AuditRow]) -> list[UUID]:
+def ingest_audits(rows: Sequence[AuditRow]) -> list[UUID]:
     """Keep these verdicts and act on them; harmless to repeat. The leases that were ended by it."""
     named = {row.lease_id for row in rows} | {row.checked_by for row in rows}
     endpoint_of = dict(
@@ -58,7 +59,7 @@ def take_in(rows: Sequence[AuditRow]) -> list[UUID]:
     suspects = {row.lease_id for row in known} | {row.checked_by for row in known}
     ended = []
     for lease_id in sorted(suspects - set(WrongReplica.objects.filter(pk__in=suspects).values_list("pk", flat=True))):
-        with alone("What audits say of a lease could not be acted on.", lease_id=str(lease_id)):
+        with log_failures("The audits of a lease could not be acted on.", lease_id=str(lease_id)):
             because, proof = find_wrong(lease_id)
             if because:
                 end_wrong(lease_id, because, proof)
@@ -67,13 +68,13 @@ def take_in(rows: Sequence[AuditRow]) -> list[UUID]:
 
 
 def find_wrong(lease_id: UUID) -> tuple[str, list[Audit]]:
-    """Why this lease is wrong, for people, and the audits that say so; empty where nothing proves it."""
-    said = _of(Audit.objects.filter(lease_id=lease_id, verdict=_MISMATCH))
-    seen = [audit for audit in said if audit.checked_by_id == lease_id]
+    """Why this lease is wrong, for people, and the audits that prove it; empty where none does."""
+    reported = _of(Audit.objects.filter(lease_id=lease_id, verdict=_MISMATCH))
+    seen = [audit for audit in reported if audit.checked_by_id == lease_id]
     if len(seen) >= SEEN_MAX:
         return f"A gateway saw {len(seen)} times: {seen[0].detail}.", seen
     by_request: dict[UUID, list[Audit]] = {}
-    for audit in said:
+    for audit in reported:
         if audit.checked_by.node_id != audit.lease.node_id:
             by_request.setdefault(audit.request_id, []).append(audit)
     for audits in by_request.values():
@@ -108,7 +109,7 @@ def end_wrong(lease_id: UUID, because: str, proof: Collection[Audit]) -> None:
 
 
 def forget_old() -> int:
-    """Remove matches that nobody will ask about any more."""
+    """Remove matches that are not needed any more."""
     old = Audit.objects.filter(verdict=_MATCH, created_at__lt=clock.now() - timedelta(days=KEPT_DAYS))
     unused = old.exclude(pk__in=WrongReplica.audits.through.objects.values("audit_id"))
     count, _ = Audit.objects.filter(pk__in=list(unused.values_list("pk", flat=True)[:FORGOTTEN_MAX])).delete()

@@ -1,7 +1,7 @@
 """Give an endpoint the replicas that it lacks: one after the other, each in a transaction, like any attempt.
 
-1  the best free seat (seats.py), or the endpoint says why there is none
-2  the window of money, the attempt in a free slot, its lease, the replica; all of it or nothing
+1  the best free placement slot (placement_slots.py), or the endpoint shows why there is none
+2  the prepaid window, the attempt in a free slot, its lease, the replica; all of it or nothing
 """
 
 from __future__ import annotations
@@ -12,25 +12,30 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from billing.errors import AccountFrozen, InsufficientFunds
-from jobs import fleet, leasing, lifecycle
+from jobs import lifecycle
+from jobs.endpoints import amounts, payments, replicas
+from jobs.endpoints.versions import spec_of
 from jobs.errors import DeviceTaken, NotEnoughMoney
+from jobs.leases import leasing
+from jobs.matching import fleet
 from jobs.models import Attempt, Endpoint, EndpointVersion, Job, Replica
-from jobs.placement import reserve_seat
-from jobs.serving import payments, replicas
-from jobs.serving.endpoints import spec_of
-from jobs.serving.seats import Found, find_seat
-from jobs.serving.seeing import wish_of
-from jobs.serving.spreading import Placed
+from jobs.placing.placement import reserve_seat
+from jobs.scaling.spreading import Placed
+from jobs.serving.observe import requirements_of
+from jobs.serving.placement_slots import FoundSlot, find_slot
+from jobs.spec import serve_of
 from jobs.states import JOB_WAITING, JobState, ReplicaState
-from jobs.sync.wake import wake_nodes
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
+from marketplace.nodes.wake import wake_nodes
 from provider_agent.protocol import Reason
+from provider_agent.protocol.backoff import backoff_seconds
 
 log = logging.getLogger(__name__)
 
 PLACED_MAX = 8  # replicas of one endpoint in one tick
-PAUSE_SECONDS, SHORT_LIVES_MAX = 5, 9  # after short lives in a row: 0, 5 s, 10 s, ... at most 11 minutes
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 5, 640  # after short lives in a row: 0, 5 s, 10 s, ... at most 11 minutes
+SHORT_LIVES_MAX = 9
 SHORT_LIFE = timedelta(seconds=60)
 _MEANT = frozenset({Reason.REPLICA_RETIRED, Reason.CANCELLED_BY_CUSTOMER, Reason.NODE_DRAINED})
 
@@ -43,27 +48,27 @@ def place_replicas(
     placed: list[Placed],
     only_on_demand: bool = False,
 ) -> int:
-    """Place up to `count` more replicas of a version; returns how many were. What is missing says why.
+    """Place up to `count` more replicas of a version; returns how many were. The endpoint shows why others are missing.
 
     `placed`: all live replicas of the endpoint as they were seen; it grows by those that are placed, and where there
     are others by now, none is. `only_on_demand`: on nodes that promise to stay, or not at all.
     """
     spec = spec_of(version)
-    if count <= 0 or spec.serve is None or paused_until(version) > clock.now():
+    if count <= 0 or paused_until(version) > clock.now():
         return 0
-    wish = wish_of(spec.serve, only_on_demand=only_on_demand)
+    requirements = requirements_of(serve_of(spec), only_on_demand=only_on_demand)
     done = 0
     if not placed:
         _pause_where_spent(endpoint)
     for _ in range(min(count, PLACED_MAX)):  # one by one: each changes where the next should not be
-        found = find_seat(endpoint, version, spec, placed, wish)
+        found = find_slot(endpoint, version, spec, placed, requirements)
         if isinstance(found, str):
             if not only_on_demand:
                 say_why(endpoint, found)
             break
         if not _try(endpoint, version, found, live_seen=len(placed)):
             break
-        node_id = found.seat.node_id
+        node_id = found.slot.node_id
         placed.append(Placed(node_id, node_id, found.provider_id, is_on_demand=found.is_on_demand))
         done += 1
     return done
@@ -87,7 +92,8 @@ def paused_until(version: EndpointVersion) -> datetime:
         short.append(replica)
     if len(short) < 2 or short[0].ended_at is None:
         return clock.now()
-    return short[0].ended_at + timedelta(seconds=PAUSE_SECONDS * 2 ** (len(short) - 2))
+    pause = backoff_seconds(len(short) - 1, first=PAUSE_SECONDS, most=PAUSE_SECONDS_MAX)
+    return short[0].ended_at + timedelta(seconds=pause)
 
 
 def _life_of(replica: Replica) -> timedelta:
@@ -97,7 +103,7 @@ def _life_of(replica: Replica) -> timedelta:
     return replica.ended_at - replica.ready_at
 
 
-def _try(endpoint: Endpoint, version: EndpointVersion, found: Found, *, live_seen: int) -> bool:
+def _try(endpoint: Endpoint, version: EndpointVersion, found: FoundSlot, *, live_seen: int) -> bool:
     try:
         with transaction.atomic():
             job = lifecycle.lock(endpoint.job_id)
@@ -114,13 +120,13 @@ def _try(endpoint: Endpoint, version: EndpointVersion, found: Found, *, live_see
     return False
 
 
-def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, found: Found) -> bool:
+def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, found: FoundSlot) -> bool:
     if job.state not in (*JOB_WAITING, JobState.PLACED, JobState.RUNNING) or job.cancel_requested_at is not None:
         return False
-    if lifecycle.is_late(job):
+    if job.is_late:
         return False
-    seat = found.seat
-    rate = seat.price_usd_micros * len(seat.device_ids)
+    slot = found.slot
+    rate = slot.price_usd_micros * len(slot.device_ids)
     cap = _open_money(job, rate)
     if cap <= 0:
         say_why(endpoint, "The budget is spoken for by the replicas that there are.")
@@ -128,19 +134,19 @@ def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, found: Found)
     attempt = Attempt.objects.create(job=job, number=_next_number(job), slot=_free_slot(job))
     record_birth(attempt, data={"job": str(job.pk), "number": attempt.number, "slot": attempt.slot})
     price = leasing.LeasePrice(
-        price_usd_micros=seat.price_usd_micros,
+        price_usd_micros=slot.price_usd_micros,
         cap_usd_micros=cap,
         asset=job.quote.asset,
         rate_units_per_hour=rate,
         cap_units=cap,
     )
-    reserve_seat(attempt, seat, 0, price)
+    reserve_seat(attempt, slot, 0, price)
     replicas.begin(attempt, version, is_on_demand=found.is_on_demand)
     if job.state in JOB_WAITING:
         advance(job, JobState.PLACED, data={"attempt": str(attempt.pk)}, waiting_for="", message="")
     else:
         Job.objects.filter(pk=job.pk).update(waiting_for="")
-    wake_nodes([seat.node_id])
+    wake_nodes([slot.node_id])
     return True
 
 
@@ -149,7 +155,7 @@ def _open_money(job: Job, rate: int) -> int:
     if not payments.open_window(job) or not payments.has_window(job):
         return 0
     # While a version takes over, or one replica replaces another, there are up to twice as many.
-    return payments.lease_cap(job, rate, replicas_max=2 * payments.replicas_max(job))
+    return payments.lease_cap(job, rate, replicas_max=2 * amounts.replicas_max(job))
 
 
 def _pause_where_spent(endpoint: Endpoint) -> None:

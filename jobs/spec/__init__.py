@@ -1,19 +1,24 @@
 """What a customer writes: a job file, checked. No Django, no I/O: the command and the server share it.
 
-parse(text)       a job file's text -> Spec; raises SpecErrors with every mistake and its line
-from_wire(body)   the same rules for a mapping that came as JSON -> Spec
-canonical(spec)   the one JSON form of a spec; from_wire(canonical(spec)) == spec
-spec_hash(spec)   SHA-256 of that form
-train_config(spec)  config.json of the built-in training runtime
-serve_config(spec)  that of the serving one
+`jobs/spec/kinds` has one module a kind of job.
+
+parse.py      a job file's text, or a mapping that came as JSON, to a Spec; every mistake at once
+document.py   YAML text to data with the place of each key and value
+model.py      Spec, and the sections that every kind has
+section.py    what sections are built of
+rules.py      the rules between fields
+canonical.py  the one JSON form of a spec, and its hash
+units.py      money, memory and time as people write them
+errors.py     SpecErrors, with every mistake and its line
 """
 
-from jobs.spec.canonical import canonical, serve_config, spec_hash, train_config
-from jobs.spec.errors import SpecError, SpecErrors
+from jobs.spec.canonical import canonical, spec_hash
+from jobs.spec.errors import SpecError, SpecErrors, UnknownKind
+from jobs.spec.kinds.serve import Serve, serve_of
+from jobs.spec.kinds.table import kind_named, kind_of, serve_config, train_config
+from jobs.spec.kinds.train import Train
 from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
 from jobs.spec.parse import from_wire, parse
-from jobs.spec.serve import Serve
-from jobs.spec.train import Train
 
 __all__ = [
     "Budget",
@@ -26,11 +31,15 @@ __all__ = [
     "SpecError",
     "SpecErrors",
     "Train",
+    "UnknownKind",
     "Work",
     "canonical",
     "from_wire",
+    "kind_named",
+    "kind_of",
     "parse",
     "serve_config",
+    "serve_of",
     "spec_hash",
     "train_config",
 ]

@@ -96,7 +96,7 @@ class _Reader:
                 closed = self.stack.pop()
                 self._value_done(closed.container, closed.path)
         if self.documents == 0 or self.document.data is None:
-            _refuse("the file is empty", Place(1, 1), "a mapping that begins with kind: train or kind: serve")
+            _refuse("the file is empty", Place(1, 1), "a mapping that begins with kind, such as kind: train")
         return self.document
 
     def _node(self, event: yaml.NodeEvent, place: Place) -> None:

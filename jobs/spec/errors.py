@@ -2,6 +2,7 @@
 
 ValueError
 └── SpecErrors      every mistake of one file, in the order of its lines
+    └── UnknownKind a kind of job that this program does not know, wherever the name came from
 """
 
 from __future__ import annotations
@@ -48,3 +49,10 @@ class SpecErrors(ValueError):
     def details(self) -> dict[str, Any]:
         """The mistakes as JSON, for the API and for `--json`."""
         return {"errors": [asdict(error) for error in self.errors], "count": self.count}
+
+
+class UnknownKind(SpecErrors):
+    """There is no kind of job of this name here; `expected` lists those that there are."""
+
+    def __init__(self, name: str, expected: str) -> None:
+        super().__init__([SpecError(None, None, "kind", f"{name!r} is not a kind", expected)])

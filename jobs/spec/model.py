@@ -1,4 +1,4 @@
-"""The sections of a job file and what each field may be. `description` is what an error says was expected.
+"""The sections of a job file and what each field may be. `description` is what an error names as expected.
 
 Fields are named as the code uses them (units last); the alias is the name in the file, in errors and on the wire.
 """
@@ -15,6 +15,7 @@ from jobs.spec.section import (
     Mib,
     Micros,
     Name,
+    Number,
     Region,
     Seconds,
     Section,
@@ -25,13 +26,13 @@ from jobs.spec.section import (
     as_every,
     listed,
 )
-from jobs.spec.serve import Serve
-from jobs.spec.train import FILES_MAX, Number, Train
 
 GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
 NODES_MAX = 1024
+KIND_CHARACTERS_MAX = 16  # Job.kind
 LIST_MAX = 100
 ENV_MAX = 200
+FILES_MAX = 1000
 LENT_MAX = 64  # provider_agent.protocol.LENT_MAX
 COMMAND_WORDS_MAX = 1000
 TOKENS_MAX = 10**15
@@ -39,7 +40,7 @@ STEPS_MAX = 10**9
 ATTEMPTS_MAX = 100
 FLOPS_MAX = 10**24
 
-# Endings that are the customer's own fault, so they are tried again only where the file says so.
+# Endings that are the customer's own fault, so they are tried again only where the file requests it.
 RETRY_REASONS = ("exit_nonzero", "bad_config", "bad_input", "out_of_memory", "image_unavailable")
 
 ASSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,15}$"
@@ -133,10 +134,10 @@ class Retry(Section):
     )
 
 
-class Spec(Section):
-    """A job file, checked. Made by `parse` or `from_wire`, which also hold the rules between its fields."""
+class JobFields(Section):
+    """The keys of a job file that every kind of job has; the section of its own kind stands beside them."""
 
-    kind: Literal["train", "serve"] = Field(description="train or serve")
+    kind: Annotated[str, StringConstraints(max_length=KIND_CHARACTERS_MAX)]  # one of jobs.spec.kinds.table
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = Field(
         description="1 to 63 small letters, digits and -, not beginning with -"
     )
@@ -167,5 +168,9 @@ class Spec(Section):
     command: (
         Annotated[list[Words], BeforeValidator(as_command), Field(min_length=1, max_length=COMMAND_WORDS_MAX)] | None
     ) = Field(None, description="a command as a text or a list of words")
-    train: Train | None = Field(None, description="a mapping of the built-in runtime's keys")
-    serve: Serve | None = Field(None, description="a mapping with model, engine, replicas, scale, prices, limits")
+
+
+class Spec(JobFields):
+    """A job file, checked. Made by `parse` or `from_wire` alone, which hold the rules between its fields."""
+
+    section: Section | None = None  # of its kind: the mapping under the kind's name

@@ -5,32 +5,22 @@ from __future__ import annotations
 import difflib
 import json
 from decimal import Decimal
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from jobs.spec.document import DEPTH_MAX, FILE_BYTES_MAX, Document, Path, dotted, read_document
 from jobs.spec.errors import SpecError, SpecErrors
-from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
+from jobs.spec.kinds.table import KINDS, expected_kinds, find_kind
+from jobs.spec.model import JobFields, Spec
 from jobs.spec.rules import check_rules
-from jobs.spec.serve import Serve
-from jobs.spec.train import Train
+from jobs.spec.section import Section
 
 SHOWN_CHARACTERS_MAX = 40
 NEAR_ENOUGH = 0.6
 
-SECTIONS: dict[str, type[BaseModel]] = {
-    "resources": Resources,
-    "work": Work,
-    "budget": Budget,
-    "payment": Payment,
-    "checkpoint": Checkpoint,
-    "retry": Retry,
-    "train": Train,
-    "serve": Serve,
-}
+_AnySection = TypeVar("_AnySection", bound=Section)
 
 
 def parse(source: str | bytes) -> Spec:
@@ -56,23 +46,37 @@ def _check(document: Document) -> Spec:
     data = document.data
     if not isinstance(data, dict):
         message = f"{_shown(data)} is not a job file"
-        raise SpecErrors([_error(document, (), message, "a mapping that begins with kind: train or kind: serve")])
-    data = {key: value for key, value in data.items() if value is not None or key not in Spec.model_fields}
+        raise SpecErrors([_error(document, (), message, "a mapping that begins with kind, such as kind: train")])
+    known = _fields_at(())
+    data = {key: value for key, value in data.items() if value is not None or key not in known}
     errors = list(document.errors)
-    spec = None
-    try:
-        spec = Spec.model_validate(data)
-    except ValidationError as failed:
-        errors += [_translate(document, details) for details in failed.errors(include_url=False)]
+    sections = {name: kind.section for name, kind in KINDS.items() if kind.section is not None and name in data}
+    fields = _validate(document, JobFields, {key: data[key] for key in data if key not in sections}, (), errors)
+    found = {name: _validate(document, section, data[name], (name,), errors) for name, section in sections.items()}
+    if isinstance(name := data.get("kind"), str) and find_kind(name) is None:
+        message = f"{_shown(name)} is not a kind"
+        errors.append(_error(document, ("kind",), message, expected_kinds(), _nearest(name, list(KINDS))))
     errors += [_error(document, path, message, expected) for path, message, expected in check_rules(data)]
-    if errors or spec is None:
+    if errors or fields is None:
         raise SpecErrors(dict.fromkeys(errors))
-    return spec
+    # Validated already: once more would read micro-dollars as dollars.
+    return Spec.model_construct(**dict(fields), section=found.get(fields.kind))
 
 
-def _translate(document: Document, details: ErrorDetails) -> SpecError:
-    """Pydantic's finding in our words."""
-    path: Path = tuple(part for part in details["loc"] if part != "[key]")
+def _validate(
+    document: Document, model: type[_AnySection], data: Any, at: Path, errors: list[SpecError]
+) -> _AnySection | None:
+    """The model of `data`; None where there are mistakes, which `errors` has then."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as failed:
+        errors += [_translate(document, at, details) for details in failed.errors(include_url=False)]
+        return None
+
+
+def _translate(document: Document, at: Path, details: ErrorDetails) -> SpecError:
+    """Pydantic's finding in the section at this path, in our words."""
+    path: Path = at + tuple(part for part in details["loc"] if part != "[key]")
     if details["type"] == "extra_forbidden":
         return _unknown_field(document, path)
     expected = _expected(path)
@@ -88,8 +92,7 @@ def _translate(document: Document, details: ErrorDetails) -> SpecError:
 
 
 def _unknown_field(document: Document, path: Path) -> SpecError:
-    model = _model_at(path[:-1])
-    names = [_public(name, info) for name, info in model.model_fields.items()]
+    names = list(_fields_at(path[:-1]))
     name = str(path[-1])
     if path in (("train", "tokens"), ("train", "steps")):
         return _error(document, path, "is not a field of train", f"it under work, as work: {{{name}: ...}}")
@@ -99,29 +102,43 @@ def _unknown_field(document: Document, path: Path) -> SpecError:
 
 def _elsewhere(name: str) -> str | None:
     """The full path of a field of that name in another section."""
-    for section, model in SECTIONS.items():
-        if any(_public(field, info) == name for field, info in model.model_fields.items()):
+    top = _fields_at(())
+    for section, (_, model) in top.items():
+        if model is not None and name in _fields_of(model):
             return f"{section}.{name}"
-    return name if name in Spec.model_fields else None
+    return name if name in top else None
 
 
 def _expected(path: Path) -> str:
     """The description of the deepest field on the path."""
     for length in range(len(path), 0, -1):
-        fields = _model_at(path[: length - 1]).model_fields.items()
-        found = next((info for name, info in fields if _public(name, info) == path[length - 1]), None)
-        if found is not None and found.description:
-            return found.description
+        description, _ = _fields_at(path[: length - 1]).get(str(path[length - 1]), ("", None))
+        if description:
+            return description
     return ""
 
 
-def _model_at(path: Path) -> type[BaseModel]:
-    """The section that a path leads to, or the nearest one above it."""
-    model: type[BaseModel] = Spec
+# What an error names as expected in a field, and the section that the field holds, if it is one.
+_Field = tuple[str, type[BaseModel] | None]
+
+
+def _fields_at(path: Path) -> dict[str, _Field]:
+    """By their names in the file, the fields of the section that a path leads to, or of the nearest one above it."""
+    fields = _fields_of(JobFields) | {
+        name: (kind.section_expected, kind.section) for name, kind in KINDS.items() if kind.section is not None
+    }
+    fields["kind"] = (expected_kinds(), None)
     for part in path:
-        found = next((info for name, info in model.model_fields.items() if _public(name, info) == part), None)
-        model = (_section_in(found.annotation) if found else None) or model
-    return model
+        _, model = fields.get(str(part), ("", None))
+        fields = _fields_of(model) if model is not None else fields
+    return fields
+
+
+def _fields_of(model: type[BaseModel]) -> dict[str, _Field]:
+    return {
+        info.alias or name: (info.description or "", _section_in(info.annotation))
+        for name, info in model.model_fields.items()
+    }
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
@@ -161,10 +178,6 @@ def _error(
         if place is not None:
             return SpecError(place.line, place.column, dotted(path), message, expected, nearest)
     return SpecError(None, None, dotted(path), message, expected, nearest)
-
-
-def _public(name: str, info: FieldInfo) -> str:
-    return info.alias or name
 
 
 def _shown(value: object) -> str:

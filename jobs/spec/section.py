@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
+from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -60,6 +62,13 @@ def as_every(value: Any) -> Any:
     return value if isinstance(value, tuple) else parse_every(value)
 
 
+def _number(value: Any) -> Any:
+    """Numbers only: no text, no truth value; whole numbers and decimals become floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
+        raise ValueError("is not a number")
+    return float(value)
+
+
 Name = Annotated[str, StringConstraints(min_length=1, max_length=120)]
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]  # protocol.LABEL_PATTERN
 Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,32}$")]
@@ -69,6 +78,7 @@ FilePath = Annotated[str, StringConstraints(min_length=1, max_length=512), After
 Micros = Annotated[int, BeforeValidator(parse_money)]
 Seconds = Annotated[int, BeforeValidator(parse_duration)]
 Mib = Annotated[int, BeforeValidator(parse_memory)]
+Number = Annotated[float, BeforeValidator(_number)]
 Percent = Annotated[int, Field(ge=0, le=100)]
 Words = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]
 

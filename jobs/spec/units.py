@@ -66,6 +66,11 @@ def parse_duration(value: object) -> int:
     return seconds
 
 
+def format_duration(seconds: int | None) -> str | None:
+    """`90s`, which `parse_duration` reads back; None for none."""
+    return None if seconds is None else f"{seconds}s"
+
+
 def parse_every(value: object) -> tuple[int, int]:
     """(steps, seconds) of `50 steps` or `5m`, one of them 0; raises ValueError."""
     match = _STEPS.fullmatch(value.strip()) if isinstance(value, str) else None

@@ -12,12 +12,13 @@ from uuid import UUID
 
 from django.db import connection
 
-from jobs import assignments, reports
+from jobs.endpoints.gateways import gateway_list
 from jobs.models import Lease
-from jobs.serving.gateways import tell_gateways
+from jobs.running import assignments, reports
 from marketplace.foundation import signing
 from marketplace.foundation.errors import SoukError, StateConflict
-from marketplace.nodes import inventory, links
+from marketplace.nodes.fabrics import links
+from marketplace.nodes.inventory import devices
 from marketplace.nodes.models import Node
 from provider_agent.protocol import (
     Desired,
@@ -64,7 +65,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Idle:
-    """A sync that tells of no lease and no facts."""
+    """A sync that reports no lease and no facts."""
 
     node_id: UUID
     boot_id: UUID
@@ -72,7 +73,7 @@ class Idle:
 
 
 def take_in(node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> Answer:
-    """What the node says of itself and its leases is known now; harmless to repeat. Returns the answer to it.
+    """Apply what the node reports of itself and its leases; harmless to repeat. Returns the answer to it.
 
     One that was signed before the newest which any process took in is late or replayed: it is answered, not believed.
     """
@@ -83,7 +84,7 @@ def take_in(node_id: UUID, request: SyncRequest, received_at: datetime, time_ms:
         return _answer(node, request)
     if request.facts is not None:
         try:
-            node = inventory.update_facts(node, request.facts)
+            node = devices.update_facts(node, request.facts)
         except StateConflict:
             raise
         except SoukError as error:
@@ -102,7 +103,7 @@ def take_in(node_id: UUID, request: SyncRequest, received_at: datetime, time_ms:
 
 
 def answer_for(node_id: UUID, request: SyncRequest) -> Answer:
-    """What should be on the node, given what it says is there."""
+    """What should be on the node, given what it reports."""
     return _answer(Node.objects.get(pk=node_id), request)
 
 
@@ -112,13 +113,13 @@ def answer_idle(asked: Sequence[Idle]) -> dict[Idle, Answer]:
     What `take_in` does for a sync without leases and facts, and `answer_for`, for many: after a restart of this process
     everybody comes within seconds.
     """
-    heard = {each.node_id: each for each in asked}  # one of a node: the latest that came
-    news = [each for each in heard.values() if each.time_ms is not None]
+    latest = {each.node_id: each for each in asked}  # one of a node: the latest that came
+    news = [each for each in latest.values() if each.time_ms is not None]
     late = {each.node_id for each in news} - _newest_of(news)
-    leased = set(Lease.objects.live().filter(node__in=heard).values_list("node_id", flat=True))
-    nodes = Node.objects.filter(pk__in=heard.keys() - leased - late, wanted_probe_id=None)
+    leased = set(Lease.objects.live().filter(node__in=latest).values_list("node_id", flat=True))
+    nodes = Node.objects.filter(pk__in=latest.keys() - leased - late, wanted_probe_id=None)
     idle = ((node, assignments.nothing_desired(node)) for node in nodes)
-    return {heard[node.pk]: _compose(node, version, [], [], link=None) for node, version in idle}
+    return {latest[node.pk]: _compose(node, version, [], [], link=None) for node, version in idle}
 
 
 def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -131,21 +132,21 @@ def with_connection(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
 
 def _answer(node: Node, request: SyncRequest) -> Answer:
     version, desired, forget = assignments.desired_state(node, request.leases)
-    told = tell_gateways(node) if desired else None
-    if told is not None:
-        version = _with_gateways(version, told)
+    gateways = gateway_list(node) if desired else None
+    if gateways is not None:
+        version = _with_gateways(version, gateways)
     answer = _compose(node, version, desired, forget, link=links.demand_of(node))
-    return answer if told is None else replace(answer, gateways=sign_gateways(signing.server_key(), told))
+    return answer if gateways is None else replace(answer, gateways=sign_gateways(signing.server_key(), gateways))
 
 
-def _with_gateways(version: str, told: GatewayList) -> str:
+def _with_gateways(version: str, gateways: GatewayList) -> str:
     """As long as it was, and another one wherever there is another gateway."""
-    places = "".join(f"\n{place.url} {place.public_key}" for place in told.gateways)
+    places = "".join(f"\n{place.url} {place.public_key}" for place in gateways.gateways)
     return hashlib.sha256((version + places).encode()).hexdigest()[: len(version)]
 
 
 def _newest_of(news: Sequence[Idle]) -> set[UUID]:
-    """Notes when each was signed; those of which no newer one was taken in."""
+    """Records when each was signed; returns those that are newer than every applied one."""
     if not news:
         return set()
     with connection.cursor() as cursor:
@@ -158,7 +159,7 @@ def _compose(
     node: Node, version: str, desired: list[Desired], forget: list[UUID], *, link: LinkDemand | None
 ) -> Answer:
     check = node.wanted_check_id
-    # While a check or a probe goes on nothing is said of updates: a restart would break it off.
+    # During a device check or a probe the answer has no update: a restart would break it off.
     is_busy = check is not None or link is not None
     update = UpdateOrder(version=node.wanted_version) if node.wanted_version and not is_busy else None
     for demanded in (check, link.probe_id if link else None):

@@ -1,4 +1,4 @@
-"""The sync process' door: `uvicorn jobs.sync.app:application`. Raw ASGI, because nothing else holds thousands cheaply.
+"""The entry point of the sync process: `uvicorn jobs.sync.app:application`. Raw ASGI: it holds thousands of requests.
 
 POST /api/agent/v1/sync     one beat of one node
 GET  /healthz               this process answers
@@ -72,7 +72,7 @@ class Application:
         try:
             return 200, await self._route(scope, receive)
         except asyncio.CancelledError:
-            # The process is stopping and lets its held requests go: the agent asks again, and finds the next process.
+            # The process is stopping and ends its held requests: the agent sends again, and reaches the next process.
             return _error(503, "restarting", "The marketplace restarts. Ask again.")
         except Exception as error:
             return _describe(error)

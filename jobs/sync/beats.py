@@ -14,8 +14,8 @@ from uuid import UUID
 
 import redis.asyncio as redis
 
-from marketplace.nodes.liveness import record_beats_async
-from marketplace.nodes.metrics import record_loads_async
+from marketplace.nodes.watching.liveness import record_beats_async
+from marketplace.nodes.watching.metrics import record_loads_async
 from provider_agent.protocol import Load
 
 FLUSH_SECONDS = 0.5  # far below a beat; one write for thousands of nodes costs what one for one node does
@@ -35,7 +35,7 @@ class Beats:
         self._loads: list[tuple[UUID, Load]] = []
 
     def add(self, node_id: UUID, at: datetime, load: Load | None) -> None:
-        """The node was heard, and may have said how it is."""
+        """The node sent a beat, maybe with its health."""
         self._waiting[node_id] = at
         if load is not None:
             self._loads.append((node_id, load))

@@ -1,6 +1,6 @@
 """Finds nodes for which something was decided, whoever decided it and whether or not its wake arrived.
 
-    node      drained, quarantined, retired: nobody below this room can wake them
+    node      drained, quarantined, retired: marketplace.nodes changes them and cannot wake them
     lease     given or ended: its wake is published once, and may be lost
     check     demanded or over: the same
     link      a probe of it demanded or over: the same, for both of its nodes

@@ -1,7 +1,7 @@
 """What this process remembers of a node, only to do less work; losing it costs a query.
 
 An idle node's answer is kept until the node is woken or some seconds have passed. Reports that were taken in already
-need not be taken in again, unless they tell of something that runs: then each is a sign of life.
+need not be taken in again, unless they report something that runs: then each is a sign of life.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Memory:
         return self.nodes.setdefault(node_id, Remembered())
 
     def is_news(self, node_id: UUID, request: SyncRequest, time_ms: int) -> bool:
-        """Whether the sync says something that was not taken in.
+        """Whether the sync has something that was not applied.
 
-        One that was signed before the newest is late or replayed: what it says is no longer so.
+        One that was signed before the newest is late or replayed: its content is out of date.
         """
         known = self.of(node_id)
         if request.boot_id != known.boot_id:
@@ -89,5 +89,5 @@ class Memory:
 
 
 def digest_of(request: SyncRequest) -> str:
-    """Changes when what the node says of its leases does."""
+    """Changes when the node's report of its leases does."""
     return hashlib.sha256("\n".join(report.model_dump_json() for report in request.leases).encode()).hexdigest()

@@ -2,7 +2,7 @@
 
     1  authenticate      signature over method, path, query, time and body
     2  record the beat   with those of all others, in Redis; without Redis, in the database
-    3  take in           what the node says, where it is news
+    3  apply             what the node reports, where it is new
     4  answer            at once when it differs from what the node knows
     5  else hold         until the node is woken, or its time is up
 
@@ -30,18 +30,18 @@ from redis.asyncio.connection import BlockingConnectionPool
 
 from jobs.errors import ProtocolUnsupported
 from jobs.sync.answers import Answer, Idle, answer_for, answer_idle, take_in, with_connection
+from jobs.sync.batch_loader import BatchLoader
 from jobs.sync.beats import Beats
 from jobs.sync.changes import LOOK_SECONDS as CHANGES_SECONDS
 from jobs.sync.changes import NodeChanges
 from jobs.sync.memory import ANSWER_SECONDS, Memory
-from jobs.sync.together import Together
 from jobs.sync.waiting import Bell, Bells, Subscription
 from marketplace.foundation import clock
 from marketplace.foundation.errors import BadRequest
 from marketplace.nodes.agent_auth import claimed_node, forget, look_up, remembered, verify
 from marketplace.nodes.errors import AgentUnauthenticated
-from marketplace.nodes.liveness import record_beats_in_database
 from marketplace.nodes.models import Node
+from marketplace.nodes.watching.liveness import record_beats_in_database
 from provider_agent.protocol import (
     BEAT_SECONDS_IDLE,
     BEAT_SECONDS_LEASED,
@@ -87,8 +87,8 @@ class SyncServer:
         self._memory = Memory()
         self._subscription = Subscription(redis_url, on_wake=self._wake, on_gap=self._wake_all)
         self._changes = NodeChanges()
-        self._nodes = Together[UUID, Node](lambda node_ids: self._in_thread(look_up, node_ids))
-        self._idle = Together[Idle, Answer](lambda asked: self._in_thread(answer_idle, asked))
+        self._nodes = BatchLoader[UUID, Node](lambda node_ids: self._in_thread(look_up, node_ids))
+        self._idle = BatchLoader[Idle, Answer](lambda idle: self._in_thread(answer_idle, idle))
         self._tasks: list[asyncio.Task[None]] = []
         pool = BlockingConnectionPool.from_url(
             redis_url,
@@ -137,17 +137,17 @@ class SyncServer:
     async def _authenticate(self, call: Call, received_at: datetime) -> Node:
         # A node that was seen lately is known without the database, and a thread would cost more than the check.
         node_id = claimed_node(call.headers)
-        node = remembered(node_id, ANSWER_SECONDS) or await self._nodes.ask(node_id)
+        node = remembered(node_id, ANSWER_SECONDS) or await self._nodes.load(node_id)
         if node is None:
             raise AgentUnauthenticated
         return verify(node, call.method, call.path_and_query, call.headers, call.body, received_at=received_at)
 
     async def _take_in(self, node_id: UUID, request: SyncRequest, received_at: datetime, time_ms: int) -> Answer:
-        # One sync of a node at a time: what an older one says must not come into the database after a newer one's.
+        # One sync of a node at a time: an older one must not reach the database after a newer one.
         async with self._memory.of(node_id).taking_in:
             if self._memory.is_news(node_id, request, time_ms):
                 wakes = self._memory.of(node_id).wakes
-                answer = await self._ask_idle(node_id, request, time_ms)
+                answer = await self._load_idle(node_id, request, time_ms)
                 if answer is None:
                     answer = await self._in_thread(take_in, node_id, request, received_at, time_ms)
                 self._memory.remember(node_id, request, time_ms)
@@ -160,17 +160,17 @@ class SyncServer:
         if known is not None:
             return known
         wakes = self._memory.of(node_id).wakes
-        answer = await self._ask_idle(node_id, request, None)
+        answer = await self._load_idle(node_id, request, None)
         if answer is None:
             answer = await self._in_thread(answer_for, node_id, request)
         self._memory.keep(node_id, request, answer, wakes=wakes)
         return answer
 
-    async def _ask_idle(self, node_id: UUID, request: SyncRequest, time_ms: int | None) -> Answer | None:
-        """The answer, together with other nodes'; None for one that has something to say or to do."""
+    async def _load_idle(self, node_id: UUID, request: SyncRequest, time_ms: int | None) -> Answer | None:
+        """The answer, made with those of other nodes; None for a node with news, or with something to do."""
         if request.leases or request.facts is not None:
             return None
-        return await self._idle.ask(Idle(node_id, request.boot_id, time_ms))
+        return await self._idle.load(Idle(node_id, request.boot_id, time_ms))
 
     async def _hold(self, bell: Bell, node_id: UUID, request: SyncRequest, answer: Answer) -> Answer:
         """The answer as soon as it differs from what the node knows, or the same one when its time is up."""
@@ -205,7 +205,7 @@ class SyncServer:
         return await loop.run_in_executor(self._threads, lambda: with_connection(call, *args, **kwargs))
 
     async def _keep_looking(self) -> None:
-        """Never returns: nodes that moved are asked for again, and woken."""
+        """Never returns: nodes that changed are loaded again, and woken."""
         while True:
             try:
                 moved = await self._in_thread(self._changes.find)

@@ -16,11 +16,11 @@ from uuid import UUID
 import redis.asyncio as redis
 from redis.exceptions import RedisError
 
-from jobs.sync.wake import CHANNEL, parse_message
+from marketplace.nodes.wake import CHANNEL, parse_message
 
 RECONNECT_SECONDS = 1.0
 READ_SECONDS = 5.0
-SILENT_READS_MAX = 3  # each is followed by a ping, so a connection that says nothing for so long is dead
+SILENT_READS_MAX = 3  # each is followed by a ping, so a connection without a byte for so long is dead
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,20 @@
 
 Money is an integer in micro-USD, or a text of an asset's base units (fields that end in _units); times are aware UTC.
 See `provider_agent.protocol` for the agents' side.
+
+base.py       what all types have in common, and the form of an error
+job.py        jobs, attempts, streams, figures
+quotes.py     plans and quotes
+bill.py       bills and earnings
+prices.py     token prices of a job
+artifacts.py  uploads and downloads
+assets.py     assets and wallets
+serving.py    endpoints, versions, replicas
+usage.py      keys and what was used with them
+supply.py     nodes, devices, offers
+account.py    who somebody is
+money.py      balances and movements
+topups.py     payments by card
 """
 
 from __future__ import annotations

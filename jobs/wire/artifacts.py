@@ -33,7 +33,7 @@ class UploadComplete(BaseModel):
 
 
 class ArtifactView(Wire):
-    """An artifact; `files` with their addresses only when asked for by id."""
+    """An artifact; `files` with their addresses only where it is requested by id."""
 
     artifact_id: UUID
     job_id: UUID | None

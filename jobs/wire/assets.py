@@ -7,8 +7,9 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
+from billing.proofs.escrow import SignedDelegation
 from jobs.wire.base import Units, Wire
-from provider_agent.protocol import ZERO_ADDRESS, SignedDelegation
+from provider_agent.protocol import ZERO_ADDRESS
 
 
 class AssetView(Wire):

@@ -35,7 +35,7 @@ class ServedCounts(Wire):
     requests: int
     input_tokens: int
     output_tokens: int
-    agent_requests: int | None = None  # None: it never said
+    agent_requests: int | None = None  # None: it never reported any
     agent_input_tokens: int | None = None
     agent_output_tokens: int | None = None
     agent_seq: int | None = None
@@ -164,7 +164,7 @@ def _named(amounts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _with_units(body: Any, names: dict[str, str]) -> Any:
-    """A bill from before tokens says dollars only."""
+    """A bill from before tokens has dollars only."""
     if not isinstance(body, dict):
         return body
     return {units: body[dollars] for units, dollars in names.items() if dollars in body} | body

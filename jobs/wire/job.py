@@ -8,9 +8,9 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from billing.proofs.escrow import SignedHoldAuthorization
 from jobs.wire.base import Units, Wire
 from jobs.wire.prices import JobPriceView, PriceChangeView
-from provider_agent.protocol import SignedHoldAuthorization
 
 
 class SubmitRequest(BaseModel):
@@ -81,7 +81,7 @@ class EscrowLeaseView(Wire):
 
 
 class EscrowView(Wire):
-    """The job's hold in the contract, as final blocks tell of it; amounts are base units of the token."""
+    """The job's hold in the contract, by final blocks; amounts are base units of the token."""
 
     state: str  # requested, open, closed, failed
     reason: str

@@ -36,7 +36,7 @@ class VersionView(Wire):
     """One deployed version, and its share of the requests in percent."""
 
     number: int
-    state: str  # starting, live, retired, taken_back
+    state: str  # starting, live, retired, rolled_back
     share: int
     reason: str
     created_at: datetime

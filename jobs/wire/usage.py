@@ -13,7 +13,7 @@ from jobs.wire.base import Wire
 LIMIT_MAX = 10**9
 BUDGET_USD_MICROS_MAX = 10**15
 NAME_CHARACTERS_MAX = 120
-# Days that can be asked for: each has days before and after it, as the calendar's first and last have not.
+# Days that can be requested: each has days before and after it, as the calendar's first and last have not.
 DAY_FIRST = date(2000, 1, 1)
 DAY_LAST = date(2999, 12, 31)
 
@@ -77,7 +77,7 @@ class EndpointKeyPage(Wire):
 
 
 class UsageQuery(BaseModel):
-    """GET /api/v1/usage: whose use, of which days (UTC, both in it), added up by what."""
+    """GET /api/v1/usage: whose use, on which days (UTC, both included), grouped by what."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
     since: date | None = Field(default=None, alias="from", ge=DAY_FIRST, le=DAY_LAST)

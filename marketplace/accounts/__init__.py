@@ -1,0 +1,21 @@
+"""Users, organisations, roles and API keys.
+
+admin.py            pages for operators
+api.py              /api/v1/: signing up and in, organisations, members, invitations
+api_key_api.py      /api/v1/api-keys
+api_keys.py         issue, rotate and revoke API keys
+apps.py             the Django app
+requester.py        the user, organisation and scopes of an authenticated request
+auth.py             authentication by API key or by session
+erasure.py          erase a person
+errors.py           every error of accounts
+models.py           the tables
+organisations.py    members, roles, invitations
+permissions.py      `HasScope`: which scope a view needs
+schema.py           both ways of signing in, in the OpenAPI description
+scopes.py           the scopes, and which role includes which
+serializers.py      the fields of requests and answers
+signin.py           a password for an API key
+signup.py           a new user
+urls.py             addresses
+"""

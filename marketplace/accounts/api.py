@@ -14,9 +14,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from marketplace.accounts import api_keys, organisations, signin, signup
-from marketplace.accounts.asking import key_of, organisation_of, scopes_of, user_of
 from marketplace.accounts.models import Invitation, Membership, Organisation
 from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.requester import key_of, organisation_of, scopes_of, user_of
 from marketplace.accounts.scopes import Scope
 from marketplace.accounts.serializers import (
     AcceptRequest,

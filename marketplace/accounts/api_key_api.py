@@ -13,9 +13,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from marketplace.accounts import api_keys
-from marketplace.accounts.asking import key_of, membership_of, organisation_of, scopes_of, user_of
 from marketplace.accounts.errors import ScopeNotYours
 from marketplace.accounts.models import ApiKey
+from marketplace.accounts.requester import key_of, membership_of, organisation_of, scopes_of, user_of
 from marketplace.accounts.scopes import Scope
 from marketplace.accounts.serializers import ApiKeySummary, NewApiKey
 from marketplace.foundation.errors import NotFound

@@ -1,6 +1,6 @@
 """Who a request is from, in whose name it acts, and what it may do: by API key, or by the portal's session.
 
-Both leave three things on the request, which `asking.py` reads: organisation, membership, scopes.
+Both leave three things on the request, which `requester.py` reads: organisation, membership, scopes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Erase a person: everything that says who they were goes, everything that money stands on stays.
+"""Erase a person: everything that identifies them is deleted, everything that the books need stays.
 
 The user's row stays under a random name that leads nowhere, so that jobs and events keep an owner; no row of money is
 touched: ledger, settlements and invoices belong to organisations, and name people by id only.
@@ -20,23 +20,23 @@ from marketplace.foundation.models import Event
 
 DOMAIN: Final = "erased.invalid"  # RFC 2606: no mail can ever reach it
 
-_rooms: list[Callable[[User], None]] = []
+_forgetters: list[Callable[[User], None]] = []
 
 
 def when_erased(forget: Callable[[User], None]) -> None:
-    """A higher floor's part of every erasure: deletes what it keeps of a user, within the transaction.
+    """Register what an app above this one does in every erasure: it deletes its rows of a user, in the transaction.
 
-    The user's row stays, so that nothing goes by itself.
+    The user's own row stays, so no row is deleted by a cascade.
     """
-    if forget not in _rooms:
-        _rooms.append(forget)
+    if forget not in _forgetters:
+        _forgetters.append(forget)
 
 
 def erase(user_id: UUID) -> User:
     """Pseudonymise the user for ever; a repeat changes nothing.
 
     Raises LastOwner where an organisation with other members would be left without one: hand it over first. An
-    organisation of theirs alone loses its name, and keeps its money and its duties.
+    organisation without other members loses its name, and keeps its money and its duties.
     """
     with transaction.atomic():
         user = User.objects.select_for_update().get(pk=user_id)
@@ -45,13 +45,13 @@ def erase(user_id: UUID) -> User:
         # 1. Their organisations, each under its lock.
         for membership in Membership.objects.filter(user=user).order_by("organisation_id"):
             _leave(membership)
-        # 2. Keys and invitations; a session dies with the password that it was made with.
+        # 2. Keys and invitations; a session ends with the password that it was made with.
         ApiKey.objects.filter(user=user).update(name="", revoked_at=clock.now())
         Invitation.objects.filter(email=user.email).delete()
-        # 3. What other rooms keep of them alone.
-        for forget in _rooms:
+        # 3. What other apps store of them only.
+        for forget in _forgetters:
             forget(user)
-        # 4. What says who they were.
+        # 4. What identifies them.
         before, pseudonym = user.email, f"{new_id().hex}@{DOMAIN}"
         Event.objects.filter(actor=before).update(actor=pseudonym)
         user.email, user.name = pseudonym, ""

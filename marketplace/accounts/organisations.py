@@ -45,7 +45,7 @@ def invite(
 
 
 def withdraw(invitation: Invitation) -> None:
-    """Nobody can accept it any more; one that was accepted stays as it is."""
+    """Delete an invitation, so that it cannot be accepted any more; one that was accepted stays as it is."""
     Invitation.objects.filter(pk=invitation.pk, accepted_at=None).delete()
 
 

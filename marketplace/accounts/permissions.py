@@ -8,8 +8,8 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from marketplace.accounts.asking import membership_of, scopes_of
 from marketplace.accounts.errors import ScopeMissing
+from marketplace.accounts.requester import membership_of, scopes_of
 from marketplace.accounts.scopes import Scope
 
 
@@ -20,7 +20,7 @@ class _ScopePermission(BasePermission):
     write: ClassVar[Scope]
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Raises ScopeMissing, which names the scope; False for who is not signed in at all."""
+        """Raises ScopeMissing, which names the scope; False for a request without a user."""
         if not request.user or not request.user.is_authenticated:
             return False
         membership_of(request)

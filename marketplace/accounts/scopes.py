@@ -24,6 +24,6 @@ class Scope(StrEnum):
 _WORK = {Scope.JOBS_READ, Scope.JOBS_WRITE, Scope.PROVIDER_READ, Scope.PROVIDER_WRITE}
 ROLE_SCOPES: Final[Mapping[str, frozenset[str]]] = {
     Role.OWNER: frozenset(Scope),
-    Role.MEMBER: frozenset(_WORK | {Scope.BILLING_READ}),  # who spends sees what was spent
+    Role.MEMBER: frozenset(_WORK | {Scope.BILLING_READ}),  # members who spend may see what was spent
     Role.BILLING: frozenset({Scope.BILLING_READ, Scope.BILLING_WRITE}),
 }

@@ -13,7 +13,7 @@ from marketplace.accounts.scopes import ROLE_SCOPES
 def sign_in(*, email: str, password: str, organisation: str = "", client: str = "") -> tuple[ApiKey, str]:
     """A key named after the client, with all that the user's role may do, and its text.
 
-    `organisation` is an id or a name; it may be left out by who has only one. An unknown address and a wrong password
+    `organisation` is an id or a name; a user with only one may leave it out. An unknown address and a wrong password
     get the same answer in the same time: the password is hashed either way.
     """
     user = authenticate(username=email.strip().lower(), password=password)

@@ -1,4 +1,4 @@
-"""Routes of this room, under /api/v1/."""
+"""Routes of `marketplace.accounts`, under /api/v1/."""
 
 from __future__ import annotations
 

@@ -1,0 +1,18 @@
+"""How the server is put together and started. No other package imports this one.
+
+commands/             the server's commands of `souk`: up, gateway, ledger, chain
+embedded/             `souk up`: PostgreSQL, Redis and all processes as children of one command
+
+api_errors.py         every error of the API as {"code", "message", "details"}
+apps.py               the Django app
+celery.py             the Celery app
+checks.py             refuses to start with unsafe settings
+health.py             /healthz
+logging.py            one JSON line per event
+metrics.py            /metrics
+openapi.py            which paths the published API description includes
+request_metrics.py    counts and times every request
+settings.py           Django's settings, from the environment
+urls.py               every address of the web process
+wsgi.py               the web process
+"""

@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 
 JSON_PREFIXES = ("/api/", "/artifacts/", "/dist/", "/install.sh")
 FIELD_ERRORS_MAX = 100
-# DRF's own code -> ours, where ours says more.
+# DRF's own code -> ours, where ours is more exact.
 _CODES = {"invalid": "invalid_request", "parse_error": "invalid_request", "error": "error"}
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:
-    """The answer to an error of a REST view; None for one that nobody foresaw, which becomes a logged 500."""
+    """The answer to an error of a REST view; None for an unforeseen one, which becomes a logged 500."""
     body = _describe(error)
     if body is None:
         return None

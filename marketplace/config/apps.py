@@ -2,7 +2,7 @@ from django.apps import AppConfig
 
 
 class ConfigConfig(AppConfig):
-    """The roof as an app: every Django process gets the Celery app and the start-up checks, and no room imports it."""
+    """Gives every Django process the Celery app and the start-up checks; no other package imports this one."""
 
     name = "marketplace.config"
     label = "config"

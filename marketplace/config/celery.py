@@ -1,4 +1,4 @@
-"""The Celery app: the default one of every process, so that `shared_task` of each room belongs to it."""
+"""The Celery app: the default one of every process, so that every `shared_task` belongs to it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
-    """200 {"status": "ok"}; 503 that names what does not answer. Needs no key and tells nothing else."""
+    """200 {"status": "ok"}; 503 that names what does not answer. Needs no key and shows nothing else."""
     parts = {"database": _database_answers(), "redis": _redis_answers()}
     down = [name for name, answers in parts.items() if not answers]
     body = {"status": "down" if down else "ok", "down": down}

@@ -1,4 +1,4 @@
-"""One event a line, as JSON, without secrets, whoever wrote it: every handler formats through here."""
+"""One event a line, as JSON, without secrets, from any logger: every handler formats through here."""
 
 from __future__ import annotations
 

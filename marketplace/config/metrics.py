@@ -1,6 +1,6 @@
 """/metrics for Prometheus: counts of requests (request_metrics.py), and the market's state as it is now.
 
-Open to loopback and to who shows SOUK_METRICS_TOKEN; it holds counts only, no names.
+Open to loopback and to requests with SOUK_METRICS_TOKEN; it holds counts only, no names.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from billing import alerts, ledger
+from billing.books import ledger
 from billing.models import Hold
+from billing.notices import alerts
+from jobs.endpoints.replicas import GATEWAY_SECONDS_MAX
 from jobs.models import Endpoint, Gateway, Job, Lease, Replica
-from jobs.serving.replicas import GATEWAY_SECONDS_MAX
 from jobs.states import JobState, LeaseState, ReplicaState
 from marketplace.config.checks import LOOPBACK
 from marketplace.config.request_metrics import PROCESS_METRICS
@@ -68,12 +69,14 @@ class Market(Collector):
         )
         yield GaugeMetricFamily(
             "souk_agents_rolled_back",
-            "Nodes that took back a release of the agent.",
+            "Nodes that rolled back a release of the agent.",
             value=Node.objects.exclude(state=NodeState.RETIRED).exclude(rolled_back_version="").count(),
         )
         yield from _serving()
-        ghosts = Node.objects.aggregate(sum=Sum("ghosts_killed"))["sum"] or 0
-        yield GaugeMetricFamily("souk_ghosts_killed", "Programs without a lease that agents ended.", value=ghosts)
+        orphans = Node.objects.aggregate(sum=Sum("ghosts_killed"))["sum"] or 0
+        yield GaugeMetricFamily("souk_orphans_ended", "Programs without a lease that agents ended.", value=orphans)
+        # Until the next version: the name that this metric had.
+        yield GaugeMetricFamily("souk_ghosts_killed", "Deprecated: see souk_orphans_ended.", value=orphans)
         lost, refunded_ms = _leases_without_program()
         yield GaugeMetricFamily("souk_leases_without_program", "Leases whose program was gone.", value=lost)
         yield GaugeMetricFamily(
@@ -88,14 +91,14 @@ class Market(Collector):
 
 
 def _serving() -> Iterator[Metric]:
-    """What is served now; who called it and how it went, the gateways' own /metrics tell."""
+    """What is served now. Requests and their outcomes are in the gateways' own /metrics."""
     is_open = Endpoint.objects.filter(is_open=True)
     yield _by_label("souk_endpoints", "Open endpoints by their job's state.", "state", is_open, field="job__state")
     live = Replica.objects.exclude(state=ReplicaState.GONE)
     yield _by_label("souk_replicas", "Replicas that are not gone, by state.", "state", live)
-    heard = Gateway.objects.filter(seen_at__gt=clock.now() - timedelta(seconds=GATEWAY_SECONDS_MAX)).count()
-    text = f"Gateways heard of in the last {GATEWAY_SECONDS_MAX} s."
-    yield GaugeMetricFamily("souk_gateways_alive", text, value=heard)
+    alive = Gateway.objects.filter(seen_at__gt=clock.now() - timedelta(seconds=GATEWAY_SECONDS_MAX)).count()
+    text = f"Gateways that sent a sync in the last {GATEWAY_SECONDS_MAX} s."
+    yield GaugeMetricFamily("souk_gateways_alive", text, value=alive)
 
 
 def _by_label(name: str, text: str, label: str, rows: object, *, field: str = "") -> Metric:

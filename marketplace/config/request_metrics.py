@@ -1,4 +1,4 @@
-"""Counts and times every request; apart from the page that shows them, so that counting needs no room of the house."""
+"""Counts and times every request. The page that shows them is in metrics.py, so that counting imports no app."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def database_from_url(url: str) -> dict[str, Any]:
 
 
 def broker_url_from(redis_url: str) -> str:
-    """Celery's spelling of REDIS_URL: it wants redis+socket:///path?virtual_host=0 for a Unix socket."""
+    """Celery's spelling of REDIS_URL: it needs redis+socket:///path?virtual_host=0 for a Unix socket."""
     parts = urlsplit(redis_url)
     if parts.scheme in {"redis", "rediss"}:
         return redis_url
@@ -78,7 +78,7 @@ SOUK_CHAT_MODEL = os.environ.get("SOUK_CHAT_MODEL", "")  # a public model, ORGAN
 SOUK_GATEWAY_TOKEN = os.environ.get("SOUK_GATEWAY_TOKEN", "")  # empty: no gateway may ask anything
 SOUK_DRAIN_SECONDS = int(os.environ.get("SOUK_DRAIN_SECONDS", "30"))  # a draining replica's requests may take
 SOUK_AGENT_WHEEL = os.environ.get("SOUK_AGENT_WHEEL", "")  # empty: `manage.py publish_agent` makes it in SOUK_DATA/dist
-# How carefully a release of the agent is rolled out; see marketplace/nodes/rollout.py.
+# How carefully a release of the agent is rolled out; see marketplace/nodes/releases/rollout.py.
 SOUK_ROLLOUT_SOAK_SECONDS = float(os.environ.get("SOUK_ROLLOUT_SOAK_SECONDS", "1800"))
 SOUK_ROLLOUT_CHECKED_IN_MIN = int(os.environ.get("SOUK_ROLLOUT_CHECKED_IN_MIN", "3"))
 SOUK_ROLLOUT_ROLLBACKS_MAX = int(os.environ.get("SOUK_ROLLOUT_ROLLBACKS_MAX", "2"))
@@ -99,13 +99,14 @@ SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
 # How long a provider may take to answer a dispute, and an operator to decide it before an alert reminds them.
 SOUK_DISPUTE_ANSWER_SECONDS = int(os.environ.get("SOUK_DISPUTE_ANSWER_SECONDS", str(3 * 86400)))
 SOUK_DISPUTE_DECIDE_SECONDS = int(os.environ.get("SOUK_DISPUTE_DECIDE_SECONDS", str(7 * 86400)))
-# How often what is owed is sealed in a report of which everybody can prove their part; billing/solvency_publishing.py.
+# How often a signed report of all that is owed is made; each customer can prove their part of it;
+# billing/solvency/publishing.py.
 SOUK_SOLVENCY_SECONDS = float(os.environ.get("SOUK_SOLVENCY_SECONDS", "3600"))
-# What invoices say of the seller: {"name": "...", "address": "...", "tax_id": "..."}.
+# The seller's details on invoices: {"name": "...", "address": "...", "tax_id": "..."}.
 SOUK_INVOICE_SELLER: dict[str, str] = json.loads(os.environ.get("SOUK_INVOICE_SELLER", '{"name": "Souk"}'))
 # Alerts to the operators go by e-mail where addresses are given.
 SOUK_ALERT_EMAILS = [each.strip() for each in os.environ.get("SOUK_ALERT_EMAILS", "").split(",") if each.strip()]
-# Mail goes out where a server is named, or operators are to be told; elsewhere it is printed into the worker's log.
+# Mail goes out where a server is named, or operators are to be notified; otherwise it is printed into the worker's log.
 _HAS_MAIL = bool(os.environ.get("SOUK_SMTP_HOST") or SOUK_ALERT_EMAILS)
 EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if _HAS_MAIL else 'console'}.EmailBackend"
 EMAIL_HOST = os.environ.get("SOUK_SMTP_HOST") or "localhost"
@@ -127,7 +128,7 @@ SOUK_PRICE_JUMP_BPS_MAX = int(os.environ.get("SOUK_PRICE_JUMP_BPS_MAX", "3000"))
 SOUK_TOKEN_PRICE_SECONDS = float(os.environ.get("SOUK_TOKEN_PRICE_SECONDS", "900"))
 SOUK_TOKEN_PRICE_MOVE_BPS = int(os.environ.get("SOUK_TOKEN_PRICE_MOVE_BPS", "200"))
 
-# Chains and the keys that sign there; docs/operator-guide.md says what goes in. No chain: nothing is paid in tokens.
+# Chains and the keys that sign there; docs/operator-guide.md describes the format. No chain: nothing is paid in tokens.
 SOUK_CHAINS: list[dict[str, Any]] = json.loads(os.environ.get("SOUK_CHAINS", "[]"))
 SOUK_CHAIN_KEY = os.environ.get("SOUK_CHAIN_KEY", "")
 SOUK_CHAIN_SETTLER_KEY = os.environ.get("SOUK_CHAIN_SETTLER_KEY", "")
@@ -165,12 +166,12 @@ SOUK_STRIPE_TAX = os.environ.get("SOUK_STRIPE_TAX", "0") == "1"  # Stripe comput
 SOUK_TOP_UP_USD_MIN = int(os.environ.get("SOUK_TOP_UP_USD_MIN", "5"))
 SOUK_TOP_UP_USD_MAX = int(os.environ.get("SOUK_TOP_UP_USD_MAX", "5000"))
 SOUK_TOP_UP_USD_DAY_MAX = int(os.environ.get("SOUK_TOP_UP_USD_DAY_MAX", "10000"))
-# Who first paid less than so many days ago: a lower daily limit, and larger amounts wait before they can be spent.
+# Customers whose first payment is newer than this: a lower daily limit, and a wait before large amounts can be spent.
 SOUK_TOP_UP_NEW_DAYS = int(os.environ.get("SOUK_TOP_UP_NEW_DAYS", "14"))
 SOUK_TOP_UP_NEW_USD_DAY_MAX = int(os.environ.get("SOUK_TOP_UP_NEW_USD_DAY_MAX", "1000"))
 SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX = int(os.environ.get("SOUK_TOP_UP_NEW_USD_AT_ONCE_MAX", "200"))
 SOUK_TOP_UP_NEW_WAIT_SECONDS = int(os.environ.get("SOUK_TOP_UP_NEW_WAIT_SECONDS", "86400"))
-# How long after a top-up what it paid for may be asked back from providers when the customer's bank takes it back.
+# How many days after a top-up providers may be charged for what it paid, if the customer's bank reverses the top-up.
 SOUK_CHARGEBACK_PROVIDER_DAYS = int(os.environ.get("SOUK_CHARGEBACK_PROVIDER_DAYS", "120"))  # 0: never
 
 REDIS_URL = _required("REDIS_URL")
@@ -239,7 +240,7 @@ CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
-        # redis-py's own retries would cost seconds a request while Redis is away; what asks has an answer without it.
+        # redis-py's own retries would cost seconds a request while Redis is away; the callers can answer without it.
         "OPTIONS": {"retry": Retry(NoBackoff(), 1), "socket_connect_timeout": 1, "socket_timeout": 2},
     }
 }

@@ -21,13 +21,13 @@ PUBLIC_API = [
 ]
 AGENT_API = [
     path("", include("marketplace.nodes.agent_urls")),
-    path("", include("jobs.agent_urls")),
+    path("", include("jobs.api.agent_urls")),
 ]
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("marketplace.portal.urls")),
     path("api/v1/", include(PUBLIC_API)),
     path("api/agent/v1/", include(AGENT_API)),
-    path("internal/gateway/v1/", include("jobs.serving.urls")),
+    path("internal/gateway/v1/", include("jobs.api.gateway_urls")),
     path("artifacts/", include("jobs.artifacts.urls")),
     path("api/schema", SpectacularAPIView.as_view(permission_classes=[AllowAny]), name="schema"),
     path("api/docs", SpectacularSwaggerView.as_view(url_name="schema", permission_classes=[AllowAny]), name="docs"),

@@ -1,0 +1,28 @@
+"""What every app of the server uses.
+
+State:
+    state_triggers.py    a state machine's edges as triggers of its table
+    states.py            `advance`, the only writer of a state; every move writes an event
+    models.py            the tables of events, idempotency keys and outbox messages
+    outbox.py            calls to other systems: written in a transaction, made after it, at least once
+    snapshot.py          everything that is read inside is of one moment
+    exclusive.py         one process at a time; one failing row does not stop the others
+
+Requests:
+    actors.py            in whose name a request acts
+    idempotency.py       a repeated request has one effect: Idempotency-Key
+    pagination.py        lists in pages
+    parsers.py           JSON bodies
+    serializers.py       bases that refuse unknown fields
+    throttles.py         how often a client may call
+
+Everything:
+    admin.py             bases of the operators' pages
+    apps.py              the Django app
+    clock.py             the server's time
+    errors.py            the root of all errors
+    ids.py               new ids
+    signing.py           the marketplace's own keys
+    tasks.py             Celery tasks
+    tokens.py            secrets that are stored as a hash
+"""

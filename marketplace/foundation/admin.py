@@ -23,7 +23,7 @@ else:
 class ReadOnlyAdmin(PlainAdmin):
     """Shows, and changes nothing by a form: not even for a superuser.
 
-    Its actions are verbs of the rooms. `permissions=["operate"]` asks for the right to change the model.
+    Its actions call functions of the apps. `permissions=["operate"]` asks for the right to change the model.
     """
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
@@ -36,7 +36,7 @@ class ReadOnlyAdmin(PlainAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """What a verb refuses after its form was checked, as when another operator was faster, is said on the page."""
+        """An error after the form was checked, as when another operator was faster, is shown on the page."""
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
         except SoukError as error:

@@ -1,4 +1,4 @@
-"""The server's time. Everything that decides by time asks here, so that tests can move it."""
+"""The server's time. Everything that decides by time calls this, so that tests can change it."""
 
 from __future__ import annotations
 

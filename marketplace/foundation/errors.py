@@ -1,7 +1,7 @@
 """The root of all errors that the server raises on purpose.
 
     SoukError                     code, status, message, details -> {"code", "message", "details"}
-    |-- StateConflict             409  somebody else moved the row first, or the move is not allowed
+    |-- StateConflict             409  another process moved the row first, or the move is not allowed
     |-- IdempotencyMismatch       409  the key was used for another request
     |-- IdempotencyInProgress     409  the first request with the key has not finished
     |-- OutboxConflict            409  a business key was used for another call to the outside
@@ -10,81 +10,80 @@
     `-- BadRequest                400
         `-- IdempotencyKeyRefused 400  missing where it is required, or not a key
 
-Each room derives its own from these; `marketplace.config.api_errors` turns them into answers.
+Each package derives its own from these; `marketplace.config.api_errors` turns them into answers.
 """
 
 from __future__ import annotations
 
-import inspect
+import string
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 
 class SoukError(Exception):
-    """Something went wrong that has a name."""
+    """Something went wrong that has a name.
+
+    `message` is a template that `details` fill in; a detail that is missing stays visible as `{name}`, so that raising
+    an error can never itself fail.
+    """
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
+    message: str = "Something went wrong."
 
     def __init__(self, message: str | None = None, **details: Any) -> None:
         self.details = details
-        self.message = message or _first_line(type(self)).format(**details)
+        self.message = message or _Template().format(type(self).message, **details)
         super().__init__(self.message)
 
 
 class BadRequest(SoukError):
-    """The request cannot be understood."""
-
+    message = "The request cannot be understood."
     code = "bad_request"
     status = 400
 
 
 class Forbidden(SoukError):
-    """You may not do this."""
-
+    message = "You may not do this."
     code = "forbidden"
     status = 403
 
 
 class NotFound(SoukError):
-    """There is no such thing, or it is not yours."""
-
+    message = "There is no such thing, or it is not yours."
     code = "not_found"
     status = 404
 
 
 class StateConflict(SoukError):
-    """{kind} {id} cannot go to {to}: it is {state}."""
-
+    message = "{kind} {id} cannot go to {to}: it is {state}."
     code = "state_conflict"
     status = 409
 
 
 class IdempotencyMismatch(SoukError):
-    """This Idempotency-Key was used for a different request. Use a new key for a new request."""
-
+    message = "This Idempotency-Key was used for a different request. Use a new key for a new request."
     code = "idempotency_mismatch"
     status = 409
 
 
 class IdempotencyInProgress(SoukError):
-    """The first request with this Idempotency-Key is still being answered. Try again in a moment."""
-
+    message = "The first request with this Idempotency-Key is still being answered. Try again in a moment."
     code = "idempotency_in_progress"
     status = 409
 
 
 class IdempotencyKeyRefused(BadRequest):
-    """This request needs an Idempotency-Key header: 1 to 200 printable characters, new for each new request."""
-
+    message = "This request needs an Idempotency-Key header: 1 to 200 printable characters, new for each new request."
     code = "idempotency_key_refused"
 
 
 class OutboxConflict(SoukError):
-    """The outbox holds another call under the business key {business_key}."""
-
+    message = "The outbox holds another call under the business key {business_key}."
     code = "outbox_conflict"
     status = 409
 
 
-def _first_line(cls: type) -> str:
-    return (inspect.getdoc(cls) or cls.__name__).split("\n", 1)[0]
+class _Template(string.Formatter):
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(str(key), f"{{{key}}}")

@@ -1,4 +1,4 @@
-"""One at a time, and each for itself: for sweeps and batches that one bad row must not stop."""
+"""One process at a time, and one failing row does not stop the others: for sweeps and batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def only_one(name: str) -> Iterator[bool]:
-    """Yields True to the one holder of `name` in this database, False to all others; never waits.
+    """Yields True to the only holder of `name` in this database, False to all others; never waits.
 
     An advisory lock of the connection, so a killed process frees it by dying.
     """
@@ -35,16 +35,16 @@ def only_one(name: str) -> Iterator[bool]:
 
 @contextmanager
 def unless_raced(sentence: str, **ids: Any) -> Iterator[None]:
-    """As `alone`, for what is looked at anew in a moment anyway: a lost race is passed over, too."""
+    """As `log_failures`, for what is looked at anew in a moment anyway: a lost race is passed over, too."""
     try:
-        with alone(sentence, **ids):
+        with log_failures(sentence, **ids):
             yield
     except StateConflict as error:
         log.info("%s %s", sentence, error, extra=ids)
 
 
 @contextmanager
-def alone(sentence: str, **ids: Any) -> Iterator[None]:
+def log_failures(sentence: str, **ids: Any) -> Iterator[None]:
     """Whatever goes wrong inside is logged with its traceback and stays inside; the next row has its turn.
 
     A lost race (StateConflict) and a database that is away (OperationalError) are the caller's to try again.

@@ -2,7 +2,7 @@
 
     1. take      one row per (actor, key), in a transaction of its own; one of two racers gets it
     2. act       the view runs in one transaction, which also stores its answer: effect and answer, or neither
-    3. replay    everybody else gets the stored answer, or 409 while there is none yet
+    3. replay    every other request gets the stored answer, or 409 while there is none yet
 
 A server that dies in step 2 leaves no effect and a row that is taken over after STALE_SECONDS. A dead one that turns
 out to be alive then fails in storing its answer, and its effect is rolled back with it.
@@ -62,14 +62,14 @@ def idempotent(method: F | None = None, /, *, required: bool = False) -> F | Cal
 
 
 def forget_old_keys() -> int:
-    """Delete the answers that are older than KEEP_DAYS; says how many."""
+    """Delete the answers that are older than KEEP_DAYS; returns their number."""
     deleted, _ = IdempotencyKey.objects.filter(created_at__lt=clock.now() - timedelta(days=KEEP_DAYS)).delete()
     return deleted
 
 
 def _wrap(method: F, *, required: bool) -> F:
     @functools.wraps(method)
-    def guarded(view: APIView, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def wrapped(view: APIView, request: Request, *args: Any, **kwargs: Any) -> Response:
         key = request.headers.get(HEADER, "")
         if not key and not required:
             return method(view, request, *args, **kwargs)
@@ -81,7 +81,7 @@ def _wrap(method: F, *, required: bool) -> F:
         return _act(row, view, functools.partial(method, view, request, *args, **kwargs))
 
     in_schema = OpenApiParameter(HEADER, location=OpenApiParameter.HEADER, required=required, description=DESCRIPTION)
-    return extend_schema(parameters=[in_schema])(guarded)  # type: ignore[return-value]
+    return extend_schema(parameters=[in_schema])(wrapped)  # type: ignore[return-value]
 
 
 def _take(request: Request, key: str) -> tuple[IdempotencyKey, bool]:
@@ -103,7 +103,7 @@ def _take(request: Request, key: str) -> tuple[IdempotencyKey, bool]:
 
 
 def _take_over(row: IdempotencyKey) -> bool:
-    """Whether the row's owner is held for dead and this request has taken its place."""
+    """Whether the row's owner is presumed to have ended and this request has taken its place."""
     now = clock.now()
     if row.started_at > now - timedelta(seconds=STALE_SECONDS):
         return False
@@ -113,7 +113,7 @@ def _take_over(row: IdempotencyKey) -> bool:
 
 
 def _act(row: IdempotencyKey, view: APIView, method: Callable[[], Response]) -> Response:
-    """Run the view; when this returns or raises, the row holds its answer or is gone."""
+    """Run the view; when this returns or raises, the row holds its answer or is deleted."""
     try:
         try:
             with transaction.atomic():

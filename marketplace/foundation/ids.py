@@ -6,5 +6,5 @@ from uuid import UUID, uuid4
 
 
 def new_id() -> UUID:
-    """A random UUID: says nothing of when or in which order it was made."""
+    """A random UUID: it does not show when or in which order it was made."""
     return uuid4()

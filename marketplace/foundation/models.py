@@ -1,4 +1,4 @@
-"""What every room writes into: the events of all states, the answers to repeated requests, the outbox."""
+"""Tables that every app writes to: events of state changes, answers to repeated requests, the outbox."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Event(models.Model):
 class IdempotencyKey(models.Model):
     """The answer to a request, kept so that a repeat gets the same one and has no second effect.
 
-    The answer is sealed: it may hold an API key or an enrolment token, which the database must never hold in clear.
+    The answer is encrypted: it may hold an API key or an enrolment token, which the database must never hold in clear.
     """
 
     class State(models.TextChoices):

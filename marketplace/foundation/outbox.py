@@ -8,7 +8,6 @@ makes it again.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -20,13 +19,13 @@ from marketplace.foundation import clock
 from marketplace.foundation.errors import OutboxConflict, StateConflict
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.models import OutboxMessage
+from provider_agent.protocol.backoff import QUARTER_JITTER, backoff_seconds
 
 LEASE_SECONDS: Final = 60
 CLAIM_MAX: Final = 50
 ATTEMPTS_MAX: Final = 12
 BACKOFF_SECONDS_FIRST: Final = 2
 BACKOFF_SECONDS_MAX: Final = 3600
-JITTER: Final = 0.25
 ERROR_CHARACTERS_MAX: Final = 2000
 
 _State = OutboxMessage.State
@@ -42,11 +41,11 @@ def enqueue(kind: str, business_key: str, payload: Mapping[str, Any]) -> OutboxM
 
 
 def claim(kinds: Collection[str], *, limit: int = CLAIM_MAX, lease_seconds: int = LEASE_SECONDS) -> list[OutboxMessage]:
-    """Lease the oldest calls that are due to this caller alone; counts an attempt of each."""
+    """Lease the oldest calls that are due to this caller only; counts an attempt of each."""
     now = clock.now()
     is_free = Q(lease_until=None) | Q(lease_until__lte=now)
     due = OutboxMessage.objects.filter(is_free, kind__in=kinds, state=_State.WAITING, next_at__lte=now)
-    owner = str(new_id())  # of this claim: whoever comes back after its lease ended is refused
+    owner = str(new_id())  # of this claim: a worker that returns after its lease ended is refused
     with transaction.atomic():
         messages = list(due.select_for_update(skip_locked=True).order_by("next_at")[: min(limit, CLAIM_MAX)])
         for message in messages:
@@ -58,7 +57,7 @@ def claim(kinds: Collection[str], *, limit: int = CLAIM_MAX, lease_seconds: int 
 
 
 def renew(message: OutboxMessage, *, lease_seconds: int = LEASE_SECONDS) -> bool:
-    """Begin the lease anew right before the call is made; False where it ended and went to somebody else.
+    """Begin the lease anew right before the call is made; False if it ended and another worker has it.
 
     Calls are claimed many at a time: without this the last ones of slow ones would be made by two workers at once.
     """
@@ -79,11 +78,13 @@ def fail(message: OutboxMessage, error: str, *, retry: bool = True) -> OutboxMes
     The pause varies by a quarter, so that what failed together does not come back together.
     """
     is_last = not retry or message.attempts >= ATTEMPTS_MAX
-    pause = min(BACKOFF_SECONDS_FIRST * 2 ** (message.attempts - 1), BACKOFF_SECONDS_MAX)
+    pause = backoff_seconds(
+        message.attempts, first=BACKOFF_SECONDS_FIRST, most=BACKOFF_SECONDS_MAX, jitter=QUARTER_JITTER
+    )
     return _finish(
         message,
         state=_State.FAILED if is_last else _State.WAITING,
-        next_at=clock.now() + timedelta(seconds=pause * random.uniform(1 - JITTER, 1 + JITTER)),
+        next_at=clock.now() + timedelta(seconds=pause),
         last_error=error[:ERROR_CHARACTERS_MAX],
     )
 

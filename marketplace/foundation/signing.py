@@ -1,4 +1,4 @@
-"""The marketplace's own keys: the Ed25519 key that signs assignments and quotes, and the one that seals secrets."""
+"""The marketplace's own keys: the Ed25519 key that signs assignments and quotes, and the one that encrypts secrets."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def sign(message: bytes) -> str:
 
 
 def encrypt_secret(plain: str) -> str:
-    """A sealed form that only this marketplace can open; for columns that hold customers' secrets."""
+    """Encrypted, so that only this marketplace can read it; for columns that hold customers' secrets."""
     return _fernet().encrypt(plain.encode()).decode()
 
 
 def decrypt_secret(sealed: str) -> str:
-    """Open what `encrypt_secret` sealed; raises cryptography.fernet.InvalidToken for anything else."""
+    """The text that `encrypt_secret` encrypted; raises cryptography.fernet.InvalidToken for anything else."""
     return _fernet().decrypt(sealed.encode()).decode()
 
 

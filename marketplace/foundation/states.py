@@ -63,7 +63,7 @@ def advance(
     sources = rules.sources(to) if only_from is None else rules.sources(to) & set(map(str, only_from))
     manager = type(instance)._default_manager
     with transaction.atomic():
-        # The state before is read under the row's lock, so that the event tells what really was.
+        # The state before is read under the row's lock, so that the event has the state that really was.
         before = manager.select_for_update().filter(pk=instance.pk).values_list("state", flat=True).first()
         moved = manager.filter(pk=instance.pk, state__in=sources).update(state=to, **fields) if before else 0
         if moved != 1:
@@ -95,8 +95,8 @@ def advance_all(
 ) -> list[M]:
     """Move those rows of one model to `to` that may go there, each with its event, all in one; which those were.
 
-    As `advance` for each, in five statements; `data` by the rows' ids. One that cannot move is left out: somebody else
-    has moved it.
+    As `advance` for each, in five statements; `data` by the rows' ids. One that cannot move is left out: another
+    process has moved it.
     """
     if not instances:
         return []

@@ -1,4 +1,4 @@
-"""Celery's doors to this room."""
+"""Celery tasks of `marketplace.foundation`."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from marketplace.foundation import idempotency
 
 @shared_task(ignore_result=True)
 def forget_old_keys() -> int:
-    """Once a day: answers to requests that nobody repeats any more."""
+    """Once a day: delete answers to requests that are not repeated any more."""
     return idempotency.forget_old_keys()

@@ -1,4 +1,4 @@
-"""How often somebody may ask. Counted in Redis; without Redis each process counts for itself."""
+"""How many requests a caller may send. Counted in Redis; without Redis each process counts for itself."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _fallback: BaseCache = LocMemCache("souk-throttles", {"OPTIONS": {"MAX_ENTRIES":
 
 
 class _WithoutRedisToo(SimpleRateThrottle):
-    """Keeps counting, process by process, while Redis is away: neither an outage nor an open door."""
+    """Keeps counting, process by process, while Redis is away: neither an outage nor unlimited access."""
 
     def allow_request(self, request: Request, view: APIView) -> bool:
         try:
             return super().allow_request(request, view)
         except (RedisError, OSError):
-            logger.warning("Redis did not answer a throttle; this process counts alone.")
+            logger.warning("Redis did not answer a throttle; this process counts for itself.")
             self.cache = _fallback
             return super().allow_request(request, view)
 
 
 class AnonThrottle(_WithoutRedisToo, AnonRateThrottle):
-    """Requests of nobody in particular, by address."""
+    """Requests without a user, by address."""
 
 
 class UserThrottle(_WithoutRedisToo, UserRateThrottle):

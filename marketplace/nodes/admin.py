@@ -16,9 +16,14 @@ from django.utils.safestring import SafeString, mark_safe
 from marketplace.foundation import clock
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
 from marketplace.foundation.errors import SoukError
-from marketplace.nodes import availability, charts, demands, enrolment, links, metrics, offers, reputation, rollout
+from marketplace.nodes.fabrics import links
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import AgentRelease, Check, Device, EnrolmentToken, FabricLink, Node, Offer, Provider
-from provider_agent.protocol import install_line
+from marketplace.nodes.offering import availability, offers
+from marketplace.nodes.releases.progress import progress_of
+from marketplace.nodes.verification import demands
+from marketplace.nodes.watching import charts, metrics, reputation
+from provider_agent.protocol import install_command
 
 OPERATOR_REASON = "operator"
 
@@ -63,7 +68,7 @@ class ProviderAdmin(PlainAdmin):
     def issue_token(self, request: HttpRequest, queryset: QuerySet[Provider]) -> None:
         for provider in queryset:
             token, plaintext = enrolment.issue_token(provider, actor=_actor(request))
-            line = install_line(settings.SOUK_API_URL, plaintext)
+            line = install_command(settings.SOUK_API_URL, plaintext)
             text = (
                 f"For {provider}, shown once: run this on the node before {token.expires_at:%Y-%m-%d %H:%M} UTC: {line}"
             )
@@ -108,7 +113,7 @@ class NodeAdmin(ReadOnlyAdmin):
     @admin.display(description="Links to its fabric's other nodes")
     def fabric_links(self, node: Node) -> SafeString:
         """A line each: whom, how far, how fast, or what is wrong."""
-        lines = ((peer.name, _link_words(link)) for peer, link in node.links)
+        lines = ((peer.name, _link_words(link)) for peer, link in links.links_of(node))
         return format_html_join(mark_safe("<br>"), "{}: {}", lines) or mark_safe("-")
 
     @admin.display(description="Reputation")
@@ -120,12 +125,12 @@ class NodeAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Check its devices as soon as it is idle", permissions=["operate"])
     def check_now(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        count = demands.hasten(queryset)
+        count = demands.make_due(queryset)
         self.message_user(request, f"{count} will be checked as soon as they are idle.")
 
     @admin.action(description="Probe its links as soon as both ends are idle", permissions=["operate"])
     def probe_now(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        self.message_user(request, f"{links.hasten(queryset)} links will be probed as soon as both ends are idle.")
+        self.message_user(request, f"{links.make_due(queryset)} links will be probed as soon as both ends are idle.")
 
     @admin.action(description="Drain", permissions=["operate"])
     def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
@@ -162,7 +167,7 @@ class NodeAdmin(ReadOnlyAdmin):
 
 @admin.register(AgentRelease)
 class AgentReleaseAdmin(ReadOnlyAdmin):
-    """How far each release of the agent is; `manage.py rollout` is the operator's hand on it."""
+    """How far each release of the agent is; the operator changes it with `manage.py rollout`."""
 
     list_display = ["version", "state", "share", "stage_at", "reason", "rollback_from", "published_at"]
     list_filter = ["state"]
@@ -170,10 +175,10 @@ class AgentReleaseAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Progress")
     def progress(self, release: AgentRelease) -> str:
-        found = rollout.progress_of(release)
+        found = progress_of(release)
         return (
             f"{found.updated} of {found.nodes} nodes have it, {found.settled} for long enough, "
-            f"{found.told} are told, {found.rolled_back} took it back"
+            f"{found.waiting} are updating, {found.rolled_back} rolled it back"
         )
 
 

@@ -53,7 +53,7 @@ def authenticate_agent(method: str, path_and_query: str, headers: Mapping[str, s
 
 
 def claimed_node(headers: Mapping[str, str]) -> UUID:
-    """The node that a request says it is of; raises AgentUnauthenticated for headers that cannot be read."""
+    """The node that a request claims to be from; raises AgentUnauthenticated for headers that cannot be read."""
     return _read_headers(headers)[0]
 
 
@@ -83,7 +83,7 @@ def verify(
 def remembered(node_id: UUID, seconds: float = CACHE_SECONDS) -> Node | None:
     """A copy of a node that was looked up within so many seconds, without the database.
 
-    Whoever asks for more than CACHE_SECONDS sees to it that `forget` is called for nodes that change.
+    A caller with more than CACHE_SECONDS must call `forget` for nodes that change.
     """
     with _cache_lock:
         found = _cache.get(node_id)
@@ -104,14 +104,14 @@ def look_up(node_ids: Collection[UUID]) -> dict[UUID, Node]:
 
 
 def forget(node_id: UUID) -> None:
-    """Ask the database again for this node; for whoever has just changed what it may do."""
+    """Read this node from the database again; for callers that have just changed what it may do."""
     with _cache_lock:
         _cache.pop(node_id, None)
 
 
 @dataclass(frozen=True)
 class AgentUser:
-    """What stands for a user in an agent's request."""
+    """What takes the place of a user in an agent's request."""
 
     node: Node
     is_authenticated: bool = True
@@ -156,7 +156,7 @@ def node_of(request: Request) -> Node:
 
 
 def _read_headers(headers: Mapping[str, str]) -> tuple[UUID, int, str]:
-    """The three headers; their names in any case that HTTP servers hand on."""
+    """The three headers; their names in any case that HTTP servers pass on."""
     names = (HEADER_NODE, HEADER_TIME, HEADER_SIGNATURE)
     node, time_ms, signature = (headers.get(name) or headers.get(name.lower()) or "" for name in names)
     if not time_ms.isascii() or not time_ms.isdigit() or len(time_ms) > TIME_DIGITS_MAX:

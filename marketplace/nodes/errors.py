@@ -26,113 +26,100 @@ from marketplace.foundation.errors import BadRequest, Forbidden, NotFound, SoukE
 
 
 class AgentUnauthenticated(SoukError):
-    """This request is not signed by the key of an enrolled node."""
-
+    message = "This request is not signed by the key of an enrolled node."
     code = "agent_unauthenticated"
     status = 401
 
 
 class ClockSkew(SoukError):
-    """This request's time lies too far from the server's, which is {server_time}. Set the clock, then sign again."""
-
+    message = (
+        "This request's time lies too far from the server's, which is {server_time}. Set the clock, then sign again."
+    )
     code = "clock_skew"
     status = 401
 
 
 class EnrolmentRefused(SoukError):
-    """This enrolment token is unknown, used or expired. Ask for a new one; it lives an hour and enrols one node."""
-
+    message = (
+        "This enrolment token is unknown, used or expired. Ask for a new one; it lives an hour and enrols one node."
+    )
     code = "enrolment_refused"
     status = 401
 
 
 class ProofRefused(SoukError):
-    """The {key} key did not sign this enrolment."""
-
+    message = "The {key} key did not sign this enrolment."
     code = "proof_refused"
     status = 401
 
 
 class UnsupportedProtocol(BadRequest):
-    """This marketplace does not speak protocol {protocol}. Update the agent."""
-
+    message = "This marketplace does not speak protocol {protocol}. Update the agent."
     code = "unsupported_protocol"
 
 
 class BadFacts(BadRequest):
-    """The node says something that cannot be: {problem}."""
-
+    message = "The node reports something that cannot be: {problem}."
     code = "bad_facts"
 
 
 class AlreadyEnrolled(SoukError):
-    """This {what} belongs to a node that is enrolled already. Retire that one first."""
-
+    message = "This {what} belongs to a node that is enrolled already. Retire that one first."
     code = "already_enrolled"
     status = 409
 
 
 class NoProvider(Forbidden):
-    """This organisation does not provide yet: create its provider profile first (POST /api/v1/provider)."""
-
+    message = "This organisation does not provide yet: create its provider profile first (POST /api/v1/provider)."
     code = "no_provider"
 
 
 class ProviderExists(SoukError):
-    """This organisation has its provider profile already."""
-
+    message = "This organisation has its provider profile already."
     code = "provider_exists"
     status = 409
 
 
 class NoOpenOffer(SoukError):
-    """This node has no open offer."""
-
+    message = "This node has no open offer."
     code = "no_open_offer"
     status = 409
 
 
 class CheckOver(SoukError):
-    """This step is not awaited: the check is {state}."""
-
+    message = "This step is not awaited: the check is {state}."
     code = "check_over"
     status = 409
 
 
 class CheckAnswered(SoukError):
-    """This check was answered already, and differently. The first answer counts."""
-
+    message = "This check was answered already, and differently. The first answer counts."
     code = "check_answered"
     status = 409
 
 
 class ProbeOver(SoukError):
-    """No report on this link is awaited: the probe is {state}."""
-
+    message = "No report on this link is awaited: the probe is {state}."
     code = "probe_over"
     status = 409
 
 
 class ProbeAnswered(SoukError):
-    """This probe was reported already, and differently. The first report counts."""
-
+    message = "This probe was reported already, and differently. The first report counts."
     code = "probe_answered"
     status = 409
 
 
 class BadAnswer(BadRequest):
-    """This cannot be an answer to the check: {problem}."""
-
+    message = "This cannot be an answer to the check: {problem}."
     code = "bad_answer"
 
 
 class NoSuchRelease(NotFound):
-    """There is no release {version} of the agent. Publish one: python manage.py publish_agent"""
-
+    message = "There is no release {version} of the agent. Publish one: python manage.py publish_agent"
     code = "no_such_release"
 
 
 class ReleaseUnfit(BadRequest):
-    """This cannot be done with the agent's releases: {problem}."""
-
+    message = "This cannot be done with the agent's releases: {problem}."
     code = "release_unfit"

@@ -10,7 +10,7 @@ A draining node that falls silent is offline, and comes back draining (Node.drai
               each before the end -> failed (no answer in time) | withdrawn (a lease came, or the node is away)
     probe     demanded -> measured | failed | withdrawn
     release   rolling -> complete;   rolling <-> paused;   rolling | complete -> halted -> rolling
-              each but withdrawn -> withdrawn -> rolling (published again, or gone back to)
+              each but withdrawn -> withdrawn -> rolling (published again, or rolled back to)
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NODE_MACHINE = machine(
 
 
 class CheckState(models.TextChoices):
-    """demanded: the node is told. begun: it has the seeds. committed: the openings. recalling: its memory is read."""
+    """demanded: sync sends it. begun: the node has the seeds. committed: the openings. recalling: memory is read."""
 
     DEMANDED = "demanded"
     BEGUN = "begun"
@@ -74,7 +74,7 @@ CHECK_LIVE = (_C.DEMANDED, _C.BEGUN, _C.COMMITTED, _C.RECALLING)
 
 
 class ProbeState(models.TextChoices):
-    """demanded: both nodes are told. measured: they reach each other. failed: they do not, or did not say."""
+    """demanded: sync sends it to both. measured: they reach each other. failed: they do not, or did not report."""
 
     DEMANDED = "demanded"
     MEASURED = "measured"
@@ -90,7 +90,7 @@ PROBE_MACHINE = machine(
 
 
 class ReleaseState(models.TextChoices):
-    """rolling: a share of the nodes is told. halted: too many took it back; nobody is told until somebody decides."""
+    """rolling: it is sent to a share of the nodes. halted: too many rolled it back; an operator has to decide."""
 
     ROLLING = "rolling"
     PAUSED = "paused"

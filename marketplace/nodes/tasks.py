@@ -1,16 +1,16 @@
-"""Celery's doors to this room."""
+"""Celery tasks of `marketplace.nodes`: each calls one function."""
 
 from __future__ import annotations
 
 from celery import shared_task
 
 from marketplace.foundation.exclusive import only_one
-from marketplace.nodes import liveness, metrics
+from marketplace.nodes.watching import liveness, metrics
 
 
 @shared_task(ignore_result=True)
 def flush_beats() -> int:
-    """Every 2 s. Silence is swept in the jobs room, which knows who holds a lease."""
+    """Every 2 s. `jobs` sweeps silent nodes, because it has the leases."""
     return liveness.flush_beats()
 
 

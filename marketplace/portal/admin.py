@@ -1,4 +1,4 @@
-"""How much users talk to models, for operators; never what they say."""
+"""How much users chat with models, for operators; never what they write."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from marketplace.portal.chat.models import Chat
 class ChatAdmin(ReadOnlyAdmin):
     """Counts only: titles, prompts and messages are their user's."""
 
-    list_display = ["id", "organisation", "endpoint", "said", "tokens", "created_at", "used_at"]
-    fields = ["id", "organisation", "endpoint", "said", "tokens", "created_at", "used_at"]
+    list_display = ["id", "organisation", "endpoint", "messages_written", "tokens", "created_at", "used_at"]
+    fields = ["id", "organisation", "endpoint", "messages_written", "tokens", "created_at", "used_at"]
     list_select_related = ["organisation", "endpoint"]
     search_fields = ["=id"]
     ordering = ["-used_at"]
@@ -29,7 +29,7 @@ class ChatAdmin(ReadOnlyAdmin):
         return annotated
 
     @admin.display(description="messages")
-    def said(self, chat: Any) -> int:
+    def messages_written(self, chat: Any) -> int:
         return int(chat.messages_count)
 
     @admin.display(description="tokens written")

@@ -10,7 +10,8 @@ from marketplace.foundation.errors import SoukError
 
 
 class NoAgentWheel(SoukError):
-    """This marketplace has no agent to install yet ({reason}). Its operator runs: python manage.py publish_agent"""
-
+    message = (
+        "This marketplace has no agent to install yet ({reason}). Its operator runs: python manage.py publish_agent"
+    )
     code = "no_agent_wheel"
     status = 503

@@ -24,7 +24,7 @@ ORGANISATION_IN_SESSION: Final = "souk_organisation"
 RETRY_AFTER_SECONDS: Final = "5"
 ORGANISATIONS_MAX: Final = 100  # that a user is shown
 NEXT_CHARACTERS_MAX: Final = 500
-# Nothing from elsewhere, no script or style inside the page: what a model says cannot run even if it became HTML.
+# Nothing from elsewhere, no script or style inside the page: what a model writes cannot run even if it became HTML.
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -62,9 +62,9 @@ def page(*methods: str) -> Callable[[Page[Rest]], View[Rest]]:
                 return _to_signin(request)
             visitor = visitor_of(request, request.user)
             try:
-                return guarded(view(request, visitor, *args, **kwargs))
+                return with_private_headers(view(request, visitor, *args, **kwargs))
             except SoukError as error:
-                return guarded(_refused(request, visitor, error))
+                return with_private_headers(_refused(request, visitor, error))
 
         return cast("View[Rest]", wraps(view)(wrapped))
 
@@ -72,7 +72,7 @@ def page(*methods: str) -> Callable[[Page[Rest]], View[Rest]]:
 
 
 def visitor_of(request: HttpRequest, user: User) -> Visitor:
-    """Who asks; of several organisations the one chosen last in this session, else the oldest."""
+    """The user of the request; of several organisations the one chosen last in this session, else the oldest."""
     memberships = list(
         Membership.objects.filter(user=user).select_related("organisation").order_by("created_at")[:ORGANISATIONS_MAX]
     )
@@ -87,7 +87,7 @@ def visitor_of(request: HttpRequest, user: User) -> Visitor:
     )
 
 
-def guarded(response: HttpResponseBase) -> HttpResponseBase:
+def with_private_headers(response: HttpResponseBase) -> HttpResponseBase:
     """With the headers that keep what is private on the page: kept nowhere, framed nowhere, loading only our own."""
     response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     response.headers["Referrer-Policy"] = "same-origin"
@@ -104,7 +104,7 @@ def own_path(wanted: str) -> str:
 
 
 def wants_events(request: HttpRequest) -> bool:
-    """Our own script asks, not a browser's form."""
+    """The request is from our own script, not from a browser's form."""
     return "text/event-stream" in request.headers.get("Accept", "")
 
 

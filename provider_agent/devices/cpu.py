@@ -37,7 +37,7 @@ def share_cpu(count: int, cores: list[int], *, key_prefix: str) -> list[DeviceFa
 
 
 def cpu_model() -> str:
-    """The processor's name as Linux tells it."""
+    """The processor's name as Linux reports it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()[:MODEL_CHARACTERS_MAX] or "CPU"

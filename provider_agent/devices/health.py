@@ -1,7 +1,7 @@
 """Looks at GPUs through NVML: figures to keep, and whether a device must leave the market.
 
-lost       NVML says so, or does not find it any more
-Xid        an event that says broken hardware (xids.py), until none came for XID_QUIET_SECONDS
+lost       NVML reports it as lost, or does not find it any more
+Xid        an event that means broken hardware (xids.py), until none came for XID_QUIET_SECONDS
 memory     uncorrected errors since the driver was loaded, or rows that could not be remapped
 heat       at its shutdown temperature, until it is below the one at which it slows down
 """
@@ -89,7 +89,7 @@ class GpuWatch:
             try:
                 event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
                 uuid = _text(self._nvml.nvmlDeviceGetUUID(event.device))
-            except self._nvml.NVMLError:  # nothing more to hear
+            except self._nvml.NVMLError:  # no more events
                 return
             known, number = self._known.get(uuid), int(event.eventData)
             if known is None:

@@ -51,7 +51,7 @@ def _bus_id(nvml: Any, handle: Any) -> str | None:
 
 
 def _serial(nvml: Any, handle: Any) -> str | None:
-    """Datacenter cards have one; most others do not tell."""
+    """Datacenter cards have one; most others report none."""
     try:
         serial = nvml.nvmlDeviceGetSerial(handle)
     except (nvml.NVMLError, AttributeError):

@@ -1,4 +1,4 @@
-"""What an Xid event says of a GPU: an application's error, a note, or broken hardware.
+"""What an Xid event means for a GPU: an application's error, a note, or broken hardware.
 
 Numbers and names: NVIDIA's Xid catalog (https://docs.nvidia.com/deploy/xid-errors/). Which of them leave the GPU usable
 follows NVIDIA's own device plugin for Kubernetes (https://github.com/NVIDIA/k8s-device-plugin, internal/rm): what is
@@ -55,5 +55,5 @@ UNKNOWN: Final = Xid(_H, "not in this agent's table")
 
 
 def xid_of(number: int) -> Xid:
-    """Its row; one that nobody described is taken for broken hardware."""
+    """Its row; an Xid without a row is taken for broken hardware."""
     return XIDS.get(number, UNKNOWN)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
-from provider_agent.atomic import write_atomically
 from provider_agent.overlay import Overlay
 from provider_agent.protocol import GangKind
+from provider_agent.system.atomic import write_atomically
 
 LOG_BYTES_MAX = 64 * 1024 * 1024
 LOG_CAP_LINE = "\n[souk] the log reached its limit of 64 MiB; what follows was dropped\n"
@@ -46,7 +46,7 @@ class LaunchSpec:
     disk_mib_max: int = 0  # of the lease's own disk; 0: it has none
     overlay: Overlay | None = None  # the network of its gang; the program gets its interface right after the start
     has_egress: bool = False  # it may reach public addresses
-    lent: dict[str, str] = field(default_factory=dict)  # label -> folder of this node, to read only
+    shared_folders: dict[str, str] = field(default_factory=dict)  # label -> folder of this node, to read only
 
     @property
     def work(self) -> Path:
@@ -76,7 +76,7 @@ class Exit:
 
 
 Handle = dict[str, Any]  # JSON; what the executor needs to find the program again
-Tell = Callable[..., None]  # (event, **data): a line among the job's events
+ReportEvent = Callable[..., None]  # (event, **data): a line among the job's events
 
 
 class Executor(Protocol):
@@ -96,11 +96,11 @@ class Executor(Protocol):
     def environment(self, seen_work: str) -> dict[str, str]:
         """Variables that every program is given, unless the customer sets them; never the agent's own."""
 
-    def seen_lent(self, spec_folder: Path) -> str:
-        """The folder in which the program sees the folders that this node lends, by their labels."""
+    def seen_shared_folders(self, spec_folder: Path) -> str:
+        """The folder in which the program sees the shared host folders, by their labels."""
 
     def isolation(self, *, has_gpus: bool) -> Literal["none", "runc", "gvisor"]:
-        """What stands between programs and this node's kernel; known once `check` was called."""
+        """The isolation between programs and this node's kernel; known once `check` was called."""
 
     @property
     def has_egress(self) -> bool:
@@ -125,12 +125,12 @@ class Executor(Protocol):
         """Prepare a lease's folder for `disk_share` of the node's disk; MiB, 0 where that cannot be held to."""
 
     async def remove_room(self, folder: Path) -> None:
-        """Take back what `make_room` made; nothing of the program may run any more. Repeating it changes nothing."""
+        """Undo what `make_room` made; no process of the program may run any more. Repeating it changes nothing."""
 
     def describe(self, spec: LaunchSpec) -> list[str]:
         """Limits and permissions of a program, a line each; empty where there are none."""
 
-    async def ready(self, spec: LaunchSpec, tell: Tell) -> None:
+    async def ready(self, spec: LaunchSpec, report_event: ReportEvent) -> None:
         """Have here what the program needs (its image). May be cancelled. Raises ImageUnavailable, ExecutorFailed."""
 
     async def start(self, spec: LaunchSpec) -> Handle:

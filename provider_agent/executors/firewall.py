@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from provider_agent.overlay.system import System
-from provider_agent.packaging import capabilities
-from provider_agent.programs import missing
+from provider_agent.system import capabilities
+from provider_agent.system.programs import missing
 
 CHAIN = "SOUK-EGRESS"
 CHAIN_INBOUND = "SOUK-INBOUND"
@@ -20,7 +20,7 @@ BRIDGE_PREFIX = "souk"
 WAIT_SECONDS = "10"
 JUMPS_MAX = 16
 MAIL_PORTS = "25,465,587"
-# Of one lease; enough for downloads over many connections, too few to scan networks or to flood somebody.
+# Of one lease; enough for downloads over many connections, too few to scan networks or to flood an address.
 CONNECTIONS_PER_SECOND_MAX = 50
 CONNECTIONS_BURST = 500
 # Special-purpose addresses (RFC 6890): this network, private, shared by carriers, loopback, link-local with the clouds'
@@ -58,7 +58,7 @@ class Firewall:
         self._system.asks("ip6tables", *_drop_all("-D"))
 
     def why_not(self) -> str:
-        """Why these rules cannot be had; empty when they can."""
+        """Why these rules cannot be installed; empty when they can."""
         if lacking := missing(["iptables", "iptables-restore"]):
             return f"{lacking[0]} is not installed"
         if self._system.asks("iptables", "-w", WAIT_SECONDS, "-t", "mangle", "-S"):

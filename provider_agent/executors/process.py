@@ -21,10 +21,10 @@ from uuid import UUID
 
 import psutil
 
-from provider_agent.atomic import write_atomically
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors import base, supervisor
-from provider_agent.executors.base import Exit, Handle, LaunchSpec, Tell
+from provider_agent.executors.base import Exit, Handle, LaunchSpec, ReportEvent
+from provider_agent.system.atomic import write_atomically
 
 WARNING = "The process executor isolates nothing: programs run as this user and can read what it can read."
 PROGRAMS_PATH = "/usr/local/bin:/usr/bin:/bin"  # what programs find beside the runtime; no tools of root's
@@ -32,7 +32,7 @@ START_SECONDS_MAX = 15.0
 KILL_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 30
-LENT_NAME = "lent"
+SHARED_FOLDERS_NAME = "lent"
 START_TIME_TOLERANCE = 0.05
 SERVING_NEEDS = ("runtimes.serve", "torch", "transformers", "fastapi", "uvicorn")
 FIND_SECONDS_MAX = 60.0
@@ -59,7 +59,7 @@ class ProcessExecutor:
         self._runtime_python = runtime_python
         self._source_folder = source_folder  # where `runtimes` is, when it is not installed
         self._children: dict[int, subprocess.Popen[bytes]] = {}  # supervisors that this agent must reap
-        self._attended: set[UUID] = set()  # leases that somebody in this agent looks after
+        self._attended: set[UUID] = set()  # leases that a task of this agent manages
 
     async def check(self) -> str:
         """Processes can always be started."""
@@ -79,9 +79,9 @@ class ProcessExecutor:
         found = {"PATH": path, "HOME": seen_work}
         return found | ({"PYTHONPATH": self._source_folder} if self._source_folder else {})
 
-    def seen_lent(self, spec_folder: Path) -> str:
+    def seen_shared_folders(self, spec_folder: Path) -> str:
         """A folder of links beside the work folder."""
-        return str(spec_folder / LENT_NAME)
+        return str(spec_folder / SHARED_FOLDERS_NAME)
 
     def isolation(self, *, has_gpus: bool) -> Literal["none"]:
         """Nothing."""
@@ -137,16 +137,16 @@ class ProcessExecutor:
         """The agent warns at its start that nothing is isolated; there is nothing to promise."""
         return []
 
-    async def ready(self, spec: LaunchSpec, tell: Tell) -> None:
-        """Link what the node lends; links only, for nothing here holds a program back."""
-        folder = spec.folder / LENT_NAME
+    async def ready(self, spec: LaunchSpec, report_event: ReportEvent) -> None:
+        """Link the shared host folders; links only, because this executor isolates nothing."""
+        folder = spec.folder / SHARED_FOLDERS_NAME
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        for label, path in spec.lent.items():
+        for label, path in spec.shared_folders.items():
             (folder / label).symlink_to(path)
 
     async def start(self, spec: LaunchSpec) -> Handle:
-        """Start a supervisor with the program below it, and wait until it has said so."""
+        """Start a supervisor with the program below it, and wait until it has confirmed that."""
         for name in ("supervisor.json", "exit.json"):
             (spec.folder / name).unlink(missing_ok=True)
         launch = json.dumps(_launch_file(spec)).encode()
@@ -167,7 +167,7 @@ class ProcessExecutor:
         raise ExecutorFailed(f"The supervisor did not start; see {spec.folder / 'supervisor.log'}.")
 
     async def adopt(self, lease_id: UUID, folder: Path, handle: Handle | None) -> Handle | None:
-        """From the journal's handle, or from the file of a supervisor that started just before the agent died."""
+        """From the journal's handle, or from the file of a supervisor that started just before the agent ended."""
         self._attended.add(lease_id)
         if handle is not None:
             return handle
@@ -182,7 +182,7 @@ class ProcessExecutor:
         return None
 
     async def poll(self, handle: Handle) -> Exit | None:
-        """The supervisor's word; without one and without a supervisor the program has vanished."""
+        """The exit that the supervisor wrote; with neither exit nor supervisor the program has vanished."""
         if _is_alive(handle, self._children):
             return None
         found = _read_exit(Path(handle["folder"]))
@@ -192,17 +192,17 @@ class ProcessExecutor:
         return Exit(vanished=True, message="the program and its supervisor are gone, without an exit code")
 
     async def extend(self, handle: Handle, seconds: float) -> None:
-        """Tell the supervisor until when it may go on without an agent."""
+        """ReportEvent the supervisor until when it may go on without an agent."""
         until = time.clock_gettime(time.CLOCK_BOOTTIME) + seconds
         path, text = Path(handle["folder"]) / "lease_until", f"{until:.3f}".encode()
         try:
             write_atomically(path, text)
-        except OSError:  # the disk is full: the same bytes in place need no room
+        except OSError:  # the disk is full: the same bytes in place need no further space
             with path.open("r+b", buffering=0) as there:
                 there.write(text)
 
     async def stop(self, handle: Handle) -> None:
-        """SIGTERM to the program's process group; torchrun hands it on to its workers."""
+        """SIGTERM to the program's process group; torchrun forwards it to its workers."""
         if _is_alive(handle, self._children) and handle["child"]:
             try:
                 os.killpg(handle["child"], signal.SIGTERM)
@@ -296,15 +296,21 @@ def _spawn_supervisor(spec: LaunchSpec) -> subprocess.Popen[bytes]:
 def _read_handle(folder: Path) -> Handle | None:
     """Who the supervisor is: its pid with its start time, because pids are used again."""
     try:
-        said = json.loads((folder / "supervisor.json").read_text())
+        saved = json.loads((folder / "supervisor.json").read_text())
     except FileNotFoundError:
         return None
     try:
-        started = psutil.Process(said["pid"]).create_time()
+        started = psutil.Process(saved["pid"]).create_time()
     except psutil.NoSuchProcess:
         started = 0.0
     lease_id = folder.name
-    return {"pid": said["pid"], "child": said["child"], "started": started, "folder": str(folder), "lease_id": lease_id}
+    return {
+        "pid": saved["pid"],
+        "child": saved["child"],
+        "started": started,
+        "folder": str(folder),
+        "lease_id": lease_id,
+    }
 
 
 def _read_exit(folder: Path) -> Exit | None:

@@ -4,7 +4,7 @@
     leases/ID/disk/work          the program's folder; leases/ID/work is a link to it
     leases/ID/disk/snapshots     checkpoints on their way out, on the same disk, so that taking one moves no bytes
 
-Where that cannot be done there is a reason to tell, and the folders are ordinary ones. The kernel reads what a
+Where that cannot be done the reason is reported, and the folders are ordinary ones. The kernel reads what a
 program wrote, never a file system that a program made: the file itself is out of its reach.
 """
 
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME
-from provider_agent.packaging.capabilities import FOR_DISKS, lacking
-from provider_agent.programs import SYSTEM_PATH, missing
+from provider_agent.system.capabilities import FOR_DISKS, lacking
+from provider_agent.system.programs import SYSTEM_PATH, missing
 
 FILE_NAME = "disk.ext4"
 MOUNT_NAME = "disk"

@@ -112,7 +112,7 @@ def pump(reader: int, log: Log, is_open: bool) -> bool:
 
 
 def drain(reader: int, log: Log) -> None:
-    """Take what is left in the pipe; nobody writes any more, but be bounded all the same."""
+    """Read what is left in the pipe; no process writes to it any more, but the read is bounded all the same."""
     until = time.monotonic() + DRAIN_SECONDS
     while time.monotonic() < until:
         ready, _, _ = select.select([reader], [], [], 0)
@@ -164,7 +164,7 @@ def lower_limit(which: int, value: int) -> None:
 
 
 def lease_has_expired(folder: Path) -> bool:
-    """Whether the agent's last word on the lease's end (seconds of CLOCK_BOOTTIME) has passed."""
+    """Whether the end of the lease that the agent wrote last (seconds of CLOCK_BOOTTIME) has passed."""
     try:
         until = float((folder / "lease_until").read_text())
     except (OSError, ValueError):
@@ -230,7 +230,7 @@ def memory_bytes() -> int:
 
 
 def write_exit(folder: Path, outcome: dict[str, Any]) -> None:
-    """How it ended, into room that was taken at the start: a disk that is full now must not make it unknown."""
+    """Write how it ended, into space reserved at the start: a disk that is full now must not make it unknown."""
     reserve = folder / RESERVE_NAME
     with reserve.open("r+b") as out:
         out.write(json.dumps(outcome).encode().ljust(RESERVE_BYTES))

@@ -1,10 +1,10 @@
 """A gang's own network: each program has an interface `souk0` that leads to its gang, and nothing else but loopback.
 
-place.py       what the assignment says of it, checked
+place.py       the overlay's part of the assignment, validated
 system.py      commands in the agent's network namespace, and in a program's
 wireguard.py   the encrypted kind: the kernel's WireGuard, or wireguard-go
 vxlan.py       the plain kind: quicker, for fabrics whose every member is trusted
-rules.py       the UDP port is open to the gang's members, to nobody else, while the lease lasts
+rules.py       the UDP port is open only to the gang's members while the lease lasts
 records.py     what of all this must be found again after a kill
 overlays.py    the life of all of them on this node: made, kept, removed, swept
 

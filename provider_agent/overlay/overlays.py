@@ -24,14 +24,14 @@ from provider_agent.overlay import rules, vxlan, wireguard
 from provider_agent.overlay.place import INTERFACE, PROBE_PREFIX, Overlay, name_of
 from provider_agent.overlay.records import Records
 from provider_agent.overlay.system import Program, System
-from provider_agent.packaging import capabilities
-from provider_agent.programs import missing
 from provider_agent.protocol import GANG_NETWORK, OverlayKind
+from provider_agent.system import capabilities
+from provider_agent.system.programs import missing
 
 NEEDED: Final = ("ip", "nsenter", "cat")
 PORT_SECONDS_MAX: Final = 10.0
 POLL_SECONDS: Final = 0.05
-RULES_SECONDS: Final = 60.0  # rules are put back so often, in case that somebody's firewall was loaded anew
+RULES_SECONDS: Final = 60.0  # rules are restored so often, in case the node's firewall was loaded anew
 MTU_DEFAULT: Final = 1500
 NAMESPACES: Final = Path("/run/netns")  # where `ip netns` keeps its names
 
@@ -83,7 +83,7 @@ class Overlays:
         log.info("The gang's network was joined. lease_id=%s kind=%s", overlay.lease_id, overlay.gang.overlay)
 
     def keep(self, lease_id: UUID, program: Program, *, is_thorough: bool = False) -> None:
-        """Make anew what has gone meanwhile, for a program that still runs; connections inside survive it.
+        """Make anew what was removed meanwhile, for a program that still runs; connections inside survive it.
 
         Looks at rules now and then, at the interface's address only where `is_thorough`: an agent was killed.
         """
@@ -214,7 +214,7 @@ class Overlays:
             time.sleep(POLL_SECONDS)
 
     def _ports_in_use(self) -> set[int]:
-        """UDP ports that somebody listens on in our namespace, from the kernel's table: the local address is second."""
+        """UDP ports with a listener in our namespace, from the kernel's table: the local address is second."""
         lines = self._system.run("cat", "/proc/self/net/udp", "/proc/self/net/udp6").splitlines()
         words = [line.split() for line in lines]
         return {int(each[1].rpartition(":")[2], 16) for each in words if len(each) > 1 and ":" in each[1]}

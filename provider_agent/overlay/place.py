@@ -59,7 +59,7 @@ def name_of(lease_id: UUID) -> str:
 def overlay_of(assignment: Assignment, *, kind: str, public_key: str, address: str) -> Overlay:
     """The overlay of an assignment to a gang, for a node that offers `kind` and is known by `public_key` at `address`.
 
-    Raises ExecutorFailed that says what does not fit; nothing was made then.
+    Raises ExecutorFailed with what does not fit; nothing was made then.
     """
     gang = assignment.gang
     if problem := _problem(gang, kind, public_key) or _not_ours(gang, address):

@@ -7,9 +7,9 @@ import logging
 from pathlib import Path
 from uuid import UUID
 
-from provider_agent.atomic import write_atomically
 from provider_agent.errors import ExecutorFailed
 from provider_agent.overlay.place import Overlay
+from provider_agent.system.atomic import write_atomically
 
 PARTIAL = ".*.json.*.partial"  # what write_atomically leaves when it is killed
 

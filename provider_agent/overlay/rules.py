@@ -1,4 +1,4 @@
-"""While a lease lasts, its UDP port is open to its gang's members, whatever the node's rules say, and to nobody else.
+"""While a lease lasts, its UDP port is open only to its gang's members, whatever the node's other rules.
 
 One chain a lease: before everything else in INPUT; and where programs that may reach the internet are forwarded, which
 leave by this node's address, so that the other members' nodes would let them in. Where iptables cannot be had there are
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from provider_agent.overlay.place import Overlay
 from provider_agent.overlay.system import System
-from provider_agent.programs import missing
+from provider_agent.system.programs import missing
 
 CHAIN_PREFIX: Final = "SOUK-GANG-"
 CHAIN_HEX: Final = 16  # a chain's name has 28 characters at most
@@ -26,7 +26,7 @@ Jump = tuple[str, list[str]]  # table; hook and conditions
 
 
 def why_not(system: System, address: str) -> str:
-    """Why rules cannot be had for this address although there is a program for them; empty when they can."""
+    """Why rules cannot be installed for this address although there is a program for them; empty when they can."""
     program = _program_for(address)
     if missing([program]) or all(system.asks(program, *WAIT, "-t", table, "-S") for table in TABLES[program]):
         return ""
@@ -53,7 +53,7 @@ def remove(system: System, overlay: Overlay) -> None:
 
 
 def remove_any(system: System, lease_id: UUID) -> None:
-    """Take away those of a lease of which nothing else is known."""
+    """Remove those of a lease that has no record."""
     for program in ("iptables", "ip6tables"):
         if not missing([program]) and system.asks(program, *WAIT, "-S", "INPUT"):
             _remove(system, program, chain_of(lease_id))

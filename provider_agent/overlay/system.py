@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Final
 
 from provider_agent.errors import ExecutorFailed
-from provider_agent.programs import SYSTEM_PATH
+from provider_agent.system.programs import SYSTEM_PATH
 
 COMMAND_SECONDS_MAX: Final = 30
 
 
 @dataclass(frozen=True)
 class System:
-    """One network namespace; `prefix` is a command that enters it, `failure` begins what is said of an error."""
+    """One network namespace; `prefix` is a command that enters it, `failure` begins the message of an error."""
 
     prefix: tuple[str, ...] = ()
     failure: str = "The gang's network cannot be made"
 
     def run(self, *command: str, text: str = "", is_secret: bool = False) -> str:
-        """Its output; raises ExecutorFailed. What a command that was given a secret says is not repeated."""
+        """Its output; raises ExecutorFailed. The output of a command that was given a secret is not repeated."""
         done = self._call(command, text)
         if done.returncode != 0:
-            said = "" if is_secret else done.stderr.strip()[-300:]
-            raise ExecutorFailed(f"{self.failure}: {command[0]} {command[1]}: {said or 'refused'}")
+            output = "" if is_secret else done.stderr.strip()[-300:]
+            raise ExecutorFailed(f"{self.failure}: {command[0]} {command[1]}: {output or 'refused'}")
         return done.stdout
 
     def asks(self, *command: str) -> bool:
@@ -34,7 +34,7 @@ class System:
 
     def _call(self, command: tuple[str, ...], text: str) -> subprocess.CompletedProcess[str]:
         try:
-            return subprocess.run(  # noqa: S603 - fixed programs, checked words
+            return subprocess.run(  # noqa: S603 - fixed programs, validated arguments
                 [*self.prefix, *command],
                 input=text,
                 capture_output=True,

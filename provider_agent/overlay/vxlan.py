@@ -1,6 +1,6 @@
 """The plain kind: the kernel's VXLAN, to the members' addresses and no other. Nothing is encrypted.
 
-Whoever sits on the fabric's wire can read it, and whoever can send from a member's address can speak in it.
+An eavesdropper on the fabric's network can read it, and a sender with a member's address can inject packets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from provider_agent.overlay.place import INTERFACE, Overlay
 from provider_agent.overlay.system import System
-from provider_agent.programs import missing
+from provider_agent.system.programs import missing
 
 OVERHEAD_BYTES: Final = 70  # of each packet, over IPv6
 PROBE_PORT: Final = "31499"
@@ -19,7 +19,7 @@ NUMBER_BYTES: Final = 3  # of a VXLAN's network identifier
 
 
 def why_not(system: System, probe: str) -> str:
-    """Why this kind cannot be had here; empty when it can. `probe`: an interface's name that nobody has."""
+    """Why this kind is not available here; empty when it is. `probe`: an unused interface name."""
     if lacking := missing(["bridge", "iptables", "iptables-restore"]):
         return f"{lacking[0]} is not installed"
     number = str(secrets.randbelow(2 ** (8 * NUMBER_BYTES)))  # another agent may be looking, too
@@ -41,7 +41,7 @@ def make(system: System, overlay: Overlay) -> None:
 
 
 def add_neighbours(inside: System, overlay: Overlay) -> None:
-    """In the program's namespace: who has which hardware address, so that nobody need be asked."""
+    """In the program's namespace: each member's hardware address, so that no ARP request is needed."""
     for member in overlay.others:
         lladdr = ["lladdr", hardware_address(member.rank), "nud", "permanent"]
         inside.run("ip", "neighbour", "replace", member.overlay_address, *lladdr, "dev", INTERFACE)
@@ -53,5 +53,5 @@ def network_number(overlay: Overlay) -> int:
 
 
 def hardware_address(rank: int) -> str:
-    """Of the member of this rank: locally administered, so nobody's."""
+    """Of the member of this rank: locally administered, so no maker's."""
     return "02:53:4b:" + ":".join(f"{byte:02x}" for byte in rank.to_bytes(3, "big"))

@@ -1,7 +1,7 @@
-"""The encrypted kind. Who is not a member has no key that is accepted, and reads noise.
+"""The encrypted kind. A non-member has no accepted key, and reads only ciphertext.
 
-Between each two members stands a further key, derived from what only they can compute and from the attempt: a node's
-key serves all its gangs, and this is what keeps the interfaces of one gang from shaking hands with another's.
+Each two members share a further key, derived from what only they can compute and from the attempt: a node's
+key serves all its gangs, and this is what prevents handshakes between interfaces of different gangs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from provider_agent.errors import ExecutorFailed
 from provider_agent.overlay.place import Overlay
 from provider_agent.overlay.system import System
-from provider_agent.programs import SYSTEM_PATH, missing
+from provider_agent.system.programs import SYSTEM_PATH, missing
 
 SOCKETS: Final = Path("/var/run/wireguard")  # where wireguard-go listens for `wg`; the way to end it, too
 TUN: Final = Path("/dev/net/tun")
@@ -35,7 +35,7 @@ KEY_LABEL: Final = b"souk-gang-v1"
 
 
 def why_not(system: System, probe: str) -> str:
-    """Why this kind cannot be had here; empty when it can. `probe`: an interface's name that nobody has."""
+    """Why this kind is not available here; empty when it is. `probe`: an unused interface name."""
     if lacking := missing(["wg"]):
         return f"{lacking[0]} is not installed (wireguard-tools)"
     if system.asks("ip", "link", "add", probe, "type", "wireguard"):
@@ -63,7 +63,7 @@ def make(system: System, overlay: Overlay, key: X25519PrivateKey) -> None:
 
 
 def end(name: str) -> None:
-    """End the interface's wireguard-go, if it has one: it leaves when its socket is gone."""
+    """End the interface's wireguard-go, if it has one: it ends when its socket is removed."""
     with contextlib.suppress(FileNotFoundError):
         (SOCKETS / f"{name}.sock").unlink()
 
@@ -85,7 +85,7 @@ def configuration(overlay: Overlay, key: X25519PrivateKey) -> str:
 
 
 def pair_key(key: X25519PrivateKey, public: bytes, attempt_id: UUID) -> bytes:
-    """32 bytes that both ends of a pair compute, and nobody else; others in every attempt (HKDF, RFC 5869)."""
+    """32 bytes that only both ends of a pair can compute; different in every attempt (HKDF, RFC 5869)."""
     try:
         shared = key.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:

@@ -17,12 +17,12 @@ from typing import BinaryIO, Final, Literal
 
 import psutil
 
-from provider_agent.atomic import write_atomically
 from provider_agent.config import DATA_OF_ROOT, DataFolder, load_config
 from provider_agent.errors import BadConfig, ServiceFailed
 from provider_agent.packaging import updater_service
+from provider_agent.packaging.prefix import own_prefix
 from provider_agent.packaging.unit import Unit, unit_text
-from provider_agent.updating.prefix import own_prefix
+from provider_agent.system.atomic import write_atomically
 
 SYSTEMD_RUNS: Final = Path("/run/systemd/system")
 SYSTEM_UNITS: Final = Path("/etc/systemd/system")
@@ -38,7 +38,7 @@ PASSED_ON: Final = (
 )
 
 Way = Literal["system", "user", "background"]
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 def choose_way() -> Way:
@@ -50,7 +50,7 @@ def choose_way() -> Way:
     return "user" if Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "systemd").is_dir() else "background"
 
 
-def start_service(folder: DataFolder, program: Path, user: str, say: Say) -> None:
+def start_service(folder: DataFolder, program: Path, user: str, print_line: PrintLine) -> None:
     """Register and start; a service that runs already runs the current program afterwards.
 
     Root may name the `user` that the agent runs as; else it is whom the data belong to.
@@ -61,7 +61,7 @@ def start_service(folder: DataFolder, program: Path, user: str, say: Say) -> Non
     way = choose_way()
     prefix = updater_service.prefix_of(program)
     if way == "background":
-        _start_in_background(folder, program, user, say)
+        _start_in_background(folder, program, user, print_line)
         if prefix is not None:
             updater_service.start_keeper(prefix, folder)
         return
@@ -81,10 +81,10 @@ def start_service(folder: DataFolder, program: Path, user: str, say: Say) -> Non
         _systemctl(way, "enable", "--now", f"{name}.path", f"{name}.timer")
     if way == "user" and shutil.which("loginctl"):
         _run("loginctl", "enable-linger", may_fail=True)
-    say(f"{path.name} runs; its log: journalctl {'--user ' if way == 'user' else ''}-u {path.name}")
+    print_line(f"{path.name} runs; its log: journalctl {'--user ' if way == 'user' else ''}-u {path.name}")
 
 
-def stop_service(folder: DataFolder, say: Say) -> None:
+def stop_service(folder: DataFolder, print_line: PrintLine) -> None:
     """Stop and unregister; nothing of the service is left. Programs go on."""
     way = choose_way()
     path = unit_path(folder, way)
@@ -97,10 +97,10 @@ def stop_service(folder: DataFolder, say: Say) -> None:
         _systemctl(way, "disable", "--now", path.name)
         path.unlink()
         _systemctl(way, "daemon-reload")
-        say(f"{path.name} is stopped and removed")
+        print_line(f"{path.name} is stopped and removed")
     if (prefix := own_prefix()) is not None:
         updater_service.stop_keeper(prefix, folder)
-    _stop_in_background(folder, say)
+    _stop_in_background(folder, print_line)
     _environment(folder).unlink(missing_ok=True)
 
 
@@ -156,7 +156,7 @@ def is_running(folder: DataFolder) -> bool:
     return False
 
 
-def _start_in_background(folder: DataFolder, program: Path, user: str, say: Say) -> None:
+def _start_in_background(folder: DataFolder, program: Path, user: str, print_line: PrintLine) -> None:
     """In a session of its own, so that it outlives this terminal; replaces one that runs."""
     _stop_in_background(folder, lambda _: None)
     log, pid_file = folder.root / "agent.log", folder.root / "agent.pid"
@@ -184,8 +184,8 @@ def _start_in_background(folder: DataFolder, program: Path, user: str, say: Say)
             last = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
             raise ServiceFailed(f"The agent did not start; the end of {log}:\n{last}")
         time.sleep(POLL_SECONDS)
-    say(f"systemd is not process 1 here: the agent runs in the background, process {process.pid}, log {log}")
-    say(f"after a restart of the computer: {program} service start --data {folder.root}")
+    print_line(f"systemd is not process 1 here: the agent runs in the background, process {process.pid}, log {log}")
+    print_line(f"after a restart of the computer: {program} service start --data {folder.root}")
 
 
 def _clean_environment() -> dict[str, str]:
@@ -207,7 +207,7 @@ def _open_log(path: Path, who: pwd.struct_passwd | None) -> BinaryIO:
     return os.fdopen(descriptor, "ab")
 
 
-def _stop_in_background(folder: DataFolder, say: Say) -> None:
+def _stop_in_background(folder: DataFolder, print_line: PrintLine) -> None:
     pid_file = folder.root / "agent.pid"
     try:
         process = psutil.Process(int(pid_file.read_text()))
@@ -215,13 +215,13 @@ def _stop_in_background(folder: DataFolder, say: Say) -> None:
     except (FileNotFoundError, ValueError, psutil.Error):
         pid_file.unlink(missing_ok=True)
         return
-    if str(folder.root) in words and "start" in words:  # not somebody who was given its number later
+    if str(folder.root) in words and "start" in words:  # not another process that got its number later
         process.terminate()
         try:
             process.wait(STOP_SECONDS_MAX)
         except psutil.TimeoutExpired:
             process.kill()
-        say(f"the agent (process {process.pid}) is stopped")
+        print_line(f"the agent (process {process.pid}) is stopped")
     pid_file.unlink(missing_ok=True)
 
 

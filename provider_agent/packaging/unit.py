@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from provider_agent.packaging.capabilities import NEEDED
+from provider_agent.system.capabilities import NEEDED
 
 # For both kinds. KillMode=process: programs outlive the agent, and the next one adopts them.
 COMMON: Final = """\

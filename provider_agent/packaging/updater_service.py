@@ -14,10 +14,10 @@ from typing import Final
 
 import psutil
 
-from provider_agent.atomic import write_atomically
 from provider_agent.config import DataFolder
+from provider_agent.packaging.prefix import Prefix
 from provider_agent.packaging.unit import _quote as quote
-from provider_agent.updating.prefix import Prefix
+from provider_agent.system.atomic import write_atomically
 
 STOP_SECONDS_MAX: Final = 20.0
 LOG_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -57,7 +57,7 @@ def prefix_of(program: Path) -> Prefix | None:
 
 
 def update_units(prefix: Prefix, folder: DataFolder, name: str, *, is_system: bool) -> dict[str, str]:
-    """Unit files by name: what the updater may do, and what starts it (a wish, a boot, every quarter of an hour)."""
+    """Unit files by name: what the updater may do, and what starts it (a request, a boot, every quarter of an hour)."""
     python, root = prefix.root / "good" / "bin" / "python", quote(prefix.root)
     service = [
         "[Unit]",
@@ -71,9 +71,11 @@ def update_units(prefix: Prefix, folder: DataFolder, name: str, *, is_system: bo
     text = "\n".join(service) + "\n" + COMMON
     if is_system:
         text += f"ReadWritePaths={root}\n" + HARDENED
-    wish = str(folder.update_wish).replace("%", "%%")
+    watched = str(folder.update_request).replace("%", "%%")
     wants = "multi-user.target" if is_system else "default.target"
-    path = f"[Unit]\nDescription=Souk agent: an update is wanted\n\n[Path]\nPathChanged={wish}\nUnit={name}.service\n"
+    path = (
+        f"[Unit]\nDescription=Souk agent: an update is wanted\n\n[Path]\nPathChanged={watched}\nUnit={name}.service\n"
+    )
     timer = (
         "[Unit]\nDescription=Souk agent: updates that broke off\n\n[Timer]\nOnBootSec=2min\nOnUnitInactiveSec=15min\n"
     )

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from provider_agent.preflight.abilities import Wishes
+from provider_agent.preflight.abilities import DesiredSettings
 from provider_agent.preflight.examine import examine_computer
 
 EXIT_NEEDS_FIXING = 8
@@ -32,7 +32,7 @@ def main() -> int:
         server=asked.server,
         sync_server=str(manifest.get("sync_server", "")),
         folder=asked.data,
-        wishes=Wishes(
+        desired=DesiredSettings(
             executor=asked.executor,
             user=asked.user,
             egress=asked.egress,

@@ -1,6 +1,6 @@
 """What this computer could give jobs beyond a container: a disk of a fixed size, the internet, other nodes.
 
-Only what the provider asked for and lacks is to be fixed; the rest is told, with the way to have it. Nothing is tried
+Only what the provider asked for and lacks is to be fixed; the rest is reported, with how to have it. Nothing is tried
 out that would change the computer.
 """
 
@@ -17,9 +17,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal
 
-from provider_agent.packaging.capabilities import FOR_DISKS, FOR_EGRESS, FOR_GANGS, lacking
 from provider_agent.preflight.finding import Finding
-from provider_agent.programs import missing
+from provider_agent.system.capabilities import FOR_DISKS, FOR_EGRESS, FOR_GANGS, lacking
+from provider_agent.system.programs import missing
 
 MODULES: Final = Path("/lib/modules")
 TUN: Final = Path("/dev/net/tun")
@@ -40,7 +40,7 @@ BY_ROOT: Final = "run the install line with --user root"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DesiredSettings:
     """Whom the agent is to run as (empty: us), and what its provider asked for."""
 
     executor: str = "docker"
@@ -53,7 +53,7 @@ class Wishes:
     isolation: str = ""
     is_enrolled: bool = False
 
-    def of_node(self, folder: Path) -> Wishes:
+    def of_node(self, folder: Path) -> DesiredSettings:
         """With what a node that is enrolled already has chosen in place of what nobody asked for now."""
         try:
             config = json.loads((folder / "config.json").read_text())
@@ -68,51 +68,51 @@ class Wishes:
         return "FIX" if is_asked and not self.is_enrolled else "SKIP"
 
 
-def check_disk_limit(wishes: Wishes) -> Finding:
+def check_disk_limit(desired: DesiredSettings) -> Finding:
     """A disk of a fixed size for each lease: a mount."""
     name, without = "disk limit", "a job could fill this disk"
-    if wishes.executor != "docker":
+    if desired.executor != "docker":
         return Finding("SKIP", name, "processes have none")
-    if why := _why_not_root(wishes, FOR_DISKS):
-        return Finding("SKIP", name, f"{without}: {why}", _way_to_root(wishes))
+    if why := _why_not_root(desired, FOR_DISKS):
+        return Finding("SKIP", name, f"{without}: {why}", _way_to_root(desired))
     if lacks := missing(("mkfs.ext4", "mount", "umount")):
-        verdict = wishes.verdict(is_asked=True)
+        verdict = desired.verdict(is_asked=True)
         return Finding(verdict, name, f"{without}: {', '.join(lacks)} not installed", _install(lacks))
     return Finding("PASS", name, "each lease gets a disk of its own size")
 
 
-def check_egress(wishes: Wishes) -> Finding:
+def check_egress(desired: DesiredSettings) -> Finding:
     """The internet for jobs that ask for it: rules."""
     name, without = "egress", "jobs could not be given the internet"
-    if wishes.executor != "docker":
+    if desired.executor != "docker":
         return Finding("SKIP", name, "processes use this computer's own network")
-    is_asked = wishes.egress == "public"
-    verdict = wishes.verdict(is_asked=is_asked)
-    if why := _why_not_root(wishes, FOR_EGRESS):
-        return Finding(verdict, name, f"{without}: {why}", _way_to_root(wishes))
+    is_asked = desired.egress == "public"
+    verdict = desired.verdict(is_asked=is_asked)
+    if why := _why_not_root(desired, FOR_EGRESS):
+        return Finding(verdict, name, f"{without}: {why}", _way_to_root(desired))
     if lacks := missing(("iptables", "iptables-restore")):
         return Finding(verdict, name, f"{without}: no {lacks[0]}", _install(lacks))
     return Finding("PASS", name, "public addresses only" if is_asked else "jobs get none; --egress public offers it")
 
 
-def check_gangs(wishes: Wishes) -> Finding:
+def check_gangs(desired: DesiredSettings) -> Finding:
     """Jobs over several nodes: interfaces, rules, and an address that the other nodes reach."""
     name, without = "gangs", "jobs over several nodes would not be placed here"
-    is_asked = bool(wishes.fabric_address)
-    verdict = wishes.verdict(is_asked=is_asked)
-    if is_asked and (wrong := check_address(wishes.fabric_address)):
+    is_asked = bool(desired.fabric_address)
+    verdict = desired.verdict(is_asked=is_asked)
+    if is_asked and (wrong := check_address(desired.fabric_address)):
         return replace(wrong, verdict=verdict)
-    if wishes.executor != "docker":
+    if desired.executor != "docker":
         return Finding("SKIP", name, "processes use the node's own address: nothing is hidden from the fabric")
-    if why := _why_not_root(wishes, FOR_GANGS):
-        return Finding(verdict, name, f"{without}: {why}", _way_to_root(wishes))
-    privacy = wishes.fabric_privacy or "wireguard"
+    if why := _why_not_root(desired, FOR_GANGS):
+        return Finding(verdict, name, f"{without}: {why}", _way_to_root(desired))
+    privacy = desired.fabric_privacy or "wireguard"
     if lacks := missing(_programs_for(privacy)):
         return Finding(verdict, name, f"{without}: {', '.join(lacks)} not installed", _install(lacks))
     if privacy == "wireguard" and not has_module("wireguard") and not TUN.exists():
         return Finding(verdict, name, f"{without}: no WireGuard in the kernel, and no {TUN}", "modprobe tun")
     ways = "--fabric LABEL --fabric-address ADDRESS joins a fabric of your nodes"
-    return Finding("PASS", name, f"{privacy}, by {wishes.fabric_address}" if is_asked else ways)
+    return Finding("PASS", name, f"{privacy}, by {desired.fabric_address}" if is_asked else ways)
 
 
 def check_address(address: str) -> Finding | None:
@@ -147,23 +147,23 @@ def _programs_for(privacy: str) -> Sequence[str]:
     return ("ip", "nsenter", "wg", *([] if has_module("wireguard") else ["wireguard-go"]))
 
 
-def _why_not_root(wishes: Wishes, capabilities: Iterable[str]) -> str:
+def _why_not_root(desired: DesiredSettings, capabilities: Iterable[str]) -> str:
     """Why the agent will not have root's powers; empty when it will."""
     try:
-        is_root = (pwd.getpwnam(wishes.user).pw_uid if wishes.user else os.geteuid()) == 0
+        is_root = (pwd.getpwnam(desired.user).pw_uid if desired.user else os.geteuid()) == 0
     except KeyError:
         is_root = False  # a user that is still to be made
     if not is_root:
-        return f"the agent runs as {wishes.user or pwd.getpwuid(os.geteuid()).pw_name}, not as root"
+        return f"the agent runs as {desired.user or pwd.getpwuid(os.geteuid()).pw_name}, not as root"
     if os.geteuid() == 0 and (without := lacking(capabilities)):
         return f"root has no {' and no '.join(without)} here (is this a container?)"
     return ""
 
 
-def _way_to_root(wishes: Wishes) -> str:
+def _way_to_root(desired: DesiredSettings) -> str:
     if os.geteuid() != 0:
         return f"as root (sudo sh in place of sh), {BY_ROOT}"
-    return BY_ROOT if wishes.user not in {"", "root"} else "install on the computer itself, not in a container"
+    return BY_ROOT if desired.user not in {"", "root"} else "install on the computer itself, not in a container"
 
 
 def _install(programs: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket: the engine's door."""
+    """HTTP over a Unix socket, as the engine listens on."""
 
     def __init__(self, path: str, seconds: float) -> None:
         super().__init__("localhost", timeout=seconds)

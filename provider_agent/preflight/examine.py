@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from provider_agent.preflight.abilities import Wishes, check_disk_limit, check_egress, check_gangs
+from provider_agent.preflight.abilities import DesiredSettings, check_disk_limit, check_egress, check_gangs
 from provider_agent.preflight.containers import check_driver, check_engine, check_toolkit
 from provider_agent.preflight.finding import Finding, guard
 from provider_agent.preflight.image import check_image
@@ -16,10 +16,16 @@ from provider_agent.preflight.serving import check_serving
 
 
 def examine_computer(
-    *, server: str, sync_server: str, folder: Path, wishes: Wishes, device_kind: str, floors: Mapping[str, str]
+    *,
+    server: str,
+    sync_server: str,
+    folder: Path,
+    desired: DesiredSettings,
+    device_kind: str,
+    floors: Mapping[str, str],
 ) -> list[Finding]:
     """Every check that needs no enrolment, in an order in which the first FIX is the first to fix."""
-    executor, chosen = wishes.executor, wishes.of_node(folder)
+    executor, chosen = desired.executor, desired.of_node(folder)
     return [
         guard("system", check_system),
         guard("python", check_python),
@@ -37,7 +43,7 @@ def examine_computer(
     ]
 
 
-def _check_image(wishes: Wishes) -> Finding:
+def _check_image(desired: DesiredSettings) -> Finding:
     """A repair of a node that is there already is not held up by what a registry says today."""
-    found = check_image(wishes.executor, wishes.train_image)
-    return replace(found, verdict="SKIP") if found.verdict == "FIX" and wishes.is_enrolled else found
+    found = check_image(desired.executor, desired.train_image)
+    return replace(found, verdict="SKIP") if found.verdict == "FIX" and desired.is_enrolled else found

@@ -48,7 +48,7 @@ def check_memory() -> Finding:
 
 
 def check_disk(folder: Path, executor: str) -> Finding:
-    """Room where the node keeps its work, in `folder` or where it will be made."""
+    """Free disk space for the node's work, in `folder` or where it will be made."""
     there = folder.absolute()
     while not there.exists():
         there = there.parent

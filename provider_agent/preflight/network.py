@@ -42,7 +42,7 @@ def check_network(server: str, sync_server: str = "") -> list[Finding]:
 def check_clock(date: str) -> Finding:
     """Signed requests are refused where the clocks differ much."""
     if not date:
-        return Finding("SKIP", "clock", "the server told no time")
+        return Finding("SKIP", "clock", "the server sent no time")
     seconds = abs((datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds())
     if seconds > CLOCK_SECONDS_MAX:
         return Finding("FIX", "clock", f"{seconds:.0f} s from the server's", "timedatectl set-ntp true")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from provider_agent.preflight.abilities import Wishes
+from provider_agent.preflight.abilities import DesiredSettings
 from provider_agent.preflight.containers import DRIVER_VERSION, ask_engine, engine_socket
 from provider_agent.preflight.finding import Finding
 from provider_agent.preflight.image import check_serve_image
@@ -21,26 +21,26 @@ LET_SOCKETS_OUT: Final = (
 )
 
 
-def check_serving(wishes: Wishes, *, device_kind: str = "auto") -> Finding:
+def check_serving(desired: DesiredSettings, *, device_kind: str = "auto") -> Finding:
     """What a node of containers needs to serve models; never held against the rest that it can do."""
     name, without = "serving", "models would not be served here"
-    if wishes.executor != "docker":
+    if desired.executor != "docker":
         return Finding("SKIP", name, "processes serve from an environment of the agent's")
     has_gpus = device_kind != "cpu" and DRIVER_VERSION.exists()
-    is_gvisor = wishes.isolation == "gvisor" or (wishes.isolation in {"", "auto"} and not has_gpus)
-    verdict = wishes.verdict(is_asked=bool(wishes.serve_image))
+    is_gvisor = desired.isolation == "gvisor" or (desired.isolation in {"", "auto"} and not has_gpus)
+    verdict = desired.verdict(is_asked=bool(desired.serve_image))
     if is_gvisor and (why := why_no_socket(_runtimes())):
         return Finding(verdict, name, f"{without}: {why}", LET_SOCKETS_OUT)
-    image = check_serve_image(wishes.serve_image)
+    image = check_serve_image(desired.serve_image)
     if image.verdict == "FIX":
         return Finding(verdict, name, f"{without}: {image.found}", image.fix)
     return replace(image, check=name)
 
 
 def why_no_socket(runtimes: Mapping[str, Any]) -> str:
-    """Why a socket that is made inside gVisor is not seen outside; empty where it is, and where there is no gVisor.
+    """Why a socket that is made inside gVisor is not visible outside; empty if it is, and without gVisor.
 
-    `runtimes` as the engine tells of them.
+    `runtimes` as the engine lists them.
     """
     if GVISOR_RUNTIME not in runtimes:
         return ""

@@ -1,17 +1,39 @@
-"""Every message between agent and server, with the receipt and its encoding. The only package the server imports here.
+"""Every message between agent and server, with the receipt and its encoding. The server imports no other package here.
+
+    message.py            the base of every message
+    limits.py             versions, limits and intervals of the wire
+    node.py               what a node is: devices, facts, terms, enrolment
+    standing.py           drain, resume, price, schedule, earnings, load figures
+    work.py               sync: assignments, and reports of leases
+    gangs.py              the nodes of one attempt, and how their programs reach each other
+    outcomes.py           states of an attempt, and every reason for its end
+    appends.py            logs, events, receipts and artifacts of a lease
+    receipts.py           usage receipts, signed under EIP-712
+    usage_statements.py   token usage statements, signed under EIP-712
+    payment.py            what a lease is paid in: dollars, or a token
+    amounts.py            amounts as people write and read them
+    device_checks.py      work that the marketplace demands of a node's devices
+    fabric.py             probes of the link between two nodes
+    serving.py            the gateways to which a replica is announced
+    releases.py           how an agent's release is described, signed and ordered
+    signing.py            Ed25519 signatures of requests and assignments
+    ethereum.py           signatures under EIP-191 and EIP-712
+    wallets.py            what a payout wallet signs
+    install_command.py    the command that makes a computer a node
+    backoff.py            how long to wait before a call is repeated
 
 Six kinds of call, all signed by the node's transport key and all harmless to repeat:
 
     enrol    once                      POST /api/agent/v1/enrol         and at the end /api/agent/v1/retire
-    sync     level-triggered           POST /api/agent/v1/sync          the agent says what is, the server what should
-    wish     drain, resume, price      POST /api/agent/v1/drain ...     the provider's; GET .../standing, .../earnings
+    sync     level-triggered           POST /api/agent/v1/sync          what is, answered with what should be
+    settings drain, resume, price      POST /api/agent/v1/drain ...     the provider's; GET .../standing, .../earnings
     append   logs, events, receipts,   POST /api/agent/v1/leases/...    by offset or sequence
              artifacts
-    check    work that is demanded     POST /api/agent/v1/checks/...    one answer a demand; see checks.py
-    link     the way to a peer         POST /api/agent/v1/links/...     one report a side; see fabric.py
+    check    work that is demanded     POST /api/agent/v1/checks/...    one answer a demand; see device_checks
+    link     the link to a peer        POST /api/agent/v1/links/...     one report a side; see fabric
 
-A lease is the unit on the wire: one node's part of one attempt. Versions: the server speaks PROTOCOL_VERSION and the
-one before it.
+A lease is the unit on the wire: one node's part of one attempt. Versions: the server accepts PROTOCOL_VERSION and
+the one before it.
 """
 
 from __future__ import annotations
@@ -31,23 +53,7 @@ from provider_agent.protocol.appends import (
     RemoteFile,
     UploadPart,
 )
-from provider_agent.protocol.care import (
-    AWAY_MAX,
-    HOURS_MAX,
-    MINUTES_PER_DAY,
-    PRICE_USD_MICROS_MAX,
-    REASON_CHARACTERS_MAX,
-    Away,
-    DrainRequest,
-    Earnings,
-    Load,
-    NodeStanding,
-    PriceRequest,
-    ResumeRequest,
-    Schedule,
-    WeeklyHours,
-)
-from provider_agent.protocol.checks import (
+from provider_agent.protocol.device_checks import (
     FEATURE_CHECKS,
     HEADER_FEATURES,
     CheckCommit,
@@ -61,21 +67,6 @@ from provider_agent.protocol.checks import (
     DeviceTask,
     Finding,
     RecallStep,
-)
-from provider_agent.protocol.escrow import (
-    ANY_PROVIDER,
-    HoldAuthorization,
-    ReceiptKeyDelegation,
-    SignedDelegation,
-    SignedHoldAuthorization,
-    authorization_digest,
-    delegation_digest,
-    is_signed_by_customer,
-    is_signed_by_provider,
-    provider_proof,
-    providers_tree,
-    sign_authorization,
-    sign_delegation,
 )
 from provider_agent.protocol.fabric import (
     FEATURE_LINKS,
@@ -96,7 +87,7 @@ from provider_agent.protocol.gangs import (
     OverlayKind,
     gang_address,
 )
-from provider_agent.protocol.joining import install_line
+from provider_agent.protocol.install_command import install_command
 from provider_agent.protocol.limits import (
     APPEND_BYTES_MAX,
     BEAT_SECONDS_IDLE,
@@ -195,6 +186,22 @@ from provider_agent.protocol.signing import (
     verify_bytes,
     verify_gateways,
     verify_request,
+)
+from provider_agent.protocol.standing import (
+    AWAY_MAX,
+    HOURS_MAX,
+    MINUTES_PER_DAY,
+    PRICE_USD_MICROS_MAX,
+    REASON_CHARACTERS_MAX,
+    Away,
+    DrainRequest,
+    Earnings,
+    Load,
+    NodeStanding,
+    PriceRequest,
+    ResumeRequest,
+    Schedule,
+    WeeklyHours,
 )
 from provider_agent.protocol.wallets import payout_wallet_text, sign_payout_wallet
 from provider_agent.protocol.work import (

@@ -37,5 +37,5 @@ def parse_units(text: str, *, scale: int, least: int = 1) -> int:
     if units < least:
         raise ValueError("it is not above zero" if least == 1 else f"it is below {least} base units")
     if units > UNITS_MAX:
-        raise ValueError("it is more than 256 bits can say")
+        raise ValueError("it does not fit in 256 bits")
     return units

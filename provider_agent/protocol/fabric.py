@@ -1,10 +1,10 @@
 """How the marketplace has two nodes of one fabric measure what lies between them.
 
     demand    SyncResponse.link, to both at once: who listens, who dials, and a secret that only these two were given
-    probe     between the nodes alone; see provider_agent/fabric_probe.py
+    probe     between the nodes alone; see provider_agent/node/fabric_probe.py
     report    POST /api/agent/v1/links/ID, one from each; repeating one changes nothing
 
-The demand is sent only to agents that say FEATURE_LINKS in HEADER_FEATURES: one that does not know the field never
+The demand is sent only to agents that send FEATURE_LINKS in HEADER_FEATURES: one that does not know the field never
 sees it. The secret is good for one probe and for nothing else.
 """
 

@@ -18,7 +18,7 @@ GANG_NETWORK: Final = IPv4Network("10.83.0.0/16")  # of the programs; every gang
 GANG_PORT_FIRST, GANG_PORTS = 29_500, 2_000  # below the ports that Linux gives to outgoing connections
 
 OverlayKind = Literal["plain", "wireguard"]
-# How a node's programs reach their gang: not at all, by the node's own address, or by an overlay; "": not said.
+# How a node's programs reach their gang: not at all, by the node's own address, or by an overlay; "": not reported.
 GangKind = Literal["", "none", "address", "plain", "wireguard"]
 
 

@@ -12,10 +12,10 @@ class Message(BaseModel):
 
 
 class Account(Message):
-    """What an agent says of itself with a beat: fields that only a newer agent knows are passed over.
+    """What an agent reports of itself with a beat: fields that only a newer agent has are ignored.
 
-    A server that was taken back to an older version must go on hearing agents that are ahead of it, if only to tell
-    them to go back too. Whoever reads one of these still refuses wrong values of the fields that it knows.
+    A server that was rolled back to an older version must still accept newer agents, if only to order their rollback
+    too. A reader still refuses wrong values of the fields that it has.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

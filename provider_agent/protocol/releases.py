@@ -1,7 +1,7 @@
 """How an agent's release is described, signed and wanted.
 
 The manifest is public and signed by the marketplace's key over `souk-release-v1`, a newline and its exact bytes. A sync
-answer only names the version that a node should have (SyncResponse.update, for agents that say FEATURE_UPDATES in
+answer only names the version that a node should have (SyncResponse.update, for agents that send FEATURE_UPDATES in
 HEADER_FEATURES): what is installed is decided by the manifest, never by the answer.
 """
 
@@ -48,7 +48,7 @@ class UpdateOrder(Message):
 
 
 class Rollback(Account):
-    """A version that did not check in on this node, and was taken back."""
+    """A version that did not check in on this node, and was rolled back."""
 
     version: str = Field(max_length=VERSION_CHARACTERS_MAX)
     reason: str = Field(max_length=ROLLBACK_CHARACTERS_MAX)

@@ -2,7 +2,7 @@
 
 They come with the assignment, and with each sync of a node that serves: a gateway that was added or moved is dialled by
 the replicas that there are. Like an assignment the list is signed by the marketplace's key, over `souk-gateways-v1`, a
-newline and its exact bytes, so that whoever sits on the way names no gateway of his own. It goes to agents that say
+newline and its exact bytes, so that nobody between them can name a gateway of their own. It goes to agents that send
 FEATURE_GATEWAYS in HEADER_FEATURES: one that does not know the field never sees it.
 """
 

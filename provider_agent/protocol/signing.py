@@ -61,9 +61,9 @@ def verify_assignment(server_public_key_hex: str, signed: SignedAssignment) -> A
     return Assignment.model_validate_json(signed.payload)
 
 
-def sign_gateways(key: Ed25519PrivateKey, told: GatewayList) -> SignedGateways:
+def sign_gateways(key: Ed25519PrivateKey, gateways: GatewayList) -> SignedGateways:
     """Freeze a list's JSON and sign exactly those bytes."""
-    payload = told.model_dump_json()
+    payload = gateways.model_dump_json()
     return SignedGateways(payload=payload, signature=sign_bytes(key, GATEWAYS_PREFIX + payload.encode()))
 
 

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from provider_agent.protocol.care import Load
 from provider_agent.protocol.fabric import LinkDemand
 from provider_agent.protocol.gangs import GangPlace
 from provider_agent.protocol.limits import LEASES_PER_NODE_MAX, MESSAGE_CHARACTERS_MAX, PROTOCOL_VERSION
@@ -19,12 +18,15 @@ from provider_agent.protocol.payment import PaymentTerms, ReceiptParties
 from provider_agent.protocol.receipts import NO_CONTRACT, ReceiptDomain
 from provider_agent.protocol.releases import UpdateOrder
 from provider_agent.protocol.serving import ServePlace, SignedGateways
+from provider_agent.protocol.standing import Load
+
+RUNTIME_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
 
 
 class Program(Message):
     """What runs: a built-in runtime with its configuration, or the customer's own command."""
 
-    runtime: Literal["train", "serve"] | None = None
+    runtime: str | None = Field(default=None, pattern=RUNTIME_PATTERN)  # an agent without it refuses the assignment
     config: dict[str, Any] = Field(default_factory=dict)
     image: str | None = None
     command: list[str] | None = None
@@ -60,7 +62,7 @@ class Assignment(Message):
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     gang: GangPlace = GangPlace()
     network: Literal["none", "public"] = "none"  # public: the internet, and nothing of the provider's
-    lent: list[str] = Field(default_factory=list)  # labels of folders that the node lends and the program reads
+    lent: list[str] = Field(default_factory=list)  # labels of shared host folders, which the program reads
     memory_mib_max: int = Field(default=0, ge=0)  # 0: the node's own limit
     seconds_max: int = Field(gt=0)
     stop_grace_seconds: int = Field(default=30, ge=1)
@@ -152,7 +154,7 @@ class SyncResponse(Message):
     node_state: str
     desired: list[Desired] = Field(default_factory=list)
     forget: list[UUID] = Field(default_factory=list)  # leases that are settled here: the agent may delete them
-    check: UUID | None = None  # work that is demanded; left out for agents that do not know it (see checks.py)
-    link: LinkDemand | None = None  # a way to be measured; the same (see fabric.py)
+    check: UUID | None = None  # work that is demanded; left out for agents that do not know it (see device_checks.py)
+    link: LinkDemand | None = None  # a link to be measured; the same (see fabric.py)
     update: UpdateOrder | None = None  # the version it should have; left out for agents that do not know it
     gateways: SignedGateways | None = None  # where its replicas are announced; the same (see serving.py)

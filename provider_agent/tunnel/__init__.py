@@ -1,14 +1,14 @@
-"""The way from a gateway to this node's replicas, dialled from here.
+"""The tunnels from this node's replicas to the gateways, opened by the agent: nothing on the node listens.
 
-    tunnels.py    which lease is announced to which gateways
-    link.py       one connection to one gateway: dialled, proven, kept alive, dialled again
-    dialling.py   the WebSocket that it is made of
-    exchange.py   one request: from a stream of the tunnel to the engine and back
-    engine.py     the engine's socket, and connections to it that are used again
-    responses.py  HTTP/1.1 as an engine speaks it, with limits
-    counting.py   what went through, a lease
+    tunnels.py              which lease is announced to which gateways
+    gateway_connection.py   the connection to one gateway: authenticated, kept alive, dialled again
+    dialling.py             the WebSocket that it is made of
+    exchange.py             one request: from a stream of the tunnel to the engine and back
+    engine.py               the engine's socket, and connections to it that are used again
+    responses.py            an engine's HTTP/1.1 responses, with limits
+    counting.py             what went through the tunnels, per lease
 
-Nothing listens, and of a lease one socket alone is reached.
+Of a lease only one socket can be reached.
 """
 
 from provider_agent.tunnel.counting import Counts

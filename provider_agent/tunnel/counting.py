@@ -1,4 +1,4 @@
-"""What went through the tunnels for one lease: requests, bytes, and the tokens that its engine said it used.
+"""What went through the tunnels for one lease: requests, bytes, and the tokens that its engine reported.
 
 An engine ends an answer with a `usage` object. The end of each answer is kept (TAIL_BYTES_MAX) and searched, so that no
 answer is parsed or held. An answer that was cut off has none: it is counted under `without_usage`.
@@ -28,7 +28,7 @@ class Counts:
     bytes_out: int = 0  # of answers' bodies
     input_tokens: int = 0
     output_tokens: int = 0
-    without_usage: int = 0  # answers that did not say how many tokens they took
+    without_usage: int = 0  # answers that did not report their tokens
 
     def add_usage(self, tail: bytes) -> None:
         """Read the last `usage` object of an answer's end."""
@@ -36,9 +36,9 @@ class Counts:
         if not ends:
             self.without_usage += 1
             return
-        said = tail[ends[-1] :]
-        self.input_tokens += _number(_INPUT.search(said))
-        self.output_tokens += _number(_OUTPUT.search(said))
+        usage = tail[ends[-1] :]
+        self.input_tokens += _number(_INPUT.search(usage))
+        self.output_tokens += _number(_OUTPUT.search(usage))
 
 
 def _number(found: re.Match[bytes] | None) -> int:

@@ -1,4 +1,4 @@
-"""The WebSocket that a link is made of. Imported when one is dialled: who serves nothing does not pay for it."""
+"""The WebSocket of a connection to a gateway. Imported when one is dialled, so that other nodes save its memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Dial(connect):
     """To the gateway that the assignment names, and nowhere else."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
-        """A gateway cannot send an agent to somebody in the provider's own network."""
+        """A gateway cannot make an agent connect into the provider's own network."""
         return exc
 
 

@@ -12,10 +12,7 @@ import socket
 import stat
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
-
-if TYPE_CHECKING:
-    from provider_agent.tunnel.exchange import Exchange
+from typing import Final, Protocol, cast
 
 IDLE_MAX: Final = 128  # connections that wait for another request
 IDLE_SECONDS_MAX: Final = 3.0  # below the 5 s after which uvicorn closes one, so that none is used while it is closed
@@ -25,16 +22,29 @@ WRITE_BYTES_HIGH: Final = 64 * 1024
 
 
 class EngineAway(Exception):
-    """There is no socket that may be connected to, or nobody answers it. Nothing was sent."""
+    """There is no socket that may be connected to, or no engine accepts on it. Nothing was sent."""
+
+
+class ConnectionUser(Protocol):
+    """Receives what happens on a connection; exchange.py has the one there is. None of these may wait."""
+
+    def on_engine_data(self, data: bytes) -> None:
+        """A piece of the engine's answer."""
+
+    def on_engine_closed(self) -> None:
+        """The engine closed the connection."""
+
+    def on_engine_writable(self) -> None:
+        """The engine reads again."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection to an engine: at most one exchange at a time, who is told what comes."""
+    """One connection to an engine: at most one exchange at a time uses it."""
 
     transport: asyncio.Transport
 
     def __init__(self) -> None:
-        self.exchange: Exchange | None = None
+        self.exchange: ConnectionUser | None = None
         self.is_paused = False  # the engine does not read
         self.is_gone = False
         self.idle_since = 0.0
@@ -45,11 +55,11 @@ class Connection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
 
     def data_received(self, data: bytes) -> None:
-        """By asyncio. Words that nobody asked for end the connection."""
+        """Called by asyncio. Data outside a request ends the connection."""
         if self.exchange is None:
             self.close()
         else:
-            self.exchange.engine_said(data)
+            self.exchange.on_engine_data(data)
 
     def eof_received(self) -> bool:
         """By asyncio; what follows is connection_lost."""
@@ -60,7 +70,7 @@ class Connection(asyncio.Protocol):
         self.is_gone = True
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
-            exchange.engine_left()
+            exchange.on_engine_closed()
 
     def pause_writing(self) -> None:
         """By asyncio."""
@@ -70,10 +80,10 @@ class Connection(asyncio.Protocol):
         """By asyncio."""
         self.is_paused = False
         if self.exchange is not None:
-            self.exchange.engine_reads()
+            self.exchange.on_engine_writable()
 
     def close(self) -> None:
-        """At once, with whatever it held: so the engine sees that nobody waits, and stops."""
+        """Close at once, with whatever it held: so the engine sees that no caller waits, and stops."""
         self.is_gone = True
         self.exchange = None
         self.transport.abort()

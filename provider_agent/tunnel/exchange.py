@@ -45,11 +45,11 @@ class Exchange:
         self._reader = ResponseReader(self)
         self._tail = b""
         self._is_post = request.method == "POST"
-        self._says_usage = False
+        self._has_usage = False
         self._is_reading = True  # the engine
         self._has_head = False
         self.is_over = False
-        self._started_at = self._heard_at = asyncio.get_running_loop().time()
+        self._started_at = self._received_at = asyncio.get_running_loop().time()
         stream.receiver = self
         self._connecting: asyncio.Task[None] | None = None
 
@@ -76,15 +76,15 @@ class Exchange:
         self._left -= len(chunk)
         self._counts.bytes_in += len(chunk)
         if self._left < 0:
-            self.fail(Code.BROKEN, "the request's body is longer than it said")
+            self.fail(Code.BROKEN, "the request's body is longer than its declared length")
             return
         self._waiting.append(chunk)
-        self.engine_reads()
+        self.on_engine_writable()
 
     def end(self) -> None:
         """The request is complete."""
         if self._left > 0:
-            self.fail(Code.BROKEN, "the request's body is shorter than it said")
+            self.fail(Code.BROKEN, "the request's body is shorter than its declared length")
 
     def reset(self, reset: Reset) -> None:
         """The gateway, or the way to it, let go: so does the engine."""
@@ -94,12 +94,12 @@ class Exchange:
         """The gateway reads again."""
         if not self._is_reading and self._connection is not None:
             self._is_reading = True
-            self._heard_at = asyncio.get_running_loop().time()
+            self._received_at = asyncio.get_running_loop().time()
             self._connection.transport.resume_reading()
 
     # --- from the engine
 
-    def engine_reads(self) -> None:
+    def on_engine_writable(self) -> None:
         """It takes more of the body."""
         connection = self._connection
         if connection is None or connection.is_paused or not self._waiting:
@@ -112,15 +112,15 @@ class Exchange:
         if size:
             self._stream.consumed(size)
 
-    def engine_said(self, data: bytes) -> None:
+    def on_engine_data(self, data: bytes) -> None:
         """A piece of its answer."""
-        self._heard_at = asyncio.get_running_loop().time()
+        self._received_at = asyncio.get_running_loop().time()
         try:
             self._reader.feed(data)
         except (BadResponse, ValueError) as error:
             self.fail(Code.BROKEN, f"the engine's answer cannot be passed on: {error}")
 
-    def engine_left(self) -> None:
+    def on_engine_closed(self) -> None:
         """It closed the connection."""
         try:
             self._reader.close()
@@ -130,9 +130,9 @@ class Exchange:
 
     def on_head(self, status: int, headers: Sequence[Header]) -> None:
         """Sink: the answer begins."""
-        payload = pack_head(Head(status, headers))  # before anything is said: ValueError where it cannot be
+        payload = pack_head(Head(status, headers))  # before anything is sent: ValueError where it cannot be packed
         self._has_head = True
-        self._says_usage = self._is_post and status == 200
+        self._has_usage = self._is_post and status == 200
         self._stream.begin(Kind.HEAD, payload)
 
     def on_data(self, chunk: bytes) -> None:
@@ -150,7 +150,7 @@ class Exchange:
         """Sink: it is complete."""
         if self.is_over:
             return
-        if self._says_usage:
+        if self._has_usage:
             self._counts.add_usage(self._tail)
         self._stream.finish()
         connection, self._connection = self._connection, None
@@ -166,7 +166,7 @@ class Exchange:
     # --- ends
 
     def fail(self, code: Code, why: str) -> None:
-        """Tell the gateway, and let go of the engine."""
+        """Reset the stream to the gateway, and close the connection to the engine."""
         if self.is_over:
             return
         self._stream.reset(code, why)
@@ -178,7 +178,7 @@ class Exchange:
             self.fail(Code.TIMEOUT, "the request took too long")
         elif not self._has_head and now - self._started_at > HEAD_SECONDS_MAX:
             self.fail(Code.TIMEOUT, "the engine did not begin an answer")
-        elif self._has_head and self._is_reading and now - self._heard_at > SILENCE_SECONDS_MAX:
+        elif self._has_head and self._is_reading and now - self._received_at > SILENCE_SECONDS_MAX:
             self.fail(Code.TIMEOUT, "the engine fell silent within its answer")
 
     # --- below
@@ -199,7 +199,7 @@ class Exchange:
         connection.exchange = self
         self._counts.requests += 1
         self._waiting.appendleft(self._head)
-        self.engine_reads()
+        self.on_engine_writable()
 
     def _leave(self, *, has_failed: bool) -> None:
         if self.is_over:

@@ -35,11 +35,11 @@ HOP_BY_HOP: Final = frozenset(
 
 
 class BadResponse(Exception):
-    """The engine said something that is not HTTP/1.1, or too much of it."""
+    """The engine sent something that is not HTTP/1.1, or too much of it."""
 
 
 class Sink(Protocol):
-    """Who is told what the response is."""
+    """Receives the parts of a response."""
 
     def on_head(self, status: int, headers: Sequence[Header]) -> None:
         """Names in lower case, without those that concern this connection alone."""
@@ -58,7 +58,7 @@ class ResponseReader:
         self._sink = sink
         self._data = b""  # came, and is not read
         self._at = 0  # up to here it is
-        self._pieces: list[bytes] = []  # of the body: what came together is told together
+        self._pieces: list[bytes] = []  # of the body: what arrived together is passed on together
         self._step = self._read_head
         self._left = 0  # of the body, or of a chunk
         self._interim = 0
@@ -66,7 +66,7 @@ class ResponseReader:
         self.can_go_on = False  # the connection may carry another request
 
     def feed(self, data: bytes) -> None:
-        """Raises BadResponse, once what was good before has been told."""
+        """Raises BadResponse, once everything before the error was passed on."""
         self._data = self._data + data if self._data else data
         self._at = 0
         try:
@@ -168,7 +168,7 @@ class ResponseReader:
         if len(self._data) - self._at < 2:
             return False
         if self._data[self._at : self._at + 2] != b"\r\n":
-            raise BadResponse("a chunk longer than it said")
+            raise BadResponse("a chunk longer than its declared length")
         self._at += 2
         self._step = self._read_size
         return True

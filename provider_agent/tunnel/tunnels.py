@@ -1,8 +1,9 @@
 """Which lease is announced to which gateways, and the requests that come for them. One connection a gateway.
 
-    announce   a replica is ready: from now on requests may come     withdraw   nothing new; what is open goes on
-    lead       it is to be reached by other gateways
-    start      the loops                                             close      everything is let go of
+    announce          a replica is ready: requests may come
+    withdraw          no new requests; those that are open go on
+    change_gateways   other gateways reach it from now on
+    start, close      the loops, with every connection
 
 A lease is reached by its own socket alone: a gateway that asks for another lease, or for a path that is not an engine's
 own, is refused here, whatever it is.
@@ -33,11 +34,12 @@ from provider_agent.protocol.tunnel.frames import (
     pack_announce,
 )
 from provider_agent.protocol.tunnel.streams import Stream
-from provider_agent.trust import tls_context
+from provider_agent.supervision import LoopStatus, keep_running
+from provider_agent.system.trust import tls_context
 from provider_agent.tunnel.counting import Counts
 from provider_agent.tunnel.engine import Engine
 from provider_agent.tunnel.exchange import Exchange, Refusal
-from provider_agent.tunnel.link import Link
+from provider_agent.tunnel.gateway_connection import GatewayConnection
 
 EXCHANGES_PER_LEASE_MAX: Final = STREAMS_PER_TUNNEL_MAX  # one lease may be all that a tunnel is for
 FILES_SPARE: Final = 1024  # open files that are no connection to an engine
@@ -59,37 +61,37 @@ class Served:
     is_withdrawn: bool = False
 
 
-class Way:
-    """One gateway: the link to it, and the leases that it is told of."""
+class GatewayRoute:
+    """One gateway: the connection to it, and the leases that are announced to it."""
 
     def __init__(self, tunnels: Tunnels, place: GatewayPlace) -> None:
         self._tunnels = tunnels
         self.place = place
-        self.told: set[UUID] = set()
-        self.link = tunnels.make_link(place, self)
-        self.task = asyncio.create_task(self.link.keep())
+        self.announced: set[UUID] = set()
+        self.connection = tunnels.make_connection(place, self)
+        self.task = asyncio.create_task(self.connection.keep())
 
     def leases(self) -> dict[UUID, dict[str, Any]]:
-        """For the link: what is announced on a new connection."""
-        return {lease_id: self._tunnels.ready_of(lease_id) for lease_id in self.told}
+        """For the connection: what is announced on a new connection."""
+        return {lease_id: self._tunnels.ready_of(lease_id) for lease_id in self.announced}
 
     def opened(self, stream: Stream, request: Open) -> None:
-        """For the link: a gateway asks only for what it was told of."""
-        if request.lease_id in self.told:
+        """For the connection: a gateway may ask only for what is announced to it."""
+        if request.lease_id in self.announced:
             self._tunnels.serve(stream, request)
         else:
-            stream.reset(Code.REFUSED, "this replica is not reached by this way")
+            stream.reset(Code.REFUSED, "this replica is not announced to this gateway")
 
     def announce(self, lease_id: UUID, ready: dict[str, Any]) -> None:
         """From now on the gateway may ask for it."""
-        self.told.add(lease_id)
-        self.link.announce(lease_id, ready)
+        self.announced.add(lease_id)
+        self.connection.announce(lease_id, ready)
 
     def withdraw(self, lease_id: UUID) -> None:
         """It may not."""
-        if lease_id in self.told:
-            self.told.discard(lease_id)
-            self.link.withdraw(lease_id)
+        if lease_id in self.announced:
+            self.announced.discard(lease_id)
+            self.connection.withdraw(lease_id)
 
 
 class Tunnels:
@@ -100,19 +102,19 @@ class Tunnels:
         self._tls = tls
         self._boot = secrets.token_hex(16)
         self._served: dict[UUID, Served] = {}
-        self._ways: dict[tuple[str, str], Way] = {}
+        self._routes: dict[tuple[str, str], GatewayRoute] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to watch over what is served; harmless to repeat."""
         if self._sweeper is None:
             allow_files(EXCHANGES_PER_LEASE_MAX + FILES_SPARE)
-            self._sweeper = asyncio.create_task(self._sweep())
+            self._sweeper = asyncio.create_task(keep_running(LoopStatus("tunnel sweep"), self._sweep))
 
     async def close(self) -> None:
         """Let go of every gateway and every engine."""
-        tasks = [way.task for way in self._ways.values()] + ([self._sweeper] if self._sweeper else [])
-        self._ways, self._sweeper = {}, None
+        tasks = [route.task for route in self._routes.values()] + ([self._sweeper] if self._sweeper else [])
+        self._routes, self._sweeper = {}, None
         for task in tasks:
             task.cancel()
         for served in self._served.values():
@@ -138,18 +140,18 @@ class Tunnels:
         self._served[lease_id] = served
         self._forget_oldest()
         for gateway in place.gateways:
-            self._way_to(gateway).announce(lease_id, served.ready)
+            self._route_to(gateway).announce(lease_id, served.ready)
         self._leave_others(lease_id, place.gateways)
 
-    def lead(self, lease_id: UUID, gateways: Sequence[GatewayPlace]) -> None:
+    def change_gateways(self, lease_id: UUID, gateways: Sequence[GatewayPlace]) -> None:
         """A replica that is announced is reached by these from now on; what is open goes on. Harmless to repeat."""
         served = self._served.get(lease_id)
         if served is None or served.is_withdrawn:
             return
         for gateway in gateways:
-            way = self._way_to(gateway)
-            if lease_id not in way.told:
-                way.announce(lease_id, served.ready)
+            route = self._route_to(gateway)
+            if lease_id not in route.announced:
+                route.announce(lease_id, served.ready)
         self._leave_others(lease_id, gateways)
 
     def withdraw(self, lease_id: UUID) -> None:
@@ -158,8 +160,8 @@ class Tunnels:
         if served is None:
             return
         served.is_withdrawn = True
-        for way in self._ways.values():
-            way.withdraw(lease_id)
+        for route in self._routes.values():
+            route.withdraw(lease_id)
 
     def break_off(self, lease_id: UUID) -> None:
         """Withdraw it, and end at once what is open."""
@@ -178,16 +180,16 @@ class Tunnels:
         return replace(served.counts) if served is not None else Counts()
 
     def status(self) -> list[dict[str, Any]]:
-        """For `souk-agent status`: each gateway, and how the link to it is."""
+        """For `souk-agent status`: each gateway, and the state of the connection to it."""
         now = asyncio.get_running_loop().time()
         return [
             {
-                "gateway": way.place.url,
-                "leases": len(way.told),
-                **{name: value for name, value in asdict(way.link.state).items() if name != "since"},
-                "up_seconds": round(now - way.link.state.since, 1) if way.link.state.is_up else 0.0,
+                "gateway": route.place.url,
+                "leases": len(route.announced),
+                **{name: value for name, value in asdict(route.connection.state).items() if name != "since"},
+                "up_seconds": round(now - route.connection.state.since, 1) if route.connection.state.is_up else 0.0,
             }
-            for way in self._ways.values()
+            for route in self._routes.values()
         ]
 
     def served(self) -> list[dict[str, Any]]:
@@ -198,11 +200,13 @@ class Tunnels:
             if not served.is_withdrawn or served.exchanges
         ]
 
-    # --- for the ways
+    # --- for the routes
 
-    def make_link(self, place: GatewayPlace, way: Way) -> Link:
-        """A link that is not dialled yet."""
-        return Link(place.url, place.public_key, node_key=self._key, boot=self._boot, asked=way, tls=self._tls)
+    def make_connection(self, place: GatewayPlace, route: GatewayRoute) -> GatewayConnection:
+        """A connection that is not dialled yet."""
+        return GatewayConnection(
+            place.url, place.public_key, node_key=self._key, boot=self._boot, requests=route, tls=self._tls
+        )
 
     def ready_of(self, lease_id: UUID) -> dict[str, Any]:
         """What is announced of a lease."""
@@ -230,15 +234,15 @@ class Tunnels:
 
     def _leave_others(self, lease_id: UUID, gateways: Sequence[GatewayPlace]) -> None:
         wanted = {(gateway.url, gateway.public_key) for gateway in gateways}
-        for name, way in self._ways.items():
+        for name, route in self._routes.items():
             if name not in wanted:
-                way.withdraw(lease_id)
+                route.withdraw(lease_id)
 
-    def _way_to(self, place: GatewayPlace) -> Way:
+    def _route_to(self, place: GatewayPlace) -> GatewayRoute:
         name = (place.url, place.public_key)
-        if name not in self._ways:
-            self._ways[name] = Way(self, place)
-        return self._ways[name]
+        if name not in self._routes:
+            self._routes[name] = GatewayRoute(self, place)
+        return self._routes[name]
 
     async def _sweep(self) -> None:
         while True:
@@ -251,11 +255,11 @@ class Tunnels:
             self._leave_gateways()
 
     def _leave_gateways(self) -> None:
-        """Close the link to a gateway that has nothing to ask for, once nothing goes through it."""
-        for name, way in list(self._ways.items()):
-            if not way.told and not way.link.is_busy:
-                way.task.cancel()
-                del self._ways[name]
+        """Close the connection to a gateway to which no replica is announced, once it carries no request."""
+        for name, route in list(self._routes.items()):
+            if not route.announced and not route.connection.is_busy:
+                route.task.cancel()
+                del self._routes[name]
 
     def _live_count(self) -> int:
         return sum(not served.is_withdrawn for served in self._served.values())

@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def _revive(prefix: Path, data: Path) -> int:
-    from provider_agent.updating.prefix import Prefix
+    from provider_agent.packaging.prefix import Prefix
     from provider_agent.updating.reviving import has_crashed
     from provider_agent.updating.trial import restart_agents
 
@@ -45,7 +45,7 @@ def _revive(prefix: Path, data: Path) -> int:
 
 def _once(prefix: Path, seconds: float) -> int:
     from provider_agent.errors import AgentError, UpdateRefused
-    from provider_agent.updating.prefix import Prefix
+    from provider_agent.packaging.prefix import Prefix
     from provider_agent.updating.updater import Updater
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)

@@ -40,7 +40,7 @@ def fetch_wheel(server: str, manifest: ReleaseManifest, path: Path) -> None:
 
 
 def answers(*servers: str) -> bool:
-    """Whether each server says itself that it is well: what a proxy, a firewall or a portal says is no answer."""
+    """Whether each server itself reports that it is well: an answer of a proxy, firewall or portal does not count."""
     with httpx.Client(timeout=PROBE_TIMEOUT) as http:
         for server in servers:
             try:

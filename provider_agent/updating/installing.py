@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from provider_agent.errors import ServiceFailed, UpdateRefused
-from provider_agent.updating.prefix import COMPLETE, ask_version
+from provider_agent.packaging.prefix import COMPLETE, ask_version
 
 LOCK: Final = "provider_agent/packaging/requirements.lock"
 PIP_SECONDS_MAX: Final = 1800
@@ -21,7 +21,7 @@ PIP_PASSED_ON: Final = ("PIP_", "SSL_CERT_", "REQUESTS_CA_", "HTTP_PROXY", "HTTP
 
 
 def refuse_full_disk(folder: Path) -> None:
-    """Raises ServiceFailed where a release would hardly fit: better told before than in the middle."""
+    """Raises ServiceFailed where a release would hardly fit: better now than in the middle."""
     free_mib = shutil.disk_usage(folder).free // MIB
     if free_mib < SPACE_MIB_MIN:
         raise ServiceFailed(f"{folder} has {free_mib} MiB free; an update needs {SPACE_MIB_MIN}.")
@@ -48,8 +48,8 @@ def install_release(wheel: Path, release: Path, *, version: str, proven: Path) -
     else:
         _pip(release, "--require-hashes", "--only-binary", ":all:", "-r", str(lock))
     _pip(release, "--no-deps", "--no-index", "--force-reinstall", str(kept))
-    if (said := ask_version(release)) != version:
-        raise UpdateRefused(f"The release of {version} calls itself {said}.")
+    if (version_found := ask_version(release)) != version:
+        raise UpdateRefused(f"The release of {version} calls itself {version_found}.")
     os.sync()
     (release / COMPLETE).write_text(f"{version}\n")
     os.sync()
@@ -83,7 +83,7 @@ def _pip(release: Path, *words: str) -> None:
 
 
 def _run(command: list[str], what: str) -> None:
-    """One program without this process' Python settings; raises ServiceFailed with the end of what it said."""
+    """One program without this process' Python settings; raises ServiceFailed with the end of its output."""
     env = {name: value for name, value in os.environ.items() if name.upper().startswith(PIP_PASSED_ON)}
     env |= {"PATH": os.defpath, "HOME": os.environ.get("HOME", "/"), "PIP_USER": "0"}
     try:

@@ -2,7 +2,7 @@
 
 The standard library alone, because the keeper looks every few seconds. What counts as a crash is what systemd counts
 (Restart=always, RestartPreventExitStatus of packaging/unit.py), but for an agent that ended well: without systemd a
-signal is how somebody stops it.
+signal is how a person stops it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-PID_FILE: Final = "agent.pid"  # written by the service; who stops the service removes it
+PID_FILE: Final = "agent.pid"  # written by the service; a stop of the service removes it
 LOCK_FILE: Final = "agent.lock"
 ENDED_FILE: Final = "agent.ended"
 ENDED_BYTES_MAX: Final = 16
 # Asked to end; wrong configuration; not enrolled; refused by the marketplace; another one runs; interrupted.
 LEFT_ALONE: Final = frozenset({"0", "2", "3", "4", "6", "130"})
+# Doubled each time here and not by protocol.backoff, whose package needs more than the standard library.
 WAIT_SECONDS_FIRST: Final = 5.0
 WAIT_SECONDS_MAX: Final = 300.0
 TRIES_MAX: Final = 10  # in a row; about half an hour
@@ -78,7 +79,7 @@ def has_crashed(data: Path) -> bool:
 
 
 def ended_with(data: Path) -> str:
-    """The exit status that the newest agent left; empty where it could not say one."""
+    """The exit status that the newest agent left; empty where it left none."""
     with contextlib.suppress(OSError):
         descriptor = os.open(data / ENDED_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
@@ -88,7 +89,7 @@ def ended_with(data: Path) -> str:
 
 
 def _is_agent(pid: int, data: Path) -> bool:
-    """Whether the process is this agent, perhaps on its way up, and not somebody who was given its number later."""
+    """Whether the process is this agent, perhaps on its way up, and not another process that got its number later."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         return b"start" in words and os.fsencode(data) in words

@@ -1,4 +1,4 @@
-"""Whether the release that was switched to is any good: each agent must sync with it, or it goes back.
+"""Whether the release that was switched to works: each agent must sync with it, or it is rolled back.
 
 Time counts only while the marketplace answers the updater itself, which is the old release's code: as long as nobody
 could check in, silence says nothing about the new one. An agent that does not stay up needs no marketplace to be bad.
@@ -15,8 +15,8 @@ from typing import Final, Literal
 
 from provider_agent.config import DataFolder
 from provider_agent.errors import AgentError, Refused
+from provider_agent.packaging.prefix import Prefix, Record, Trial, read_claim
 from provider_agent.packaging.service import is_kept, is_running, restart_service
-from provider_agent.updating.prefix import Prefix, Record, Trial, read_claim
 from provider_agent.updating.reviving import ended_with
 
 POLL_SECONDS: Final = 1.0
@@ -87,12 +87,12 @@ def judge(prefix: Prefix, record: Record, trial: Trial, *, seconds_max: float, i
 
 def was_refused(data: Path) -> bool:
     """Whether the agent ended because it was refused. While the marketplace itself is not there, that was another's
-    doing: a firewall that answers 403 to all would have every node take back a good release."""
+    doing: a firewall that answers 403 to all would make every node roll back a good release."""
     return ended_with(data) == str(Refused.exit_code)
 
 
 def has_checked_in(data: Path, release: str) -> bool:
     """Whether the agent of this release, running now, was answered by the marketplace. It is the agent's own claim:
     who lies here keeps a release that nobody else has."""
-    said = read_claim(data / "status.json")
-    return said.get("release") == release and bool(said.get("contact_at")) and is_running(DataFolder(data))
+    status = read_claim(data / "status.json")
+    return status.get("release") == release and bool(status.get("contact_at")) and is_running(DataFolder(data))

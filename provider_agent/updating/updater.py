@@ -1,6 +1,7 @@
 """One try of the updater: repair what an earlier one left, then do what is wanted. May be killed at any step.
 
-Level-triggered: it looks at the two links, at the record and at the wishes, never at what it believes to have done.
+Level-triggered: it looks at the two links, at the record and at the update requests, never at its memory of what
+it did.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import Final
 
 from provider_agent.config import DataFolder
 from provider_agent.errors import AgentError, UpdateRefused
+from provider_agent.packaging.prefix import RELEASE_CHARACTERS, Prefix, Record, Trial, read_claim, version_of
 from provider_agent.packaging.service import is_kept, is_running
 from provider_agent.protocol import ROLLBACK_CHARACTERS_MAX, ReleaseManifest
 from provider_agent.updating.fetching import answers, fetch_manifest, fetch_wheel
 from provider_agent.updating.installing import install_release, refuse_full_disk
 from provider_agent.updating.manifest import refuse_unfit, verify_manifest
-from provider_agent.updating.prefix import RELEASE_CHARACTERS, Prefix, Record, Trial, read_claim, version_of
 from provider_agent.updating.trial import judge, restart_agents
-from provider_agent.updating.wish import Wish, has_failed, is_held, read_wish
+from provider_agent.updating.update_request import UpdateRequest, has_failed, is_held, read_update_request
 
 CHECK_IN_SECONDS: Final = 180.0
 BAD_KEPT_MAX: Final = 20
@@ -53,8 +54,8 @@ class Updater:
         record = self.prefix.record()
         if record.trial is not None:
             return self._judge(record, record.trial)
-        wish = self._wish(record)
-        return self._update(record, wish) if wish is not None else "nothing"
+        request = self._find_request(record)
+        return self._update(record, request) if request is not None else "nothing"
 
     def _note_problem(self, reason: str) -> None:
         """For people: who asked for an update should not have to look for its log."""
@@ -82,7 +83,7 @@ class Updater:
             if record.trial is not None:  # killed before the switch, or after the verdict
                 self._conclude(record, record.trial, good)
         elif record.trial is None or record.trial.release != current.name:
-            # Nobody noted why another release runs: a hand's work, or a lost record. It is put to the proof.
+            # No record says why another release runs: an operator's change, or a lost record. It gets a trial.
             record.trial = self._trial(good, current)
             self.prefix.save(record)
 
@@ -105,38 +106,38 @@ class Updater:
 
     # --- one update
 
-    def _wish(self, record: Record) -> Wish | None:
-        """The first node's that wants what is not installed and not known as bad."""
+    def _find_request(self, record: Record) -> UpdateRequest | None:
+        """The first node's request for a version that is neither installed nor known as bad."""
         installed = version_of(self._good())
         for data in self.prefix.data_folders():
-            wish = read_wish(DataFolder(data))
-            if wish is None or wish.version == installed:
+            request = read_update_request(DataFolder(data))
+            if request is None or request.version == installed:
                 continue
-            if self._is_wanted(record, wish):
-                return wish
-            log.info("Version %s was rolled back here or is held, and is not tried.", wish.version)
+            if self._is_wanted(record, request):
+                return request
+            log.info("Version %s was rolled back here or is held, and is not tried.", request.version)
         return None
 
-    def _is_wanted(self, record: Record, wish: Wish) -> bool:
-        """Whether it is still a node's wish; one that was rolled back or is held only where the provider said `now`."""
-        folder = DataFolder(wish.data)
-        is_free = wish.now or not is_held(folder)
-        return read_wish(folder) == wish and is_free and not has_failed(record, wish)
+    def _is_wanted(self, record: Record, request: UpdateRequest) -> bool:
+        """Whether a node still requests it; one that was rolled back or is held counts only with `now`."""
+        folder = DataFolder(request.data)
+        is_free = request.now or not is_held(folder)
+        return read_update_request(folder) == request and is_free and not has_failed(record, request)
 
-    def _update(self, record: Record, wish: Wish) -> str:
+    def _update(self, record: Record, request: UpdateRequest) -> str:
         market = self.prefix.market()
         good = self._good()
         if not any(is_running(DataFolder(data)) for data in self._kept_nodes()):
             raise UpdateRefused("No agent of this installation runs as a service: a release could not be proven.")
-        data, signature = fetch_manifest(market.server, wish.version)
+        data, signature = fetch_manifest(market.server, request.version)
         manifest = verify_manifest(data, signature, public_key=market.public_key)
-        refuse_unfit(manifest, wanted=wish.version, installed=version_of(good), server=market.server)
+        refuse_unfit(manifest, wanted=request.version, installed=version_of(good), server=market.server)
         release = self._install(market.server, manifest, good)
-        if not self._is_wanted(record, wish):  # it is held since, it began a check meanwhile, or the rollout was halted
-            log.info("Version %s is installed, and not wanted just now.", wish.version)
+        if not self._is_wanted(record, request):  # held since, a device check began, or the rollout was halted
+            log.info("Version %s is installed, and not wanted just now.", request.version)
             return "withdrawn"
         log.info("Switching from %s to %s.", version_of(good), manifest.version)
-        record.trial = self._trial(good, release, wish.key)
+        record.trial = self._trial(good, release, request.key)
         record.bad.pop(manifest.version, None)
         self.prefix.save(record)
         self.prefix.point("current", release)
@@ -194,7 +195,7 @@ class Updater:
     def _roll_back(self, record: Record, trial: Trial, reason: str) -> str:
         """The order matters: once `current` is back, a kill finds it settled; so the verdict is written before.
 
-        Where the disk is full it cannot be, and the release goes back all the same.
+        On a full disk it cannot be written, and the release is rolled back all the same.
         """
         log.error("Version %s is rolled back: %s", trial.version, reason)
         at = datetime.now(UTC).isoformat()
@@ -227,8 +228,8 @@ class Updater:
 
     def _tidy(self, *kept: Path) -> None:
         """Remove releases that neither a link nor an agent that runs, kept or not, has need of."""
-        said = (read_claim(data / "status.json").get("release") for data in self.prefix.data_folders())
-        used = [self.prefix.releases / name for name in said if isinstance(name, str) and name]
+        running = (read_claim(data / "status.json").get("release") for data in self.prefix.data_folders())
+        used = [self.prefix.releases / name for name in running if isinstance(name, str) and name]
         self.prefix.remove_others(*kept, *used)
 
     def _good(self) -> Path:

@@ -4,7 +4,7 @@
     python -m runtimes.probe --devices cuda:GPU-8f6d...,cuda:1
 
 The answer: {"probe_version": 1, "devices": [{"uuid", "flops_per_second", "memory_bytes_per_second", "seconds"}, ...]}
-in the order asked. A CPU device has the threads that OMP_NUM_THREADS gives (else one) on the cores that this process
+in the order given. A CPU device has the threads that OMP_NUM_THREADS gives (else one) on the cores that this process
 may use, so two devices on one core measure what two ranks on one core would get.
 """
 
@@ -49,12 +49,12 @@ def measure_together(names: list[str], seconds: float) -> list[dict[str, Any]]:
     """Measurements of all devices at once, in order; raises RuntimeError with the words of one that failed."""
     children = [start_child(name, seconds) for name in names]
     try:
-        # 1. Each says so when torch is loaded and its device is warm.
+        # 1. Each reports when torch is loaded and its device is warm.
         for child in children:
             assert_ready(child)
         # 2. All begin.
         for child in children:
-            tell(child, "go")
+            send_line(child, "go")
         # 3. Each answers with a line.
         return [read_answer(child, seconds + START_SECONDS_MAX) for child in children]
     finally:
@@ -81,7 +81,7 @@ def assert_ready(child: subprocess.Popen[str]) -> None:
         raise RuntimeError(words_of(child))
 
 
-def tell(child: subprocess.Popen[str], line: str) -> None:
+def send_line(child: subprocess.Popen[str], line: str) -> None:
     """Write a line to a child."""
     if child.stdin is not None:
         child.stdin.write(line + "\n")

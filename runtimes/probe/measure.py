@@ -29,7 +29,7 @@ def main(name: str, seconds: float) -> None:
     for pair in matrices.values():
         pair[0] @ pair[1]  # loads the library's kernels
     wait(device)
-    say("ready")
+    print_line("ready")
     if not sys.stdin.readline():
         sys.exit("the probe went away")
     began = time.monotonic()
@@ -43,7 +43,7 @@ def main(name: str, seconds: float) -> None:
         "memory_bytes_per_second": bandwidth,
         "seconds": round(time.monotonic() - began, 3),
     }
-    say(json.dumps(answer))
+    print_line(json.dumps(answer))
 
 
 def open_device(name: str) -> torch.device:
@@ -107,7 +107,7 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """One line to the probe."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

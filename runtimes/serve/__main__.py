@@ -12,9 +12,12 @@ from pathlib import Path
 from runtimes.contract import Env, EventKind, EventWriter, ExitCode
 from runtimes.serve.config import read_config
 from runtimes.serve.errors import OutOfMemory, ServeError
-from runtimes.serve.metrics import TELL_SECONDS
+from runtimes.serve.metrics import REPORT_SECONDS
 from runtimes.serve.replica import DRAIN_SECONDS, Place, serve
 from runtimes.serve.watchdog import Watch
+
+# Old names of options, which work until the next version.
+RENAMED_OPTIONS = {"--quiet-seconds": "--idle-seconds", "--tell-seconds": "--report-seconds"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,10 +25,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="runtimes.serve")
     parser.add_argument("--config", help="the configuration (default: $SOUK_CONFIG)")
     parser.add_argument("--drain-seconds", type=float, default=DRAIN_SECONDS, help="how long requests may take to end")
-    parser.add_argument("--quiet-seconds", type=float, default=Watch.quiet_seconds, help="then the engine is asked")
-    parser.add_argument("--token-seconds", type=float, default=Watch.token_seconds, help="and must give a token")
-    parser.add_argument("--tell-seconds", type=float, default=TELL_SECONDS, help="between two `served` events")
-    arguments = parser.parse_args(argv)
+    parser.add_argument(
+        "--idle-seconds", type=float, default=Watch.idle_seconds, help="of an engine, after which it must give a token"
+    )
+    parser.add_argument("--token-seconds", type=float, default=Watch.token_seconds, help="that this token may take")
+    parser.add_argument("--report-seconds", type=float, default=REPORT_SECONDS, help="between two `served` events")
+    arguments = parser.parse_args(rename_options(sys.argv[1:] if argv is None else argv))
     env = dict(os.environ)
     work = Path(env.get(Env.WORK_DIR) or ".").absolute()
     work.mkdir(parents=True, exist_ok=True)
@@ -36,8 +41,8 @@ def main(argv: list[str] | None = None) -> int:
         input_dir=Path(env.get(Env.INPUT_DIR) or work / "input").absolute(),
         lent_dir=Path(env.get(Env.LENT_DIR) or work / "lent").absolute(),
         drain_seconds=arguments.drain_seconds,
-        tell_seconds=arguments.tell_seconds,
-        watching=Watch(arguments.quiet_seconds, arguments.token_seconds),
+        report_seconds=arguments.report_seconds,
+        watching=Watch(arguments.idle_seconds, arguments.token_seconds),
     )
     os.chdir(work)  # sockets are named from here: their paths may have 108 bytes
     try:
@@ -48,8 +53,19 @@ def main(argv: list[str] | None = None) -> int:
     return ExitCode.OK
 
 
+def rename_options(arguments: list[str]) -> list[str]:
+    """The arguments with today's names of options; each old name is reported on stderr."""
+    renamed = []
+    for argument in arguments:
+        name, sign, value = argument.partition("=")
+        if name in RENAMED_OPTIONS:
+            sys.stderr.write(f"souk serve: {name} is deprecated, use {RENAMED_OPTIONS[name]}\n")
+        renamed.append(RENAMED_OPTIONS.get(name, name) + sign + value)
+    return renamed
+
+
 def classify(error: Exception) -> ServeError:
-    """The error that says what happened; an unforeseen one is printed with its traceback."""
+    """The error that describes what happened; an unforeseen one is printed with its traceback."""
     if isinstance(error, ServeError):
         return error
     if isinstance(error, MemoryError):
@@ -59,7 +75,7 @@ def classify(error: Exception) -> ServeError:
 
 
 def leave(error: ServeError, events: EventWriter) -> int:
-    """Say why, once; a replica that was stopped has not failed."""
+    """Report the reason once; a replica that was stopped has not failed."""
     code = int(error.exit_code)
     if code != ExitCode.STOPPED:
         events.write(EventKind.FAILED, message=str(error), exit_code=code)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from runtimes.serve.config import ServeConfig
 from runtimes.serve.engines import load_engine
-from runtimes.serve.engines.base import Devices, Engine, Model
+from runtimes.serve.engines.base import Devices, Engine
 from runtimes.serve.errors import BadModel
+from runtimes.serve.model import Model
 
 ORDER = ("embed", "vllm", "transformers", "souk")
 ORDER_VERIFIED = ("souk",)  # the one that commits to what it computed
 
 
 def choose_engine(model: Model, devices: Devices, config: ServeConfig) -> Engine:
-    """The engine; raises BadModel that says of each why not."""
+    """The engine; raises BadModel with each engine's reason."""
     if config.engine != "auto":
         names: tuple[str, ...] = (config.engine,)
     else:

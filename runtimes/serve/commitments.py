@@ -1,17 +1,17 @@
-"""Commitments to computed activations: about eight bytes a token that only who computed the model could write.
+"""Commitments to computed activations: about eight bytes a token that only a node that computed the model can write.
 
 The method is TOPLOC's (Ong et al. 2025, arXiv:2501.16007), written anew. The last hidden states of the prompt are one
 chunk, those of each 32 decoded tokens another. Of each chunk the `TOP_K` entries largest in magnitude are kept, as
-bfloat16, and a polynomial over a prime field is laid through (index, value): 2 + 2 * 128 bytes a chunk, whose reader
-need not be told the indices. Who checks computes the same hidden states in one forward pass, takes the top entries of
-its own, and reads the polynomial there: where both computed the same, its values are the same but for rounding; at an
-index that the other side did not have it gives noise.
+bfloat16, and a polynomial over a prime field is laid through (index, value): 2 + 2 * 128 bytes a chunk, from which the
+indices are left out. The verifier computes the same hidden states in one forward pass, takes its own top entries, and
+evaluates the polynomial at their indices: if both computed the same, the values are the same but for rounding; at an
+index that the other side did not have, the polynomial gives noise.
 
 One difference to TOPLOC: two values are compared by their distance in units of the last place, not by exponent first
 and mantissa after, so that a value beside a power of two which rounds to its other side is near, as it is.
 
-Beside the chunks stand digests of what the work was asked and what came out (`Binding`), so that a replica that was
-given another prompt, or loaded other weights, says so itself; one that lies there is found by the chunks.
+Beside the chunks are digests of the request and of its result (`Binding`), so that a replica that received another
+prompt, or loaded other weights, reports so itself; if it forges these digests, the chunks show it.
 
 What this does not show is how the tokens were drawn: see engines/souk/sampling.py for that.
 """
@@ -51,7 +51,7 @@ class BadCommitment(ValueError):
 
 @dataclass(frozen=True)
 class Binding:
-    """Digests of what was asked and what came out."""
+    """Digests of the request and of its result."""
 
     prompt: bytes  # the token ids that were read
     weights: bytes  # the model's files
@@ -85,7 +85,7 @@ class Commitment:
     dtype: str
     hidden_size: int
     prompt_tokens: int
-    decoded: int  # rows: one fewer than the tokens written, whose last is read by nobody
+    decoded: int  # rows: one fewer than the tokens written, since the model does not read the last one
     binding: Binding
     chunks: tuple[tuple[int, Ints], ...]
 
@@ -165,12 +165,12 @@ def read_commitment(data: bytes) -> Commitment:
 def compare(commitment: Commitment, prompt_rows: Floats, decoded_rows: Floats) -> list[ChunkFinding]:
     """How far each chunk is from these hidden states, computed again: the prompt's first.
 
-    Shapes [tokens, hidden size]; raises BadCommitment where they are not the ones that it speaks of.
+    Shapes [tokens, hidden size]; raises BadCommitment where they are not those of the commitment.
     """
     expected = (commitment.prompt_tokens, commitment.decoded, commitment.hidden_size, commitment.hidden_size)
     found = (prompt_rows.shape[0], decoded_rows.shape[0], prompt_rows.shape[1], decoded_rows.shape[1])
     if expected != found:
-        raise BadCommitment(f"it speaks of {expected[:2]} rows of {expected[2]}, not {found[:2]} of {found[2]}")
+        raise BadCommitment(f"it has {expected[:2]} rows of {expected[2]}, not {found[:2]} of {found[2]}")
     pieces = [prompt_rows]
     pieces += [decoded_rows[n : n + CHUNK_TOKENS] for n in range(0, commitment.decoded, CHUNK_TOKENS)]
     return [_compare_chunk(chunk, piece) for chunk, piece in zip(commitment.chunks, pieces, strict=True)]

@@ -24,7 +24,7 @@ def find_devices(env: Mapping[str, str]) -> Devices:
 
 
 def kills_by_memory() -> int:
-    """How many processes of this container the kernel has killed for want of memory; 0 where it does not say."""
+    """How many processes of this container the kernel has killed for want of memory; 0 if it has no count."""
     try:
         lines = CGROUP_EVENTS.read_text().splitlines()
     except OSError:
@@ -41,13 +41,13 @@ def _container_memory() -> int:
         total = 0
     try:
         limit = int(CGROUP_LIMIT.read_text())
-    except (OSError, ValueError):  # there is none, or it says `max`
+    except (OSError, ValueError):  # the file is absent, or contains `max`
         return total
     return min(limit, total) if total else limit
 
 
 def _gpu_memory() -> int:
-    """Of the smallest GPU that is seen here; 0 where nobody can say."""
+    """Of the smallest visible GPU; 0 if it is unknown."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return 0

@@ -42,6 +42,6 @@ class OutOfMemory(ServeError):
 
 
 class Stopped(ServeError):
-    """The replica was asked to stop."""
+    """A signal stopped the replica."""
 
     exit_code = ExitCode.STOPPED

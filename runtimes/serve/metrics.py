@@ -1,34 +1,40 @@
-"""Tells each half minute what was served: requests by the door's count, tokens by the engine's own."""
+"""Reports every 30 seconds what was served: requests by the listener's count, tokens by the engine's own."""
 
 from __future__ import annotations
 
 import asyncio
 
 from runtimes.contract import EventKind, EventWriter
-from runtimes.serve.asking import NoAnswer, ask
-from runtimes.serve.door import Door
+from runtimes.serve.engine_client import NoAnswer, send_request
 from runtimes.serve.engines.base import Counters
+from runtimes.serve.listener import Listener
 
-TELL_SECONDS = 30.0
-ASK_SECONDS_MAX = 10.0
+REPORT_SECONDS = 30.0
+METRICS_SECONDS_MAX = 10.0
 
 
-async def tell_served(door: Door, engine_socket: str, counters: Counters, events: EventWriter, *, every: float) -> None:
-    """Until cancelled; a span in which nothing changed is not told."""
-    told: dict[str, float] = {}
+async def report_served(
+    listener: Listener, engine_socket: str, counters: Counters, events: EventWriter, *, every: float
+) -> None:
+    """Until cancelled; a span in which nothing changed is not reported."""
+    reported: dict[str, float] = {}
     while True:
         await asyncio.sleep(every)
-        now = await read_served(door, engine_socket, counters)
-        if now != told:
+        now = await read_served(listener, engine_socket, counters)
+        if now != reported:
             events.write(EventKind.SERVED, **now)
-            told = now
+            reported = now
 
 
-async def read_served(door: Door, engine_socket: str, counters: Counters) -> dict[str, float]:
+async def read_served(listener: Listener, engine_socket: str, counters: Counters) -> dict[str, float]:
     """What was served since the start, and what is going on; without the engine's part where it does not answer."""
-    served: dict[str, float] = {"requests": door.requests, "in_flight": door.in_flight, "errors": door.errors}
+    served: dict[str, float] = {
+        "requests": listener.requests,
+        "in_flight": listener.in_flight,
+        "errors": listener.errors,
+    }
     try:
-        status, body = await ask(engine_socket, "/metrics", seconds=ASK_SECONDS_MAX)
+        status, body = await send_request(engine_socket, "/metrics", seconds=METRICS_SECONDS_MAX)
     except NoAnswer:
         return served
     sums = sum_metrics(body.decode(errors="replace")) if status == 200 else {}

@@ -1,4 +1,4 @@
-"""One engine's process: started in a folder of its own, its last words kept, ended with its whole group."""
+"""One engine's process: started in a folder of its own, the end of its output kept, ended with its whole group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUT_OF_MEMORY_MARKS = ("out of memory", "can't allocate memory", "not enough mem
 
 
 class EngineProcess:
-    """A started engine. `ended` is set when its first process is gone."""
+    """A started engine. `ended` is set when its first process has ended."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -35,7 +35,7 @@ class EngineProcess:
 
     @classmethod
     async def start(cls, launch: Launch, folder: Path) -> EngineProcess:
-        """Start it with `folder`, emptied, as its working directory, into which nobody else may look."""
+        """Start it with `folder`, emptied, as its working directory, which no other user may read."""
         _make_empty(folder)
         process = await asyncio.create_subprocess_exec(
             *launch.argv,
@@ -56,7 +56,7 @@ class EngineProcess:
         return self._process.returncode is None
 
     async def why_ended(self) -> ServeError:
-        """The error that says how it ended: an engine has no reason to end by itself."""
+        """The error that describes how it ended: an engine has no reason to end by itself."""
         code = await self.ended
         await asyncio.wait({self._copying}, timeout=STOP_SECONDS_MAX)
         text = "\n".join(self._lines)
@@ -84,7 +84,7 @@ class EngineProcess:
         return next((line[:300] for line in reversed(self._lines) if line.strip()), "")
 
     async def _copy_output(self) -> None:
-        """The engine's output is the job's log; its last lines say why it ended."""
+        """The engine's output is the job's log; its last lines show why it ended."""
         output = self._process.stdout
         while output is not None and (chunk := await output.read(LINE_BYTES_MAX)):
             sys.stderr.buffer.write(chunk)
@@ -98,7 +98,7 @@ def _make_empty(folder: Path) -> None:
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:
-    """In the new process: have the kernel kill it when the runtime dies, however that may die."""
+    """In the new process: have the kernel kill it when the runtime ends, for whatever reason."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl  # loaded here: nothing may be loaded between fork and exec

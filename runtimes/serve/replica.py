@@ -1,4 +1,4 @@
-"""One replica from its configuration to its end: the story of this runtime."""
+"""One replica from its configuration to its end: `serve` calls all other modules of this runtime."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from runtimes.contract import SERVE_SOCKET, EventKind, EventWriter
 from runtimes.serve.choose import choose_engine
 from runtimes.serve.config import ServeConfig
 from runtimes.serve.devices import find_devices
-from runtimes.serve.door import Door
-from runtimes.serve.engines.base import ENGINE_SOCKET, Devices, Engine, Model
+from runtimes.serve.engines.base import ENGINE_SOCKET, Devices, Engine
 from runtimes.serve.errors import ServeError, Stopped
-from runtimes.serve.metrics import read_served, tell_served
+from runtimes.serve.listener import Listener
+from runtimes.serve.metrics import read_served, report_served
+from runtimes.serve.model import Model
 from runtimes.serve.process import EngineProcess
 from runtimes.serve.warm import FIRST_TOKEN_SECONDS_MAX, get_token, read_facts, wait_until_up
 from runtimes.serve.watchdog import Watch, watch
@@ -37,7 +38,7 @@ class Place:
     input_dir: Path
     lent_dir: Path
     drain_seconds: float
-    tell_seconds: float
+    report_seconds: float
     watching: Watch
 
 
@@ -50,7 +51,7 @@ async def serve(config: ServeConfig, place: Place, events: EventWriter) -> None:
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not ready.is_set():  # nobody waits for a replica that is still loading: it leaves at once
+        if not ready.is_set():  # no request waits for a replica that is still loading: it ends at once
             work.cancel()
         await work
     except asyncio.CancelledError as error:
@@ -69,41 +70,41 @@ async def _live(
     )
     devices = find_devices(place.env)
     engine = choose_engine(model, devices, config)
-    # 2. The door is there from now on, and closed.
-    door = Door(ENGINE_SOCKET_PATH, extra_paths=engine.extra_paths)
-    await door.listen(SERVE_SOCKET)
+    # 2. The listener exists from now on, and refuses requests.
+    listener = Listener(ENGINE_SOCKET_PATH, extra_paths=engine.extra_paths)
+    await listener.listen(SERVE_SOCKET)
     events.write(EventKind.LOADING, stage="engine", engine=engine.name, bytes_total=model.weights_bytes)
     process = await EngineProcess.start(engine.launch(model, devices, config), Path(ENGINE_FOLDER))
-    replica = Replica(config, place, events, engine, door, process)
+    replica = Replica(config, place, events, engine, listener, process)
     try:
-        # 3. One real token, by the way that callers' requests take; then it may be announced.
+        # 3. One real token, on the path that callers' requests take; then it may be announced.
         await wait_until_up(process, ENGINE_SOCKET_PATH, events)
         await replica.get_first_token()
-        await replica.say_ready(model, devices, began=began)
-        door.open()
+        await replica.report_ready(model, devices, began=began)
+        listener.open()
         ready.set()
-        # 4. Answer, until told to stop or something breaks; then drain.
+        # 4. Answer, until SIGTERM or until something breaks; then drain.
         await replica.answer(stop)
         await replica.drain()
     finally:
-        await door.close()
-        await process.stop(is_sane=door.state == "draining")
+        await listener.close()
+        await process.stop(is_sane=listener.state == "draining")
 
 
 @dataclass(frozen=True)
 class Replica:
-    """An engine behind its door."""
+    """An engine behind its listener."""
 
     config: ServeConfig
     place: Place
     events: EventWriter
     engine: Engine
-    door: Door
+    listener: Listener
     process: EngineProcess
 
     async def get_first_token(self) -> None:
-        """The first token; raises ServeError that says why there is none, the engine's end before all."""
-        token = get_token(self.engine, self.config, self.door, SERVE_SOCKET, seconds=FIRST_TOKEN_SECONDS_MAX)
+        """The first token; raises ServeError with the reason if there is none, the engine's end before all others."""
+        token = get_token(self.engine, self.config, self.listener, SERVE_SOCKET, seconds=FIRST_TOKEN_SECONDS_MAX)
         getting = asyncio.create_task(token)
         await asyncio.wait({getting, self.process.ended}, return_when=asyncio.FIRST_COMPLETED)
         if self.process.ended.done():
@@ -116,7 +117,7 @@ class Replica:
                 raise await self.process.why_ended() from None
             raise
 
-    async def say_ready(self, model: Model, devices: Devices, *, began: float) -> None:
+    async def report_ready(self, model: Model, devices: Devices, *, began: float) -> None:
         """The meter starts with `started`; `ready` is what the agent announces to gateways."""
         facts = self.engine.facts(model, self.config, await read_facts(ENGINE_SOCKET_PATH))
         common = {"model": self.config.served_as, "device": devices.kind, "dtype": facts.pop("dtype", None)}
@@ -135,35 +136,41 @@ class Replica:
         )
 
     async def answer(self, stop: asyncio.Event) -> None:
-        """Returns when told to stop; raises ServeError when the engine ended or computes nothing."""
-        telling = asyncio.create_task(
-            tell_served(self.door, ENGINE_SOCKET_PATH, self.engine.counters, self.events, every=self.place.tell_seconds)
+        """Returns when `stop` is set; raises ServeError when the engine ended or computes nothing."""
+        reporting = asyncio.create_task(
+            report_served(
+                self.listener, ENGINE_SOCKET_PATH, self.engine.counters, self.events, every=self.place.report_seconds
+            )
         )
-        watching = asyncio.create_task(watch(self.engine, self.config, self.door, SERVE_SOCKET, self.place.watching))
+        watching = asyncio.create_task(
+            watch(self.engine, self.config, self.listener, SERVE_SOCKET, self.place.watching)
+        )
         stopping = asyncio.create_task(stop.wait())
         try:
-            waited = {watching, stopping, telling, self.process.ended}
+            waited = {watching, stopping, reporting, self.process.ended}
             done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if self.process.ended in done:
                 raise await self.process.why_ended()
             for task in done:
                 await task
         finally:
-            for task in (telling, watching, stopping):
+            for task in (reporting, watching, stopping):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, ServeError):
                     await task
 
     async def drain(self) -> None:
         """Let what is in flight end, within its time; always raises Stopped."""
-        is_empty = await self.door.drain(self.place.drain_seconds)
-        left = self.door.in_flight
-        self.events.write(EventKind.SERVED, **await read_served(self.door, ENGINE_SOCKET_PATH, self.engine.counters))
+        is_empty = await self.listener.drain(self.place.drain_seconds)
+        left = self.listener.in_flight
+        self.events.write(
+            EventKind.SERVED, **await read_served(self.listener, ENGINE_SOCKET_PATH, self.engine.counters)
+        )
         raise Stopped("stopped; every request was answered" if is_empty else f"stopped; {left} requests were cut off")
 
 
 async def _in_thread(work: Callable[[], Model]) -> Model:
-    """What the work returns, from a thread that nobody waits for when this replica is stopped in between."""
+    """What the work returns, from a thread that is abandoned if this replica is stopped in between."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Model] = loop.create_future()
 

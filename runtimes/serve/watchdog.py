@@ -1,4 +1,4 @@
-"""Finds an engine that is there and computes nothing: dead inside, hung, or answering errors alone."""
+"""Finds an engine that runs and computes nothing: its compute thread ended, it hangs, or it answers only errors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 
 from runtimes.serve.config import ServeConfig
-from runtimes.serve.door import Door
 from runtimes.serve.engines.base import Engine
 from runtimes.serve.errors import ServeError
+from runtimes.serve.listener import Listener
 from runtimes.serve.warm import get_token
 
 FAILURES_MAX = 2  # one may be bad luck
@@ -20,24 +20,24 @@ LOOKS_A_SPAN = 4
 class Watch:
     """How closely an engine is watched."""
 
-    quiet_seconds: float = 60.0  # without anything from the engine, and it is asked
+    idle_seconds: float = 60.0  # without anything from the engine, after which it is probed
     token_seconds: float = 60.0  # within which one token must come, however busy it is
 
 
-async def watch(engine: Engine, config: ServeConfig, door: Door, socket_path: str, settings: Watch) -> None:
+async def watch(engine: Engine, config: ServeConfig, listener: Listener, socket_path: str, settings: Watch) -> None:
     """Returns never; raises ServeError once the engine did not give one token, twice in a row.
 
-    An engine that sends something to somebody is alive, and not disturbed; one that answers with errors is asked.
+    An engine that sends data to any caller is alive, and is not probed; one that answers with errors is probed.
     """
-    failures, errors, asked_at = 0, door.errors, time.monotonic()
+    failures, errors, probed_at = 0, listener.errors, time.monotonic()
     while True:
-        await asyncio.sleep(settings.quiet_seconds / LOOKS_A_SPAN)
-        is_quiet = time.monotonic() - max(door.moved_at, asked_at) >= settings.quiet_seconds
-        if not is_quiet and door.errors == errors and not failures:
+        await asyncio.sleep(settings.idle_seconds / LOOKS_A_SPAN)
+        is_idle = time.monotonic() - max(listener.moved_at, probed_at) >= settings.idle_seconds
+        if not is_idle and listener.errors == errors and not failures:
             continue
-        errors = door.errors
+        errors = listener.errors
         try:
-            await get_token(engine, config, door, socket_path, seconds=settings.token_seconds)
+            await get_token(engine, config, listener, socket_path, seconds=settings.token_seconds)
         except ServeError as error:
             failures += 1
             if failures >= FAILURES_MAX:
@@ -46,4 +46,4 @@ async def watch(engine: Engine, config: ServeConfig, door: Door, socket_path: st
                 ) from error
         else:
             failures = 0
-        errors, asked_at = door.errors, time.monotonic()
+        errors, probed_at = listener.errors, time.monotonic()

@@ -1,7 +1,7 @@
 """Finds the model's folder and checks that an engine reads nothing from it that could run code.
 
 Only safetensors are weights here: a pickle runs code when it is loaded, and a model with code of its own (`auto_map`)
-asks for exactly that. Both are refused, wherever the folder comes from.
+requires the same. Both are refused, wherever the folder comes from.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from runtimes.contract import EventKind, EventWriter, sha256_file
 from runtimes.serve.config import Source
-from runtimes.serve.engines.base import Model
 from runtimes.serve.errors import BadModel
+from runtimes.serve.model import Model
 
 FILES_MAX = 4096
 HEADER_BYTES_MAX = 100_000_000  # what safetensors itself reads at most
@@ -26,7 +26,7 @@ JSON_BYTES_MAX = 64 << 20
 HASH_THREADS = 4
 FETCH_THREADS = 8
 FOLDER_DEPTH_MAX = 4
-TELL_SECONDS = 1.0  # between two lines of progress
+REPORT_SECONDS = 1.0  # between two lines of progress
 CONFIG_NAME, TOKENIZER_NAME, TEMPLATE_NAME = "config.json", "tokenizer.json", "chat_template.jinja"
 WEIGHTS_SUFFIX = ".safetensors"
 READ_PATTERNS = (
@@ -38,7 +38,7 @@ READ_PATTERNS = (
 )  # what is fetched from a hub, and hashed
 PLAIN_TEMPLATE = Path(__file__).parent / "plain_chat.jinja"
 
-Said = Callable[[int, int], None]
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 def find_model(source: Source, *, input_dir: Path, lent_dir: Path, events: EventWriter) -> Model:
@@ -52,18 +52,18 @@ def find_model(source: Source, *, input_dir: Path, lent_dir: Path, events: Event
     _check_index(folder)
     tokenizer = folder / TOKENIZER_NAME
 
-    told_at = time.monotonic()
+    reported_at = time.monotonic()
 
-    def say(done: int, total: int) -> None:
-        nonlocal told_at
-        if done == total or time.monotonic() - told_at >= TELL_SECONDS:
-            told_at = time.monotonic()
+    def report(done: int, total: int) -> None:
+        nonlocal reported_at
+        if done == total or time.monotonic() - reported_at >= REPORT_SECONDS:
+            reported_at = time.monotonic()
             events.write(EventKind.LOADING, stage="verify", bytes=done, bytes_total=total)
 
     return Model(
         folder=folder,
         config=config,
-        digest=_digest(folder, say),
+        digest=_digest(folder, report),
         tokenizer_digest=sha256_file(tokenizer) if tokenizer.is_file() else "",
         weights_bytes=sum(path.stat().st_size for path in weights),
         chat_template=_chat_template(folder),
@@ -119,10 +119,10 @@ def _fetch_from_hub(name: str, events: EventWriter) -> Path:
 
 
 def _progress_class(events: EventWriter) -> type[Any]:
-    """A progress bar that draws nothing and tells the events; huggingface_hub makes one for all bytes."""
+    """A progress bar that draws nothing and writes events; huggingface_hub makes one for all bytes."""
     import tqdm.auto  # type: ignore[import-untyped]
 
-    told_at = [0.0]
+    reported_at = [0.0]
 
     class Progress(tqdm.auto.tqdm):  # type: ignore[misc]
         def __init__(self, *given: Any, **named: Any) -> None:
@@ -130,8 +130,8 @@ def _progress_class(events: EventWriter) -> type[Any]:
             super().__init__(*given, **named)
 
         def display(self, *_given: Any, **_named: Any) -> bool:
-            if self.unit == "B" and time.monotonic() - told_at[0] >= TELL_SECONDS:
-                told_at[0] = time.monotonic()
+            if self.unit == "B" and time.monotonic() - reported_at[0] >= REPORT_SECONDS:
+                reported_at[0] = time.monotonic()
                 events.write(EventKind.LOADING, stage="fetch", bytes=int(self.n), bytes_total=self.total)
             return True
 
@@ -153,14 +153,14 @@ def _check_header(path: Path) -> None:
     with path.open("rb") as source:
         length = int.from_bytes(source.read(8), "little")
         if not 2 <= length <= min(HEADER_BYTES_MAX, size - 8):
-            raise BadModel(f"{path.name} is no safetensors file, or not a whole one")
+            raise BadModel(f"{path.name} is not a safetensors file, or is incomplete")
         try:
             header = json.loads(source.read(length))
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise BadModel(f"{path.name} has no readable header of tensors") from error
     if 8 + length + max(ends, default=0) != size:
-        raise BadModel(f"{path.name} has {size} bytes, and its header speaks of {8 + length + max(ends, default=0)}")
+        raise BadModel(f"{path.name} has {size} bytes, and its header describes {8 + length + max(ends, default=0)}")
 
 
 def _check_index(folder: Path) -> None:
@@ -172,7 +172,7 @@ def _check_index(folder: Path) -> None:
             raise BadModel(f"{len(missing)} files of weights are missing, {missing[0]} among them")
 
 
-def _digest(folder: Path, say: Said) -> str:
+def _digest(folder: Path, report: Progress) -> str:
     """SHA-256 over the names and digests of what an engine reads: the same model gives the same, anywhere."""
     paths = sorted({path for pattern in READ_PATTERNS for path in folder.glob(pattern) if path.is_file()})
     if len(paths) > FILES_MAX:
@@ -182,7 +182,7 @@ def _digest(folder: Path, say: Said) -> str:
     with ThreadPoolExecutor(HASH_THREADS) as threads:
         for path, digest in zip(paths, threads.map(sha256_file, paths), strict=True):
             done += path.stat().st_size
-            say(done, total)
+            report(done, total)
             whole.update(f"{path.name}\0{digest}\n".encode())
     return whole.hexdigest()
 

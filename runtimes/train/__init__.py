@@ -1,1 +1,24 @@
-"""Trains a causal language model with FSDP2 under torchrun. Start it by `python -m runtimes.launch`."""
+"""Trains a causal language model under torchrun. Start it by `python -m runtimes.launch`.
+
+In the order in which a training goes through them:
+
+__main__.py     one rank as a process: its signals, its exit code, its error message
+config.py       the configuration, checked whole
+container.py    the folders and the place among the ranks, from the environment
+loop.py         the training from its start to its end
+strategies/     how the ranks share the work: one module a strategy
+parallel.py     the ranks' process groups, and what they exchange beside the gradients
+model.py        the model: shipped, from a folder, or from the hub
+tokenizer.py    the tokenizer: trained on the data, or loaded
+data.py         documents, tokens, sequences
+order.py        which samples a step takes
+prepare.py      everything before the first step
+training.py     what the steps share
+optimizer.py    AdamW and its schedule
+evaluate.py     losses
+sample.py       sampled text
+checkpoint.py   writing, finding and pruning checkpoints
+report.py       events for the agent, lines for people
+export.py       the model that the customer gets
+errors.py       everything that ends a training with a message
+"""

@@ -37,13 +37,13 @@ def main(argv: list[str] | None = None) -> int:
     # 1. From the first moment on, SIGTERM means: save at the next step's end, then leave.
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
-    # 2. Where we are, and who of us speaks.
+    # 2. The folders, this rank's place, and whether it is the one that writes events.
     container = read_container(os.environ, config=arguments.config, output=arguments.output)
     container.work_dir.mkdir(parents=True, exist_ok=True)
     cause_file(container, container.rank).unlink(missing_ok=True)
     events = EventWriter(container.events_path if container.is_leader else "")
     try:
-        # 3. A bad configuration is told before torch is loaded.
+        # 3. A bad configuration is reported before torch is loaded.
         config = read_config(container.config_path)
         # 4. The training.
         from runtimes.train.loop import train
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def die_with_launcher() -> None:
-    """Have the kernel kill this rank when its launcher dies: torchrun puts ranks into sessions of their own, where a
+    """Have the kernel kill this rank when its launcher ends: torchrun puts ranks into sessions of their own, where a
     SIGKILL of the launcher's process group does not reach them."""
     if "LOCAL_RANK" not in os.environ or sys.platform != "linux":
         return
@@ -63,7 +63,7 @@ def die_with_launcher() -> None:
 
 
 def classify(error: BaseException) -> TrainError:
-    """The training error that says what happened; an unforeseen one is printed with its traceback."""
+    """The training error that names what happened; an unforeseen one is printed with its traceback."""
     if isinstance(error, TrainError):
         return error
     text = str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__
@@ -90,7 +90,7 @@ def leave(error: TrainError, container: Container, events: EventWriter) -> None:
 
 
 def find_cause(container: Container) -> tuple[int, str] | None:
-    """What another rank of this node died of: the leader itself only sees that a peer is gone."""
+    """Why another rank of this node ended: the leader itself only sees that a peer is missing."""
     for _ in range(CAUSE_LOOKS_MAX):
         for rank in range(1, container.local_world_size):
             path = cause_file(container, rank)

@@ -1,10 +1,10 @@
-"""Sharded checkpoints, written while the training goes on; complete when the manifest is there, and never before.
+"""Checkpoints, written while the training continues; complete when the manifest is there, and never before.
 
     step-00000100/          on every node: the files of its own ranks, and what its node leader adds
-        __0_0.distcp ...    one file a rank, written by torch's distributed checkpoint
+        __0_0.distcp ...    one file a rank, written by torch's distributed checkpoint from what the strategy saves
         .metadata           written by rank 0 after every rank of every node has written
-        trainer.json        step, ranks, digest of the data, configuration    (rank 0's node)
-        tokenizer.json                                                        (rank 0's node)
+        trainer.json        step, ranks, layout, digest of the data, configuration    (rank 0's node)
+        tokenizer.json                                                                (rank 0's node)
         MANIFEST.json       last, one a node: this node's part is complete
 
 A training over several nodes resumes from a folder with all their parts put together. The random numbers need no
@@ -20,12 +20,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer
-from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from runtimes.contract import (
@@ -57,18 +53,13 @@ class Checkpointer:
         self._pending: Future[None] | None = None
         self.saved_step = -1  # of the newest checkpoint that was begun or resumed from
 
-    def save(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, tokenizer: Tokenizer, trainer: dict[str, Any]
-    ) -> None:
-        """Copy the state, then write it in the background, one checkpoint at a time. All ranks call it."""
+    def save(self, state: dict[str, Any], tokenizer: Tokenizer, trainer: dict[str, Any]) -> None:
+        """Copy the strategy's state, then write it in the background, one checkpoint at a time. All ranks call it."""
         self.wait()
         began = time.monotonic()
         folder = checkpoint_folder(self._root, trainer["step"])
-        weights, moments = get_state_dict(model, optimizer)
         writer = FileSystemWriter(folder, single_file_per_rank=True, sync_files=True, overwrite=True)
-        written: Any = async_save(
-            {"model": weights, "optimizer": moments}, storage_writer=writer, process_group=self._ranks.checkpoint
-        )
+        written: Any = async_save(state, storage_writer=writer, process_group=self._ranks.checkpoint)
         self.saved_step = trainer["step"]
         if self._ranks.is_node_leader:
             blocked = time.monotonic() - began
@@ -128,7 +119,7 @@ def prune_checkpoints(root: Path, *, keep: int) -> None:
 
 
 def find_checkpoint(container: Container) -> Path | None:
-    """The checkpoint to go on from: the given one, else the newest complete one of this folder (on one node only)."""
+    """The checkpoint to resume from: the given one, else the newest complete one of this folder (on one node only)."""
     if container.resume_from is not None:
         return container.resume_from
     found = complete_checkpoints(container.checkpoint_dir) if container.nodes == 1 else []
@@ -155,11 +146,3 @@ def read_trainer(folder: Path) -> dict[str, Any]:
     if missing:
         raise BadData(f"checkpoint {folder.name} lacks {len(missing)} of {len(files)} parts: {', '.join(missing[:5])}")
     return trainer
-
-
-def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> None:
-    """Fill the sharded model and optimizer from a checkpoint of any number of ranks. All ranks call it."""
-    weights, moments = get_state_dict(model, optimizer)
-    state: dict[str, Any] = {"model": weights, "optimizer": moments}
-    load(state, storage_reader=FileSystemReader(folder), process_group=ranks.checkpoint)
-    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])

@@ -10,6 +10,7 @@ micro_batch_size    sequences a rank computes at once; null: its whole share
 learning_rate       peak, reached after warmup_steps, then cosine down to a tenth
 warmup_steps, weight_decay, betas, gradient_clip
 dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
+strategy            how the ranks share the work: `fsdp2` (model sharded over them) or `ddp` (whole on each)
 seed                of the initial weights, the order of the data and the sampling
 steps | tokens      how much to train: one of the two; filled from the job's `work`
 evaluate_every      steps between evaluations (also at step 0 and at the end); 0: only those two
@@ -29,6 +30,7 @@ from typing import Any
 
 from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, one_of, read_json
 from runtimes.train.errors import BadConfig
+from runtimes.train.strategies import DEFAULT_STRATEGY, check_strategy
 
 SEQUENCE_LENGTH_MAX = 1 << 20
 BATCH_SIZE_MAX = 1 << 16
@@ -57,6 +59,7 @@ class TrainConfig:
     betas: tuple[float, float] = (0.9, 0.95)
     gradient_clip: float = 1.0
     dtype: str = "auto"
+    strategy: str = DEFAULT_STRATEGY
     seed: int = 0
     steps: int | None = None
     tokens: int | None = None
@@ -164,6 +167,7 @@ CHECKS: dict[str, Check] = {
     "betas": _betas,
     "gradient_clip": _number(0, 1e6, above=True),
     "dtype": one_of(*DTYPES),
+    "strategy": check_strategy,
     "seed": integer(0, 2**63 - 1),
     "steps": integer(1, STEPS_MAX, optional=True),
     "tokens": integer(1, TOKENS_MAX, optional=True),

@@ -53,7 +53,7 @@ class Corpus:
 
 
 def read_documents(names: tuple[str, ...], input_dir: Path, seed: int) -> list[str]:
-    """The documents of the data, in an order decided by `seed`; raises BadData that says which file is wrong."""
+    """The documents of the data, in an order decided by `seed`; raises BadData that names the wrong file."""
     documents = [text for name in names for text in _documents_of(name, input_dir) if text.strip()]
     if not documents:
         raise BadData(f"the data holds no text: {', '.join(names)}")

@@ -46,6 +46,6 @@ class OutOfMemory(TrainError):
 
 
 class Stopped(TrainError):
-    """The training was asked to stop; what it had done is in the last checkpoint."""
+    """A signal stopped the training; its progress is in the last checkpoint."""
 
     exit_code = ExitCode.STOPPED

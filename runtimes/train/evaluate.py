@@ -1,4 +1,4 @@
-"""Losses: of a part of a batch while training, and of the sequences kept apart for evaluation."""
+"""Losses: of a part of a batch while training, and of the held-out sequences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from runtimes.train.data import Corpus
 from runtimes.train.order import largest_part, rank_part
-from runtimes.train.parallel import Ranks, add_up
+from runtimes.train.parallel import Ranks, sum_over_ranks
 
 EVALUATED_SEQUENCES_MAX = 64
 
@@ -53,5 +53,5 @@ def evaluate(model: nn.Module, corpus: Corpus, ranks: Ranks, *, micro_batch_size
         for sequences, weights in batches:
             total += summed_loss(model, sequences, weights).double().cpu()
     model.train()
-    summed = add_up(ranks, [float(total)])[0]
+    summed = sum_over_ranks(ranks, [float(total)])[0]
     return summed / (count * corpus.sequence_length)

@@ -1,4 +1,7 @@
-"""The training, top to bottom: `train` is the story, the functions below it are its steps in order."""
+"""The training, top to bottom: `train` calls the functions below it in their order.
+
+A strategy (`strategies/`) decides what depends on how the ranks share the work; this module names none of them.
+"""
 
 from __future__ import annotations
 
@@ -17,63 +20,65 @@ from runtimes.train.errors import Stopped
 from runtimes.train.evaluate import micro_batches, summed_loss
 from runtimes.train.export import export_model
 from runtimes.train.model import find_model
-from runtimes.train.optimizer import apply_step, learning_rate_at
+from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.order import batch_samples, largest_part, rank_part
-from runtimes.train.parallel import add_up, join_ranks, leave_ranks, together
+from runtimes.train.parallel import gather_results
 from runtimes.train.prepare import prepare_text, prepare_training
-from runtimes.train.report import report_evaluation, report_sample, report_step, say
+from runtimes.train.report import print_line, report_evaluation, report_sample, report_step
+from runtimes.train.strategies import load_strategy
 from runtimes.train.training import Training
 
 
 def train(config: TrainConfig, container: Container, events: EventWriter, stop: threading.Event) -> None:
     """Train to the end and export; raises a TrainError otherwise, Stopped once `stop` is set and the state is saved."""
-    # 1. Meet the other ranks.
-    ranks = join_ranks(container)
-    # 2. Find what to go on from, and the model.
-    checkpoint = together(ranks, lambda: find_checkpoint(container) if ranks.is_node_leader else None)
+    # 1. Join the other ranks.
+    strategy = load_strategy(config.strategy)
+    ranks = strategy.join(container)
+    # 2. Find the checkpoint to resume from, and the model.
+    checkpoint = gather_results(ranks, lambda: find_checkpoint(container) if ranks.is_node_leader else None)
     resume_from = checkpoint[ranks.rank - container.local_rank]
-    source = together(ranks, lambda: find_model(config.model, container.input_dir))[ranks.rank]
+    source = gather_results(ranks, lambda: find_model(config.model, container.input_dir))[ranks.rank]
     # 3. Tokenizer and data: made once a node, the same on all.
     text = prepare_text(config, container, ranks, source, resume_from)
-    # 4. Model and optimizer, sharded over the ranks; then their state, if there is one.
+    # 4. Model and optimizer, as the strategy shares them; then their state, if there is one.
     training = prepare_training(
-        config, container, ranks, events=events, source=source, text=text, resume_from=resume_from
+        config, container, strategy, ranks, events=events, source=source, text=text, resume_from=resume_from
     )
     # 5. The steps.
     run_steps(training, container, stop)
     # 6. The result.
     finish(training, container)
-    leave_ranks()
+    strategy.leave()
 
 
 def run_steps(training: Training, container: Container, stop: threading.Event) -> None:
     """All remaining steps, with their evaluations, samples, events and checkpoints."""
-    config, ranks = training.config, training.ranks
+    config, strategy, ranks = training.config, training.strategy, training.ranks
     if training.step == 0:
         report_evaluation(training)
     saved_at = time.monotonic()
-    stepping, stepped = 0.0, 0  # seconds spent in steps alone since the last step event, and their number
+    seconds, steps = 0.0, 0  # seconds in steps alone since the last step event, and the number of those steps
     while training.step < config.steps_total:
         began = time.monotonic()
         loss, norm, rate = one_step(training)
         training.step += 1
         is_last = training.step == config.steps_total
-        # One small sum over the ranks: the loss, and what all must decide alike.
+        # The ranks agree: on the loss, and on what all of them must do next.
         logs = is_last or training.step % config.log_every == 0
         every = container.checkpoint_every_seconds
         due = ranks.is_leader and every > 0 and time.monotonic() - saved_at >= every
-        total, stopping, late = add_up(ranks, [float(loss) if logs else 0.0, float(stop.is_set()), float(due)])
-        stepping, stepped = stepping + time.monotonic() - began, stepped + 1
+        agreed = strategy.agree(ranks, loss=float(loss) if logs else 0.0, stop=stop.is_set(), save=due)
+        seconds, steps = seconds + time.monotonic() - began, steps + 1
         if logs:
-            training.loss = total / config.tokens_per_step
-            report_step(training, float(norm), rate, stepping / stepped)
-            stepping, stepped = 0.0, 0
+            training.loss = agreed.loss / config.tokens_per_step
+            report_step(training, float(norm), rate, seconds / steps)
+            seconds, steps = 0.0, 0
         training.checkpointer.check()
         every = container.checkpoint_every_steps
-        if not is_last and (stopping or late or (every > 0 and training.step % every == 0)):
+        if not is_last and (agreed.stop or agreed.save or (every > 0 and training.step % every == 0)):
             save(training)
             saved_at = time.monotonic()
-        if stopping and not is_last:
+        if agreed.stop and not is_last:
             training.checkpointer.wait()
             raise Stopped(f"stopped at step {training.step}; the state is saved in its checkpoint")
         if is_last or (config.evaluate_every and training.step % config.evaluate_every == 0):
@@ -84,7 +89,7 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
 
 def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     """One optimizer step: this rank's summed loss, the gradient's norm over all ranks, the learning rate."""
-    config, ranks = training.config, training.ranks
+    config, strategy, ranks = training.config, training.strategy, training.ranks
     torch.manual_seed((config.seed * 1_000_003 + training.step) * 65_537 + ranks.rank)  # dropout, where a model has it
     ids = batch_samples(
         training.step, batch_size=config.global_batch_size, samples=training.text.corpus.train_samples, seed=config.seed
@@ -92,18 +97,23 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     mine = ids[rank_part(len(ids), ranks.rank, ranks.world_size)]
     most = largest_part(len(ids), ranks.world_size)
     size = min(config.micro_batch_size or most, most)
-    # Sharded gradients are averaged over the ranks; this makes the average the mean over the global batch's tokens.
-    scale = ranks.world_size / config.tokens_per_step
+    passes = -(-most // size)
+    scale = strategy.scale_loss(ranks, config.tokens_per_step)
     total = torch.zeros((), device=ranks.device)
     sequences = training.text.corpus.train_sequences(mine)
-    for part, weights in micro_batches(sequences, passes=-(-most // size), size=size, device=ranks.device):
-        loss = summed_loss(training.model, part, weights)
-        (loss * scale).backward()  # type: ignore[no-untyped-call]
+    batches = micro_batches(sequences, passes=passes, size=size, device=ranks.device)
+    for number, (part, weights) in enumerate(batches, 1):
+        with strategy.accumulate(training.model, is_last=number == passes):
+            loss = summed_loss(training.model, part, weights)
+            (loss * scale).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     rate = learning_rate_at(training.step, config)
-    norm = apply_step(training.model, training.optimizer, learning_rate=rate, clip=config.gradient_clip)
+    set_learning_rate(training.optimizer, rate)
+    norm = strategy.clip_gradients(training.model, config.gradient_clip)
+    training.optimizer.step()
+    training.optimizer.zero_grad(set_to_none=True)
     if config.log_samples:
-        seen = together(ranks, mine.tolist)
+        seen = gather_results(ranks, mine.tolist)
         training.events.write(EventKind.SAMPLES, step=training.step + 1, ids=[i for part in seen for i in part])
     return total, norm, rate
 
@@ -114,10 +124,12 @@ def save(training: Training) -> None:
         "step": training.step,
         "samples_seen": training.step * training.config.global_batch_size,
         "world_size": training.ranks.world_size,
+        "layout": training.strategy.layout,
         "data": training.text.corpus.digest,
         "config": dataclasses.asdict(training.config),
     }
-    training.checkpointer.save(training.model, training.optimizer, training.text.tokenizer, trainer)
+    state = training.strategy.saved_state(training.model, training.optimizer)
+    training.checkpointer.save(state, training.text.tokenizer, trainer)
 
 
 def finish(training: Training, container: Container) -> None:
@@ -126,17 +138,14 @@ def finish(training: Training, container: Container) -> None:
     if config.sample_every >= 0:
         report_sample(training)
     training.checkpointer.wait()
-    files = export_model(
-        training.model,
-        training.source,
-        training.text.tokenizer,
-        ranks,
-        end_id=training.text.end_id,
-        output_dir=container.output_dir,
-    )
+    weights = training.strategy.whole_weights(training.model)
+    files = []
+    if ranks.is_leader:
+        source, text = training.source, training.text
+        files = export_model(weights, source, text.tokenizer, end_id=text.end_id, output_dir=container.output_dir)
     training.events.write(EventKind.EXPORTED, path=str(container.output_dir / "model"), files=files)
     training.events.write(
         EventKind.FINISHED, step=training.step, loss=training.loss, tokens=training.step * config.tokens_per_step
     )
-    say(ranks, f"finished: {training.step} steps, the model is in {container.output_dir / 'model'}")
+    print_line(ranks, f"finished: {training.step} steps, the model is in {container.output_dir / 'model'}")
     dist.barrier(group=ranks.control)  # a rank that leaves early would take the leader's export with it

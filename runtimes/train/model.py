@@ -1,4 +1,4 @@
-"""The model: any causal LM that transformers knows; shipped by name, from a folder of the inputs, or from the hub."""
+"""The model: any causal LM of transformers; shipped by name, from a folder of the inputs, or from the hub."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ModelSource:
 
 
 def find_model(name: str, input_dir: Path) -> ModelSource:
-    """The model called `name`; raises BadData that says where it was looked for."""
+    """The model called `name`; raises BadData that names where it was looked for."""
     from transformers import AutoConfig
     from transformers.utils import logging
 
@@ -47,9 +47,9 @@ def find_model(name: str, input_dir: Path) -> ModelSource:
 
 
 def build_model(source: ModelSource, *, seed: int, with_weights: bool) -> nn.Module:
-    """The model in float32 on the CPU: its own weights where it has them, else drawn from `seed`, alike on every rank.
+    """The model in float32 on the CPU, the same on every rank: its own weights where it has them, else from `seed`.
 
-    Each rank holds it whole for a moment, before it is sharded block by block; `with_weights` is False where a
+    Each rank holds it whole for a moment, before the strategy wraps it; `with_weights` is False where a
     checkpoint will overwrite them.
     """
     from transformers import AutoModelForCausalLM
@@ -88,7 +88,7 @@ def _download(name: str) -> Path:
         known = ", ".join(shipped_models())
         raise BadData(
             f"model {name!r} is neither shipped ({known}), nor a folder with a config.json among the job's files, "
-            f"nor could it be had from the hub: {_first_line(error)}"
+            f"nor could it be fetched from the hub: {_first_line(error)}"
         ) from error
 
 

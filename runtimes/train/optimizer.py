@@ -1,4 +1,4 @@
-"""AdamW, its schedule and the step of a sharded model."""
+"""AdamW and the schedule of its learning rate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from runtimes.train.config import TrainConfig
 
@@ -15,7 +14,7 @@ EPSILON = 1e-8
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW over the sharded parameters; matrices decay, norms and biases do not."""
+    """AdamW over the parameters of this rank; matrices decay, norms and biases do not."""
     decayed = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
     others = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -24,7 +23,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
         lr=config.learning_rate,
         betas=config.betas,
         eps=EPSILON,
-        foreach=True,  # one call for all tensors: a sharded tensor's call is dear on the CPU
+        foreach=True,  # one call for all tensors: a sharded tensor's call is slow on the CPU
     )
 
 
@@ -38,13 +37,7 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
     return config.learning_rate * (LEARNING_RATE_FLOOR + (1 - LEARNING_RATE_FLOOR) * cosine)
 
 
-def apply_step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, *, learning_rate: float, clip: float
-) -> torch.Tensor:
-    """Clip by the norm over all shards, step, drop the gradients; returns that norm, shape (), before clipping."""
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group of parameters this learning rate for the next step."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    norm = nn.utils.clip_grad_norm_(model.parameters(), clip, foreach=True)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        group["lr"] = rate

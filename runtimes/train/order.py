@@ -1,6 +1,6 @@
 """The order of the samples: computed, never stored, and the same on any number of ranks.
 
-The training walks one global cursor: position p stands for sample `permute(p mod N)` of epoch `p div N`. A step takes
+The training walks one global cursor: position p means sample `permute(p mod N)` of epoch `p div N`. A step takes
 the next `global_batch_size` positions, and the ranks share them out in contiguous parts. So a checkpoint needs only the
 step, and a resume on another number of ranks sees the same samples in the same order.
 

@@ -1,4 +1,4 @@
-"""The ranks of a training: their process groups, what they agree on, and the sharding of the model over them."""
+"""The ranks of a training: how they join their process groups, and what they exchange beside the gradients."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch._C._distributed_c10d import HashStore
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from runtimes.train.container import Container
 from runtimes.train.errors import BadConfig, TrainError
@@ -30,7 +26,7 @@ SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of a network interface
 @dataclass(frozen=True)
 class Ranks:
     """This process among the others. `control` and `checkpoint` are gloo groups, so that neither waits for the GPU nor
-    crosses the other's messages: checkpoints are written while the training goes on."""
+    crosses the other's messages: checkpoints are written while the training continues."""
 
     rank: int
     world_size: int
@@ -54,8 +50,9 @@ def join_ranks(container: Container) -> Ranks:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if "MASTER_ADDR" in os.environ:
         dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
-    else:  # started without torchrun: one rank, no network at all
-        dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT, store=HashStore(), rank=0, world_size=1)
+    else:  # started without torchrun: one rank, no network
+        store = dist.HashStore()  # type: ignore[attr-defined]  # public, but not exported for mypy
+        dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT, store=store, rank=0, world_size=1)
     control: Any = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
     checkpoint: Any = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
     return Ranks(
@@ -76,7 +73,7 @@ def leave_ranks() -> None:
     dist.destroy_process_group()
 
 
-def together(ranks: Ranks, work: Callable[[], T]) -> list[T]:
+def gather_results(ranks: Ranks, work: Callable[[], T]) -> list[T]:
     """Every rank's result of `work`, by rank; where one raised a TrainError, all raise it, so that none waits."""
     try:
         mine: T | TrainError = work()
@@ -90,31 +87,11 @@ def together(ranks: Ranks, work: Callable[[], T]) -> list[T]:
     return results
 
 
-def add_up(ranks: Ranks, values: list[float]) -> list[float]:
+def sum_over_ranks(ranks: Ranks, values: list[float]) -> list[float]:
     """Sums over the ranks of a few numbers, in double precision, without touching the GPU."""
     summed = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(summed, group=ranks.control)
     return [float(value) for value in summed]
-
-
-def shard_model(model: nn.Module, ranks: Ranks, dtype: torch.dtype) -> None:
-    """Shard the parameters in place: each decoder block is one unit, gathered when it computes, then the root.
-
-    Parameters, gradients and optimizer state stay in float32; a lower `dtype` is what the blocks compute in.
-    """
-    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
-    policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
-    for block in _decoder_blocks(model):
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-
-
-def _decoder_blocks(model: nn.Module) -> list[nn.Module]:
-    """The decoder's blocks: the module list that holds most parameters, in every causal LM of transformers."""
-    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    if not lists:
-        return []
-    return list(max(lists, key=lambda blocks: sum(p.numel() for block in blocks for p in block.parameters())))
 
 
 def _choose_device(container: Container) -> torch.device:
@@ -127,7 +104,7 @@ def _choose_device(container: Container) -> torch.device:
 
 
 def _choose_interface(nodes: int) -> None:
-    """Tell gloo and NCCL their network interface: loopback on one node, else the one that leads to the master.
+    """Set the network interface of gloo and NCCL: loopback on one node, else the one that leads to the master.
 
     Left alone, gloo takes the address that the node's own name resolves to: in a container none, or a wrong one.
     """

@@ -12,15 +12,16 @@ import torch.distributed as dist
 from tokenizers import Tokenizer
 
 from runtimes.contract import EventKind, EventWriter
-from runtimes.train.checkpoint import Checkpointer, load_checkpoint, read_trainer, remove_partial
+from runtimes.train.checkpoint import Checkpointer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
 from runtimes.train.data import Corpus, encode_documents, open_corpus, read_documents
 from runtimes.train.errors import BadConfig, BadData
 from runtimes.train.model import ModelSource, build_model, count_parameters
 from runtimes.train.optimizer import make_optimizer
-from runtimes.train.parallel import Ranks, shard_model, together
-from runtimes.train.report import report_started, say
+from runtimes.train.parallel import Ranks, gather_results
+from runtimes.train.report import print_line, report_started
+from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
 from runtimes.train.tokenizer import PADDING, end_of_text_id, load_tokenizer, train_tokenizer
 from runtimes.train.training import Text, Training
 
@@ -51,7 +52,7 @@ def prepare_tokenizer(
             known = train_tokenizer(documents, config.vocabulary_size or source.config.vocab_size)
         return str(known.to_str())
 
-    return Tokenizer.from_str(together(ranks, find_or_train)[0])
+    return Tokenizer.from_str(gather_results(ranks, find_or_train)[0])
 
 
 def fit_model(config: TrainConfig, source: ModelSource, tokenizer: Tokenizer) -> int:
@@ -82,7 +83,7 @@ def prepare_corpus(
         documents = read_documents(config.data, container.input_dir, config.seed)
         return encode_documents(documents, tokenizer, end_id, path)
 
-    digests = {digest for digest in together(ranks, encode) if digest is not None}
+    digests = {digest for digest in gather_results(ranks, encode) if digest is not None}
     if len(digests) != 1:
         raise BadData("the nodes were given different data")
     return open_corpus(path, digests.pop(), sequence_length=config.sequence_length, eval_fraction=config.eval_fraction)
@@ -91,6 +92,7 @@ def prepare_corpus(
 def prepare_training(
     config: TrainConfig,
     container: Container,
+    strategy: Strategy,
     ranks: Ranks,
     *,
     events: EventWriter,
@@ -98,20 +100,20 @@ def prepare_training(
     text: Text,
     resume_from: Path | None,
 ) -> Training:
-    """Build and shard the model, report the start, and fill in the checkpoint's state if there is one."""
+    """Build the model, wrap it as the strategy requires, report the start, and load the checkpoint if there is one."""
     dtype = choose_dtype(config.dtype, ranks.device)
     model = build_model(source, seed=config.seed, with_weights=resume_from is None)
     parameters = count_parameters(model)
-    shard_model(model, ranks, dtype)
+    model = strategy.wrap(model, ranks, dtype)
     optimizer = make_optimizer(model, config)
     checkpointer = Checkpointer(container, ranks, events)
-    training = Training(config, ranks, events, source, text, model, optimizer, checkpointer, dtype)
+    training = Training(config, strategy, ranks, events, source, text, model, optimizer, checkpointer, dtype)
     report_started(training, container, parameters)
     if resume_from is not None:
         resume(training, resume_from)
     if ranks.is_node_leader:
         remove_partial(container.checkpoint_dir, but=resume_from)
-    dist.barrier(group=ranks.control)  # nobody writes a checkpoint before the rests of the last attempt are gone
+    dist.barrier(group=ranks.control)  # no rank writes a checkpoint before the remains of the last attempt are removed
     return training
 
 
@@ -126,17 +128,19 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 def resume(training: Training, folder: Path) -> None:
     """Take over step, weights and optimizer of a checkpoint, whatever number of ranks wrote it."""
     began = time.monotonic()
-    trainer = together(training.ranks, lambda: read_trainer(folder))[training.ranks.rank]
+    trainer = gather_results(training.ranks, lambda: read_trainer(folder))[training.ranks.rank]
     check_resumable(training, trainer)
-    load_checkpoint(folder, training.model, training.optimizer, training.ranks)
+    training.strategy.load_state(folder, training.model, training.optimizer, training.ranks)
     training.step = training.checkpointer.saved_step = trainer["step"]
     seconds = round(time.monotonic() - began, 3)
     training.events.write(EventKind.RESUMED, step=training.step, from_world_size=trainer["world_size"], seconds=seconds)
-    say(training.ranks, f"resumed from step {training.step}, saved by {trainer['world_size']} ranks, in {seconds} s")
+    print_line(
+        training.ranks, f"resumed from step {training.step}, saved by {trainer['world_size']} ranks, in {seconds} s"
+    )
 
 
 def check_resumable(training: Training, trainer: dict[str, Any]) -> None:
-    """Refuse a checkpoint whose cursor would mean other samples here."""
+    """Refuse a checkpoint whose cursor would mean other samples here, or whose layout this strategy cannot load."""
     now = dataclasses.asdict(training.config)
     mistakes = [
         f"{key} was {trainer['config'][key]} in the checkpoint, is {now[key]}"
@@ -145,5 +149,12 @@ def check_resumable(training: Training, trainer: dict[str, Any]) -> None:
     ]
     if mistakes:
         raise BadConfig(mistakes)
+    layout = trainer.get("layout", PLAIN_NAMES)  # checkpoints from before there were strategies do not name it
+    if layout != training.strategy.layout:
+        raise BadData(
+            f"the checkpoint was saved by strategy {trainer['config'].get('strategy')} in the layout {layout}, "
+            f"strategy {training.config.strategy} loads {training.strategy.layout} alone: "
+            "resume with the strategy that saved it"
+        )
     if trainer["data"] != training.text.corpus.digest:
         raise BadData("the data is not what the checkpoint was trained on")

@@ -1,4 +1,4 @@
-"""What a training tells: events for the agent, one line each for people."""
+"""What a training reports: events for the agent, one line each for people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def report_started(training: Training, container: Container, parameters: int) ->
     if ranks.is_node_leader and not ranks.is_leader:
         started = EventWriter(container.events_path)
     started.write(EventKind.STARTED, **facts)
-    say(ranks, "started: " + " ".join(f"{key}={value}" for key, value in facts.items()))
+    print_line(ranks, "started: " + " ".join(f"{key}={value}" for key, value in facts.items()))
 
 
 def report_step(training: Training, norm: float, rate: float, seconds: float) -> None:
@@ -48,19 +48,19 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
         gradient_norm=norm,
         seconds=round(seconds, 5),
     )
-    say(
+    print_line(
         training.ranks,
         f"step {training.step}/{config.steps_total}  loss {training.loss:.4f}  lr {rate:.2e}  {speed:,.0f} tokens/s",
     )
 
 
 def report_evaluation(training: Training) -> None:
-    """The loss on the sequences kept apart."""
+    """The loss on the held-out sequences."""
     loss = evaluate(
         training.model, training.text.corpus, training.ranks, micro_batch_size=training.config.micro_batch_size
     )
     training.events.write(EventKind.EVALUATED, step=training.step, loss=loss)
-    say(training.ranks, f"step {training.step}/{training.config.steps_total}  evaluation loss {loss:.4f}")
+    print_line(training.ranks, f"step {training.step}/{training.config.steps_total}  evaluation loss {loss:.4f}")
 
 
 def report_sample(training: Training) -> None:
@@ -76,10 +76,10 @@ def report_sample(training: Training) -> None:
         seed=config.seed + training.step,
     )
     training.events.write(EventKind.SAMPLED, step=training.step, prompt=config.sample_prompt, text=text)
-    say(training.ranks, f"sample: {(config.sample_prompt + text)!r}")
+    print_line(training.ranks, f"sample: {(config.sample_prompt + text)!r}")
 
 
-def say(ranks: Ranks, line: str) -> None:
+def print_line(ranks: Ranks, line: str) -> None:
     """One line of progress on the leader's standard output, visible at once."""
     if ranks.is_leader:
         sys.stdout.write(line + "\n")

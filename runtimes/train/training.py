@@ -14,6 +14,7 @@ from runtimes.train.config import TrainConfig
 from runtimes.train.data import Corpus
 from runtimes.train.model import ModelSource
 from runtimes.train.parallel import Ranks
+from runtimes.train.strategies.base import Strategy
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Training:
     """Everything that the steps share. `step` counts the finished ones."""
 
     config: TrainConfig
+    strategy: Strategy
     ranks: Ranks
     events: EventWriter
     source: ModelSource

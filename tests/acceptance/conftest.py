@@ -1,4 +1,4 @@
-"""One marketplace for all acceptance tests: real processes, everybody through the front door."""
+"""One marketplace for all acceptance tests: real processes, reached by their public addresses only."""
 
 from __future__ import annotations
 

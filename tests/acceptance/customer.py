@@ -36,7 +36,7 @@ def wait_until(souk: Souk, job: JobView, states: set[str], seconds: float = 180)
 
 
 def launch(souk: Souk, spec: dict[str, Any]) -> JobView:
-    """Ask for a quote and accept it."""
+    """Request a quote and accept it."""
     quote = souk.quote(spec)
     assert quote.quote_id is not None, quote.plan
     return souk.submit(spec, quote.quote_id)

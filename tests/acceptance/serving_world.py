@@ -26,7 +26,7 @@ from tests.acceptance.world.supplies import of_pytest
 from tests.integration.jobs.gateway.crowd import Crowd
 
 READY_SECONDS, BOOKS_SECONDS, ASK_SECONDS = 150.0, 30.0, 120.0
-SETTLED_SECONDS = 4.0  # a gateway tells of what it counted every two
+SETTLED_SECONDS = 4.0  # a gateway reports its counts every two
 PRICES = {"near": "0.30", "far": "0.35"}
 TRAINING: dict[str, Any] = TINY | {"name": "trained", "work": {"steps": 20}, "checkpoint": {"every": "20 steps"}}
 MODEL = "tiny-chat"

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
 EXECUTOR = os.environ.get("WORLD_EXECUTOR", "docker")  # or process: for looking at one without the other
 TRAIN_SECONDS, RECOVER_SECONDS, HEAL_SECONDS = 480.0, 120.0, 120.0
 PROBE_SECONDS, DIAL_SECONDS = 60.0, 1.0
-DIALLED = (22, 80, 2375)  # SSH, the web, an engine's door
+DIALLED = (22, 80, 2375)  # SSH, the web, a container engine's listener
 DEPOSIT_USD_MICROS = 5_000_000
 STEPS = 400
 GANG: dict[str, Any] = TINY | {
@@ -104,7 +104,7 @@ def test_three_nodes_join_from_behind_nat_and_are_listed(world: World, bob: Prov
 
 
 def test_nobody_dials_into_a_node_from_outside(world: World, bob: Provider) -> None:
-    # A node that just joined may be measuring its way to the others of its fabric, behind a door for them alone.
+    # A node that just joined may be measuring its links to the others of its fabric, with a listener for them alone.
     wait_for("no port to be open but SSH's", lambda: set().union(*_listening(world).values()) == {22}, PROBE_SECONDS)
     assert 22 in _listening(world)[BY_SSH]
     gate = ["timeout", "5", "bash", "-c", f"exec 3<>/dev/tcp/{NODES[BY_SSH]}/22"]

@@ -1,4 +1,4 @@
-"""A node that joins is asked to prove what it sells, and its provider sees the verdict."""
+"""A node that joins has to prove what it sells, and its provider sees the result."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_two_nodes_of_a_rack_train_one_model_together(market: Market, alice: Par
 
 
 def wait_for_link(market: Market, provider: Party) -> None:
-    """Until both nodes have measured the way between them, which they are told to do as soon as both are idle."""
+    """Until both nodes have measured the link between them, which the server orders as soon as both are idle."""
     until, shown = time.monotonic() + LINK_SECONDS, []
     while time.monotonic() < until:
         shown = run_json([SOUK, "provider", "links"], provider.env(market.server))

@@ -1,4 +1,4 @@
-"""A stranger pastes one line: the agent runs, the node is listed, the page says so; one more line and it is gone."""
+"""A stranger pastes one line: the agent runs, the node is listed, the page shows it; one more line and it is gone."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def chat(world: World) -> EndpointView:
-    """Two replicas, a node each; the crowds below ask for no third."""
+    """Two replicas, a node each; the load below needs no third."""
     found = world.serve(world.spec(MODEL, replicas={"min": 2, "max": 2}, scale={"in_flight": CALLERS * 2}), ready=2)
     assert {replica.node_name for replica in found.replicas} == set(NODES)
     return found
@@ -138,7 +138,7 @@ def test_the_same_weights_make_embeddings(world: World) -> None:
 
 @pytest.fixture(scope="module")
 def unbroken(world: World, chat: EndpointView) -> tuple[dict[str, str], int]:
-    """What each caller is told when nothing breaks, and the tokens of it all, by the books."""
+    """Each caller's answer when nothing breaks, and the tokens of all answers, by the books."""
     name, key = world.key()
     crowd = world.crowd(key, CALLERS)
     outcomes = struck(crowd, lambda: None)
@@ -162,7 +162,7 @@ def test_a_node_dies_under_streams_and_nobody_notices(
     try:
         outcomes = struck(crowd, lose)
         found = world.wait_on(chat, 2, {"far"})
-    finally:  # the stories after this one need both
+    finally:  # the tests after this one need both
         world.bring_back("near")
     assert outcomes == {COMPLETE: CALLERS}, [seen.error for seen in crowd.seen if seen.error]
     for seen in crowd.seen:  # what is drawn after a move is drawn anew
@@ -175,7 +175,7 @@ def test_a_node_dies_under_streams_and_nobody_notices(
 
 
 def assert_texts(crowd: Crowd, texts: dict[str, str]) -> None:
-    """Nobody was given a wrong or a doubled word, and only who has all of them was told that it is all."""
+    """No caller received a wrong or a doubled token, and only complete answers were marked as complete."""
     for seen in crowd.seen:
         if seen.outcome == COMPLETE:
             assert seen.text == texts[seen.prompt]
@@ -255,7 +255,7 @@ def test_an_agent_that_is_restarted_announces_again_and_the_program_goes_on(worl
 
 
 class Load:
-    """A few callers who ask all the time, and everything that they were refused."""
+    """A few callers that send requests all the time, and all of their refusals."""
 
     def __init__(self, world: World, callers: int = 3) -> None:
         self.answered, self.failed = 0, []  # type: int, list[Exception]
@@ -299,7 +299,7 @@ def test_a_deploy_and_its_way_back_fail_no_request(world: World, chat: EndpointV
         assert versions()[1] == ("live", 0), "the way back is open"
         world.souk.take_back(chat.endpoint_id)
         wait_for("the old version to answer", lambda: versions()[1] == ("live", 100), REPLACED_SECONDS)
-        assert versions()[2][0] == "taken_back"
+        assert versions()[2][0] == "rolled_back"
         asked = load.answered
         wait_for("more answers", lambda: load.answered > asked + 20, REPLACED_SECONDS)
     assert load.failed == []
@@ -314,7 +314,7 @@ def test_a_model_falls_asleep_and_a_request_wakes_it(world: World) -> None:
     answer = client.chat.completions.create(model="tiny-sleeper", messages=HELLO, max_tokens=5)
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 5
-    # The caller's answer is there before the gateway's next sync tells the marketplace of the replica.
+    # The caller's answer arrives before the gateway's next sync reports the replica to the marketplace.
     wait_for("it to be ready", lambda: world.souk.endpoint(asleep.endpoint_id).state == "ready", SOON_SECONDS)
     wait_for("it to sleep", lambda: world.souk.endpoint(asleep.endpoint_id).state == "asleep", REPLACED_SECONDS)
     world.souk.cancel(asleep.job_id)

@@ -1,4 +1,4 @@
-"""Agents that were installed by the one line update themselves: kept where it went well, taken back where not.
+"""Agents from the install command update themselves: kept where it went well, rolled back where not.
 
 Everything is real: the marketplace, two nodes that share an installation, wheels of other versions, a job that runs.
 """
@@ -31,10 +31,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from examples.market import Market, NodeOptions, run, wait_for
 from jobs.client.sdk import Souk
 from provider_agent.config import DataFolder
+from provider_agent.packaging.prefix import Prefix, version_of
 from provider_agent.packaging.service import is_running
 from provider_agent.protocol import RELEASE_PREFIX
-from provider_agent.updating.prefix import Prefix, version_of
-from provider_agent.updating.wish import clear_wish, write_wish
+from provider_agent.updating.update_request import clear_update_request, write_update_request
 from tests.acceptance.customer import launch
 from tests.wheels import rebuild_wheel
 
@@ -100,7 +100,7 @@ class Fleet:
         return int((self.data(name).root / "agent.pid").read_text())
 
     def want(self, version: str) -> None:
-        write_wish(self.data("bob-1"), version, now=True)
+        write_update_request(self.data("bob-1"), version, now=True)
 
     def begin(self, seconds: str = CHECK_IN_SECONDS, **env: str) -> subprocess.Popen[str]:
         """One try of the updater, as the keeper starts it."""
@@ -152,7 +152,7 @@ def by_hand(fleet: Fleet) -> Iterator[Fleet]:
     """Without keepers: the test starts the updater itself."""
     fleet.stop_keepers()
     yield fleet
-    clear_wish(fleet.data("bob-1"))
+    clear_update_request(fleet.data("bob-1"))
 
 
 def test_what_was_not_signed_for_this_node_is_refused_and_changes_nothing(by_hand: Fleet) -> None:
@@ -317,9 +317,9 @@ def test_a_bad_release_is_taken_back_and_its_rollout_halts(
         return found if found["state"] == "halted" else None
 
     found = wait_for("the rollout to halt by itself", halted, SLOW_SECONDS)
-    assert {one["node"] for one in found["took_it_back"]} == set(fleet.names)
-    assert why in found["took_it_back"][0]["reason"]
-    assert found["installs"] != version
+    assert {one["node"] for one in found["rollbacks"]} == set(fleet.names)
+    assert why in found["rollbacks"][0]["reason"]
+    assert found["installable"] != version
     said = run([str(fleet.prefix.program), "status", "--data", str(fleet.data("bob-1").root)], {})
     assert f"last rollback: {version}" in said
     doctor = [str(fleet.prefix.program), "doctor", "--data", str(fleet.data("bob-1").root)]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from billing.chain import development
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS
+from billing.chain.devchain import development
+from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS
 from tests.chain.proxy import Proxy
 from tests.integration.billing.chain.town import Town
 

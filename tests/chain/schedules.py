@@ -1,7 +1,7 @@
 """R12: a schedule of reorganisations drawn from a seed, through every step of deposit, hold, settlement and payout.
 
 A reorganisation here is a real one: up to DEPTH_MAX blocks fall away, and what was in them comes back shuffled, later,
-or never (the mempool forgot it), as the seed says. What is ours goes out again by itself. At the end P20, P22 and P23
+or never (the mempool forgot it), by the seed. What is ours goes out again by itself. At the end P20, P22 and P23
 must hold: the books are the contract's, nonces are gapless and final once, and each event that is credited is of a
 block that is on the chain.
 """
@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from billing.chain import builds, escrow, roots, transactions
-from billing.chain.states import TransactionState as State
-from billing.chart import AccountName
+from billing.books.chart_of_accounts import AccountName
+from billing.chain import escrow, roots
+from billing.chain.reading import builds
+from billing.chain.transactions import planning
 from billing.kinds import AccountKind, TransferCode
 from billing.models import ChainBlock, ChainEvent, ChainTransaction, Payout, Signer, Transfer
 from billing.states import PayoutState
+from billing.states.chain import TransactionState as State
 from marketplace.foundation import clock
 from tests.chain.conftest import Anvil
-from tests.chain.test_transactions import age
-from tests.integration.billing.chain.test_credits import earn, reserve, send
-from tests.integration.billing.chain.test_escrow import authorize, receipt_of
+from tests.chain.sending import age
+from tests.integration.billing.chain.earning import earn, reserve, send
+from tests.integration.billing.chain.escrows import authorize, receipt_of
 from tests.integration.billing.chain.town import TOKEN
 
 DEPTH_MAX: Final = 12
@@ -66,7 +68,7 @@ class Schedule:
             verb()
             if self.chance.random() < 0.3:
                 self.tell_dropped()
-                age(self.chance.choice([40, 3600]))  # told again, or hurried
+                age(self.chance.choice([40, 3600]))  # rebroadcast, or replaced by fee
             if self.chance.random() < 0.6:
                 self.anvil.follow()
             self.anvil.mine(self.chance.randint(1, 6))
@@ -146,12 +148,12 @@ class Schedule:
 
     def settle_down(self) -> None:
         """Users send again what was dropped, the chain goes on, and we follow until nothing of ours is under way."""
-        live = ChainTransaction.objects.filter(state__in=[State.PLANNED, State.NONCED, *transactions.SENT])
+        live = ChainTransaction.objects.filter(state__in=[State.PLANNED, State.NONCED, *planning.SENT])
         waiting = ChainEvent.objects.filter(processed_at=None, block__state=ChainBlock.State.FINAL)
         for _ in range(ROUNDS_TO_SETTLE_MAX):
             self.tell_dropped()
             live.filter(state=State.PLANNED).update(next_at=clock.now())
-            age(40)  # nodes are told again what they forgot
+            age(40)  # nodes receive again what they forgot
             self.anvil.follow()
             self.anvil.mine(CONFIRMATIONS + 1)
             self.anvil.follow()

@@ -1,4 +1,4 @@
-"""What the world may do to our transactions: each is made once or told as not made, and none stops the others."""
+"""What others may do to our transactions: each is made once or reported as not made, and none stops the others."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 from eth_account import Account
 
-from billing.chain import builds, following, signing, transactions
-from billing.chain.client import ChainClient
-from billing.chain.devchain import DEVELOPMENT_KEYS
+from billing.chain.devchain.chain import DEVELOPMENT_KEYS
 from billing.chain.errors import EndpointsUnreachable, SignerMissing
 from billing.chain.keys import Role, key_for
-from billing.chain.states import TransactionState as State
+from billing.chain.reading import builds
+from billing.chain.reading.client import ChainClient
+from billing.chain.transactions import planning, signing
+from billing.following import chains
 from billing.models import Alert, ChainTransaction, Signer
+from billing.states.chain import TransactionState as State
 from marketplace.foundation.states import record_birth
 from tests.chain.conftest import CONFIRMATIONS, Anvil
-from tests.chain.test_transactions import age, assert_P22, dispatch, plan
+from tests.chain.sending import age, assert_P22, dispatch, plan
 from tests.integration.billing.scenes import assert_ledger_is_true
 
 pytestmark = pytest.mark.anvil
@@ -31,7 +33,7 @@ def bury(anvil: Anvil) -> None:
     dispatch(anvil)
 
 
-def test_a_nonce_that_somebody_else_used_is_told_and_what_it_was_for_counts_as_failed(anvil: Anvil):
+def test_a_nonce_that_somebody_else_used_is_told_and_its_purpose_counts_as_failed(anvil: Anvil):
     """The thief's transaction has our nonce and a higher fee: ours can never be mined, and the count looks right."""
     anvil.rpc("evm_setAutomine", False)
     one = plan(anvil, 1)
@@ -57,10 +59,10 @@ def test_a_nonce_that_somebody_else_used_is_told_and_what_it_was_for_counts_as_f
     assert not Alert.objects.filter(kind="chain_nonce").exists(), "it may be mined again in another order"
     bury(anvil)
     assert Alert.objects.open().get(kind="chain_nonce").severity == "critical"
-    assert not ChainTransaction.objects.filter(state__in=transactions.SENT).exists()
+    assert not ChainTransaction.objects.filter(state__in=planning.SENT).exists()
     one.refresh_from_db()
     assert one.state == State.REPLACED
-    assert transactions.has_failed(one)
+    assert planning.has_failed(one)
 
     two = plan(anvil, 2)
     dispatch(anvil)
@@ -70,7 +72,7 @@ def test_a_nonce_that_somebody_else_used_is_told_and_what_it_was_for_counts_as_f
     assert_ledger_is_true()
 
 
-def test_while_gas_costs_more_than_the_limit_nothing_is_sent_and_the_operator_is_told(anvil: Anvil):
+def test_while_gas_costs_more_than_the_limit_nothing_is_sent_and_operators_know(anvil: Anvil):
     plan(anvil, 1)
     anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(limit_of(anvil) * 2))
     anvil.mine()
@@ -140,7 +142,7 @@ def test_a_key_without_coins_is_told_and_goes_on_when_it_has_some(anvil: Anvil):
     key = key_for(Role.SETTLER)
     coins = anvil.client.coins(key.address)
     anvil.rpc("anvil_setBalance", key.address, "0x0")
-    assert following.follow_chains() == 0
+    assert chains.follow_chains() == 0
     assert Alert.objects.open().filter(kind="chain_tending").exists()
     anvil.rpc("anvil_setBalance", key.address, hex(coins))
     anvil.follow()
@@ -157,7 +159,7 @@ def test_a_pause_puts_off_and_refuses_nothing(anvil: Anvil):
     address = anvil.contract.address
 
     def call(function: str, *arguments: Any) -> ChainTransaction:
-        return transactions.plan(
+        return planning.plan(
             chain_id=anvil.contract.chain_id,
             role=Role.SETTLER,
             purpose=function,
@@ -214,7 +216,7 @@ def test_a_key_that_is_gone_stops_no_other_key(anvil: Anvil):
         dispatch(anvil)
     one.refresh_from_db()
     assert one.state == State.BROADCAST
-    assert following.follow_chains() == 0
+    assert chains.follow_chains() == 0
     assert "There is no key for the address" in Alert.objects.open().get(kind="chain_tending").message
 
 
@@ -257,7 +259,7 @@ def test_the_first_coins_of_a_key_are_booked_with_its_row_or_not_at_all(anvil: A
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(transactions, "book_coins", die)
+        patch.setattr(planning, "book_coins", die)
         dispatch(anvil)
     assert not Signer.objects.exists()
     dispatch(anvil)

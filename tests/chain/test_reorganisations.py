@@ -1,4 +1,4 @@
-"""P23 and C18 on a real node: what a reorganisation took back was never credited, and never started a job."""
+"""P23 and C18 on a real node: what a reorganisation reverted was never credited, and never started a job."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from uuid import uuid4
 
 import pytest
 
-from billing import ledger
-from billing.chain import escrow, indexer
+from billing import breaker
+from billing.books import ledger
+from billing.chain import escrow
 from billing.chain.errors import FinalBlockGone
-from billing.chain.states import TransactionState
+from billing.chain.events import indexer
 from billing.kinds import AccountKind
 from billing.models import Alert, ChainBlock, ChainEvent, ChainTransaction
-from billing.reconciliation import breaker
+from billing.states.chain import TransactionState
 from tests.chain.conftest import CONFIRMATIONS, Anvil
-from tests.integration.billing.chain.test_escrow import authorize
+from tests.integration.billing.chain.escrows import authorize
 from tests.integration.billing.chain.town import TOKEN
 from tests.integration.billing.scenes import assert_ledger_is_true
 
@@ -26,7 +27,7 @@ def credited(anvil: Anvil, owner) -> int:
 
 
 @pytest.mark.parametrize("depth", range(1, CONFIRMATIONS + 1))
-def test_P23_no_credit_remains_for_an_orphaned_event_and_a_reincluded_one_credits_once(anvil: Anvil, depth: int):
+def test_P23_no_credit_remains_for_an_orphaned_event_a_reincluded_one_credits_once(anvil: Anvil, depth: int):
     alice = uuid4()
     anvil.mint("Alice", 50 * TOKEN)
     anvil.mine(CONFIRMATIONS)

@@ -13,7 +13,7 @@ from django.db.models import Count
 from billing.models import ChainBlock, ChainEvent, ChainTransaction
 from tests.chain.conftest import Anvil
 from tests.chain.schedules import CONFIRMATIONS, STEPS, Schedule
-from tests.integration.billing.chain.test_escrow import delegate
+from tests.integration.billing.chain.escrows import delegate
 from tests.integration.billing.chain.town import TOKEN
 from tests.integration.billing.scenes import assert_ledger_is_true
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import random
-from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from billing.chain import builds, fees, sending, signing, transactions
-from billing.chain.client import ChainClient
-from billing.chain.fees import Fees
 from billing.chain.keys import Role, key_for
-from billing.chain.states import TransactionState as State
-from billing.models import Alert, ChainTransaction, Signer, Transfer
-from marketplace.foundation import clock, states
+from billing.chain.reading.client import ChainClient
+from billing.chain.transactions import fees, planning, sending, signing
+from billing.chain.transactions.fees import Fees
+from billing.models import Alert, ChainTransaction, Transfer
+from billing.states.chain import TransactionState as State
+from marketplace.foundation import states
 from tests.chain.conftest import CONFIRMATIONS, Anvil
+from tests.chain.sending import age, assert_P22, dispatch, plan
 from tests.integration.billing.scenes import assert_ledger_is_true
 
 pytestmark = pytest.mark.anvil
@@ -25,35 +24,6 @@ pytestmark = pytest.mark.anvil
 
 class Killed(BaseException):
     """As SIGKILL: nothing of ours catches it."""
-
-
-def plan(anvil: Anvil, number: int) -> ChainTransaction:
-    """Something that can be sent any number of times: the settler gives up a nonce of its own."""
-    return transactions.plan(
-        chain_id=anvil.contract.chain_id,
-        role=Role.SETTLER,
-        purpose="cancelNonce",
-        to=anvil.contract.address,
-        data=builds.encode(builds.ESCROW, "cancelNonce", [uuid4().int]),
-        business_key=f"test:{number}",
-    )
-
-
-def dispatch(anvil: Anvil) -> None:
-    transactions.dispatch(anvil.contract.chain_id)
-
-
-def age(seconds: int) -> None:
-    """Everything was sent this long ago."""
-    ChainTransaction.objects.filter(sent_at__isnull=False).update(sent_at=clock.now() - timedelta(seconds=seconds))
-
-
-def assert_P22(anvil: Anvil, first: int, count: int) -> None:
-    closed = ChainTransaction.objects.filter(state__in=[State.FINAL, State.REVERTED]).order_by("nonce")
-    assert [one.nonce for one in closed] == list(range(first, first + count))
-    signer = Signer.objects.get()
-    assert signer.next_nonce == first + count == anvil.client.nonce(signer.address)
-    assert not ChainTransaction.objects.filter(state__in=transactions.SENT).exists()
 
 
 def test_a_stuck_transaction_is_replaced_with_both_fees_an_eighth_higher(anvil: Anvil):
@@ -76,7 +46,7 @@ def test_a_stuck_transaction_is_replaced_with_both_fees_an_eighth_higher(anvil: 
     one.refresh_from_db()
     other.refresh_from_db()
     assert (one.state, other.state) == (State.REPLACED, State.FINAL)
-    assert transactions.outcome_of(one) == other
+    assert planning.outcome_of(one) == other
     assert_P22(anvil, one.nonce, 1)
     assert_ledger_is_true()
 
@@ -134,7 +104,7 @@ def test_a_transaction_whose_block_is_gone_goes_out_again(anvil: Anvil):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_P22_nonces_have_no_gap_and_each_is_final_once(anvil: Anvil, monkeypatch: pytest.MonkeyPatch, seed: int):
-    """Killed before and after every broadcast and every commit at random, mined or not, reorganised, hurried."""
+    """Killed before and after every broadcast and commit at random, mined or not, reorganised, replaced by fee."""
     chance = random.Random(seed)
     anvil.rpc("evm_setAutomine", False)
     first = anvil.client.nonce(key_for(Role.SETTLER).address)
@@ -156,7 +126,7 @@ def test_P22_nonces_have_no_gap_and_each_is_final_once(anvil: Anvil, monkeypatch
         plan(anvil, number)
     with monkeypatch.context() as patch:
         patch.setattr(ChainClient, "broadcast", shaky(broadcast))
-        for module in (transactions, sending, signing):
+        for module in (planning, sending, signing):
             patch.setattr(module, "advance", shaky(advance))
         for _ in range(40):
             with contextlib.suppress(Killed):
@@ -192,7 +162,7 @@ def test_a_key_that_is_used_elsewhere_signs_nothing_more(anvil: Anvil):
 
 def test_a_reverted_transaction_is_final_paid_for_and_told(anvil: Anvil, monkeypatch: pytest.MonkeyPatch):
     one = plan(anvil, 1)
-    twin = transactions.plan(
+    twin = planning.plan(
         chain_id=one.chain_id, role=Role.SETTLER, purpose=one.purpose, to=one.to, data=one.data, business_key="twin"
     )
     anvil.rpc("evm_setAutomine", False)
@@ -203,7 +173,7 @@ def test_a_reverted_transaction_is_final_paid_for_and_told(anvil: Anvil, monkeyp
     twin.refresh_from_db()
     assert (one.state, twin.state) == (State.FINAL, State.REVERTED)
     assert twin.gas_cost > 0
-    assert transactions.has_failed(twin)
+    assert planning.has_failed(twin)
     assert Alert.objects.get(kind="chain_transaction").severity == "critical"
     dispatch(anvil)
     assert ChainTransaction.objects.count() == 2

@@ -14,10 +14,10 @@ from uuid import UUID
 
 import uvloop
 
+from jobs.gateway.answering.serving import Serving
 from jobs.gateway.config import GatewayConfig
-from jobs.gateway.process import Inside, Parts, serve
-from jobs.gateway.serving import Serving
-from jobs.gateway.upstream import Announced
+from jobs.gateway.engines.upstream import Announced
+from jobs.gateway.process import Backend, Parts, serve
 from tests.fakes.plain_replicas import PlainReplicas, Where
 
 PLAIN = "PLAIN_REPLICAS"
@@ -36,7 +36,7 @@ def main() -> None:
 async def serve_plain(config: GatewayConfig, replicas: list[dict[str, Any]]) -> None:
     """As `souk gateway` is made of its parts, but for the way to the replicas."""
 
-    def compose(parts: Parts) -> Inside:
+    def compose(parts: Parts) -> Backend:
         plain = PlainReplicas({UUID(row["lease_id"]): _engine(row) for row in replicas})
         serving = Serving(plain, parts.directory, parts.meter, on_wanted=parts.control.wake)
         parts.control.loads, parts.control.replica_loads = serving.loads, serving.replica_loads
@@ -44,7 +44,7 @@ async def serve_plain(config: GatewayConfig, replicas: list[dict[str, Any]]) -> 
         async def refuse(scope: Any, receive: Any, send: Any) -> None:
             await send({"type": "websocket.close", "code": 1008})
 
-        return Inside(serving=serving, accept_tunnel=refuse, close=serving.close)
+        return Backend(serving=serving, accept_tunnel=refuse, close=serving.close)
 
     await serve(config, compose)
 

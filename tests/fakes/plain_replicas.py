@@ -1,4 +1,4 @@
-"""Replicas that a gateway reaches by plain connections, without a tunnel between: `jobs.gateway.upstream.Replicas`.
+"""Replicas that a gateway reaches by plain connections, without a tunnel between.
 
 For tests of the gateway alone, and for benchmarks of what the gateway costs without the tunnel. Kept-alive connections
 to loopback ports or Unix sockets; who reads slowly is not sent more.
@@ -15,7 +15,7 @@ from uuid import UUID
 
 import httptools
 
-from jobs.gateway.upstream import Announced, UpstreamError
+from jobs.gateway.engines.upstream import Announced, UpstreamError
 
 BUFFER_BYTES_MAX = 256 * 1024  # of an answer that nobody reads
 IDLE_MAX = 1024  # connections that are kept
@@ -55,7 +55,7 @@ class PlainUpstream:
     async def request(
         self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, seconds: float
     ) -> _Connection:
-        """See `jobs.gateway.upstream.Upstream`."""
+        """See `jobs.gateway.engines.upstream.Upstream`."""
         lines = [b"%b %b HTTP/1.1\r\nhost: engine\r\n" % (method.encode(), path.encode())]
         lines += [b"%b: %b\r\n" % header for header in headers if header[0].lower() not in _OWN]
         data = b"%bcontent-length: %d\r\n\r\n%b" % (b"".join(lines), len(body), body)
@@ -91,7 +91,7 @@ _OWN = (b"content-length", b"host", b"connection", b"transfer-encoding")
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, and the answer that is read from it now: `jobs.gateway.upstream.Answer`."""
+    """One connection, and the answer that is read from it now: `jobs.gateway.engines.upstream.Answer`."""
 
     def __init__(self, idle: list[_Connection]) -> None:
         self._idle, self.is_lost = idle, False

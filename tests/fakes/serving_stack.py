@@ -25,7 +25,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from jobs.gateway.table import EndpointRow, Grant, ReplicaRow, UsageRow
+from jobs.gateway.messages import EndpointRow, KeyGrant, ReplicaRow, UsageRow
 from runtimes.contract import SERVE_SOCKET, Capability
 from tests.fakes.control import TOKEN, ControlChild, endpoint, grant, replica
 from tests.fakes.engine import EngineChild, free_port
@@ -33,7 +33,7 @@ from tests.fakes.engine import EngineChild, free_port
 KEY = "sk-souk-" + "Alice" * 8  # of the form that the marketplace gives out
 STOP_SECONDS_MAX = 15.0
 IN_FLIGHT_MAX = 10_000  # of the stack's own key
-LOG_CHARS = 2_000  # that are told of each process where something never comes
+LOG_CHARS = 2_000  # of each process's log, shown where something never comes
 ROOT = Path(__file__).parents[2]
 
 
@@ -96,7 +96,7 @@ class Replica:
 
 
 class Stack:
-    """Starts what it is told, and ends all of it in the end. Replicas come before the gateway and the providers."""
+    """Starts processes, and ends all of them at the end. Replicas come before the gateway and the providers."""
 
     def __init__(self, folder: Path, *, key: str = KEY, prefix: Sequence[str] = ()) -> None:
         self.folder, self.key, self._prefix = folder, key, prefix
@@ -105,7 +105,7 @@ class Stack:
         self._closing = ExitStack()
         self.endpoint: EndpointRow = endpoint("fake")
         self.endpoints = [self.endpoint]
-        self.grants: list[Grant] = [grant(key, in_flight_max=IN_FLIGHT_MAX)]
+        self.grants: list[KeyGrant] = [grant(key, in_flight_max=IN_FLIGHT_MAX)]
         self.control = self._closing.enter_context(ControlChild(prefix=prefix))
         self.control.grant(*self.grants)
         self.gateway: Process | None = None
@@ -196,7 +196,7 @@ class Stack:
         return provider
 
     def wait_ready(self, count: int) -> None:
-        """Until the gateway says that so many replicas are ready."""
+        """Until the gateway reports that so many replicas are ready."""
         self._wait_until(
             lambda state: any(sum(row["is_ready"] for row in sync["replicas"]) >= count for sync in state["gateways"])
         )

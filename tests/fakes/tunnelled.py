@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from jobs.gateway.table import ReplicaRow
+from jobs.gateway.messages import ReplicaRow
 from jobs.gateway.tunnels import TunnelHub
 from jobs.gateway.tunnels.answers import TunnelAnswer
 from provider_agent.protocol import GatewayPlace, ServePlace

@@ -1,10 +1,10 @@
-"""The gateway's end of the tunnels that agents dial: who may announce what, and requests through them.
+"""The gateway's end of the tunnels that agents open: who may announce which replica, and requests through them.
 
-    hub.py       every tunnel, and the way to each replica
+    hub.py       every tunnel, and the route to each replica
     tunnel.py    one connection
     answers.py   one request through it
 
-Frames, credit and turns are the protocol's, of which the agent has the other end: `provider_agent.protocol.tunnel`.
+Frames, credit and turns are in `provider_agent.protocol.tunnel`, which both ends use.
 """
 
 from jobs.gateway.tunnels.hub import TunnelHub

@@ -1,4 +1,4 @@
-"""One request through a tunnel, as the gateway's other rooms know it: `jobs.gateway.upstream.Answer`."""
+"""One request through a tunnel, as the gateway's other packages use it: `jobs.gateway.engines.upstream.Answer`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
-from jobs.gateway.upstream import UpstreamError
+from jobs.gateway.engines.upstream import UpstreamError
 from provider_agent.protocol.tunnel.frames import Code, Head, Header, Reset
 from provider_agent.protocol.tunnel.streams import Stream
 
@@ -67,7 +67,7 @@ class TunnelAnswer:
             timer.cancel()
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes; pieces that came together are one."""
+        """The body as it comes; pieces that wait are joined."""
         return self
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -88,7 +88,7 @@ class TunnelAnswer:
         return chunk
 
     async def close(self) -> None:
-        """Where it has not ended, the engine is told to stop; harmless to repeat."""
+        """Where it has not ended, the request is cancelled at the engine; harmless to repeat."""
         self._came.clear()
         if not self._has_ended:
             self._stream.reset(Code.CANCELLED, "the gateway let go")

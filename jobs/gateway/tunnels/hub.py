@@ -1,6 +1,6 @@
-"""Every tunnel of this gateway, and by lease the way to each replica: `jobs.gateway.upstream.Replicas`.
+"""Every tunnel of this gateway, and by lease the route to each replica: `jobs.gateway.engines.upstream.Replicas`.
 
-What an agent announces counts only where the marketplace's table says that the lease is its node's. Of one lease that
+What an agent announces counts only where the lease is its node's by the marketplace's table. Of one lease that
 is announced twice, the agent that came last has it: the other is one that was restarted.
 """
 
@@ -16,7 +16,8 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from jobs.gateway.table import ReplicaRow
+from jobs.gateway.engines.upstream import Announced, UpstreamError
+from jobs.gateway.messages import ReplicaRow
 from jobs.gateway.tunnels.answers import TunnelAnswer
 from jobs.gateway.tunnels.tunnel import (
     CLOSE_LATE,
@@ -28,13 +29,12 @@ from jobs.gateway.tunnels.tunnel import (
     TunnelLost,
     TunnelRefused,
 )
-from jobs.gateway.upstream import Announced, UpstreamError
 from provider_agent.protocol.tunnel.frames import Header, Open
 
 TUNNELS_MAX: Final = 16_384
-GREETINGS_MAX: Final = 256  # connections that have not proven who they are
+HANDSHAKES_MAX: Final = 256  # connections that have not proven who they are
 TUNNELS_PER_NODE_MAX: Final = 8
-EXPECTING_SECONDS: Final = 3.0  # the table is asked for about each second
+EXPECTING_SECONDS: Final = 3.0  # the table is requested about each second
 CAPABILITIES_MAX: Final = 64
 NAME_CHARACTERS_MAX: Final = 100  # of an engine, and of a capability
 CONTEXT_MAX: Final = 100_000_000
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class TunnelHub:
-    """One a gateway. `allow` says who may announce what; `on_change` is called when a replica comes or goes."""
+    """One a gateway. `allow` sets who may announce what; `on_change` is called when a replica comes or goes."""
 
     def __init__(
         self, key: Ed25519PrivateKey, *, urls: Collection[str], on_change: Callable[[UUID], None] | None = None
@@ -55,7 +55,7 @@ class TunnelHub:
         self._expected: frozenset[str] = frozenset()  # node keys
         self._tunnels: dict[str, list[Tunnel]] = defaultdict(list)  # by node key, the newest last
         self._changed = asyncio.Event()  # of what is expected: set once, then another takes its place
-        self._count = self._greeting = 0
+        self._count = self._handshakes = 0
         self._announced: dict[UUID, Announced] = {}
         self._snapshot: Mapping[UUID, Announced] | None = None  # of that, until it changes
         self._upstreams: dict[UUID, TunnelUpstream] = {}
@@ -63,13 +63,13 @@ class TunnelHub:
     # --- Replicas
 
     def announced(self) -> Mapping[UUID, Announced]:
-        """By lease id, every replica with a live way to it; what was returned does not change any more."""
+        """By lease id, every replica with a live route to it; the returned mapping does not change any more."""
         if self._snapshot is None:
             self._snapshot = dict(self._announced)
         return self._snapshot
 
     def upstream(self, lease_id: UUID) -> TunnelUpstream | None:
-        """The way to a replica; None when there is none now."""
+        """The route to a replica; None when there is none now."""
         return self._upstreams.get(lease_id)
 
     # --- who may announce what
@@ -112,14 +112,14 @@ class TunnelHub:
         if (await receive())["type"] != "websocket.connect":
             return
         tunnel = Tunnel(self, receive, send)
-        if self._count >= TUNNELS_MAX or self._greeting >= GREETINGS_MAX:
+        if self._count >= TUNNELS_MAX or self._handshakes >= HANDSHAKES_MAX:
             await tunnel.close(CLOSE_REFUSED)
             return
         await send({"type": "websocket.accept"})
         client = ":".join(str(part) for part in scope.get("client") or ())
         code = CLOSE_REFUSED
         try:
-            await self._greet(tunnel)
+            await self._handshake(tunnel)
             log.info("A tunnel was opened.", extra={"node_key": tunnel.node_key, "client": client})
             await self._keep(tunnel)
         except TimeoutError:
@@ -134,12 +134,12 @@ class TunnelHub:
             log.warning("A tunnel was broken off: %s", error, extra={"node_key": tunnel.node_key, "client": client})
         await tunnel.close(code)
 
-    async def _greet(self, tunnel: Tunnel) -> None:
-        self._greeting += 1
+    async def _handshake(self, tunnel: Tunnel) -> None:
+        self._handshakes += 1
         try:
-            await tunnel.greet(self._key)
+            await tunnel.handshake(self._key)
         finally:
-            self._greeting -= 1
+            self._handshakes -= 1
 
     async def _keep(self, tunnel: Tunnel) -> None:
         mine = self._tunnels[tunnel.node_key]
@@ -166,7 +166,7 @@ class TunnelHub:
         return row.node_key if row is not None else ""
 
     def _refresh(self, lease_id: UUID) -> None:
-        """Find the ways to a lease anew, and tell whoever wants to know where that changed something."""
+        """Find the routes to a lease again, and call `on_change` where that changed something."""
         before = self._announced.get(lease_id)
         tunnels = [
             tunnel
@@ -188,7 +188,7 @@ class TunnelHub:
 
 
 class TunnelUpstream:
-    """The way to one replica: `jobs.gateway.upstream.Upstream`."""
+    """The route to one replica: `jobs.gateway.engines.upstream.Upstream`."""
 
     def __init__(self, lease_id: UUID, tunnel: Tunnel) -> None:
         self._lease_id = lease_id
@@ -199,7 +199,7 @@ class TunnelUpstream:
     ) -> TunnelAnswer:
         """Send it and wait at most `seconds` for the answer's beginning. Raises UpstreamError."""
         if self._tunnel.is_lost:
-            raise UpstreamError("there is no way to the replica", is_sent=False)
+            raise UpstreamError("there is no route to the replica", is_sent=False)
         sent = [pair for pair in headers if pair[0].lower() != b"content-length"]
         sent.append((b"content-length", b"%d" % len(body)))
         try:
@@ -214,7 +214,7 @@ class TunnelUpstream:
 
 
 def read_ready(lease_id: UUID, ready: Mapping[str, Any]) -> Announced:
-    """What a runtime said of itself, as far as it can be understood: it is anybody's program."""
+    """What a runtime reports of itself, as far as it is valid: it may be anybody's program."""
     capabilities, context = ready.get("capabilities"), ready.get("context")
     named = capabilities[:CAPABILITIES_MAX] if isinstance(capabilities, list) else []
     is_number = isinstance(context, int) and not isinstance(context, bool) and 0 < context <= CONTEXT_MAX

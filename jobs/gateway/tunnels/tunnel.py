@@ -43,7 +43,7 @@ class TunnelLost(Exception):
 
 
 class Hub(Protocol):
-    """Who is told what a tunnel says."""
+    """Receives what a tunnel announces."""
 
     async def is_expected(self, node_key: str) -> bool:
         """Whether a node may announce anything here, now or in a moment."""
@@ -63,7 +63,7 @@ class Tunnel:
         self._receive = receive
         self._send = send
         self._wanted = asyncio.Event()
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self.mux = Mux(self, self._wanted.set, opens=True)
         self.node_key = ""
         self.boot = ""
@@ -75,24 +75,24 @@ class Tunnel:
 
     # --- the hello
 
-    async def greet(self, key: Ed25519PrivateKey) -> None:
-        """Prove who we are, hear who dialled. Raises TunnelRefused, Broken, TunnelLost, TimeoutError."""
+    async def handshake(self, key: Ed25519PrivateKey) -> None:
+        """Authenticate both sides to each other. Raises TunnelRefused, Broken, TunnelLost, TimeoutError."""
         async with asyncio.timeout(hello.HELLO_SECONDS_MAX):
-            said: hello.Hello = hello.read(hello.Hello, await self._hear_text())
-            if said.version != VERSION:
+            received: hello.Hello = hello.read(hello.Hello, await self._receive_text())
+            if received.version != VERSION:
                 raise TunnelRefused(f"this gateway speaks version {VERSION} of the tunnel")
-            if not self._hub.is_ours(said.url):
+            if not self._hub.is_ours(received.url):
                 raise TunnelRefused("this gateway has another address")
-            if not await self._hub.is_expected(said.node_key):
+            if not await self._hub.is_expected(received.node_key):
                 raise TunnelRefused("no replica of this node is expected here now")
-            proof = hello.prove(key, said)
+            proof = hello.prove(key, received)
             await self._send({"type": "websocket.send", "text": proof.model_dump_json()})
-            answered: hello.Answer = hello.read(hello.Answer, await self._hear_text())
-        if not hello.is_answered(said, proof, key.public_key().public_bytes_raw().hex(), answered):
+            answered: hello.Answer = hello.read(hello.Answer, await self._receive_text())
+        if not hello.is_answered(received, proof, key.public_key().public_bytes_raw().hex(), answered):
             raise TunnelRefused("the node's key did not sign")
-        self.node_key, self.boot = said.node_key, said.boot
+        self.node_key, self.boot = received.node_key, received.boot
 
-    async def _hear_text(self) -> object:
+    async def _receive_text(self) -> object:
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
             raise TunnelLost("it was closed")
@@ -102,12 +102,12 @@ class Tunnel:
 
     async def serve(self) -> None:
         """Until it is lost, or closed; then every request through it has failed. Raises what ended it."""
-        self._heard_at = asyncio.get_running_loop().time()
+        self._received_at = asyncio.get_running_loop().time()
         why = "the tunnel was lost"
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write())
-                group.create_task(self._watch())
+                group.create_task(self._monitor_silence())
                 await self._read()
         except ExceptionGroup as several:
             why = f"the tunnel was lost: {several.exceptions[0]}"
@@ -117,7 +117,7 @@ class Tunnel:
             self.mux.lose(why)
 
     async def close(self, code: int) -> None:
-        """Say goodbye, where somebody hears it."""
+        """Close the connection, if it is still open."""
         try:
             await self._send({"type": "websocket.close", "code": code})
         except (OSError, RuntimeError):
@@ -143,7 +143,7 @@ class Tunnel:
             frames = message.get("bytes")
             if frames is None:
                 raise Broken("a message of text")
-            self._heard_at = loop.time()
+            self._received_at = loop.time()
             self.mux.feed(frames)
 
     async def _write(self) -> None:
@@ -153,11 +153,11 @@ class Tunnel:
             while message := self.mux.take():
                 await self._send({"type": "websocket.send", "bytes": message})
 
-    async def _watch(self) -> None:
+    async def _monitor_silence(self) -> None:
         loop = asyncio.get_running_loop()
         silent_max = HEARTBEAT_SECONDS * MISSES_UNTIL_DEAD
         while True:
-            left = self._heard_at + silent_max - loop.time()
+            left = self._received_at + silent_max - loop.time()
             if left <= 0:
                 raise TunnelLost("the agent fell silent")
             with contextlib.suppress(TimeoutError):
@@ -167,10 +167,10 @@ class Tunnel:
     # --- events of the Mux
 
     def opened(self, stream: Stream, request: Open) -> None:
-        """Only an agent hears this."""
+        """Only an agent receives this."""
 
     def announced(self, lease_id: UUID, ready: dict[str, Any]) -> None:
-        """A replica is ready; whether this node may say so is the hub's to know."""
+        """A replica is ready; whether this node may announce it is the hub's decision."""
         if lease_id not in self.ready and len(self.ready) >= LEASES_PER_TUNNEL_MAX:
             raise Broken("too many leases")
         self.ready[lease_id] = ready
@@ -182,4 +182,4 @@ class Tunnel:
             self._hub.changed(self, lease_id)
 
     def ponged(self, payload: bytes) -> None:
-        """The gateway asks for none: it hears the agent's own."""
+        """The gateway sends no pings: the agent's own are enough."""

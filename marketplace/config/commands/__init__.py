@@ -1,1 +1,10 @@
-"""Commands that the roof adds to `souk`, as entry points: each module has a Typer app named `app`."""
+"""The server's commands of `souk`, registered as entry points: each has a Typer app named `app`.
+
+chain.py          `souk chain`: deploy the contracts, check them, show their state
+chain_calls.py    sends one call of a contract's role, or prints it for a multisig
+chain_roles.py    `souk chain`: what the contract's roles may do
+chain_setup.py    what every `souk chain` command does first
+gateway.py        `souk gateway`
+ledger.py         `souk ledger`
+up.py             `souk up`
+"""

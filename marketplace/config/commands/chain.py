@@ -44,7 +44,7 @@ def deploy_contract(  # noqa: PLR0917  Typer reads the options from the paramete
     Example: souk chain deploy --chain-id 8453 --code USDC --token 0x8335... --fee-recipient 0xA1b2...
     """
     set_up(data)
-    from billing.chain import deploy, registry
+    from billing.chain.contract import deploy, registry
     from billing.chain.keys import Role, SigningKey, key_for
     from billing.chain.wallets import checksummed
     from billing.errors import BillingError
@@ -97,7 +97,7 @@ def register_contract(  # noqa: PLR0917  Typer reads the options from the parame
     Example: souk chain register --chain-id 8453 --code USDC --token 0x8335... --escrow 0x5F1c... --block 120
     """
     set_up(data)
-    from billing.chain import registry
+    from billing.chain.contract import registry
     from billing.errors import BillingError
 
     try:
@@ -116,7 +116,7 @@ def verify_contracts(as_json: Json = False, data: Data = None) -> None:
     Example: souk chain verify
     """
     set_up(data)
-    from billing.chain import deploy
+    from billing.chain.contract import deploy
     from billing.errors import BillingError
     from billing.models import EscrowContract
 
@@ -139,7 +139,7 @@ def verify_contracts(as_json: Json = False, data: Data = None) -> None:
 
 @app.command("status")
 def show_status(as_json: Json = False, data: Data = None) -> None:
-    """How far each chain is followed, what the contracts owe and what the ledger says, what waits to be sent.
+    """How far each chain is followed, what the contracts owe and what the ledger has, what waits to be sent.
 
     Example: souk chain status --json
     """
@@ -171,7 +171,7 @@ def follow_now(data: Data = None) -> None:
     Example: souk chain follow
     """
     set_up(data)
-    from billing.chain.following import follow_chains
+    from billing.following.chains import follow_chains
 
     typer.echo(f"{follow_chains()} events booked.")
 
@@ -193,7 +193,7 @@ def retry_root(
 
 
 def _person() -> str:
-    """Who types this, for the record; whoever may start it can say otherwise."""
+    """The user who runs this, for the event log; it is not authenticated."""
     return os.environ.get("SUDO_USER") or os.environ.get("USER") or f"uid {os.getuid()}"
 
 
@@ -213,7 +213,7 @@ def adopt_nonce(
     Example: souk chain adopt-nonce --chain-id 8453 0xA1b2...
     """
     set_up(data)
-    from billing.chain import adopting
+    from billing.chain.transactions import adopting
     from billing.chain.wallets import checksummed
     from billing.errors import BillingError
 
@@ -230,8 +230,8 @@ def adopt_nonce(
     except (BillingError, ValueError) as error:
         fail(str(error))
     if as_json:
-        said = {"chain_id": chain_id, "address": found.address, "was": found.ours, "is": signer.next_nonce}
-        typer.echo(json.dumps(said, indent=2))
+        answer = {"chain_id": chain_id, "address": found.address, "was": found.ours, "is": signer.next_nonce}
+        typer.echo(json.dumps(answer, indent=2))
     else:
         typer.echo(f"The next transaction takes the nonce {signer.next_nonce}.")
 
@@ -246,8 +246,8 @@ def run_development_chain(
     Example: souk chain dev --port 8545 --journal ./chain.jsonl
     """
     try:
-        from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain
-        from billing.chain.devchain_rpc import serve
+        from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain
+        from billing.chain.devchain.rpc import serve
 
         server = serve(DevChain(journal), port=port)
     except ModuleNotFoundError as missing:
@@ -264,13 +264,14 @@ def run_development_chain(
 
 
 def _status_of(contract: EscrowContract) -> dict[str, Any]:
-    from billing.balances import balance
-    from billing.chain import builds, coins
-    from billing.chain.client import client_of
-    from billing.chain.states import TransactionState as State
+    from billing.books.balances import balance
+    from billing.chain import coins
+    from billing.chain.reading import builds
+    from billing.chain.reading.client import client_of
     from billing.errors import BillingError
     from billing.kinds import AccountKind
     from billing.models import ChainEvent, ChainTransaction
+    from billing.states.chain import TransactionState as State
 
     live = [State.PLANNED, State.NONCED, State.SIGNED, State.BROADCAST, State.MINED, State.REORGED]
     row: dict[str, Any] = {

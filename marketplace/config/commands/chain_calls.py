@@ -1,4 +1,4 @@
-"""One call of a role of the contract: sent by our key of it, waited for and told; or printed for a multisig."""
+"""One call of a role of the contract: sent with our key and waited for, or printed for a multisig."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is m
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """What every verb of a role is told: whether it is sent, and how it answers."""
+class CallOptions:
+    """The options of every command of a role: whether the call is sent, and how the result is printed."""
 
     print_only: Print = False
     wait: Wait = True
@@ -31,14 +31,16 @@ class Way:
     data: Data = None
 
 
-def make_call(call: Call, way: Way) -> None:
-    """Send the call and say what became of it, or print it where no key of ours may."""
-    from billing.chain import operating, transactions
+def make_call(call: Call, options: CallOptions) -> None:
+    """Send the call and report its outcome, or print it where we have no key for it."""
+    from billing.chain import operating
     from billing.chain.errors import SignerMissing
-    from billing.chain.states import TransactionState
+    from billing.chain.transactions import planning
+    from billing.following import waiting
+    from billing.states.chain import TransactionState
     from marketplace.foundation.errors import OutboxConflict
 
-    said: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "function": call.function,
         "to": call.to,
         "data": call.data,
@@ -46,25 +48,25 @@ def make_call(call: Call, way: Way) -> None:
         "roles": [str(role) for role in call.roles],
     }
     one = None
-    if not way.print_only:
+    if not options.print_only:
         try:
-            one = guarded(lambda: operating.submit(call), but=(SignerMissing, OutboxConflict))
+            one = exit_on_error(lambda: operating.submit(call), but=(SignerMissing, OutboxConflict))
         except SignerMissing as error:
-            said["why_not_sent"] = str(error)
+            answer["why_not_sent"] = str(error)
         except OutboxConflict:
             fail(f"{call.function} was sent with other arguments, and may still be mined: see `souk chain status`.")
     if one is None:
-        _print_call(said, as_json=way.as_json)
+        _print_call(answer, as_json=options.as_json)
         return
     try:
-        state = guarded(lambda: operating.wait(one)) if way.wait else one.state
+        state = exit_on_error(lambda: waiting.wait(one)) if options.wait else one.state
     except KeyboardInterrupt:
-        _tell_interrupted(call.function, one)
+        _report_interrupted(call.function, one)
     one.refresh_from_db()
-    standing = transactions.outcome_of(one)
-    said |= {"transaction": standing.hash, "state": state, "error": standing.last_error}
-    if way.as_json:
-        typer.echo(json.dumps(said, indent=2))
+    standing = planning.outcome_of(one)
+    answer |= {"transaction": standing.hash, "state": state, "error": standing.last_error}
+    if options.as_json:
+        typer.echo(json.dumps(answer, indent=2))
     else:
         typer.echo(f"{call.function}: {state}{f', transaction {standing.hash}' if standing.hash else ''}")
         if state in {TransactionState.MINED, TransactionState.BROADCAST}:
@@ -74,38 +76,40 @@ def make_call(call: Call, way: Way) -> None:
     raise typer.Exit(1 if state in {TransactionState.REVERTED, TransactionState.REFUSED} else 0)
 
 
-def guarded(ask: Callable[[], Any], but: tuple[type[Exception], ...] = ()) -> Any:
-    """What it returns; a named refusal ends the command."""
+def exit_on_error(call: Callable[[], Any], but: tuple[type[Exception], ...] = ()) -> Any:
+    """What `call` returns; a named error ends the command, except those in `but`."""
     from marketplace.foundation.errors import SoukError
 
     try:
-        return ask()
+        return call()
     except SoukError as error:
         if isinstance(error, but):
             raise
         fail(str(error))
 
 
-def _tell_interrupted(function: str, one: ChainTransaction) -> NoReturn:
-    """It is planned, and sent without this command: Ctrl-C takes nothing back."""
-    from billing.chain import transactions
+def _report_interrupted(function: str, one: ChainTransaction) -> NoReturn:
+    """The call is planned, and is sent without this command: Ctrl-C does not cancel it."""
+    from billing.chain.transactions import planning
 
     one.refresh_from_db()
-    standing = transactions.outcome_of(one)
+    standing = planning.outcome_of(one)
     where = f" in transaction {standing.hash}" if standing.hash else ""
     typer.echo(
-        f"Interrupted. {function} goes on by itself{where}, and is {standing.state} now; the same command again tells"
-        " its end, and sends nothing twice.",
+        f"Interrupted. {function} goes on by itself{where}, and is {standing.state} now; the same command again"
+        " reports its outcome, and sends nothing twice.",
         err=True,
     )
     raise typer.Exit(INTERRUPTED)
 
 
-def _print_call(said: dict[str, Any], *, as_json: bool) -> None:
+def _print_call(answer: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(answer, indent=2))
         return
-    if "why_not_sent" in said:
-        typer.echo(said["why_not_sent"], err=True)
-    typer.echo(f"Nothing was sent. From the wallet that is {' or '.join(said['roles'])}, on chain {said['chain_id']}:")
-    typer.echo(f"  to    {said['to']}\n  value 0\n  data  {said['data']}")
+    if "why_not_sent" in answer:
+        typer.echo(answer["why_not_sent"], err=True)
+    typer.echo(
+        f"Nothing was sent. From the wallet that is {' or '.join(answer['roles'])}, on chain {answer['chain_id']}:"
+    )
+    typer.echo(f"  to    {answer['to']}\n  value 0\n  data  {answer['data']}")

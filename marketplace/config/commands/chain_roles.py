@@ -1,6 +1,6 @@
 """`souk chain`, the verbs of the contract's roles: decide, slash, compensate, veto, pause, sweep.
 
-Each is sent by our key of the role, if the contract says that it has it; else, and with --print, what a multisig has to
+Each is sent by our key of the role, if it has that role in the contract; else, and with --print, what a multisig has to
 send is printed. A repeat sends nothing twice.
 """
 
@@ -12,8 +12,8 @@ from uuid import UUID
 
 import typer
 
-from jobs.client.option_groups import with_groups
-from marketplace.config.commands.chain_calls import Way, guarded, make_call
+from jobs.client.commands.option_groups import with_groups
+from marketplace.config.commands.chain_calls import CallOptions, exit_on_error, make_call
 from marketplace.config.commands.chain_setup import Data, Json, contract_named, fail, set_up
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def list_disputes(as_json: Json = False, data: Data = None) -> None:
     Example: souk chain disputes
     """
     set_up(data)
-    from billing.chain import challenges
+    from billing.chain.contract import challenges
 
-    cases = guarded(lambda: [one.as_json() for one in challenges.open_cases()])
+    cases = exit_on_error(lambda: [one.as_json() for one in challenges.open_cases()])
     if as_json:
         typer.echo(json.dumps(cases, indent=2))
         return
@@ -52,19 +52,20 @@ def resolve_lease(
         str, typer.Option(help="In tokens; the fee comes out of it, and the customer gets the rest. Left out: show.")
     ] = "",
     *,
-    way: Way,
+    options: CallOptions,
 ) -> None:
     """Decide a challenge as the arbiter; without --to-provider show evidence, bill and receipts.
 
     Example: souk chain resolve 0198c7f2-... --to-provider 0.4
     """
-    set_up(way.data)
-    from billing.chain import challenges, operating
+    set_up(options.data)
+    from billing.chain import operating
+    from billing.chain.contract import challenges
     from billing.money import parse_amount
 
-    case = guarded(lambda: challenges.case_of(lease))
+    case = exit_on_error(lambda: challenges.case_of(lease))
     if not to_provider:
-        if way.as_json:
+        if options.as_json:
             typer.echo(json.dumps(case.as_json(), indent=2))
         else:
             _show_case(case.as_json())
@@ -76,9 +77,9 @@ def resolve_lease(
         fail(str(error))
     if amount > case.lease.pending:
         fail(f"{asset.show(amount)} is more than the {asset.show(case.lease.pending)} that waits.")
-    if not way.as_json:
+    if not options.as_json:
         _show_case(case.as_json())
-    make_call(operating.resolve(case.lease, to_provider=amount), way)
+    make_call(operating.resolve(case.lease, to_provider=amount), options)
 
 
 @app.command("veto")
@@ -87,71 +88,71 @@ def veto_root(
     code: Code,
     root: Annotated[str, typer.Argument(help="The proposed root, 0x and 64 digits.")],
     *,
-    way: Way,
+    options: CallOptions,
 ) -> None:
     """Drop a proposed payout root before it opens, as the arbiter or the pauser.
 
     Example: souk chain veto USDC 0x66...
     """
-    set_up(way.data)
+    set_up(options.data)
     from billing.chain import operating
 
     contract = contract_named(code)
-    make_call(guarded(lambda: operating.veto(contract, root)), way)
+    make_call(exit_on_error(lambda: operating.veto(contract, root)), options)
 
 
 @app.command("pause")
 @with_groups
-def pause_contract(code: Code, *, way: Way) -> None:
+def pause_contract(code: Code, *, options: CallOptions) -> None:
     """Stop money from coming in and from being promised; nothing that goes out stops.
 
     Example: souk chain pause USDC
     """
-    set_up(way.data)
+    set_up(options.data)
     from billing.chain import operating
 
     contract = contract_named(code)
-    if guarded(lambda: operating.is_paused(contract)):
+    if exit_on_error(lambda: operating.is_paused(contract)):
         fail(f"The contract for {code} is paused already.")
-    make_call(operating.pause(contract), way)
+    make_call(operating.pause(contract), options)
 
 
 @app.command("unpause")
 @with_groups
-def unpause_contract(code: Code, *, way: Way) -> None:
+def unpause_contract(code: Code, *, options: CallOptions) -> None:
     """Let money in again.
 
     Example: souk chain unpause USDC
     """
-    set_up(way.data)
+    set_up(options.data)
     from billing.chain import operating
 
     contract = contract_named(code)
-    if not guarded(lambda: operating.is_paused(contract)):
+    if not exit_on_error(lambda: operating.is_paused(contract)):
         fail(f"The contract for {code} is not paused.")
-    make_call(operating.unpause(contract), way)
+    make_call(operating.unpause(contract), options)
 
 
 @app.command("slash")
 @with_groups
-def slash_stake(offence: OffenceId, *, way: Way) -> None:
+def slash_stake(offence: OffenceId, *, options: CallOptions) -> None:
     """Take of the provider's stake what a fine did not find, now; the scheduled task does it by itself with a key.
 
     Example: souk chain slash 0198c7f2-... --print
     """
-    set_up(way.data)
+    set_up(options.data)
     from billing.chain import stakes
     from billing.chain.config import chains
-    from billing.chain.states import StakeSlashState
+    from billing.states.chain import StakeSlashState
 
-    guarded(lambda: [stakes.claim_due(chain_id) for chain_id in chains()])
+    exit_on_error(lambda: [stakes.claim_due(chain_id) for chain_id in chains()])
     row = _slash_of(offence)
     if row.state not in {StakeSlashState.WAITING, StakeSlashState.SENT}:
         fail(f"The slash for the offence {offence} is {row.state}.")
-    call = guarded(lambda: stakes.call_of(row))
+    call = exit_on_error(lambda: stakes.call_of(row))
     if not call.arguments[1]:
         fail(f"{row.wallet} has nothing staked any more.")
-    make_call(call, way)
+    make_call(call, options)
 
 
 @app.command("compensate")
@@ -160,13 +161,13 @@ def compensate_customer(
     offence: OffenceId,
     to: Annotated[str, typer.Option(help="The customer's wallet, where it is not known.")] = "",
     *,
-    way: Way,
+    options: CallOptions,
 ) -> None:
     """Pay the customer's part of a slashed stake out of the pool, to its wallet's balance in the contract.
 
     Example: souk chain compensate 0198c7f2-... --to 0xA1b2...
     """
-    set_up(way.data)
+    set_up(options.data)
     from billing.chain import stakes
     from billing.chain.wallets import checksummed
 
@@ -181,7 +182,7 @@ def compensate_customer(
         fail(f"The job was paid by {row.customer}, and its part goes back there.")
     if not stakes.to_compensate(row):
         fail(f"Nothing of the slash for the offence {offence} is left to compensate: it is {row.state}.")
-    make_call(stakes.compensation_of(row, wallet), way)
+    make_call(stakes.compensation_of(row, wallet), options)
 
 
 @app.command("sweep-surplus")
@@ -190,13 +191,13 @@ def sweep_surplus(
     code: Code,
     to: Annotated[str, typer.Option(help="Where it goes.")],
     *,
-    way: Way,
+    options: CallOptions,
 ) -> None:
     """Send away, as the contract's admin, what was given to the contract and is owed to nobody.
 
     Example: souk chain sweep-surplus USDC --to 0xA1b2...
     """
-    set_up(way.data)
+    set_up(options.data)
     from billing.chain import operating
     from billing.chain.wallets import checksummed
 
@@ -205,7 +206,7 @@ def sweep_surplus(
         wallet = checksummed(to)
     except ValueError as error:
         fail(str(error))
-    make_call(operating.sweep_surplus(contract, to=wallet), way)
+    make_call(operating.sweep_surplus(contract, to=wallet), options)
 
 
 def _show_case(case: dict[str, Any]) -> None:

@@ -37,18 +37,18 @@ def gateway(  # noqa: PLR0917  Typer reads the options from the parameters
     fd: Annotated[int | None, typer.Option(min=0, help="A socket that listens already, instead.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when it listens.")] = False,
 ) -> None:
-    """Answer callers by the replicas that agents open tunnels for; what is used is counted and told.
+    """Answer callers by the replicas that agents open tunnels for; usage is counted and reported.
 
-    The token that the marketplace knows gateways by comes in SOUK_GATEWAY_TOKEN, as do all limits: docs/serving.md
-    lists them.
+    The token with which gateways authenticate comes in SOUK_GATEWAY_TOKEN, and all limits in other variables, which
+    docs/serving.md lists.
 
     Example: SOUK_GATEWAY_TOKEN=... souk gateway --control http://127.0.0.1:8000 --data ~/gateway --port 8002
     """
     try:
         import uvloop
 
+        from jobs.gateway.backend import compose
         from jobs.gateway.config import ConfigError, GatewayConfig
-        from jobs.gateway.inside import compose
         from jobs.gateway.process import serve
     except ModuleNotFoundError as missing:
         _say(f"`souk gateway` needs the server's packages ({missing.name} is missing): pip install 'gpusouk[server]'")
@@ -56,8 +56,8 @@ def gateway(  # noqa: PLR0917  Typer reads the options from the parameters
     _log_as_lines()
     try:
         config = GatewayConfig.from_env(os.environ, control_url=control, url=url, data=data, bind=bind, port=port)
-        door = None if fd is None else [socket.socket(fileno=fd)]
-        uvloop.run(serve(config, compose, door, on_listening=_announce if as_json else None))
+        listener = None if fd is None else [socket.socket(fileno=fd)]
+        uvloop.run(serve(config, compose, listener, on_listening=_announce if as_json else None))
     except (ConfigError, OSError) as error:
         _say(f"souk gateway: {error}")
         raise typer.Exit(1) from None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from billing.verify import VerifyReport
+    from billing.books.verify import VerifyReport
 
 app = typer.Typer(help="The operator's view of the ledger: verify it, show what the accounts hold.")
 
@@ -34,7 +34,7 @@ def verify_ledger(as_json: Json = False, data: Data = None) -> None:
     Example: souk ledger verify --data ~/.souk
     """
     _set_up(data)
-    from billing.verify import verify
+    from billing.books.verify import verify
 
     with _progress(is_shown=not as_json and sys.stderr.isatty()) as on_progress:
         report = verify(on_progress)
@@ -60,7 +60,7 @@ def show_ledger(as_json: Json = False, data: Data = None) -> None:
     Example: souk ledger show --json
     """
     _set_up(data)
-    from billing.balances import balances_by_kind
+    from billing.books.balances import balances_by_kind
     from billing.models.ledger import USD_ASSET_CODE
     from billing.money import format_usd
 
@@ -82,9 +82,9 @@ def seal_ledger(data: Data = None) -> None:
     Example: souk ledger seal
     """
     _set_up(data)
-    from billing.seal import seal_transfers
+    from billing.books.hash_chain import chain_transfers
 
-    typer.echo(f"{seal_transfers()} transfers sealed.")
+    typer.echo(f"{chain_transfers()} transfers sealed.")
 
 
 @app.command("reconcile")
@@ -96,7 +96,7 @@ def reconcile_ledger(as_json: Json = False, data: Data = None) -> None:
     Example: souk ledger reconcile
     """
     _set_up(data)
-    from billing.reconciliation import breaker
+    from billing import breaker
     from billing.reconciliation.reconciling import reconcile, show
 
     report = reconcile(reason="by hand")
@@ -126,10 +126,10 @@ def show_grants(role: Annotated[str, typer.Argument(help="The role that the serv
     Example: souk ledger grants souk_app | psql "$OWNERS_DATABASE_URL"
     """
     _set_up(None)
-    from billing.grants import grants_for
+    from billing.books.sql_privileges import privileges_for
 
     try:
-        typer.echo(grants_for(role), nl=False)
+        typer.echo(privileges_for(role), nl=False)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 

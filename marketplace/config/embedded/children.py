@@ -27,14 +27,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one child is started, asked to stop, and what it is sent when its parent dies."""
+    """How one child is started and stopped, and the signal that it gets when its parent ends."""
 
     name: str
     command: Sequence[str]
     log: Path
     env: Mapping[str, str] | None = None
     cwd: Path | None = None
-    sockets: Sequence[socket.socket] = ()  # inherited by number; they live as long as the recipe
+    sockets: Sequence[socket.socket] = ()  # inherited by number; they are open as long as the recipe exists
     user: tuple[int, int] | None = None  # uid, gid; None: as the parent
     stop_signal: signal.Signals = signal.SIGTERM
     death_signal: signal.Signals = signal.SIGKILL
@@ -85,7 +85,7 @@ class Child:
 
 
 def start(recipe: Recipe) -> Child:
-    """Start a child in a process group of its own, its output appended to its log; it dies with this thread."""
+    """Start a child in a process group of its own, its output appended to its log; it ends with this thread."""
     uid, gid = recipe.user or (None, None)
     with recipe.log.open("ab") as log:
         try:
@@ -123,7 +123,7 @@ def dying_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
 
 
 def wait_until(child: Child, is_ready: Callable[[], bool], *, seconds: float) -> None:
-    """Return when `is_ready()` is true; raises ChildFailed with the end of the log if it dies or never is."""
+    """Return when `is_ready()` is true; raises ChildFailed with the end of the log if it ends or is never ready."""
     deadline = time.monotonic() + seconds
     while not is_ready():
         if not child.is_alive():

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS
-from billing.chain.devtoken import TOKEN_CODE, TOKEN_PRICE
+from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS
+from billing.chain.devchain.token import TOKEN_CODE, TOKEN_PRICE
 from marketplace.config.embedded.children import Recipe
 from marketplace.config.embedded.folder import DataFolder
 from marketplace.config.embedded.processes import Addresses
@@ -22,9 +22,9 @@ BACKLOG: Final = 64
 
 
 def start(folder: DataFolder, addresses: Addresses, supervisor: Supervisor, say: Say) -> dict[str, str]:
-    """Start it beside everything else, and say by which settings the others find it; none where there is no such chain.
+    """Start it beside everything else; returns the settings by which the others find it, none where there is no chain.
 
-    Nobody waits for it: Celery's next tick that finds it puts the contracts there.
+    Nothing waits for it: the next run of Celery's task that finds it deploys the contracts.
     """
     described = described_in(folder.path)
     described.unlink(missing_ok=True)
@@ -34,19 +34,19 @@ def start(folder: DataFolder, addresses: Addresses, supervisor: Supervisor, say:
     if importlib.util.find_spec("eth_tester") is None or importlib.util.find_spec("web3") is None:
         say("chain: none; pip install 'gpusouk[chain,devchain]' to pay in tokens of a development chain")
         return {}
-    door = _open_door(addresses.port + 2)
+    listener = _open_listener(addresses.port + 2)
     journal = folder.path / "chain" / "journal.jsonl"
     command = [
         sys.executable,
         "-m",
-        "billing.chain.devchain_rpc",
+        "billing.chain.devchain.rpc",
         "--fd",
-        str(door.fileno()),
+        str(listener.fileno()),
         "--journal",
         str(journal),
     ]
-    supervisor.start(Recipe("devchain", command, folder.log("devchain"), sockets=[door]))
-    url = f"http://{LOOPBACK}:{door.getsockname()[1]}"
+    supervisor.start(Recipe("devchain", command, folder.log("devchain"), sockets=[listener]))
+    url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
     chain = {"chain_id": CHAIN_ID, "name": "development", "rpc_urls": [url], "is_development": True}
     described.parent.mkdir(mode=0o700, exist_ok=True)
     described.write_text(json.dumps([chain]))
@@ -63,7 +63,7 @@ def attach(data: Path) -> dict[str, str]:
 
 
 def _settings(described: Path) -> dict[str, str]:
-    """A dollar of play money costs a dollar, unless the operator says something else."""
+    """A token of the development chain costs a dollar, unless the operator sets another price."""
     return {
         "SOUK_CHAINS": described.read_text(),
         "SOUK_CHAIN_KEY": DEVELOPMENT_KEYS[0],
@@ -75,13 +75,13 @@ def described_in(data: Path) -> Path:
     return data / "chain" / "chains.json"
 
 
-def _open_door(wanted: int) -> socket.socket:
+def _open_listener(wanted: int) -> socket.socket:
     """The port after sync's, or any that is free; ours until the end, so that a restart listens on the same one."""
-    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        door.bind((LOOPBACK, wanted))
+        listener.bind((LOOPBACK, wanted))
     except (OSError, OverflowError):
-        door.bind((LOOPBACK, 0))
-    door.listen(BACKLOG)
-    return door
+        listener.bind((LOOPBACK, 0))
+    listener.listen(BACKLOG)
+    return listener

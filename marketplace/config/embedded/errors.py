@@ -3,7 +3,7 @@
 EmbeddedError
 |-- DataFolderBroken     not ours, too new, unreadable, or in a place that cannot work
 |-- DataFolderInUse      another `souk up` holds it
-|-- PortTaken            somebody else listens there
+|-- PortTaken            another process listens there
 `-- ChildFailed          a child did not come up; the end of its log is in `details`
 """
 

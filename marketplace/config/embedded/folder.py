@@ -45,7 +45,7 @@ class DataFolder:
     _lock: int
 
     def log(self, name: str) -> Path:
-        """Where a child writes what it has to say."""
+        """The log file of a child."""
         return self.path / "logs" / f"{name}.log"
 
     @property
@@ -61,7 +61,7 @@ class DataFolder:
         return True
 
     def close(self) -> None:
-        """Let somebody else use the folder."""
+        """Release the folder for other processes."""
         os.close(self._lock)
 
 
@@ -153,7 +153,7 @@ def _load_secrets(file: Path) -> Secrets:
 
 
 def _write_private(file: Path, text: str) -> None:
-    """Whole or not at all, and never readable by others, not even for a moment."""
+    """Write it whole or not at all, and never readable by others, not even for a moment."""
     part = file.with_suffix(".part")
     part.unlink(missing_ok=True)
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:  # noqa: PTH123

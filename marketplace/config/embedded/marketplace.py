@@ -22,7 +22,7 @@ from marketplace.config.embedded import children, devchain, orphans, postgres, p
 from marketplace.config.embedded.children import Child, Recipe
 from marketplace.config.embedded.errors import ChildFailed, EmbeddedError
 from marketplace.config.embedded.folder import DataFolder
-from marketplace.config.embedded.processes import PROJECT_ROOT, Addresses, Doors
+from marketplace.config.embedded.processes import PROJECT_ROOT, Addresses, Listeners
 from marketplace.config.embedded.supervisor import Say, Supervisor
 
 PREPARE_SECONDS_MAX = 600
@@ -32,7 +32,7 @@ OPEN_FILES = 65_536  # every waiting agent is one of the sync process
 
 @dataclass(frozen=True)
 class Running:
-    """What the person at the terminal wants to know."""
+    """What the terminal shows."""
 
     portal_url: str
     sync_url: str
@@ -47,7 +47,7 @@ def start(
     """Everything runs and answers when this returns; raises EmbeddedError with one clear sentence if it cannot."""
     for name in orphans.end_orphans(folder.path / "children.json"):
         say(f"ended {name}, which an earlier start had left behind")
-    doors = Doors.open(addresses)
+    listeners = Listeners.open(addresses)
     _raise_file_limit()
     chain = devchain.start(folder, addresses, supervisor, say)
     database_url, redis_url = _start_servers(folder, supervisor, say)
@@ -55,7 +55,7 @@ def start(
     if env["SOUK_FAKE_MONEY"] == "1":
         say("payments are pretended (FAKE): there is no SOUK_STRIPE_KEY, and only this computer can reach the site")
     operator, has_first_password = _prepare(folder, env, admin_email=admin_email, open_signup=open_signup, say=say)
-    _start_programs(folder, doors, supervisor, env, say)
+    _start_programs(folder, listeners, supervisor, env, say)
     return Running(
         portal_url=env["SOUK_API_URL"],
         sync_url=env["SOUK_SYNC_URL"],
@@ -164,24 +164,26 @@ def _prepare(
     return str(answer["operator"]), bool(answer["has_first_password"])
 
 
-def _start_programs(folder: DataFolder, doors: Doors, supervisor: Supervisor, env: dict[str, str], say: Say) -> None:
+def _start_programs(
+    folder: DataFolder, listeners: Listeners, supervisor: Supervisor, env: dict[str, str], say: Say
+) -> None:
     started = time.monotonic()
     env = {name: value for name, value in env.items() if name != "SOUK_ADMIN_PASSWORD"}
     counts = folder.path / "metrics"
     shutil.rmtree(counts, ignore_errors=True)
     counts.mkdir(mode=0o700)
     web = supervisor.start(
-        processes.web(doors.web, {**env, "PROMETHEUS_MULTIPROC_DIR": str(counts)}, folder.log("web"))
+        processes.web(listeners.web, {**env, "PROMETHEUS_MULTIPROC_DIR": str(counts)}, folder.log("web"))
     )
-    sync = supervisor.start(processes.sync(doors.sync, env, folder.log("sync")))
-    gateway = supervisor.start(processes.gateway(doors.gateway, env, folder.log("gateway")))
+    sync = supervisor.start(processes.sync(listeners.sync, env, folder.log("sync")))
+    gateway = supervisor.start(processes.gateway(listeners.gateway, env, folder.log("gateway")))
     others = [
         supervisor.start(processes.worker(env, folder.log("worker"))),
         supervisor.start(processes.beat(env, folder.log("beat"))),
     ]
-    _wait_for(web, doors.addresses, doors.addresses.port)
-    _wait_for(sync, doors.addresses, doors.addresses.sync_port)
-    _wait_for(gateway, doors.addresses, doors.addresses.gateway_port)
+    _wait_for(web, listeners.addresses, listeners.addresses.port)
+    _wait_for(sync, listeners.addresses, listeners.addresses.sync_port)
+    _wait_for(gateway, listeners.addresses, listeners.addresses.gateway_port)
     for child in others:
         children.wait_until(child, child.is_alive, seconds=1)
     say(f"web, sync, gateway, worker and beat run ({time.monotonic() - started:.1f} s)")

@@ -1,6 +1,6 @@
 """Ends what an earlier start left behind, when its supervisor was killed and a child did not notice.
 
-Who holds the lock of the data folder may do that: nobody else uses it. A process is known by its pid and its start
+The holder of the data folder's lock may do that: no other process uses it. A process is identified by pid and start
 time, so a stranger that got an old pid is never touched.
 """
 
@@ -20,7 +20,7 @@ START_TIME_TOLERANCE_SECONDS = 0.02
 
 
 def remember(file: Path, children: Iterable[Child]) -> None:
-    """Write down who runs now."""
+    """Write down which processes run now."""
     rows = []
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -32,7 +32,7 @@ def remember(file: Path, children: Iterable[Child]) -> None:
 
 
 def end_orphans(file: Path) -> list[str]:
-    """End every remembered process that still lives, with its children; the names of those that did."""
+    """End every remembered process that still runs, with its children; the names of those that did."""
     found: list[psutil.Process] = []
     names: list[str] = []
     for row in _read(file):

@@ -40,9 +40,9 @@ def url_for(socket_folder: Path, database: str = DATABASE) -> str:
 
 
 def remove_stale_lock(folder: Path, socket_folder: Path) -> None:
-    """Remove what a killed server left; only for who holds the data folder's lock and has ended its orphans.
+    """Remove what a killed server left; only for a caller that holds the data folder's lock and has ended its orphans.
 
-    PostgreSQL believes its lock file as long as any process has the pid in it, and small containers reuse pids.
+    PostgreSQL obeys its lock file as long as any process has the pid in it, and small containers reuse pids.
     """
     for file in (folder / "postmaster.pid", socket_folder / ".s.PGSQL.5432.lock"):
         file.unlink(missing_ok=True)

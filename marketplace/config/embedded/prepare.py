@@ -44,9 +44,9 @@ def main() -> int:
 
 
 def publish_agent() -> str:
-    """This code's agent is handed out; where a newer one was before, that goes on to be, and a sentence says so.
+    """This code's agent is published; where a newer one was published before, that one stays, and the warning says so.
 
-    A server that was taken back to an older version must start: its nodes are told to go back by hand.
+    A server that was rolled back to an older version must start: its operator rolls the nodes back by hand.
     """
     from django.core.management import CommandError, call_command
 
@@ -57,12 +57,12 @@ def publish_agent() -> str:
     except CommandError as error:
         if not isinstance(error.__cause__, ReleaseUnfit):
             raise
-        return f"This code's agent is not published: {error} To take nodes back: python manage.py rollout back"
+        return f"This code's agent is not published: {error} To roll the nodes back: python manage.py rollout back"
     return ""
 
 
 def unknown_migrations() -> list[str]:
-    """Applied migrations of our own rooms that this version does not have: the data is newer than the program."""
+    """Applied migrations of our own apps that this version does not have: the data is newer than the program."""
     from django.db import connection
     from django.db.migrations.loader import MigrationLoader
 

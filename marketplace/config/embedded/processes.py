@@ -42,7 +42,7 @@ class Addresses:
 
     @property
     def visit_host(self) -> str:
-        """How this computer itself reaches what is bound."""
+        """The host at which this computer itself reaches the listeners."""
         return "127.0.0.1" if self.bind in {"0.0.0.0", "::"} else self.bind  # noqa: S104  compared, not bound
 
     def url(self, port: int, *, scheme: str = "http") -> str:
@@ -50,10 +50,10 @@ class Addresses:
         return f"{scheme}://{host}:{port}"
 
 
-def web(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
+def web(listener: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
     """gunicorn with threads: /api, /admin, /artifacts, the portal."""
     command = [sys.executable, "-m", "gunicorn", "marketplace.config.wsgi:application"]
-    command += ["--bind", f"fd://{door.fileno()}", "--worker-class", "gthread", "--preload"]
+    command += ["--bind", f"fd://{listener.fileno()}", "--worker-class", "gthread", "--preload"]
     command += ["--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS), "--no-control-socket"]
     command += [
         "--timeout",
@@ -63,23 +63,25 @@ def web(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
         "--log-level",
         "warning",
     ]
-    # SIGQUIT: the parent is gone, so nobody waits for open requests.
+    # SIGQUIT: the parent has ended, so no process waits for open requests.
     return Recipe(
-        "web", command, log, env=env, sockets=[door], death_signal=signal.SIGQUIT, stop_seconds=GRACE_SECONDS + 5
+        "web", command, log, env=env, sockets=[listener], death_signal=signal.SIGQUIT, stop_seconds=GRACE_SECONDS + 5
     )
 
 
-def sync(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
+def sync(listener: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
     """uvicorn: one process holds every waiting agent."""
-    command = [sys.executable, "-m", "marketplace.config.embedded.serve_sync", str(door.fileno())]
-    return Recipe("sync", command, log, env=env, sockets=[door], stop_seconds=GRACE_SECONDS + 3)
+    command = [sys.executable, "-m", "marketplace.config.embedded.serve_sync", str(listener.fileno())]
+    return Recipe("sync", command, log, env=env, sockets=[listener], stop_seconds=GRACE_SECONDS + 3)
 
 
-def gateway(door: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
-    """`souk gateway`: it knows neither the database nor Redis, and is given neither their addresses nor our keys."""
-    command = [sys.executable, "-m", "marketplace.config.commands.gateway", "--fd", str(door.fileno())]
+def gateway(listener: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
+    """`souk gateway`: it uses neither the database nor Redis, and gets neither their addresses nor our keys."""
+    command = [sys.executable, "-m", "marketplace.config.commands.gateway", "--fd", str(listener.fileno())]
     own = {name: value for name, value in env.items() if name.startswith("SOUK_GATEWAY_") or not _is_ours(name)}
-    return Recipe("gateway", command, log, env=own, sockets=[door], stop_seconds=GATEWAY_DRAIN_SECONDS + GRACE_SECONDS)
+    return Recipe(
+        "gateway", command, log, env=own, sockets=[listener], stop_seconds=GATEWAY_DRAIN_SECONDS + GRACE_SECONDS
+    )
 
 
 def _is_ours(name: str) -> bool:
@@ -88,7 +90,7 @@ def _is_ours(name: str) -> bool:
 
 
 def worker(env: Mapping[str, str], log: Path) -> Recipe:
-    """Celery worker: a few threads, since every task is a door to one verb and waits for the database."""
+    """Celery worker: a few threads, since every task calls one function and waits for the database."""
     command = [sys.executable, "-m", "celery", "-A", "marketplace.config.celery", "worker"]
     command += ["--pool", "threads", "--concurrency", str(TASK_THREADS), "--hostname", "souk@%h"]
     command += ["--without-gossip", "--without-mingle", "--loglevel", "INFO"]
@@ -112,7 +114,7 @@ def beat(env: Mapping[str, str], log: Path) -> Recipe:
 
 
 def answers(addresses: Addresses, port: int) -> bool:
-    """Whether a process of ours says it is well."""
+    """Whether the process behind this port reports that it is healthy."""
     connection = http.client.HTTPConnection(addresses.visit_host, port, timeout=5)
     try:
         connection.request("GET", "/healthz")
@@ -124,11 +126,11 @@ def answers(addresses: Addresses, port: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Doors:
-    """The three listening sockets, ours from the first second until the end.
+class Listeners:
+    """The three listening sockets; this process holds them from its start to its end.
 
-    The children inherit them: nobody can take a port while the database is prepared or while a child that died is
-    started again, and whoever calls in between waits in the queue instead of being refused.
+    The children inherit them: no other program can take a port while the database is prepared or while a child that
+    died is started again, and a connection made in between waits in the queue instead of being refused.
     """
 
     addresses: Addresses
@@ -137,8 +139,8 @@ class Doors:
     gateway: socket.socket
 
     @classmethod
-    def open(cls, addresses: Addresses) -> Doors:
-        """Raises PortTaken, naming the port, if somebody listens where one of them should."""
+    def open(cls, addresses: Addresses) -> Listeners:
+        """Raises PortTaken, naming the port, if another process listens where one of them should."""
         return cls(
             addresses,
             _listen(addresses.bind, addresses.port, what="web"),
@@ -148,16 +150,16 @@ class Doors:
 
 
 def _listen(host: str, port: int, *, what: str) -> socket.socket:
-    door = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        door.bind((host, port))
-        door.listen(BACKLOG)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
     except (OSError, OverflowError) as error:
-        door.close()
+        listener.close()
         reason = "is taken" if getattr(error, "errno", None) == errno.EADDRINUSE else f"cannot be used ({error})"
         raise PortTaken(
             f"Port {port} on {host} (for {what}) {reason}; "
             "stop what listens there, or choose four free ports in a row with --port."
         ) from None
-    return door
+    return listener

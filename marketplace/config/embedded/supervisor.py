@@ -1,4 +1,4 @@
-"""Keeps a set of children running until it is told to stop, then stops them in the reverse order of their start."""
+"""Keeps a set of children running until it is stopped, then stops them in the reverse order of their start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StopRequested(BaseException):
 
 @dataclass
 class _Post:
-    """One child's place: who fills it, how often it died in a row, and when it is filled again."""
+    """One child's state: how often it ended by itself in a row, and when it is started again."""
 
     child: Child
     deaths: int = 0
@@ -59,17 +59,17 @@ class Supervisor:
         return {name: post.child.pid for name, post in self._posts.items() if post.child.is_alive()}
 
     def watch(self) -> None:
-        """Replace every child that dies, forever; leaves by StopRequested only."""
+        """Replace every child that ends, forever; only StopRequested ends this."""
         while True:
             for name, post in self._posts.items():
                 self._look_after(name, post)
             time.sleep(WATCH_SECONDS)
 
     def stop(self) -> None:
-        """Every child has ended when this returns; last started, first stopped; nobody is waited for forever."""
+        """Every child has ended when this returns; last started, first stopped; every wait has a limit."""
         posts = [post for post in reversed(self._posts.values()) if post.again_at is None]
         servers = [post for post in posts if post.child.recipe.name in {"postgres", "redis"}]
-        # Our own processes stop side by side; PostgreSQL and Redis only when nobody needs them any more.
+        # Our own processes stop side by side; PostgreSQL and Redis only when no process needs them any more.
         programs = [post for post in posts if post not in servers]
         for post in programs:
             post.child.ask_to_stop()

@@ -44,7 +44,7 @@ class FabricLink(models.Model):
 
     @property
     def condition(self) -> str:
-        """In a word: good, failed, or not measured yet."""
+        """One of: good, failed, or not measured yet."""
         if self.measured_at is None:
             return "unmeasured"
         return "good" if self.is_reachable else "failed"
@@ -55,7 +55,7 @@ class FabricLink(models.Model):
 
 
 class LinkProbe(models.Model):
-    """Both ends of a link are told to measure it now; only the newest of a link is kept."""
+    """Both ends of a link are to measure it now; only the newest probe of a link is kept."""
 
     STATE_MACHINE = PROBE_MACHINE
 
@@ -63,8 +63,8 @@ class LinkProbe(models.Model):
     link = models.ForeignKey(FabricLink, on_delete=models.CASCADE, related_name="probes")
     state = models.CharField(max_length=16, choices=ProbeState.choices, default=ProbeState.DEMANDED)
     reason = models.CharField(max_length=64, blank=True)
-    listener = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")  # the other end dials first
-    secret = models.CharField(max_length=64, blank=True)  # what both know; empty once it is over
+    listener = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")  # the other end connects first
+    secret = models.CharField(max_length=64, blank=True)  # shared by both nodes; empty once the probe is over
     ports: models.JSONField[Any, Any] = models.JSONField(default=dict)  # node id -> its port
     reports: models.JSONField[Any, Any] = models.JSONField(default=dict)  # node id -> protocol.LinkReport
     demanded_at = models.DateTimeField()

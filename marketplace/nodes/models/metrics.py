@@ -16,7 +16,7 @@ SECONDS_PER_HOUR = 3600
 class Metric(models.Model):
     """What a node measured of itself, or of one lease, within a minute or (later) an hour: series -> [mean, highest].
 
-    A node's devices are in its own row, as "UUID/series". What it says of a lease is read by that lease's node only.
+    A node's devices are in its own row, as "UUID/series". Figures of a lease are accepted from that lease's node only.
     """
 
     id = models.BigAutoField(primary_key=True)

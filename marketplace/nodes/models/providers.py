@@ -1,4 +1,4 @@
-"""Who sells, and the tokens by which their machines join."""
+"""Providers, and the tokens with which their nodes enrol."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ class AgentRelease(models.Model):
     sha256 = models.CharField(max_length=64)
     state = models.CharField(max_length=16, choices=ReleaseState.choices, default=ReleaseState.ROLLING)
     reason = models.CharField(max_length=200, blank=True)
-    share = models.FloatField(default=0)  # of the nodes that update themselves, told so far at most
+    share = models.FloatField(default=0)  # of the nodes that update themselves, to which it is sent at most
     stage_at = models.DateTimeField()  # since when
-    forgiven = models.PositiveIntegerField(default=0)  # rollbacks that an operator has seen
-    rollback_from = models.CharField(max_length=VERSION_CHARACTERS_MAX, blank=True)  # whoever has it goes down to this
+    forgiven = models.PositiveIntegerField(default=0)  # rollbacks that an operator has accepted
+    rollback_from = models.CharField(max_length=VERSION_CHARACTERS_MAX, blank=True)  # its nodes roll back
     published_at = models.DateTimeField()
 
     class Meta:

@@ -1,9 +1,9 @@
-"""An answer is written by a thread of its own, so that it is saved whole whether or not anybody still looks at it.
+"""An answer is written by a thread of its own, so that it is saved whole whether or not a browser still reads it.
 
 begin    the question and the place for its answer, or why not
 start    the thread: asks the gateway, saves what comes, ends the row whatever happens
 follow   what the thread writes, as events for the browser; leaving costs the answer nothing
-stop     told through the row, since another process may be the one that writes
+stop     passed on through the row, since another process may be the one that writes
 
 A second thread watches: for the user's stop, a deleted chat, and the deadline.
 """
@@ -40,8 +40,8 @@ MESSAGES_MAX: Final = 400  # of one chat
 SAVE_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 0.5
 HEARD_SECONDS: Final = 5.0
-SILENT_SECONDS_MAX: Final = 30.0  # after which the process that wrote an answer counts as dead
-HEARTBEAT_SECONDS: Final = 10.0  # between two words to the browser, so that one that left is noticed
+SILENT_SECONDS_MAX: Final = 30.0  # after which the process that wrote an answer counts as ended
+HEARTBEAT_SECONDS: Final = 10.0  # between two events to the browser, so that one that left is noticed
 USE_SECONDS_MAX: Final = 120.0  # until the use of an answer that was broken off is in the books
 TITLE_CHARACTERS: Final = 60
 
@@ -58,7 +58,7 @@ class Answer:
         self.text, self.note, self.is_done = "", "", False
         self.changed = threading.Condition()
 
-    def say(self, *, text: str = "", note: str = "") -> None:
+    def emit(self, *, text: str = "", note: str = "") -> None:
         """More of it."""
         with self.changed:
             self.text = (self.text + text)[:TEXT_CHARACTERS_MAX]
@@ -140,12 +140,12 @@ def follow(answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def stop(message: Message) -> None:
-    """Whoever writes it breaks off within moments; what is there stays. A repeat changes nothing."""
+    """Ask the process that writes it to stop, which takes moments; what is there stays. A repeat changes nothing."""
     Message.objects.filter(pk=message.pk, ended_at=None, stop_asked_at=None).update(stop_asked_at=clock.now())
 
 
 def end_silent(chat: Chat) -> None:
-    """An answer whose process died is over, so that the chat goes on."""
+    """End the answers whose process has ended, so that their chats can continue."""
     before = clock.now() - timedelta(seconds=SILENT_SECONDS_MAX)
     dead = chat.messages.filter(role=Message.Role.ASSISTANT, ended_at=None, heard_at__lt=before)
     dead.update(ended_at=clock.now(), error=CUT_OFF, note="")
@@ -205,7 +205,7 @@ def _ask(answer: Answer, chat: Chat, user: User) -> dict[str, Any]:
     seconds = seconds_to_wake(model.endpoint_id)
     if seconds is not None:
         note = f"{model.label} is waking, about {seconds} s …"
-        answer.say(note=note)
+        answer.emit(note=note)
         _save(answer, note=note)
     question = Question(page_keys.key_for(user, chat.organisation), _body(chat, model, answer.message_id))
     connection.close()  # goes back to the pool: an answer takes long
@@ -215,7 +215,7 @@ def _ask(answer: Answer, chat: Chat, user: User) -> dict[str, Any]:
         saved_at = time.monotonic()
         for piece in question.pieces():
             usage = piece.usage or usage
-            answer.say(text=piece.text)
+            answer.emit(text=piece.text)
             if time.monotonic() - saved_at > SAVE_SECONDS:
                 _save(answer, note="", request_id=question.request_id)
                 connection.close()
@@ -253,7 +253,7 @@ def _body(chat: Chat, model: ChatModel, answer_id: UUID) -> dict[str, Any]:
 
 
 class _Watch:
-    """Breaks the question off when its user says so, its chat is gone, or its time is up."""
+    """Closes the request when its user stops it, its chat is deleted, or its time is up."""
 
     def __init__(self, message_id: UUID, question: Question) -> None:
         self.is_late = False

@@ -52,7 +52,7 @@ class AskingFailed(Exception):
 
 @dataclass(frozen=True)
 class Piece:
-    """What one event of the stream tells."""
+    """The contents of one event of the stream."""
 
     text: str = ""
     usage: tuple[int, int] | None = None  # tokens read and written
@@ -160,7 +160,7 @@ def _connection() -> HTTPConnection:
 
 def _shut(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it is closed already
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # also of TLS: whoever reads sees the end
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # also of TLS: the reader sees the end
 
 
 def _uuid(text: str) -> UUID | None:

@@ -1,4 +1,4 @@
-"""Which models a user may talk to, and by which name the gateway knows each."""
+"""Which models a user may chat with, and the name of each at the gateway."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from uuid import UUID
 
 from django.conf import settings
 
+from jobs.endpoints.keys import callable_endpoints
+from jobs.endpoints.publish import short_name
+from jobs.endpoints.versions import spec_of
 from jobs.models import Endpoint, EndpointVersion, Replica
-from jobs.serving.endpoints import spec_of
-from jobs.serving.keys import callable_endpoints
-from jobs.serving.seeing import predict_start
-from jobs.serving.telling import short_name
+from jobs.serving.observe import predict_start
+from jobs.spec import serve_of
 from jobs.states import ReplicaState, VersionState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
@@ -29,7 +30,7 @@ class ChatModel:
     """A model that can be talked to now. Prices are micro-dollars for a million tokens."""
 
     endpoint_id: UUID
-    name: str  # by which the gateway knows it, for this organisation
+    name: str  # at the gateway, for this organisation
     label: str
     is_own: bool
     is_default: bool
@@ -59,7 +60,7 @@ def models_for(organisation: Organisation, endpoint_ids: Sequence[UUID] | None =
     ).order_by("number")
     versions: dict[UUID, EndpointVersion] = {}
     for version in current:
-        # The gateway goes by the oldest version that has a share, and by the oldest where none has.
+        # The gateway uses the oldest version that has a share, and the oldest if none has.
         if version.endpoint_id not in versions or (version.share and not versions[version.endpoint_id].share):
             versions[version.endpoint_id] = version
     models = [_model(each, versions[each.pk], organisation) for each in endpoints if each.pk in versions]
@@ -85,8 +86,8 @@ def seconds_to_wake(endpoint_id: UUID) -> int | None:
 
 
 def _model(endpoint: Endpoint, version: EndpointVersion, organisation: Organisation) -> ChatModel | None:
-    serve = spec_of(version).serve
-    if serve is None or serve.engine == "embed":
+    serve = serve_of(spec_of(version))
+    if serve.engine == "embed":
         return None
     is_own = endpoint.organisation_id == organisation.pk
     public_name = f"{short_name(endpoint.organisation)}/{endpoint.model}"

@@ -40,7 +40,7 @@ def plain_text(turns: Iterable[Turn]) -> str:
 
 
 def _pairs(messages: Iterable[Message]) -> Iterator[tuple[Message, Message]]:
-    """A question and its answer, where the answer says anything."""
+    """A question and its answer, where the answer has any text."""
     question: Message | None = None
     for message in messages:
         if not message.is_answer:

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 
-from jobs import quotes
+from jobs.quoting import quotes
 from marketplace.portal.amounts import dollars
 from marketplace.portal.chat import datasets, keeping
 from marketplace.portal.chat.errors import BadSetting, ChatNotFound
@@ -48,12 +48,12 @@ def quote(request: HttpRequest, visitor: Visitor, dataset_id: UUID) -> HttpRespo
     dataset = _dataset(visitor, dataset_id)
     view = quotes.make_quote(datasets.spec_of_dataset(dataset), organisation)
     cap, expected = view.cap_usd_micros, view.expected_usd_micros
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "quote": view,
         "cap": None if cap is None else dollars(cap),
         "expected": None if expected is None else dollars(expected),
     }
-    return _page(request, visitor, dataset, **told)
+    return _page(request, visitor, dataset, **shown)
 
 
 @page("POST")
@@ -95,7 +95,7 @@ def _dataset(visitor: Visitor, dataset_id: UUID) -> Dataset:
     return found
 
 
-def _page(request: HttpRequest, visitor: Visitor, dataset: Dataset, **told: Any) -> HttpResponse:
+def _page(request: HttpRequest, visitor: Visitor, dataset: Dataset, **shown: Any) -> HttpResponse:
     names = [datasets.MESSAGES_FILE, datasets.TEXTS_FILE]
-    context = frame_of(visitor) | {"dataset": dataset, "names": names} | told
+    context = frame_of(visitor) | {"dataset": dataset, "names": names} | shown
     return render(request, "portal/chat/dataset.html", context)

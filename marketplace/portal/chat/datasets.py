@@ -21,13 +21,14 @@ import yaml
 from django.db import transaction
 
 from jobs import lifecycle
+from jobs.artifacts.choice import get_store
 from jobs.artifacts.inputs import announce_input, begin_input, complete_input
 from jobs.artifacts.links import Link
 from jobs.artifacts.local import LocalStore
-from jobs.artifacts.store import get_store, key_for
+from jobs.artifacts.store import key_for
+from jobs.endpoints.versions import spec_of
 from jobs.models import Artifact, EndpointVersion, Job
-from jobs.serving.endpoints import spec_of
-from jobs.spec import Spec, parse
+from jobs.spec import Spec, parse, serve_of
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock
 from marketplace.portal.chat.conversations import Turn, plain_text, turns_to_learn
@@ -102,7 +103,7 @@ def trainable_models(organisation: Organisation, chats: Sequence[Chat]) -> list[
     """What the training may begin from: the shipped model, and hub ids of the organisation's endpoints in the chats."""
     ids = {chat.endpoint_id for chat in chats if chat.endpoint_id}
     own = EndpointVersion.objects.filter(endpoint__in=ids, endpoint__organisation=organisation).order_by("-number")
-    sources = [spec.serve.model.hub for each in own[:CHATS_MAX] if (spec := spec_of(each)).serve]
+    sources = [serve_of(spec_of(each)).model.hub for each in own[:CHATS_MAX]]
     return list(dict.fromkeys([TINY, *(hub.partition("@")[0] for hub in sources if hub)]))
 
 
@@ -148,7 +149,7 @@ def link_to(dataset: Dataset, name: str) -> str:
 
 
 def _store(organisation: Organisation, files: dict[str, bytes], *, actor: str) -> Artifact:
-    """A complete input of these files; asks the store, so never in a transaction."""
+    """A complete input of these files; calls the object store, so never in a transaction."""
     listed = [
         ArtifactFile(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest()) for path, data in files.items()
     ]

@@ -19,65 +19,55 @@ from marketplace.foundation.errors import SoukError
 
 
 class ChatError(SoukError):
-    """The chat cannot do this."""
-
+    message = "The chat cannot do this."
     code = "chat_refused"
     status = 400
 
 
 class ChatNotFound(ChatError):
-    """There is no such chat, or it is not yours."""
-
+    message = "There is no such chat, or it is not yours."
     code = "chat_not_found"
     status = 404
 
 
 class TooManyAnswers(ChatError):
-    """Too many answers are being written at the moment. Please try again in a few seconds."""
-
+    message = "Too many answers are being written at the moment. Please try again in a few seconds."
     code = "too_many_answers"
     status = 503
 
 
 class AnswerInProgress(ChatError):
-    """The model is still answering in this chat. Wait for it, or stop it first."""
-
+    message = "The model is still answering in this chat. Wait for it, or stop it first."
     code = "answer_in_progress"
     status = 409
 
 
 class ChatFull(ChatError):
-    """This chat has {count} messages, which is the most. Please begin a new one."""
-
+    message = "This chat has {count} messages, which is the most. Please begin a new one."
     code = "chat_full"
 
 
 class TooManyChats(ChatError):
-    """You have {count} chats, which is the most. Delete one that you no longer need."""
-
+    message = "You have {count} chats, which is the most. Delete one that you no longer need."
     code = "too_many_chats"
 
 
 class BadSetting(ChatError):
-    """{what} must be {expected}."""
-
+    message = "{what} must be {expected}."
     code = "bad_setting"
 
 
 class NoModel(ChatError):
-    """This chat's model cannot be called: it has ended, or is no longer open to you. Choose another one."""
-
+    message = "This chat's model cannot be called: it has ended, or is no longer open to you. Choose another one."
     code = "no_model"
 
 
 class NothingToLearn(ChatError):
-    """None of these chats holds an answer to learn from. Choose others, or put answers back that are left out."""
-
+    message = "None of these chats holds an answer to learn from. Choose others, or put answers back that are left out."
     code = "nothing_to_learn"
 
 
 class NotAllowedHere(ChatError):
-    """Your role in this organisation does not include calling models. An owner of it can change that."""
-
+    message = "Your role in this organisation does not include calling models. An owner of it can change that."
     code = "not_allowed"
     status = 403

@@ -1,4 +1,4 @@
-"""What a person said to models goes with them."""
+"""Deletes a user's conversations when the user is erased."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's chats: begin one, find it, change its settings, delete it. Nobody else's are ever found."""
+"""A user's chats: begin one, find it, change its settings, delete it. Other users' chats are never found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from marketplace.portal.visitors import Visitor
 CHATS_MAX: Final = 1_000  # of one user
 CHATS_SHOWN_MAX: Final = 200
 TEMPERATURE_MAX: Final = 2.0
-TOKENS_MAX: Final = 1 << 20  # jobs.spec.serve.TOKENS_OUT_MAX
+TOKENS_MAX: Final = 1 << 20  # jobs.spec.kinds.serve.TOKENS_OUT_MAX
 
 
 def chats_of(visitor: Visitor) -> QuerySet[Chat]:
@@ -28,7 +28,7 @@ def chats_of(visitor: Visitor) -> QuerySet[Chat]:
 
 
 def chat_of(visitor: Visitor, chat_id: UUID) -> Chat:
-    """One of them. Raises ChatNotFound alike for what is not there and what is another's."""
+    """One of them. Raises ChatNotFound in the same way for a missing chat and for another user's."""
     chat = chats_of(visitor).filter(pk=chat_id).first()
     if chat is None:
         raise ChatNotFound()
@@ -85,7 +85,7 @@ def change_chat(chat: Chat, given: Mapping[str, str]) -> Chat:
 
 
 def delete_chat(chat: Chat) -> None:
-    """It and all its messages are gone; an answer that is being written is broken off."""
+    """Delete it and all its messages; an answer that is being written is stopped."""
     chat.delete()
 
 

@@ -1,7 +1,7 @@
 """A model's text as HTML in which nothing is HTML but what is made here: paragraphs, code blocks, code, bold words.
 
 Every character of the text is escaped before any tag is put around it, and no tag carries anything of the text: there
-are no links, no pictures and no attributes, so that nothing a model (or whoever wrote its prompt) says can run.
+are no links, no pictures and no attributes, so that nothing that a model (or the author of its prompt) writes can run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _blocks(text: str) -> Iterator[str]:
 
 
 def _prose(lines: list[str]) -> Iterator[str]:
-    """Paragraphs, headings and lists; what belongs together stands in neighbouring lines."""
+    """Paragraphs, headings and lists; what belongs together is in neighbouring lines."""
     paragraph: list[str] = []
     items: list[str] = []
     for line in [*lines, ""]:

@@ -1,4 +1,4 @@
-"""What users said to models and what these answered. It belongs to its user: nobody else reads it, operators included.
+"""What users wrote to models and what these answered. Only its user reads it: operators do not.
 
 Chat      one conversation with one model, with its settings
 Message   what the user asked, or what the model answered
@@ -36,7 +36,7 @@ class Chat(models.Model):
     temperature = models.FloatField(default=0.7)
     tokens_max = models.PositiveIntegerField(default=512)
     created_at = models.DateTimeField(auto_now_add=True)
-    used_at = models.DateTimeField(auto_now_add=True)  # something was said last
+    used_at = models.DateTimeField(auto_now_add=True)  # of the last message
 
     class Meta:
         ordering = ["-used_at", "-id"]
@@ -71,7 +71,7 @@ class Message(models.Model):
     # Of answers only:
     model = models.CharField(max_length=200, blank=True)  # by which the caller named it
     error = models.CharField(max_length=500, blank=True)  # a sentence for the user
-    note = models.CharField(max_length=200, blank=True)  # what is happening, until the first word
+    note = models.CharField(max_length=200, blank=True)  # what is happening, until the first token
     input_tokens = models.PositiveBigIntegerField(null=True, blank=True)
     output_tokens = models.PositiveBigIntegerField(null=True, blank=True)
     cost_usd_micros = models.PositiveBigIntegerField(null=True, blank=True)
@@ -79,7 +79,7 @@ class Message(models.Model):
     request_id = models.UUIDField(null=True, blank=True)  # of the gateway, under which its use is booked
     is_left_out = models.BooleanField(default=False)  # a bad answer: no dataset holds it
     stop_asked_at = models.DateTimeField(null=True, blank=True)
-    heard_at = models.DateTimeField(null=True, blank=True)  # the process that writes it was alive last
+    heard_at = models.DateTimeField(null=True, blank=True)  # when the process that writes it was alive last
     ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -97,7 +97,7 @@ class Message(models.Model):
 
     @property
     def is_answer(self) -> bool:
-        """The model said it."""
+        """The model wrote it."""
         return self.role == self.Role.ASSISTANT
 
     @property

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from jobs.serving.keys import SESSION_SECONDS, issue_session
+from jobs.endpoints.keys import SESSION_SECONDS, issue_session
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock
 
@@ -20,9 +20,9 @@ _keys: OrderedDict[tuple[UUID, UUID], tuple[str, datetime]] = OrderedDict()
 
 
 def key_for(user: User, organisation: Organisation) -> str:
-    """A key that lives long enough for one more answer. Raises TooManyEndpointKeys.
+    """A key that is valid long enough for one more answer. Raises TooManyEndpointKeys.
 
-    One for many answers: each key that a gateway knows sets some of the organisation's balance aside.
+    One for many answers: each key that a gateway has sets some of the organisation's balance aside.
     """
     place = (user.pk, organisation.pk)
     soonest = clock.now() + timedelta(seconds=REST_SECONDS_MIN)

@@ -121,7 +121,7 @@ def export(request: HttpRequest, visitor: Visitor, chat_id: UUID) -> HttpRespons
 
 @page("POST")
 def choose_organisation(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
-    """In whose name: one of the user's own; then back to the page that asked."""
+    """Choose one of the user's organisations; then redirect to the page that posted."""
     wanted = request.POST.get("organisation", "")
     if any(str(one.pk) == wanted for one in visitor.organisations):
         request.session[ORGANISATION_IN_SESSION] = wanted
@@ -129,7 +129,7 @@ def choose_organisation(request: HttpRequest, visitor: Visitor) -> HttpResponseB
 
 
 def frame_of(visitor: Visitor) -> dict[str, Any]:
-    """What stands around every page: the chats, and the models to choose from."""
+    """What every page shows beside its content: the chats, and the models to choose from."""
     models = catalogue.models_for(visitor.organisation) if visitor.organisation else []
     listed = keeping.chats_of(visitor)[: keeping.CHATS_SHOWN_MAX] if visitor.organisation else []
     return {"visitor": visitor, "chats": listed, "models": models}
@@ -153,7 +153,7 @@ def totals_of(chat: Chat) -> dict[str, Any]:
 
 
 def _events(begin: dict[str, Any], answer: answering.Answer) -> Iterator[str]:
-    """For the browser. Who leaves ends this, and not the answer."""
+    """For the browser. A disconnect ends this stream, and not the answer."""
     connection.close()  # back to the pool: this takes as long as the answer
     yield EVENT.format(json.dumps(begin))
     for event in answering.follow(answer):

@@ -1,13 +1,13 @@
 """Whether a container ended because its engine did: then the node broke the attempt, whatever the exit code says.
 
-An engine that stops ends its containers by signals; one that was killed finds them dead and makes up a code. Neither
+An engine that stops ends its containers by signals; one that was killed finds them ended and makes up a code. Neither
 may count as the customer's own failure, nor a polite program's status 0 as its success. Three signs:
 
     the engine was made to signal the container, by its own end or by somebody at the node; we did not ask for it
     the engine did not answer us, and the container ended in that time (with live-restore it may have ended by itself)
-    the container ended before this engine's start: nobody was there to see how
+    the container ended before this engine's start: no engine ran that could see how
 
-An engine makes its default network anew at each start, unless it found containers that live on: that is how its start
+An engine makes its default network anew at each start, unless it found containers that still run: that is how its start
 is known.
 """
 

@@ -62,7 +62,7 @@ class Containers:
         return {"container": container.id, "folder": str(folder), "lease_id": folder.name, "has_egress": has_egress}
 
     def poll(self, handle: Handle) -> Exit | None:
-        """The engine's word on a container, once its output is in the log."""
+        """What the engine reports of a container, once its output is in the log."""
         try:
             container = self._engine.containers.get(handle["container"])
         except NotFound:
@@ -102,7 +102,7 @@ class Containers:
             raise ExecutorFailed(f"The engine did not signal the container: {error}") from error
 
     def remove(self, handle: Handle) -> None:
-        """A container, and the network that it had; what is gone already is no error."""
+        """Remove a container and its network; one that is removed already is no error."""
         self._signalled.discard(handle["container"])
         self._pumps.pop(handle["container"], None)
         try:
@@ -116,7 +116,7 @@ class Containers:
             self._networks.remove(UUID(handle["lease_id"]))
 
     def remove_stray(self, lease_id: UUID) -> None:
-        """A container that nobody in this agent looks after, running or not, and its network."""
+        """A container that no task of this agent manages, running or not, and its network."""
         container = self.find(lease_id)
         try:
             if container is not None:
@@ -127,7 +127,7 @@ class Containers:
         self._networks.remove(lease_id)
 
     def let_go(self) -> None:
-        """Copy no more output; a new agent goes on where the log ends."""
+        """Copy no more output; a new agent continues where the log ends."""
         for pump in self._pumps.values():
             pump.close()
         self._pumps.clear()

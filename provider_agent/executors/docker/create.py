@@ -24,7 +24,7 @@ MIB = 1024**2
 ENGINE_LOG_BYTES_MIN = 64 * MIB
 NANO = 10**9
 SEEN_WORK = "/souk"
-SEEN_LENT = "/souk-lent"
+SEEN_SHARED_FOLDERS = "/souk-lent"
 LABEL = "souk.lease"
 OWNER_LABEL = "souk.leases"  # the folder of the agent's leases: several agents may share an engine
 CDI_KIND = "nvidia.com/gpu"
@@ -35,7 +35,7 @@ FILTERED_PREFIXES = ("LD_", "NVIDIA_")
 
 @dataclass(frozen=True)
 class Protections:
-    """What stands between a customer's program and the node. Tests switch one off to see its attack succeed; no
+    """What isolates a customer's program from the node. Tests switch one off to see its attack succeed; no
     configuration reaches them."""
 
     drop_capabilities: bool = True
@@ -132,19 +132,19 @@ def describe(spec: LaunchSpec, *, runtime: str, disk: str, protections: Protecti
         f"log: {protections.log_cap // MIB} MiB",
         f"network: {network}",
         f"GPUs: {', '.join(spec.gpu_uuids) or 'none'}",
-        f"lent folders (read-only): {', '.join(sorted(spec.lent)) or 'none'}",
+        f"shared host folders (read-only): {', '.join(sorted(spec.shared_folders)) or 'none'}",
     ]
 
 
 def _mounts(spec: LaunchSpec, protections: Protections) -> list[Mount]:
     work = Mount(SEEN_WORK, str(spec.work.resolve()), type="bind", propagation="rprivate")
-    lent = [
-        Mount(f"{SEEN_LENT}/{label}", path, type="bind", read_only=True, propagation="rprivate")
-        for label, path in sorted(spec.lent.items())
+    shared = [
+        Mount(f"{SEEN_SHARED_FOLDERS}/{label}", path, type="bind", read_only=True, propagation="rprivate")
+        for label, path in sorted(spec.shared_folders.items())
     ]
-    for mount in (work, *lent):  # a file system mounted deeper would come along, and writable
+    for mount in (work, *shared):  # a file system mounted deeper would come along, and writable
         mount["BindOptions"]["NonRecursive"] = True
-    return [work, *lent, *(Mount(folder, folder, type="bind") for folder in protections.folders)]
+    return [work, *shared, *(Mount(folder, folder, type="bind") for folder in protections.folders)]
 
 
 def _security_options(protections: Protections) -> list[str]:

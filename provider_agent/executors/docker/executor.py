@@ -19,10 +19,10 @@ from docker.models.images import Image
 
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors import scratch
-from provider_agent.executors.base import Exit, Handle, LaunchSpec, Tell
+from provider_agent.executors.base import Exit, Handle, LaunchSpec, ReportEvent
 from provider_agent.executors.docker.containers import Containers
 from provider_agent.executors.docker.create import (
-    SEEN_LENT,
+    SEEN_SHARED_FOLDERS,
     SEEN_WORK,
     Protections,
     container_options,
@@ -68,7 +68,7 @@ class DockerExecutor:
         self._offers_egress = offers_egress
         self._dns = list(dns)
         self._protections = protections or Protections()
-        self._attended: set[str] = set()  # folders' names of leases that somebody in this agent looks after
+        self._attended: set[str] = set()  # folders' names of leases that a task of this agent manages
         self._disks: dict[Path, scratch.Scratch] = {}
         self._info: dict[str, Any] = {}
         self._why_no_egress = "the provider does not offer it"
@@ -112,22 +112,22 @@ class DockerExecutor:
         """The image has its own path; home is the only place to write that lasts."""
         return {"HOME": seen_work}
 
-    def seen_lent(self, spec_folder: Path) -> str:
-        """Every program sees lent folders in the same place."""
-        return SEEN_LENT
+    def seen_shared_folders(self, spec_folder: Path) -> str:
+        """Every program sees shared host folders in the same place."""
+        return SEEN_SHARED_FOLDERS
 
     def isolation(self, *, has_gpus: bool) -> Literal["runc", "gvisor"]:
-        """gVisor where the engine has it. It knows few GPUs, so with GPUs only where the provider asked for it."""
+        """gVisor if the engine has it. It supports few GPUs, so with GPUs only if the provider chose it."""
         is_wanted = self._wanted_isolation == "gvisor" or (self._wanted_isolation == "auto" and not has_gpus)
         return "gvisor" if is_wanted and self._has_gvisor else "runc"
 
     @property
     def has_egress(self) -> bool:
-        """Where the provider offers it and the rules that keep it to public addresses can be had."""
+        """If the provider offers it and the rules that limit it to public addresses can be installed."""
         return not self._why_no_egress
 
     def gang(self, *, has_gpus: bool) -> GangKind:
-        """By an overlay of its own, where one can be had."""
+        """By an overlay of its own, if one is available."""
         return self._gangs.kind(self.isolation(has_gpus=has_gpus))
 
     def why_no_gang(self, *, has_gpus: bool) -> str:
@@ -142,7 +142,7 @@ class DockerExecutor:
         return await asyncio.to_thread(why_no_image, self._engine, image)
 
     async def sweep(self) -> None:
-        """Networks of leases whose container is gone."""
+        """Networks of leases whose container no longer exists."""
         try:
             await asyncio.to_thread(self._gangs.sweep)
             await asyncio.to_thread(self._networks.sweep)
@@ -167,11 +167,13 @@ class DockerExecutor:
         disk = self._disks.get(spec.folder, scratch.Scratch(why_unlimited="none was made"))
         return describe(spec, runtime=self._runtime(spec), disk=str(disk), protections=self._protections)
 
-    async def ready(self, spec: LaunchSpec, tell: Tell) -> None:
+    async def ready(self, spec: LaunchSpec, report_event: ReportEvent) -> None:
         """Pull the image if it is not here."""
         cancelled = threading.Event()
         try:
-            await asyncio.to_thread(ensure_image, self._engine, spec.image, tell=tell, cancelled=cancelled)
+            await asyncio.to_thread(
+                ensure_image, self._engine, spec.image, report_event=report_event, cancelled=cancelled
+            )
         finally:
             cancelled.set()
 
@@ -198,17 +200,17 @@ class DockerExecutor:
         return made
 
     async def poll(self, handle: Handle) -> Exit | None:
-        """The engine's word on the container, once its output is in the log."""
+        """What the engine reports of the container, once its output is in the log."""
         return await asyncio.to_thread(self._containers.poll, handle)
 
     async def extend(self, handle: Handle, seconds: float) -> None:
-        """An engine knows no leases: the watchdog alone holds them. Networks and their rules are put back."""
+        """The engine has no data on leases: only the watchdog ends them. Networks and their rules are restored."""
         if handle.get("has_egress"):
             await asyncio.to_thread(self._networks.keep_rules)
         await asyncio.to_thread(self._gangs.keep, handle)
 
     async def stop(self, handle: Handle) -> None:
-        """SIGTERM to the container's first process; the engine's init hands it on."""
+        """SIGTERM to the container's first process; the engine's init forwards it."""
         await asyncio.to_thread(self._containers.send_signal, handle, signal.SIGTERM)
 
     async def kill(self, handle: Handle) -> None:
@@ -230,7 +232,7 @@ class DockerExecutor:
         await asyncio.to_thread(self._containers.remove, handle)
 
     async def close(self) -> None:
-        """Stop copying output; a new agent goes on where the log ends."""
+        """Stop copying output; a new agent continues where the log ends."""
         await asyncio.to_thread(self._containers.let_go)
 
     # --- blocking, in a thread
@@ -241,7 +243,7 @@ class DockerExecutor:
         self._gangs.require(spec, self.isolation(has_gpus=bool(spec.gpu_uuids)))
         image = find_image(self._engine, spec.image)
         if image is None:
-            image = ensure_image(self._engine, spec.image, tell=_tell_nobody, cancelled=threading.Event())
+            image = ensure_image(self._engine, spec.image, report_event=_report_nothing, cancelled=threading.Event())
         scratch.give_to(spec.work.resolve(), self._user)
         try:
             container = self._create(spec, image)
@@ -305,5 +307,5 @@ def _make_scratch(folder: Path, share: float) -> scratch.Scratch:
     return scratch.mount_scratch(folder, scratch.share_of_disk(folder.parent, share))
 
 
-def _tell_nobody(event: str, **data: Any) -> None:
+def _report_nothing(event: str, **data: Any) -> None:
     """For programs that were not made ready first."""

@@ -1,4 +1,4 @@
-"""What the engine says of an ended container, in our words."""
+"""What the engine reports of an ended container, as our exit."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Gangs:
             self._overlays.make(spec.overlay, _program(container))
 
     def keep(self, handle: Handle, *, is_adopted: bool = False) -> None:
-        """Put back what has gone of a running container's; where that fails it is tried again with the next beat."""
+        """Restore what is missing of a running container's; if that fails it is tried again with the next beat."""
         for ended in list(self._late):
             self.leave(ended)
         lease_id = UUID(handle["lease_id"])

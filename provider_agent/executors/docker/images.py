@@ -16,12 +16,12 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.images import Image
 
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
-from provider_agent.executors.base import Tell
+from provider_agent.executors.base import ReportEvent
 
 PULL_SECONDS_MAX = 3600.0
 PULL_SILENT_SECONDS_MAX = 120.0  # a registry that sends nothing for so long is given up
 CONNECT_SECONDS_MAX = 10.0
-REGISTRY_SECONDS_MAX = 10.0  # for its word on one image; a pull has longer
+REGISTRY_SECONDS_MAX = 10.0  # for its answer about one image; a pull has longer
 TELL_SECONDS = 5.0
 WHY_CHARACTERS_MAX = 300
 IMAGE_BYTES_MAX = 64 * 1024**3  # as it travels, compressed
@@ -31,20 +31,22 @@ MIB = 1024**2
 log = logging.getLogger(__name__)
 
 
-def ensure_image(engine: docker.DockerClient, name: str, *, tell: Tell, cancelled: threading.Event) -> Image:
-    """The image that `name` means, pulled if it is not here; `tell` hears of bytes and of the digest.
+def ensure_image(
+    engine: docker.DockerClient, name: str, *, report_event: ReportEvent, cancelled: threading.Event
+) -> Image:
+    """The image that `name` means, pulled if it is not here; `report_event` is called with bytes and with the digest.
 
-    Raises ImageUnavailable for one that cannot be had in time or is too large, ExecutorFailed for a silent engine.
+    Raises ImageUnavailable for one that cannot be pulled in time or is too large, ExecutorFailed for a silent engine.
     """
     image = find_image(engine, name)
     if image is None:
-        _pull(engine, name, tell=tell, cancelled=cancelled)
+        _pull(engine, name, report_event=report_event, cancelled=cancelled)
         image = find_image(engine, name)
     if image is None:
         raise ImageUnavailable(f"The image {name} was pulled and is not there.")
     digest = digest_of(image, name)
     log.info("Image resolved. image=%s digest=%s", name, digest)
-    tell("image", image=name, digest=digest)
+    report_event("image", image=name, digest=digest)
     return image
 
 
@@ -71,7 +73,7 @@ def digest_of(image: Image, name: str) -> str:
 
 
 def why_no_image(engine: docker.DockerClient, name: str) -> str:
-    """Why the image cannot be had; empty where it is here, or its registry knows it. Nothing is pulled."""
+    """Why the image is not available; empty if it is on the node, or its registry has it. Nothing is pulled."""
     api = engine.api
     try:
         if find_image(engine, name) is not None:
@@ -82,10 +84,10 @@ def why_no_image(engine: docker.DockerClient, name: str) -> str:
                 return ""
             return f"the image {name} is not here and cannot be pulled: {_message(answer)[:WHY_CHARACTERS_MAX]}"
     except (DockerException, requests.RequestException) as error:
-        return f"the engine does not say whether it has the image {name}: {error}"[:WHY_CHARACTERS_MAX]
+        return f"the engine does not answer whether it has the image {name}: {error}"[:WHY_CHARACTERS_MAX]
 
 
-def _pull(engine: docker.DockerClient, name: str, *, tell: Tell, cancelled: threading.Event) -> None:
+def _pull(engine: docker.DockerClient, name: str, *, report_event: ReportEvent, cancelled: threading.Event) -> None:
     """Ask the engine for the image and follow it. Without credentials: the provider's are not the customer's."""
     api = engine.api
     reference = name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"
@@ -107,12 +109,12 @@ def _pull(engine: docker.DockerClient, name: str, *, tell: Tell, cancelled: thre
                 if now > until:
                     raise ImageUnavailable(f"The image {name} was not here after {PULL_SECONDS_MAX:.0f} s.")
                 if now >= tell_at and progress.bytes_total:
-                    _tell_progress(name, progress, tell)
+                    _report_progress(name, progress, report_event)
                     tell_at = now + TELL_SECONDS
     except (APIError, requests.RequestException) as error:
         raise ImageUnavailable(f"The image {name} cannot be had: {error}") from error
     if progress.bytes_total:
-        _tell_progress(name, progress, tell)
+        _report_progress(name, progress, report_event)
 
 
 def _lines(answer: requests.Response, name: str) -> Iterator[dict[str, Any]]:
@@ -159,7 +161,7 @@ class Progress:
             raise ImageUnavailable(f"The image {name} has {size} MiB; this node takes {IMAGE_BYTES_MAX // MIB}.")
 
 
-def _tell_progress(name: str, progress: Progress, tell: Tell) -> None:
+def _report_progress(name: str, progress: Progress, report_event: ReportEvent) -> None:
     here, total = progress.bytes_here, progress.bytes_total
     log.info("Image is being pulled. image=%s bytes=%d bytes_total=%d", name, here, total)
-    tell("pulling", image=name, bytes=here, bytes_total=total)
+    report_event("pulling", image=name, bytes=here, bytes_total=total)

@@ -43,7 +43,7 @@ class LogPump:
         self._thread.join(LOG_DRAIN_SECONDS_MAX)
 
     def _copy(self) -> None:
-        """The engine keeps the whole output, so the file's length says how much to skip."""
+        """The engine keeps the whole output, so the file's length is what to skip."""
         with base.log_path(self._folder).open("ab", buffering=0) as log:
             copied = max(
                 log.tell() - base.preamble_bytes(self._folder), 0

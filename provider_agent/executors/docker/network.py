@@ -20,7 +20,7 @@ from provider_agent.executors.firewall import BRIDGE_PREFIX, Firewall
 
 NAME_PREFIX = "souk-"
 INTERFACE_HEX = 11  # an interface's name has 15 characters at most
-RULES_SECONDS = 60.0  # rules are put back so often, in case that somebody's firewall was loaded anew
+RULES_SECONDS = 60.0  # rules are restored so often, in case the node's firewall was loaded anew
 NO_NETWORK = "none"
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Networks:
             yield
 
     def make(self, spec: LaunchSpec) -> str:
-        """Who may reach the internet has one of its own; everybody else has none. A gang's interface comes later."""
+        """A lease that may reach the internet has its own; all others have none. A gang's interface comes later."""
         if spec.has_egress:
             return make_network(self._engine, spec.lease_id, self._firewall if self._is_filtered else None)
         return NO_NETWORK
@@ -62,7 +62,7 @@ class Networks:
                 log.warning("A network was not removed yet: %s lease_id=%s", error, lease_id)
 
     def sweep(self) -> None:
-        """Remove those whose container is gone; raises APIError."""
+        """Remove those whose container no longer exists; raises APIError."""
         sweep_networks(self._engine, self._firewall)
 
     def keep_rules(self) -> None:
@@ -99,7 +99,7 @@ def remove_network(engine: docker.DockerClient, lease_id: UUID) -> None:
 
 
 def sweep_networks(engine: docker.DockerClient, firewall: Firewall) -> int:
-    """Remove networks whose container is gone, and the rules when no network is left; returns how many are left."""
+    """Remove networks without a container, and the rules when no network is left; returns how many are left."""
     used = {container.labels.get(LABEL) for container in engine.containers.list(all=True, filters={"label": LABEL})}
     networks = engine.networks.list(filters={"label": LABEL})
     orphans = [network for network in networks if network.attrs.get("Labels", {}).get(LABEL) not in used]

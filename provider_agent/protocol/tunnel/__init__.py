@@ -1,11 +1,11 @@
-"""The way between a gateway and the replicas of one node: one WebSocket that the agent dials, many requests in it.
+"""The tunnel between a gateway and the replicas of one node: one WebSocket that the agent dials, many requests in it.
 
-    hello.py     who is who, before anything is announced
-    frames.py    what goes over it, and how large each thing may be
+    hello.py     both ends prove who they are, before anything is announced
+    frames.py    the frames, and how large each may be
     streams.py   one request: its two directions, and the credit of each
     mux.py       all of them over one connection, in turns
-    tuning.py    what is asked of TCP
+    tuning.py    options of the TCP socket
 
 No file here opens a socket: the agent's end (`provider_agent.tunnel`) and the gateway's (`jobs.gateway.tunnels`) bring
-their own, and both stand on the same code, as both must mean the same.
+their own, and both use this code, so that they agree.
 """

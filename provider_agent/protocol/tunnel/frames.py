@@ -76,7 +76,7 @@ class Code(IntEnum):
     REFUSED = 1  # the engine has not seen it: another replica may be asked
     BROKEN = 2  # the engine, or the way to it, broke off
     TIMEOUT = 3
-    CANCELLED = 4  # who asked does not want it any more
+    CANCELLED = 4  # the caller does not need it any more
 
 
 class Broken(Exception):
@@ -140,7 +140,7 @@ def unpack(message: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def pack_open(request: Open) -> bytes:
-    """An OPEN's payload. ValueError where it cannot be said in one."""
+    """An OPEN's payload. ValueError if the request cannot be encoded as one."""
     first = f"{request.method} {request.path}".encode("ascii")
     if not _FIRST_LINE.fullmatch(first):
         raise ValueError("a method or a path with characters that have no place in it")
@@ -160,7 +160,7 @@ def unpack_open(payload: bytes) -> Open:
 
 
 def pack_head(head: Head) -> bytes:
-    """A HEAD's payload. ValueError where it cannot be said in one."""
+    """A HEAD's payload. ValueError if the head cannot be encoded as one."""
     return _limited(b"%d" % head.status + pack_headers(head.headers))
 
 

@@ -29,7 +29,7 @@ KEY_PATTERN: Final = r"^[0-9a-f]{64}$"
 
 
 class Hello(Account):
-    """What the agent says first. `boot`: the agent's process, so that its connections are known to be one agent's."""
+    """The agent's first message. `boot`: the agent's process, so that its connections are known to be one agent's."""
 
     version: int = VERSION
     node_key: str = Field(pattern=KEY_PATTERN)
@@ -65,7 +65,7 @@ def prove(key: Ed25519PrivateKey, hello: Hello) -> Proof:
 
 
 def is_proven(hello: Hello, proof: Proof, gateway_key: str) -> bool:
-    """Whether who answered holds the key that the marketplace named."""
+    """Whether the answering side holds the key that the marketplace named."""
     return verify_bytes(gateway_key, proof.signature, _transcript("gateway", hello, gateway_key, proof.challenge))
 
 
@@ -75,7 +75,7 @@ def answer(key: Ed25519PrivateKey, hello: Hello, proof: Proof, gateway_key: str)
 
 
 def is_answered(hello: Hello, proof: Proof, gateway_key: str, answered: Answer) -> bool:
-    """Whether who dialled holds the node key that it named."""
+    """Whether the dialling side holds the node key that it named."""
     message = _transcript("node", hello, gateway_key, proof.challenge)
     return verify_bytes(hello.node_key, answered.signature, message)
 

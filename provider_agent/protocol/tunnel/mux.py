@@ -30,16 +30,16 @@ PING_BYTES: Final = 8
 
 
 class Events(Protocol):
-    """What an end is told that is not a stream's. None may wait; `Broken` may be raised."""
+    """Receives what is not a stream's. None of these may wait; `Broken` may be raised."""
 
     def opened(self, stream: Stream, request: Open) -> None:
-        """The agent is asked; it gives the stream a receiver."""
+        """At the agent: a request came; it gives the stream a receiver."""
 
     def announced(self, lease_id: UUID, ready: dict[str, Any]) -> None:
-        """The gateway hears of a replica."""
+        """At the gateway: a replica is ready."""
 
     def withdrawn(self, lease_id: UUID) -> None:
-        """The gateway hears that it takes nothing new."""
+        """At the gateway: a replica takes no new requests."""
 
     def ponged(self, payload: bytes) -> None:
         """The other end is alive."""
@@ -63,7 +63,7 @@ class Mux:
     # --- sending
 
     def open(self, request: Open) -> Stream:
-        """A new stream whose OPEN waits. ValueError where there are too many, or it cannot be said."""
+        """A new stream whose OPEN waits. ValueError if there are too many streams, or it cannot be encoded."""
         if len(self.streams) >= STREAMS_PER_TUNNEL_MAX or self.is_spent:
             raise ValueError("the tunnel has no room for another request")
         payload = frames.pack_open(request)
@@ -77,16 +77,16 @@ class Mux:
         return self._last >= STREAM_NUMBER_MAX
 
     def announce(self, lease_id: UUID, ready: dict[str, Any]) -> None:
-        """Say that a replica is ready. ValueError where that cannot be said."""
-        self.say(frames.pack(Kind.ANNOUNCE, 0, frames.pack_announce(lease_id, ready)))
+        """Announce a replica that is ready. Raises ValueError where the frame would be too long."""
+        self.send_control(frames.pack(Kind.ANNOUNCE, 0, frames.pack_announce(lease_id, ready)))
 
     def withdraw(self, lease_id: UUID) -> None:
-        """Say that it takes nothing new."""
-        self.say(frames.pack(Kind.WITHDRAW, 0, lease_id.bytes))
+        """Announce that a replica takes no new requests."""
+        self.send_control(frames.pack(Kind.WITHDRAW, 0, lease_id.bytes))
 
     def ping(self, payload: bytes) -> None:
         """Ask for a sign of life: PING_BYTES that come back."""
-        self.say(frames.pack(Kind.PING, 0, payload))
+        self.send_control(frames.pack(Kind.PING, 0, payload))
 
     def take(self) -> bytes:
         """The next message; empty when nothing can be sent now."""
@@ -114,7 +114,7 @@ class Mux:
     # --- receiving
 
     def feed(self, message: bytes) -> None:
-        """Tell the streams what came for them. Raises Broken."""
+        """Pass on to each stream what arrived for it. Raises Broken."""
         if self._is_stuck:
             raise Broken("the other end does not read")
         for kind, number, payload in frames.unpack(message):
@@ -125,7 +125,7 @@ class Mux:
                 self._take_in(kind, number, payload)
 
     def lose(self, why: str) -> None:
-        """The connection is gone: every stream is reset here, at once."""
+        """The connection has ended: every stream is reset here, at once."""
         for stream in list(self.streams.values()):
             code = Code.BROKEN if stream.is_sent or not self.opens else Code.REFUSED
             receiver = stream.receiver
@@ -137,8 +137,8 @@ class Mux:
 
     # --- for the streams
 
-    def say(self, frame: bytes) -> None:
-        """Send it before the streams' turns; where the other end reads nothing, the next `feed` says so."""
+    def send_control(self, frame: bytes) -> None:
+        """Send it before the streams' turns; if the other end reads nothing, the next `feed` raises Broken."""
         if len(self._control) >= CONTROL_FRAMES_MAX:
             self._is_stuck = True
             return
@@ -151,16 +151,16 @@ class Mux:
         self._turns.append(stream)
         self._wake()
 
-    def lend(self, wanted: int) -> int:
+    def grant_window(self, wanted: int) -> int:
         """As much more of a window as there is to share."""
-        lent = min(wanted, self._shared)
-        self._shared -= lent
-        return lent
+        granted = min(wanted, self._shared)
+        self._shared -= granted
+        return granted
 
-    def drop(self, stream: Stream, lent: int) -> None:
+    def remove(self, stream: Stream, granted: int) -> None:
         """It is over."""
         self.streams.pop(stream.number, None)
-        self._shared += lent
+        self._shared += granted
 
     # --- below
 

@@ -8,7 +8,7 @@ reader that stands still holds up nobody else: every other stream has its WINDOW
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from provider_agent.protocol.tunnel.frames import (
     DATA_BYTES_MAX,
@@ -26,16 +26,13 @@ from provider_agent.protocol.tunnel.frames import (
     pack_reset,
 )
 
-if TYPE_CHECKING:
-    from provider_agent.protocol.tunnel.mux import Mux
-
-OUT_BYTES_HIGH: Final = 64 * 1024  # whoever writes more than this waits for `writable`
+OUT_BYTES_HIGH: Final = 64 * 1024  # a writer of more than this waits for `writable`
 OUT_BYTES_LOW: Final = 16 * 1024
 RETURNED_AT: Final = 4  # credit is given back once a quarter of the window was read
 
 
 class Receiver(Protocol):
-    """Who is told what arrives for a stream. None of these may wait, or raise."""
+    """Receives what arrives for a stream. None of these may wait, or raise."""
 
     def head(self, head: Head) -> None:
         """The response began (at the gateway)."""
@@ -53,18 +50,38 @@ class Receiver(Protocol):
         """What waits to be sent has become little again."""
 
 
+class Connection(Protocol):
+    """What a stream needs of the connection that carries it; mux.py has the one there is. None of these may wait."""
+
+    @property
+    def opens(self) -> bool:
+        """Whether this end opens streams (the gateway's does)."""
+
+    def send_control(self, frame: bytes) -> None:
+        """Send a frame before those of all streams."""
+
+    def queue(self, stream: Stream) -> None:
+        """Give the stream a turn, after the others."""
+
+    def grant_window(self, wanted: int) -> int:
+        """Grant as much of `wanted` as the shared window has left; returns how much."""
+
+    def remove(self, stream: Stream, granted: int) -> None:
+        """Forget a stream that is over; `granted` goes back to the shared window."""
+
+
 class Stream:
     """One request. Made by Mux alone."""
 
     __slots__ = (
         "_buffered",
+        "_connection",
         "_credit",
         "_ending",
         "_first",
         "_has_begun",
         "_has_come",
         "_has_gone",
-        "_mux",
         "_out",
         "_unreturned",
         "_window",
@@ -76,8 +93,8 @@ class Stream:
         "receiver",
     )
 
-    def __init__(self, mux: Mux, number: int) -> None:
-        self._mux = mux
+    def __init__(self, connection: Connection, number: int) -> None:
+        self._connection = connection
         self.number = number
         self.receiver: Receiver | None = None
         self._out: deque[bytes | memoryview] = deque()
@@ -117,13 +134,13 @@ class Stream:
             self._queue()
 
     def reset(self, code: Code, reason: str) -> None:
-        """Drop what waits, and tell the other side; harmless to repeat."""
+        """Drop what waits, and send a RESET to the other side; harmless to repeat."""
         if self.is_over:
             return
-        was_opened_here_unsent = bool(self._first) and not self.is_sent and self._mux.opens
+        was_opened_here_unsent = bool(self._first) and not self.is_sent and self._connection.opens
         self.close()
         if not was_opened_here_unsent:
-            self._mux.say(pack(Kind.RESET, self.number, pack_reset(Reset(code, reason))))
+            self._connection.send_control(pack(Kind.RESET, self.number, pack_reset(Reset(code, reason))))
 
     @property
     def can_send(self) -> bool:
@@ -182,13 +199,13 @@ class Stream:
 
     def _queue(self) -> None:
         if not self.is_in_turn and not self.is_over and self.can_send:
-            self._mux.queue(self)
+            self._connection.queue(self)
 
     # --- what we are sent
 
     @property
     def _may_come(self) -> bool:
-        return self._has_begun or not self._mux.opens
+        return self._has_begun or not self._connection.opens
 
     def came(self, chunk: bytes) -> None:
         """A DATA frame. Raises Broken where the credit does not cover it."""
@@ -200,7 +217,7 @@ class Stream:
 
     def headed(self, head: Head) -> None:
         """A HEAD frame. Raises Broken."""
-        if self._has_begun or self._has_come or not self._mux.opens:
+        if self._has_begun or self._has_come or not self._connection.opens:
             raise Broken("a HEAD that has no place here")
         self._has_begun = True
         if self.receiver is not None:
@@ -208,14 +225,14 @@ class Stream:
 
     def ended(self) -> None:
         """An END frame. Raises Broken."""
-        if self._has_come or (self._mux.opens and not self._has_begun):
+        if self._has_come or (self._connection.opens and not self._has_begun):
             raise Broken("an END that has no place here")
         self._has_come = True
         if self.receiver is not None:
             self.receiver.end()
         if self._has_gone:
             self.close()
-        elif self._mux.opens:  # answered before all of it was sent: nobody wants the rest
+        elif self._connection.opens:  # answered before all of it was sent: the rest is not needed
             self.reset(Code.CANCELLED, "it was answered before all of it was sent")
 
     def was_reset(self, reset: Reset) -> None:
@@ -233,17 +250,17 @@ class Stream:
             return
         given, self._unreturned = self._unreturned, 0
         if self._buffered * 4 <= self._window:
-            more = self._mux.lend(min(self._window, WINDOW_MAX - self._window))
+            more = self._connection.grant_window(min(self._window, WINDOW_MAX - self._window))
             self._window += more
             given += more
-        self._mux.say(pack(Kind.WINDOW, self.number, pack_credit(given)))
+        self._connection.send_control(pack(Kind.WINDOW, self.number, pack_credit(given)))
 
     def close(self) -> None:
-        """It is over: forget what waits, give back what it was lent."""
+        """It is over: forget what waits, give back what it was granted."""
         if self.is_over:
             return
         self.is_over = True
         self._out.clear()
         self.out_bytes = 0
         self._first, self._ending = b"", False
-        self._mux.drop(self, self._window - WINDOW_FIRST)
+        self._connection.remove(self, self._window - WINDOW_FIRST)

@@ -1,4 +1,4 @@
-"""What a tunnel asks of its TCP connection, at either end."""
+"""The options of a tunnel's TCP connection, at either end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One device's answer to a challenge: compute and commit, reveal what is asked for, fill memory, read it back."""
+"""One device's answer to a challenge: compute and commit, reveal what is demanded, fill memory, read it back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from runtimes.probe.challenge.chain import Chain
-from runtimes.probe.challenge.exchange import hear, say
+from runtimes.probe.challenge.exchange import receive, send
 from runtimes.probe.challenge.memory import Filling
 from runtimes.probe.measure import open_device, wait
 
@@ -19,23 +19,23 @@ RECALLS_MAX = 64
 
 
 def main(index: int, name: str, folder: Path) -> None:
-    """Answer for the device called `cpu:N`, `cuda:N` or `cuda:UUID`; numbers of messages are of this device."""
+    """Answer for the device called `cpu:N`, `cuda:N` or `cuda:UUID`; messages are numbered per device."""
     device = open_device(name)
     # 1. Torch and its kernels are loaded before the clock runs.
     warm = torch.ones(WARM_SIZE, WARM_SIZE, device=device)
     warm @ warm
     wait(device)
-    say(folder, f"ready-{index}", {})
+    send(folder, f"ready-{index}", {})
     # 2. The chain of products; from the task to the commitment the marketplace's clock runs.
-    task: dict[str, Any] | None = hear(folder, "task")["devices"][index]
+    task: dict[str, Any] | None = receive(folder, "task")["devices"][index]
     if task is None:  # nothing is demanded of this device
         return
     chain = Chain(task["seed"], size=task["size"], grid=task["grid"], rounds=task["rounds"], device=device)
     chain.run()
-    say(folder, f"commit-{index}", {"roots": chain.roots})
+    send(folder, f"commit-{index}", {"roots": chain.roots})
     # 3. What is demanded of it, chosen after the commitment.
-    for number, (round_number, block) in enumerate(hear(folder, "open")["devices"][index]):
-        say(folder, f"reveal-{index}-{number}", chain.reveal(round_number, block))
+    for number, (round_number, block) in enumerate(receive(folder, "open")["devices"][index]):
+        send(folder, f"reveal-{index}-{number}", chain.reveal(round_number, block))
     del chain
     # 4. Memory is filled, and only then are the keys known by which it is read.
     filling = Filling(
@@ -46,12 +46,12 @@ def main(index: int, name: str, folder: Path) -> None:
         device=device,
     )
     filling.read("warm")
-    say(folder, f"filled-{index}", {})
+    send(folder, f"filled-{index}", {})
     for number in range(RECALLS_MAX):
-        key = hear(folder, f"recall-{number}")["key"]
+        key = receive(folder, f"recall-{number}")["key"]
         if not key:
             return
-        say(folder, f"recalled-{index}-{number}", {"sums": base64.b64encode(filling.read(key)).decode()})
+        send(folder, f"recalled-{index}-{number}", {"sums": base64.b64encode(filling.read(key)).decode()})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@
     recall-K    the key to read it back with, for the K-th time; an empty one ends the challenge
     recalled-I-K  what was read
 
-Files work alike for a process and for a container whose work folder is mounted.
+Files work in the same way for a process and for a container whose work folder is mounted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ POLL_SECONDS = 0.005
 WAIT_SECONDS_MAX = 900.0
 
 
-def say(folder: Path, name: str, message: Any) -> None:
+def send(folder: Path, name: str, message: Any) -> None:
     """Write one message; a reader sees all of it or nothing."""
     partial = folder / f".{name}.partial"
     partial.write_text(json.dumps(message, separators=(",", ":")))
     partial.replace(folder / f"{name}.json")
 
 
-def hear(folder: Path, name: str, *, seconds: float = WAIT_SECONDS_MAX) -> Any:
+def receive(folder: Path, name: str, *, seconds: float = WAIT_SECONDS_MAX) -> Any:
     """Wait for one message; raises TimeoutError, and ends with the parent process."""
     path, parent = folder / f"{name}.json", os.getppid()
     until = time.monotonic() + seconds

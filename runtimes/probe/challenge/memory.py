@@ -2,8 +2,8 @@
 
 Block b is the words b x block_words ... of the seed's stream, each mixed `passes` times; every segment of
 MEMORY_SEGMENT_WORDS has its own key, and block_words divides it. Reading answers with one sum a block, sum of
-x[i] w[b, i] mod 2^32, where x comes from a key that is told only once the memory is full: who did not keep the words
-has to make them all again. The server makes a few blocks of its choice.
+x[i] w[b, i] mod 2^32, where x comes from a key that is sent only once the memory is full: a node that did not keep the
+words has to make them all again. The server makes a few blocks of its choice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pseudo-random words on a device, the same to the bit as the server's numpy makes them (marketplace/nodes/proofs.py).
+"""Pseudo-random words on a device, the same to the bit as the server's numpy makes them (its proofs.py).
 
 int32 stands for uint32: sums and products wrap, and a shift to the right is masked to be one of unsigned numbers.
 """

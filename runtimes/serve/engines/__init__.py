@@ -1,4 +1,15 @@
-"""The engines by name. Each is imported when it is asked for: none costs who does not use it anything."""
+"""The engines by name. A module is imported when its engine is chosen, so that the others' packages may be missing.
+
+base.py                   what every engine promises
+vllm.py                   vLLM
+transformers.py           `transformers serve`, put together by us; its process is transformers_server.py
+transformers_request.py   a request's options, checked
+generation.py             continuous batching with each request's sampling
+stops.py                  stop strings in a stream
+embed.py                  embeddings; its process is embed_server.py
+listening.py              what our own engines' processes share
+souk/                     our own engine, which commits to what it computes
+"""
 
 from __future__ import annotations
 

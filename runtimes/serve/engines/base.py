@@ -1,14 +1,14 @@
-"""What every engine promises. `tests/unit/runtimes/serve/test_engines.py` holds each declared capability to the engine.
+"""What every engine promises. `tests/integration/jobs/gateway/conformance.py` tests each declared capability.
 
 An engine is a child process that answers OpenAI-style HTTP on the Unix socket ENGINE_SOCKET in its working directory,
 and does nothing else there. It
 
-- answers GET /health with 200 once it can be asked (which proves nothing yet: one real token does);
+- answers GET /health with 200 once it accepts requests (which proves nothing yet: one real token does);
 - answers requests for the model name `served_as`;
 - ends with its whole process group, and when the process that started it dies;
 - counts what it did: GET /metrics in the text format of Prometheus, under the names in `Counters`.
 
-Own engines also answer GET /facts with JSON: `context`, `vocabulary`, `dtype`, and what else `ready` should say.
+Own engines also answer GET /facts with JSON: `context`, `vocabulary`, `dtype`, and what else `ready` should report.
 """
 
 from __future__ import annotations
@@ -17,26 +17,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 from runtimes.contract import Capability
 from runtimes.serve.config import ServeConfig
+from runtimes.serve.model import Model, model_context, text_config
 
-ENGINE_SOCKET = "engine.sock"  # in the engine's working directory, which nobody else may enter
+ENGINE_SOCKET = "engine.sock"  # in the engine's working directory, which no other user may enter
 PROBE_TOKENS = 1
-
-
-@dataclass(frozen=True)
-class Model:
-    """The weights as they lie here, checked. Made by weights.find_model."""
-
-    folder: Path
-    config: Mapping[str, Any]  # its config.json
-    digest: str  # SHA-256 over the names and digests of what an engine reads
-    tokenizer_digest: str  # SHA-256 of tokenizer.json; empty where there is none
-    weights_bytes: int
-    chat_template: Path | None  # the model's own, or the one for models without; None where it cannot chat
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     counters: ClassVar[Counters] = Counters()
-    extra_paths: ClassVar[frozenset[str]] = frozenset()  # beyond OpenAI's, that may be asked for from outside
+    extra_paths: ClassVar[frozenset[str]] = frozenset()  # beyond OpenAI's, that callers may request
 
     @abstractmethod
     def why_not(self, model: Model, devices: Devices, config: ServeConfig) -> str:
@@ -107,7 +95,7 @@ class Engine(ABC):
         return isinstance(usage, dict) and usage.get("completion_tokens", 0) >= PROBE_TOKENS
 
     def facts(self, model: Model, config: ServeConfig, answered: Mapping[str, Any]) -> dict[str, Any]:
-        """What `ready` says beside the engine's name: `answered` is what GET /facts said, empty where it said none."""
+        """The fields of `ready` beside the engine's name; `answered`: the body of GET /facts, empty without one."""
         facts: dict[str, Any] = {
             "context": config.context or model_context(model),
             "vocabulary": text_config(model).get("vocab_size"),
@@ -119,18 +107,3 @@ class Engine(ABC):
 def own_server(module: str, *arguments: str) -> list[str]:
     """The command line of an engine of our own."""
     return [sys.executable, "-m", module, *arguments]
-
-
-def text_config(model: Model) -> Mapping[str, Any]:
-    """The part of a configuration that describes the language model, where it also describes others."""
-    part = model.config.get("text_config")
-    return part if isinstance(part, dict) else model.config
-
-
-def model_context(model: Model) -> int | None:
-    """Tokens that the model was made for, as its configuration says."""
-    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
-        value = text_config(model).get(name)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None

@@ -10,9 +10,10 @@ from typing import Any
 
 from runtimes.contract import Capability
 from runtimes.serve.config import ServeConfig
-from runtimes.serve.engines.base import Devices, Engine, Launch, Model, Probe, model_context, own_server
+from runtimes.serve.engines.base import Devices, Engine, Launch, Probe, own_server
+from runtimes.serve.model import Model, model_context
 
-CONTEXT_FALLBACK = 512  # of a model that does not say what it was made for
+CONTEXT_FALLBACK = 512  # of a model whose configuration has no length
 CONTEXT_MAX = 1 << 22
 COUNTS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")  # their first position is after the padding's
 GENERATES = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
@@ -24,7 +25,7 @@ class EmbedEngine(Engine):
     name = "embed"
 
     def why_not(self, model: Model, devices: Devices, config: ServeConfig) -> str:
-        """It needs a tokenizer; a model that generates text is one for embeddings only where the job file says so."""
+        """It needs a tokenizer; a model that generates text is one for embeddings only if the job file declares it."""
         if find_spec("fastapi") is None or find_spec("uvicorn") is None:
             return "transformers[serving] is not installed"
         if not model.tokenizer_digest:

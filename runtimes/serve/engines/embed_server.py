@@ -1,7 +1,7 @@
 """The server of embeddings: POST /v1/embeddings, in OpenAI's form.
 
 A text's vector is the mean of the last hidden states over its tokens, divided by its length: the way in which most
-models for embeddings were trained; a folder of sentence-transformers that asks for another way is refused at the start.
+models for embeddings were trained; a folder of sentence-transformers with another pooling is refused at the start.
 Texts of all requests that wait are computed together, the longest with the longest, and what waits is bounded.
 """
 
@@ -48,7 +48,7 @@ class Settings:
 
 @dataclass(eq=False)
 class Waiting:
-    """One text's tokens, and who waits for its vector."""
+    """One text's tokens, and the future of its vector."""
 
     ids: list[int]
     done: asyncio.Future[list[float]] = field(repr=False)
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> None:
 
 
 def check_pooling(folder: Path) -> None:
-    """Raises ValueError where a folder asks for another vector than the mean."""
+    """Raises ValueError if a folder requires another vector than the mean."""
     path = folder / POOLING_FILE
     if path.is_file() and not json.loads(path.read_text()).get("pooling_mode_mean_tokens", True):
         raise ValueError("the model's embeddings are not the mean over its tokens, which is all that this engine does")

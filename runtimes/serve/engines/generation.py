@@ -1,4 +1,4 @@
-"""Continuous batching with the sampling that each request asks for, its stop strings, and a bound on its length."""
+"""Continuous batching with the sampling of each request, its stop strings, and a bound on its length."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class Sampling:
     stops: tuple[str, ...] = ()
 
     def as_processors(self, vocabulary: int) -> dict[str, Any]:
-        """What the batch is told: the likeliest token alone where the temperature is 0."""
+        """The batch's parameters: the likeliest token alone where the temperature is 0."""
         if self.temperature == 0:
             return {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
         return {"temperature": self.temperature, "top_k": vocabulary, "top_p": max(self.top_p, TOP_P_MIN)}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What of a request transformers' handlers do not know."""
+class RequestOptions:
+    """The options of a request that transformers' handlers do not support."""
 
     sampling: Sampling
     wants_use: bool = False
     continues: bool = False
 
 
-ASKED: ContextVar[Asked] = ContextVar("asked")  # of the request that is being answered
+OPTIONS: ContextVar[RequestOptions] = ContextVar("options")  # of the request that is being answered
 
 
 class Generation(CBGenerateManager):
@@ -86,7 +86,7 @@ class Generation(CBGenerateManager):
         response_parser: Any = None,
     ) -> tuple[asyncio.Queue[Any], Streamer]:
         """A queue of texts that ends with None, and its streamer. Raises Refused for what does not fit."""
-        sampling, ids = self._asked(inputs, gen_config)
+        sampling, ids = self._read_prompt(inputs, gen_config)
         number = f"{request_id}-{next(self._numbers)}"
         queue: asyncio.Queue[Any] = asyncio.Queue()
         streamer = Streamer(
@@ -118,7 +118,7 @@ class Generation(CBGenerateManager):
             raise
         return "".join(texts), len(inputs["input_ids"]), streamer.tokens
 
-    def _asked(self, inputs: dict[str, Any], gen_config: Any) -> tuple[Sampling, list[int]]:
+    def _read_prompt(self, inputs: dict[str, Any], gen_config: Any) -> tuple[Sampling, list[int]]:
         """How to sample, and the prompt; settles how many tokens may follow, for the handlers too."""
         ids: list[int] = list(inputs["input_ids"])
         wanted, room = gen_config.max_new_tokens, self._context - len(ids)
@@ -131,7 +131,7 @@ class Generation(CBGenerateManager):
         if wanted is not None and wanted > self._max_tokens:
             raise Refused(f"`max_tokens` is at most {self._max_tokens} here.", param="max_tokens")
         gen_config.max_new_tokens = wanted or min(room, self._max_tokens)
-        return ASKED.get().sampling, ids
+        return OPTIONS.get().sampling, ids
 
     def _add(
         self, number: str, ids: list[int], sampling: Sampling, gen_config: Any, take: Callable[[Any], None]

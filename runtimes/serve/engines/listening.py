@@ -18,12 +18,12 @@ from runtimes.serve.engines.base import ENGINE_SOCKET, Counters
 PR_SET_PDEATHSIG = 1  # Linux, prctl(2)
 BACKLOG = 1024
 REST_BYTES_MAX, REST_SECONDS_MAX = 64 << 20, 10.0  # of a request that was refused before it was read
-DRAIN_SECONDS_MAX = 5  # the door has drained before it stops an engine
+DRAIN_SECONDS_MAX = 5  # the listener has drained before it stops an engine
 OUT_OF_MEMORY_MARKS = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
 
 
 class Refused(Exception):
-    """A request that cannot be answered as it is; told in OpenAI's form."""
+    """A request that cannot be answered as it is; reported in OpenAI's form."""
 
     def __init__(
         self, message: str, *, status: int = 400, code: str = "invalid_value", param: str | None = None
@@ -54,7 +54,7 @@ class Counts:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this engine when the process that started it is gone."""
+    """Have the kernel end this engine when the process that started it has ended."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -91,7 +91,7 @@ def add_own_routes(app: Any, counts: Counts, facts: dict[str, Any], model_name: 
     async def metrics() -> PlainTextResponse:
         return PlainTextResponse(counts.as_text())
 
-    async def tell_facts() -> dict[str, Any]:
+    async def facts_page() -> dict[str, Any]:
         return facts
 
     async def models() -> dict[str, Any]:
@@ -102,7 +102,7 @@ def add_own_routes(app: Any, counts: Counts, facts: dict[str, Any], model_name: 
         refused = as_refused(error)
         return JSONResponse(refused.as_dict(), status_code=refused.status)
 
-    for path, answer in (("/metrics", metrics), ("/facts", tell_facts), ("/v1/models", models)):
+    for path, answer in (("/metrics", metrics), ("/facts", facts_page), ("/v1/models", models)):
         app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != path]
         app.add_api_route(path, answer, methods=["GET"], response_model=None)
     for kind in (Refused, HTTPException, RequestValidationError, Exception):
@@ -124,7 +124,7 @@ async def read_json(request: Any, bytes_max: int) -> dict[str, Any]:
 
 
 def as_refused(error: Exception) -> Refused:
-    """What a caller is told of an error; nothing of the inside of an unforeseen one."""
+    """The error as the caller gets it; an unforeseen one shows no internals."""
     if isinstance(error, Refused):
         return error
     status, detail = getattr(error, "status_code", 0), getattr(error, "detail", None)

@@ -1,7 +1,7 @@
 """`transformers serve` behind the common base: continuous batching on processors and on GPUs, for any causal model.
 
 What its own command does not honour with continuous batching on (5.23: temperature and top_p are those of the first
-request ever, stop strings are ignored, answers cannot be continued, streams tell their use to everybody), its server
+request ever, stop strings are ignored, answers cannot be continued, streams report usage to everybody), its server
 is given right by transformers_server.py. What is still not right is not declared: tools, seeds, penalties, log
 probabilities, several choices, JSON formats.
 """
@@ -14,13 +14,14 @@ from importlib.util import find_spec
 
 from runtimes.contract import Capability
 from runtimes.serve.config import ServeConfig
-from runtimes.serve.engines.base import Devices, Engine, Launch, Model, model_context, own_server
+from runtimes.serve.engines.base import Devices, Engine, Launch, own_server
+from runtimes.serve.model import Model, model_context
 
-CONTEXT_FALLBACK = 2048  # of a model that does not say what it was made for
+CONTEXT_FALLBACK = 2048  # of a model whose configuration has no length
 
 
 class TransformersEngine(Engine):
-    """Any causal model that transformers knows, in its own dtype."""
+    """Any causal model that transformers supports, in its own dtype."""
 
     name = "transformers"
 

@@ -1,8 +1,8 @@
-"""The server of `transformers serve`, put together so that each request is answered as it asks.
+"""The server of `transformers serve`, put together so that each request gets the options that it names.
 
 Its handlers, its continuous batching and its forms of answers are used as they are; only what would give a caller
-something else than was asked is replaced: sampling by request, stop strings, continued answers, use told in streams
-where it was asked for, a request that its caller left, and a context that is too long. It loads nothing but
+other options than its own is replaced: sampling by request, stop strings, continued answers, usage in streams where a
+request wants it, a request whose caller disconnected, and a context that is too long. It loads nothing but
 safetensors from one folder, text models only, and runs no code from that folder.
 """
 
@@ -25,9 +25,9 @@ from transformers.cli.serving.chat_completion import ChatCompletionHandler
 from transformers.cli.serving.completion import CompletionHandler
 from transformers.cli.serving.utils import Modality
 
-from runtimes.serve.engines.generation import ASKED, Generation
+from runtimes.serve.engines.generation import OPTIONS, Generation
 from runtimes.serve.engines.listening import Counts, Refused, add_own_routes, die_with_parent, read_json, serve_app
-from runtimes.serve.engines.transformers_asked import asked_tokens, check_messages, read_asked
+from runtimes.serve.engines.transformers_request import check_messages, read_options, requested_tokens
 
 PAGE_TOKENS = 32
 BATCH_TOKENS_ON_CPU = 512  # the mask of attention is this times the whole cache
@@ -93,7 +93,7 @@ def load_tokenizer(settings: Settings) -> Any:
     original = tokenizer.apply_chat_template
 
     def apply_chat_template(*given: Any, **named: Any) -> Any:
-        if ASKED.get().continues:
+        if OPTIONS.get().continues:
             named |= {"add_generation_prompt": False, "continue_final_message": True}
         return original(*given, **named)
 
@@ -146,7 +146,7 @@ def plan_cache(settings: Settings, model: Any) -> tuple[int, Any]:
 
 
 class OneModel:
-    """What the handlers know as a manager of models: here there is one, and it stays."""
+    """The handlers' interface for a manager of models: here there is one model, and it stays loaded."""
 
     def __init__(self, settings: Settings, model: Any, processor: Any) -> None:
         self.force_model = settings.served_as
@@ -166,7 +166,7 @@ class OneModel:
 
 
 class OneGeneration:
-    """What the handlers know as the state of generating."""
+    """The handlers' interface for the state of generation."""
 
     _compile = False
 
@@ -183,7 +183,7 @@ class OneGeneration:
 
 
 class Chat(ChatCompletionHandler):
-    """Chat completions with what a request asks for."""
+    """Chat completions with the options of each request."""
 
     def _validate_request(self, body: dict[str, Any]) -> None:
         check_messages(body.get("messages"))
@@ -192,14 +192,14 @@ class Chat(ChatCompletionHandler):
         return resolved(self.model_manager)
 
     def _build_generation_config(self, body: dict[str, Any], *_given: Any, **_named: Any) -> Any:
-        return hugging_face.GenerationConfig(max_new_tokens=asked_tokens(body))
+        return hugging_face.GenerationConfig(max_new_tokens=requested_tokens(body))
 
     def _build_chunk_sse(self, *given: Any, usage: Any = None, **named: Any) -> str:
         return with_use(super()._build_chunk_sse(*given, **named), usage)
 
 
 class Complete(CompletionHandler):
-    """Completions with what a request asks for."""
+    """Completions with the options of each request."""
 
     def _validate_request(self, body: dict[str, Any]) -> None:
         if not isinstance(body.get("prompt"), str) or not body["prompt"]:
@@ -209,25 +209,25 @@ class Complete(CompletionHandler):
         return resolved(self.model_manager)
 
     def _build_generation_config(self, body: dict[str, Any], *_given: Any, **_named: Any) -> Any:
-        return hugging_face.GenerationConfig(max_new_tokens=asked_tokens(body))
+        return hugging_face.GenerationConfig(max_new_tokens=requested_tokens(body))
 
     def _build_chunk_sse(self, *given: Any, usage: Any = None, **named: Any) -> str:
         return with_use(super()._build_chunk_sse(*given, **named), usage)
 
 
 def resolved(manager: Any) -> tuple[str, Any, Any]:
-    """The one model, whatever was asked: that it is the right one was checked before."""
+    """The one model, whatever the request names: that it names this one was checked before."""
     model, processor = manager.load_model_and_processor()
     return manager.force_model, model, processor
 
 
 def with_use(sse: str, usage: Any) -> str:
-    """A line of a stream; the last one is followed by the use, where it was asked for, and by the end."""
+    """A line of a stream; the last one is followed by the usage, where the request wants it, and by the end."""
     if usage is None:
         return sse
     last = json.loads(sse.removeprefix("data: ")) | {"choices": [], "usage": usage.model_dump(exclude_none=True)}
-    told = f"data: {json.dumps(last, separators=(',', ':'))}\n\n" if ASKED.get().wants_use else ""
-    return f"{sse}{told}data: [DONE]\n\n"
+    usage_line = f"data: {json.dumps(last, separators=(',', ':'))}\n\n" if OPTIONS.get().wants_use else ""
+    return f"{sse}{usage_line}data: [DONE]\n\n"
 
 
 def make_app(model: OneModel, generation: Generation, counts: Counts, facts: dict[str, Any]) -> FastAPI:
@@ -246,7 +246,7 @@ def make_app(model: OneModel, generation: Generation, counts: Counts, facts: dic
         body = await read_json(request, BODY_BYTES_MAX)
         if body.get("model", model.force_model) != model.force_model:
             raise Refused(f"The model {body['model']!r} is not served here.", status=404, code="model_not_found")
-        ASKED.set(read_asked(body, generation))
+        OPTIONS.set(read_options(body, generation))
         request_id = request.headers.get("x-request-id", "")[:128]
         return await unless_gone(request, handler.handle_request(body, f"chatcmpl-{request_id or uuid.uuid4().hex}"))
 
@@ -262,7 +262,7 @@ def make_app(model: OneModel, generation: Generation, counts: Counts, facts: dic
 
 
 async def unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """What the work returns; a caller who hangs up before ends it."""
+    """What the work returns; it is cancelled if the caller disconnects before."""
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -2,7 +2,7 @@
 
 tensor-parallel-size    the most GPUs over which the model's heads divide evenly
 gpu-memory-utilization  all but what the driver and the first graphs take of each
-max-model-len           what was asked for; else what the model was made for, as far as its keys and values fit
+max-model-len           the configured length; else what the model was made for, as far as its keys and values fit
 max-num-seqs            twice what the replica should bear at once: a queue costs nothing, memory is taken by use
 """
 
@@ -16,16 +16,8 @@ from pathlib import Path
 
 from runtimes.contract import Capability
 from runtimes.serve.config import ServeConfig
-from runtimes.serve.engines.base import (
-    ENGINE_SOCKET,
-    Counters,
-    Devices,
-    Engine,
-    Launch,
-    Model,
-    model_context,
-    text_config,
-)
+from runtimes.serve.engines.base import ENGINE_SOCKET, Counters, Devices, Engine, Launch
+from runtimes.serve.model import Model, model_context, text_config
 from runtimes.serve.weights import PLAIN_TEMPLATE
 
 GIB = 1 << 30
@@ -35,7 +27,7 @@ WEIGHTS_OVERHEAD = 1.1  # activations and graphs beside the weights
 SEQUENCES_MIN, SEQUENCES_MAX = 16, 1024
 CONTEXT_MIN = 256
 BYTES_A_VALUE = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
-# By the family of the model: who calls tools in another form would have them answered as text.
+# By the family of the model: tool calls in another form would be sent as text.
 TOOL_PARSERS = {
     "qwen2": "hermes",
     "qwen3": "hermes",
@@ -57,7 +49,7 @@ class VllmEngine(Engine):
     )
 
     def why_not(self, model: Model, devices: Devices, config: ServeConfig) -> str:
-        """It needs GPUs, its package, and room for the weights and a context."""
+        """It needs GPUs, its package, and GPU memory for the weights and a context."""
         if devices.kind != "cuda":
             return "it needs GPUs"
         if find_spec("vllm") is None:
@@ -141,7 +133,7 @@ def _weights_factor(config: ServeConfig) -> float:
 
 
 def _context_that_fits(model: Model, devices: Devices, config: ServeConfig) -> int:
-    """Tokens of one sequence for which the GPUs have room beside the weights."""
+    """Tokens of one sequence for which the GPUs have memory beside the weights."""
     described = text_config(model)
     heads = int(described.get("num_attention_heads") or 1)
     head = int(described.get("head_dim") or int(described.get("hidden_size") or 0) // heads)
@@ -164,7 +156,7 @@ def _context(model: Model, devices: Devices, config: ServeConfig) -> int | str:
 
 
 def _tool_parser(model: Model) -> str:
-    """The parser for this model's form of calling tools; empty where its template knows of none, or the form is not."""
+    """The parser for this model's form of calling tools; empty if its template has none, or the form is unknown."""
     if model.chat_template is None or "tools" not in _text(model.chat_template):
         return ""
     return TOOL_PARSERS.get(str(text_config(model).get("model_type")), "")

@@ -86,7 +86,7 @@ class Computer:
     namespaces: dict[str, str] = field(default_factory=dict)  # kind -> "net:[4026532000]"
 
     def start(self) -> None:
-        """Make it; raises ComputerFailed with what was said."""
+        """Make it; raises ComputerFailed with the output."""
         for name in ("upper", "work", "root", "engine"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o711)

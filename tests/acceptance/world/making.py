@@ -76,7 +76,7 @@ class World:
 
 @contextlib.contextmanager
 def make_world() -> Iterator[World]:
-    """Up while the block lasts. Needs root, and what `supplies.missing_tools` asks for."""
+    """Up while the block lasts. Needs root, and the tools that `supplies.missing_tools` lists."""
     wheels, image = supplies.agent_wheels(), saved_train_image()
     with alone(), tempfile.TemporaryDirectory(prefix=PREFIX, dir=FOLDERS) as name:
         folder = Path(name)
@@ -101,7 +101,7 @@ def alone() -> Iterator[None]:
     with (CACHE / "world.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         until = time.monotonic() + END_SECONDS_MAX
-        while left := _processes_of(FOLDERS / PREFIX):  # its marketplace was told to stop when it died
+        while left := _processes_of(FOLDERS / PREFIX):  # its marketplace was stopped when it died
             for process in left if time.monotonic() > until else []:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
@@ -123,7 +123,7 @@ def draw(folder: Path) -> World:
         (kept / name).mkdir(parents=True, exist_ok=True)
     return World(
         folder=folder,
-        # Told to stop when these tests are killed, since nobody else would do it.
+        # Stopped when these tests are killed, since nothing else would stop it.
         market=Market(
             folder / "outside", bind=MARKET, env={"SOUK_INSECURE_HTTP": "1", "PYTHONPATH": str(ROOT)},
             wrapper=["setpriv", "--pdeathsig", "TERM"],

@@ -21,7 +21,7 @@ PACKAGES = (
     "docker.io debootstrap iptables iproute2 conntrack e2fsprogs util-linux openssh-server curl python3-venv "
     "wireguard-tools wireguard-go"
 )
-KEPT = {"SOUK_NO_SKIPS"}  # a wish of whoever runs the tests
+KEPT = {"SOUK_NO_SKIPS"}  # a setting of the person who runs the tests
 NEEDED = (
     *("unshare", "nsenter", "ip", "bridge", "iptables", "conntrack", "curl", "sshd", "ssh-keygen", "dockerd", "docker"),
     *("debootstrap", "mkfs.ext4", "setpriv", "wg", "wireguard-go"),

@@ -8,9 +8,10 @@ import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 
-from jobs.artifacts import store as stores
+from jobs.artifacts import choice as stores
+from jobs.artifacts.choice import get_store
 from jobs.artifacts.s3 import make_client
-from jobs.artifacts.store import Store, get_store
+from jobs.artifacts.store import Store
 
 PART_BYTES = 5 * 1024 * 1024  # the least that S3 takes
 

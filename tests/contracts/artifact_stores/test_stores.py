@@ -11,7 +11,8 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
-from jobs.artifacts.store import Store, Upload, get_store, key_for, prefix_for
+from jobs.artifacts.choice import get_store
+from jobs.artifacts.store import Store, Upload, key_for, prefix_for
 from jobs.errors import UploadIncomplete
 from marketplace.foundation import clock
 from tests.contracts.artifact_stores.conftest import PART_BYTES

@@ -12,9 +12,8 @@ import pytest
 from provider_agent.executors.base import Executor
 from provider_agent.executors.docker import DockerExecutor
 from provider_agent.executors.process import ProcessExecutor
-
-from .engine import IMAGE, import_base_image, running_engine, skip_without_engine
-from .world import World, make_world
+from tests.contracts.executors.engine import IMAGE, import_base_image, running_engine, skip_without_engine
+from tests.contracts.executors.world import World, make_world
 
 
 @dataclass(frozen=True)

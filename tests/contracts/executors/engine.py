@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from .world import World
+from tests.contracts.executors.world import World
 
 CACHE = Path("/var/cache/souk-tests")
 IMAGE_TAR = CACHE / "bookworm-python3-venv.tar"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from provider_agent.executors.scratch import unmount_scratch
-from tests.unit.provider_agent.conftest import Bob
-from tests.unit.provider_agent.fake_server import FakeServer
+from tests.integration.provider_agent.conftest import Bob
+from tests.integration.provider_agent.fake_server import FakeServer
 
 
 @contextmanager

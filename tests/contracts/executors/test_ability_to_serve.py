@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from provider_agent.executors.docker import DockerExecutor
-
-from .engine import IMAGE
+from tests.contracts.executors.engine import IMAGE
 
 pytestmark = pytest.mark.docker
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from provider_agent.protocol import AttemptState, Program, Reason
-from tests.unit.provider_agent.conftest import Bob, eventually
-
-from .engine import IMAGE
-from .providers import bob_over
+from tests.contracts.executors.engine import IMAGE
+from tests.contracts.executors.providers import bob_over
+from tests.integration.provider_agent.conftest import Bob, eventually
 
 CODE = (
     "import os, time\n"

@@ -20,12 +20,17 @@ import psutil
 import pytest
 
 from provider_agent.protocol import REASONS, Assignment, AttemptState, Program, Reason
-from tests.unit.provider_agent.conftest import Bob, eventually
-from tests.unit.provider_agent.fake_leases import Lease
-
-from .engine import ENGINE_SECONDS_MAX, IMAGE, engine_command, import_base_image, wait_for_engine
-from .providers import bob_over
-from .world import World
+from tests.contracts.executors.engine import (
+    ENGINE_SECONDS_MAX,
+    IMAGE,
+    engine_command,
+    import_base_image,
+    wait_for_engine,
+)
+from tests.contracts.executors.providers import bob_over
+from tests.contracts.executors.world import World
+from tests.integration.provider_agent.conftest import Bob, eventually
+from tests.integration.provider_agent.fake_leases import Lease
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(170)]
 COUNTS = "import time\nn = 0\nwhile True:\n    print(n, flush=True)\n    n += 1\n    time.sleep(0.2)\n"
@@ -62,7 +67,7 @@ class Engine:
         self._daemon.wait(ENGINE_SECONDS_MAX)
 
     def be_away_until_missed(self) -> None:
-        """Until the agent has asked after its container in vain.
+        """Until the agent has looked for its container in vain.
 
         On a busy computer a whole restart fits between two of its looks; then it cannot know that a program which left
         with status 0 was asked to.

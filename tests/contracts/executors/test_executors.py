@@ -18,8 +18,7 @@ from provider_agent.executors import base
 from provider_agent.executors.base import Exit, Handle, LaunchSpec, log_path
 from provider_agent.executors.docker import DockerExecutor
 from provider_agent.executors.process import ProcessExecutor
-
-from .conftest import Setup
+from tests.contracts.executors.conftest import Setup
 
 SECONDS_MAX = 60.0
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"

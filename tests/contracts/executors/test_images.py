@@ -24,8 +24,7 @@ import pytest
 from provider_agent.errors import ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.executors.docker import DockerExecutor, images
-
-from .world import World
+from tests.contracts.executors.world import World
 
 pytestmark = pytest.mark.docker
 
@@ -145,7 +144,7 @@ def test_pull_can_be_cancelled(published: Published, world: World, monkeypatch: 
 
 
 def ready(published: Published, image: str) -> list[tuple[str, dict[str, Any]]]:
-    """Have the image here; what was told on the way."""
+    """Pull the image; returns the reported progress."""
     told: list[tuple[str, dict[str, Any]]] = []
     spec = launch(image, Path("/nowhere"))
     asyncio.run(published.executor.ready(spec, lambda event, **data: told.append((event, data))))

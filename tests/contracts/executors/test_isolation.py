@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from provider_agent.errors import ExecutorFailed
-
-from .hostile.conftest import Node
-from .hostile.conftest import node as node  # noqa: PLC0414 - a fixture
+from tests.contracts.executors.hostile.conftest import Node
+from tests.contracts.executors.hostile.conftest import node as node  # noqa: PLC0414 - a fixture
 
 pytestmark = pytest.mark.docker
 
@@ -75,7 +74,7 @@ def test_lent_folder_is_read_and_neither_written_nor_left(node: Node, tmp_path: 
     (lent / "up").symlink_to(outside)
     for path in (tmp_path, lent, lent / "text", outside, outside / "secret"):
         path.chmod(0o755)
-    reader = node.start(READ_LENT, lent={"corpus": str(lent)})
+    reader = node.start(READ_LENT, shared_folders={"corpus": str(lent)})
     reader.wait()
     assert reader.log().splitlines() == ["['corpus'] once upon a time", "refused 2", "refused 2", "refused 30"]
     assert (lent / "text").read_text() == "once upon a time"

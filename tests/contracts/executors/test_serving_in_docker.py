@@ -13,10 +13,9 @@ import pytest
 
 from provider_agent.protocol import AttemptState, Program
 from runtimes.contract import SERVE_SOCKET
-from tests.unit.provider_agent.conftest import Bob, eventually
-
-from .engine import IMAGE
-from .providers import bob_over
+from tests.contracts.executors.engine import IMAGE
+from tests.contracts.executors.providers import bob_over
+from tests.integration.provider_agent.conftest import Bob, eventually
 
 WEIGHTS = b"w" * 5000
 # Mallory's program tries all that she knows on the model, then answers one caller.

@@ -14,8 +14,7 @@ import pytest
 from provider_agent.executors.base import Executor, LaunchSpec
 from provider_agent.executors.docker import DockerExecutor
 from provider_agent.executors.process import ProcessExecutor
-
-from .conftest import Setup
+from tests.contracts.executors.conftest import Setup
 
 SECONDS_MAX = 20.0
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"

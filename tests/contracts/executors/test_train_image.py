@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from provider_agent.protocol import ATTEMPT_ENDS, CheckpointPolicy, Program, Reason
-from tests.unit.provider_agent.conftest import Bob, eventually
-
-from .providers import bob_over
-from .train_image import engine_with_train_image
-from .world import World
+from tests.contracts.executors.providers import bob_over
+from tests.contracts.executors.train_image import engine_with_train_image
+from tests.contracts.executors.world import World
+from tests.integration.provider_agent.conftest import Bob, eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .engine import CACHE, IMAGE, import_base_image, running_engine
-from .world import World, make_world
+from tests.contracts.executors.engine import CACHE, IMAGE, import_base_image, running_engine
+from tests.contracts.executors.world import World, make_world
 
 ROOT = Path(__file__).parents[3]
 INGREDIENTS = [ROOT / "runtimes" / "images" / "Dockerfile.train", ROOT / "requirements.lock"]
@@ -56,7 +56,7 @@ def saved_train_image() -> Path:
 
 
 def image_tag() -> str:
-    """A name that tells what the image is made of."""
+    """A name that contains a hash of what the image is made of."""
     digest = hashlib.sha256()
     for path in [*INGREDIENTS, *sorted((ROOT / "runtimes").rglob("*.py"))]:
         digest.update(path.read_bytes())

@@ -19,11 +19,12 @@ import pytest
 from django.utils import timezone
 
 from jobs.matching.fabrics import Link, groups_of
-from marketplace.nodes import link_reports, links
+from marketplace.nodes.fabrics import link_reports, links
 from marketplace.nodes.models import FabricLink, LinkProbe, Node, Provider
 from provider_agent.protocol import PROBE_PORT_FIRST, PROBE_PORT_LAST, LinkDemand, LinkReport
 from tests import stage
 from tests.integration.nodes.agent import Agent, bring_online, device
+from tests.row_states import put_in_state
 
 REPOSITORY = Path(__file__).parents[3]
 SUBNET = "10.177.3"
@@ -31,7 +32,7 @@ OUT_MEGABITS = {"rack-0": 100, "rack-1": 40}
 PROBE_SECONDS_MAX = 90
 PROGRAM = """
 import asyncio, sys
-from provider_agent import fabric_probe
+from provider_agent.node import fabric_probe
 from provider_agent.protocol import LinkDemand
 fabric_probe.JOIN_SECONDS_MAX = 4  # a firewall drops without a word: shorten the wait for it
 print(asyncio.run(fabric_probe.probe(LinkDemand.model_validate_json(sys.stdin.read()))).model_dump_json())
@@ -138,7 +139,7 @@ def test_shaped_links_are_measured_as_they_are_and_a_firewalled_node_is_left_out
     assert 0.7 * 40 < megabits < 1.3 * 40
     assert shaped.round_trip_us is not None
     assert 0 < shaped.round_trip_us < 50_000
-    # 2. Behind the firewall nobody is reached, and the provider is told from where to where.
+    # 2. Behind the firewall no node is reached, and the provider gets a message with both ends of the link.
     for name in ("rack-0", "rack-1"):
         link = found[frozenset({name, "rack-2"})]
         assert not link.is_reachable
@@ -152,7 +153,7 @@ def test_shaped_links_are_measured_as_they_are_and_a_firewalled_node_is_left_out
 
 
 def test_a_node_whose_network_is_gone_is_said_to_be_unreachable(spaces, rack) -> None:
-    Node.objects.filter(pk=rack["rack-2"].pk).update(state="retired")
+    put_in_state(Node.objects.filter(pk=rack["rack-2"].pk), "retired")
     run(f"ip -n {spaces['rack-1']} link set eth0 down")
     assert links.demand_due([])
     link = measure(link_reports.live().select_related("link__a", "link__b").get(), spaces)

@@ -38,7 +38,7 @@ CLASSES: Final[dict[str, type[StripeObject]]] = {
 
 # Keys whose own keys are the account owner's or a test's, not Stripe's.
 FREE: Final = frozenset({"metadata", "object.metadata"})
-# Stripe shows these only when asked to expand them; the fixtures have been made with them.
+# Stripe shows these only with an `expand` parameter; the fixtures have been made with them.
 INCLUDABLE: Final = {"charge": {"refunds"}}
 
 

@@ -105,7 +105,7 @@ def world(request) -> Iterator[World]:
 
 @pytest.fixture
 def faked() -> Iterator[World]:
-    """The fake alone, for what cannot be asked of Stripe."""
+    """The fake alone, for what cannot be requested of Stripe."""
     with start_fake(seed=0) as fake:
         fake.silence_seconds = 2.0
         made = _world_of(fake, seconds=0.5)

@@ -1,6 +1,6 @@
-"""A marketplace as gateways know it: a table and keys that a test sets, and the use that it is told.
+"""A marketplace as gateways know it: a table and keys that a test sets, and the use that gateways report.
 
-It speaks `jobs.gateway.table` over real HTTP, takes each numbered row in once, and can be away.
+It speaks `jobs.gateway.messages` over real HTTP, takes each numbered row in once, and can be away.
 """
 
 from tests.fakes.control.book import Book as Book

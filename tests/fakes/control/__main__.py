@@ -1,4 +1,4 @@
-"""python -m tests.fakes.control --port N --token T: a stand-in marketplace until SIGTERM."""
+"""python -m tests.fakes.control --port N --token T: a fake marketplace until SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stand-in marketplace knows, and was told."""
+"""The state of the fake marketplace, and the reports that it received."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from jobs.gateway.table import GatewayAnswer, GatewaySync, Grant, KeyAnswer, KeyQuestion, Table, UsageRow
+from jobs.gateway.messages import GatewayAnswer, GatewaySync, KeyAnswer, KeyGrant, KeyQuestion, Table, UsageRow
 from tests.fakes.control.rows import GRANT_SECONDS
 
 ROWS_KEPT_MAX = 200_000
@@ -19,7 +19,7 @@ class Book:
 
     table: Table = field(default_factory=Table)
     version: int = 1
-    grants: dict[str, Grant] = field(default_factory=dict)  # by the key's hash
+    grants: dict[str, KeyGrant] = field(default_factory=dict)  # by the key's hash
     gateways: dict[UUID, GatewaySync] = field(default_factory=dict)  # their newest word, without use
     usage_seq: dict[UUID, int] = field(default_factory=dict)
     rows: deque[UsageRow] = field(default_factory=lambda: deque(maxlen=ROWS_KEPT_MAX))
@@ -32,7 +32,7 @@ class Book:
         """From the next sync on this is what is served."""
         self.table, self.version = table, self.version + 1
 
-    def set_grants(self, grants: list[Grant]) -> None:
+    def set_grants(self, grants: list[KeyGrant]) -> None:
         """These keys exist, and no other."""
         self.grants = {grant.key_hash: grant for grant in grants}
 
@@ -47,12 +47,12 @@ class Book:
             usage_seq=self.usage_seq.get(told.gateway_id, 0),
         )
 
-    def keys(self, asked: KeyQuestion) -> KeyAnswer:
+    def keys(self, request: KeyQuestion) -> KeyAnswer:
         """Whose they are."""
-        known = [self.grants[key_hash] for key_hash in asked.key_hashes if key_hash in self.grants]
+        known = [self.grants[key_hash] for key_hash in request.key_hashes if key_hash in self.grants]
         return KeyAnswer(grants=[self._fresh(grant) for grant in known])
 
-    def _fresh(self, grant: Grant) -> Grant:
+    def _fresh(self, grant: KeyGrant) -> KeyGrant:
         return grant.model_copy(update={"expires_at_ms": int(1000 * (time.time() + GRANT_SECONDS))})
 
     def _take(self, told: GatewaySync) -> None:

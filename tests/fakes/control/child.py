@@ -1,4 +1,4 @@
-"""The stand-in marketplace as a process of its own, and a test's hold on it."""
+"""The fake marketplace as a process of its own, and a test's handle of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from jobs.gateway.table import EndpointRow, Grant, ReplicaRow, Table, UsageRow
+from jobs.gateway.messages import EndpointRow, KeyGrant, ReplicaRow, Table, UsageRow
 from tests.fakes.engine import free_port
 
 TOKEN = "gateway-token"
@@ -41,14 +41,14 @@ class ControlChild:
 
     @property
     def url(self) -> str:
-        """What a gateway is told."""
+        """The table that a gateway receives."""
         return f"http://127.0.0.1:{self.port}"
 
     def serve(self, endpoints: Sequence[EndpointRow], replicas: Sequence[ReplicaRow]) -> None:
         """This is what is served from the next sync on."""
         self._call("PUT", "/fake/table", Table(endpoints=list(endpoints), replicas=list(replicas)).model_dump_json())
 
-    def grant(self, *grants: Grant) -> None:
+    def grant(self, *grants: KeyGrant) -> None:
         """These keys exist, and no other."""
         self._call("PUT", "/fake/grants", json.dumps([row.model_dump(mode="json") for row in grants]))
 
@@ -57,7 +57,7 @@ class ControlChild:
         self._call("PUT", "/fake/down", json.dumps(is_down))
 
     def usage(self) -> list[UsageRow]:
-        """Every row that gateways told, once."""
+        """Every row that gateways reported, once."""
         return [UsageRow.model_validate(row) for row in self._call("GET", "/fake/usage")]
 
     def state(self) -> dict[str, Any]:

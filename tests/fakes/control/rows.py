@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid4
 
-from jobs.gateway.table import EndpointRow, Grant, ReplicaRow, VersionRow
+from jobs.gateway.messages import EndpointRow, KeyGrant, ReplicaRow, VersionRow
 
 ORGANISATION = UUID(int=0xA11CE)  # Alice's
 GRANT_SECONDS = 60
@@ -42,7 +42,7 @@ def replica(of: EndpointRow, node_key: str, **fields: Any) -> ReplicaRow:
     return ReplicaRow.model_validate(given | fields)
 
 
-def grant(key: str, **fields: Any) -> Grant:
+def grant(key: str, **fields: Any) -> KeyGrant:
     """What the holder of this key may do; without more, everything of Alice's. It is renewed with each sync."""
     given: dict[str, Any] = {
         "key_id": uuid4(),
@@ -51,4 +51,4 @@ def grant(key: str, **fields: Any) -> Grant:
         "organisation_id": ORGANISATION,
         "expires_at_ms": 0,
     }
-    return Grant.model_validate(given | fields)
+    return KeyGrant.model_validate(given | fields)

@@ -1,4 +1,4 @@
-"""The book over HTTP. What a test asks and sets lies below /fake/."""
+"""The book over HTTP. What a test reads and sets is below /fake/."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from jobs.gateway.table import KEYS_PATH, SYNC_BODY_BYTES_MAX, SYNC_PATH, GatewaySync, Grant, KeyQuestion, Table
+from jobs.gateway.messages import KEYS_PATH, SYNC_BODY_BYTES_MAX, SYNC_PATH, GatewaySync, KeyGrant, KeyQuestion, Table
 from tests.fakes.control.book import Book
 
 
@@ -32,7 +32,7 @@ def application(book: Book, token: str) -> web.Application:
         return _json("{}")
 
     async def put_grants(request: web.Request) -> web.Response:
-        book.set_grants([Grant.model_validate(row) for row in await request.json()])
+        book.set_grants([KeyGrant.model_validate(row) for row in await request.json()])
         return _json("{}")
 
     async def put_down(request: web.Request) -> web.Response:

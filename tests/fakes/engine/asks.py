@@ -1,4 +1,4 @@
-"""A request's JSON as what there is to generate, by what this engine can do: the rest is passed over without a word."""
+"""A request's JSON as what there is to generate, by what this engine can do: the rest is ignored."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Ask:
     choices: list[Choice]
     is_stream: bool
     with_usage: bool
-    logprobs: int | None  # alternatives; None: none asked for, or not known here
+    logprobs: int | None  # alternatives; None: none requested, or not known here
 
 
 def read(kind: str, body: Any, model: Model) -> Ask:

@@ -49,7 +49,7 @@ class EngineChild:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Ask it something, and read its JSON."""
+        """Send it a request, and read its JSON."""
         connection = _UnixConnection(str(self.uds)) if self.uds else HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
             connection.request(method, path, body=None if body is None else json.dumps(body))

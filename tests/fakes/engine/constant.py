@@ -1,6 +1,6 @@
 """The same bytes for every request, ready made: what a gateway adds is measured over something that takes no time.
 
-A POST whose body asks for a stream gets `tokens` chunks, every `token_ms` one, of all streams by one timer; every
+A POST whose body requests a stream gets `tokens` chunks, every `token_ms` one, of all streams by one timer; every
 other request gets a whole answer. Only requests with a Content-Length are understood.
 """
 

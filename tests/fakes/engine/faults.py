@@ -1,4 +1,4 @@
-"""What the engine can be told to do wrong, for so many requests as are named."""
+"""The faults that a test can order of the engine, for a number of requests."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
         self.is_chunked = False
         self.transport: asyncio.Transport
 
-    # -- what asyncio tells
+    # -- callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._can_write.set()
 
-    # -- what httptools tells
+    # -- callbacks of httptools
 
     def on_message_begin(self) -> None:
         self._url, self._headers = b"", {}

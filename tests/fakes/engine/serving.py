@@ -1,6 +1,6 @@
-"""The engine: chat, completions, embeddings and models, with counts of what was asked and faults on demand.
+"""The engine: chat, completions, embeddings and models, with counts of requests and faults on demand.
 
-`GET /fake/stats` tells the counts, `GET /fake/requests` the newest bodies, `POST /fake/faults` adds a fault (see
+`GET /fake/stats` returns the counts, `GET /fake/requests` the newest bodies, `POST /fake/faults` adds a fault (see
 faults.py; `DELETE` takes them all back), `POST /fake/pace` sets the times.
 """
 
@@ -37,7 +37,7 @@ class Pace:
 
 @dataclass
 class Stats:
-    """What was asked so far."""
+    """The requests so far."""
 
     requests: int = 0
     streams: int = 0

@@ -138,7 +138,7 @@ class Chunks:
         return self._event(choice.index, {"delta": {}} if self._is_chat else {"text": ""}, choice.finish_reason)
 
     def usage(self, counts: dict[str, Any]) -> bytes:
-        """The counts, where they were asked for."""
+        """The counts, where they were requested."""
         return event({**self._head, "choices": [], "usage": counts})
 
     def _event(self, index: int, said: dict[str, Any], reason: str | None) -> bytes:

@@ -108,7 +108,7 @@ def create_account_link(stripe: FakeStripe, call: Call) -> Object:
 
 
 def onboard(stripe: FakeStripe, account_id: str) -> Object:
-    """The owner has filled everything in: whatever was asked for is active, payouts have a bank account."""
+    """The owner has filled everything in: all that was requested is active, payouts have a bank account."""
     found = stripe.store.get(PLATFORM, "account", account_id)
     now = stripe.clock.now()
     if not found["external_accounts"]["data"]:

@@ -30,7 +30,7 @@ _CATEGORIES: Final = {
 
 
 class Books:
-    """Books a movement, and tells what an account has."""
+    """Books a movement, and returns what an account has."""
 
     def __init__(self, store: Store, now: Callable[[], int]) -> None:
         self._store = store

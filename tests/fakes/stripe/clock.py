@@ -10,7 +10,7 @@ START: Final = int(datetime(2026, 1, 5, 12, tzinfo=UTC).timestamp())
 
 
 class FakeClock:
-    """Seconds since 1970; each move tells whoever watches, so that what falls due happens then."""
+    """Seconds since 1970; each move calls its observers, so that what falls due happens then."""
 
     def __init__(self, start: int = START) -> None:
         self._now = start

@@ -1,4 +1,4 @@
-"""What a test may ask of the fake that nobody may ask of Stripe: to pay, to dispute, to fail, to count, to deliver."""
+"""What a test can order of the fake, but not of Stripe: to pay, to dispute, to fail, to count, to deliver."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Controls:
         secret: str = "",
         types: Collection[str] = ("*",),
     ) -> list[webhooks.Delivery]:
-        """Send what this receiver (a URL, or a function of body and signature) has not been told of yet."""
+        """Send what this receiver (a URL, or a function of body and signature) has not received yet."""
         deliverer = self._deliverers.setdefault(target, webhooks.Deliverer(self))
         receive = webhooks.post_to(target) if isinstance(target, str) else target
         wanted = faults or webhooks.WebhookFaults(seed=self.seed)

@@ -66,7 +66,7 @@ def accept_dispute(stripe: FakeStripe, call: Call, id: str) -> Object:
 
 
 def open_for(stripe: FakeStripe, charge_id: str, *, cents: int | None, reason: str, is_inquiry: bool) -> Object:
-    """The customer told the bank; unless it only inquires, the money and a fee are gone at once."""
+    """The customer complained to the bank; unless it only inquires, the money and a fee are gone at once."""
     account, paid = stripe.store.find(charge_id)
     if not paid["paid"] or paid["disputed"]:
         raise ValueError(f"charge {charge_id} cannot be disputed (again)")
@@ -109,7 +109,7 @@ def open_for(stripe: FakeStripe, charge_id: str, *, cents: int | None, reason: s
 
 
 def close(stripe: FakeStripe, dispute_id: str, *, won: bool, call: Call | None = None) -> Object:
-    """The bank has decided; a dispute that is won gives the money back, the fee only where the fake is told so."""
+    """The bank has decided; a dispute that is won gives the money back, the fee only where the fake is set so."""
     account, found = stripe.store.find(dispute_id)
     if found["status"] not in _OPEN:
         raise ValueError(f"dispute {dispute_id} is {found['status']}")

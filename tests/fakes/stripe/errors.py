@@ -31,7 +31,7 @@ class WireError(Exception):
 
 
 def invalid(message: str, *, code: str = "", param: str = "", **more: Any) -> WireError:
-    """What the caller asked is not possible; the endpoint had begun, so the answer is stored."""
+    """The caller's request is not possible; the endpoint had begun, so the answer is stored."""
     return WireError(400, "invalid_request_error", message, code=code, param=param, **more)
 
 

@@ -1,4 +1,4 @@
-"""The event log, and the webhook endpoints that are told of it."""
+"""The event log, and the webhook endpoints that receive it."""
 
 from __future__ import annotations
 

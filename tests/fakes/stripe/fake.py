@@ -1,4 +1,4 @@
-"""A Stripe of one's own: real HTTP, real state, and controls for what tests cannot ask of the real one.
+"""A Stripe of one's own: real HTTP, real state, and controls for what tests cannot do with the real one.
 
 A call goes this way: authentication, fault before the effect, route, idempotency key, parameters, endpoint, store under
 the key, fault after the effect. One lock around all of it: calls happen one after another, as at Stripe on one object.
@@ -112,7 +112,7 @@ class FakeStripe(Controls):
                 return self._execute(call, raw, fault)
             except WireError as error:
                 return failure(error, call.request_id)
-            except Exception as error:  # a mistake of the fake's own: `check` tells the test
+            except Exception as error:  # a mistake of the fake's own: `check` reports it to the test
                 self.crashes.append(error)
                 return failure(broken(), call.request_id)
 

@@ -165,7 +165,7 @@ def succeed(stripe: FakeStripe, account: str, intent: Object, call: Call | None 
     made["receipt_url"] = f"https://pay.stripe.com/receipts/payment/{made['id']}"
     if intent["capture_method"] == "automatic":
         charges.book_charge(stripe, account, made)
-    else:  # the default of this version answers before the money is booked, and tells of it later
+    else:  # the default of this version answers before the money is booked, and reports it later
         stripe.later(lambda: charges.book_charge(stripe, account, made, is_late=True))
     intent |= {
         "amount_received": cents,

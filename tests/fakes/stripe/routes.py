@@ -79,7 +79,7 @@ def find_route(method: str, path: str) -> tuple[Route, dict[str, str]] | None:
 
 
 def answer(stripe: FakeStripe, found: Route, names: dict[str, str], call: Call) -> Object:
-    """Do what the call asks; the answer is a copy with the expansions it asked for."""
+    """Do what the call requests; the answer is a copy with the requested expansions."""
     found.check(call.params)
     paths: Any = call.params.pop("expand", [])
     result = found.endpoint(stripe, call, **names)

@@ -131,7 +131,7 @@ def charge() -> Object:
 
 
 def charge_card(method: Object, amount: int) -> Object:
-    """How a charge tells of its card; less than the payment method does."""
+    """A charge's fields of its card; fewer than the payment method has."""
     kept = (
         "brand",
         "checks",

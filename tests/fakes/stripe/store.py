@@ -34,7 +34,7 @@ class Store:
         self._random = random.Random(f"ids {seed}")
         self._count = itertools.count(1)
         self._objects: dict[str, dict[str, Object]] = {PLATFORM: {}}
-        # What Stripe only shows when asked to expand it: (object, key) -> maker of the value.
+        # What Stripe shows only with an `expand` parameter: (object, key) -> maker of the value.
         self.includable: dict[tuple[str, str], Callable[[str, Object], Any]] = {}
 
     def new_id(self, prefix: str, letters: int = 24) -> str:
@@ -105,7 +105,7 @@ class Store:
         return listing(url, rows[:limit], has_more=len(rows) > limit)
 
     def rendered(self, account: str, value: Object, paths: Iterable[str] = ()) -> Object:
-        """A copy for the wire, with what was asked for expanded."""
+        """A copy for the wire, with the requested fields expanded."""
         shown = copy.deepcopy(value)
         for path in paths:
             parts = path.split(".")

@@ -52,7 +52,7 @@ class Delivery:
 
 @dataclass
 class Deliverer:
-    """What one receiver has still to be told."""
+    """What one receiver has still to receive."""
 
     stripe: FakeStripe
     seen: int = 0  # of the event log

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from runtimes.contract import Capability, Env
-from tests.unit.runtimes.serve.conftest import link_model
-from tests.unit.runtimes.serve.replicas import Replica, make_llama
+from tests.integration.runtimes.serve.conftest import link_model
+from tests.integration.runtimes.serve.replicas import Replica, make_llama
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from runtimes.contract import Env, complete_checkpoints
-from tests.unit.runtimes.programs import MICRO_CONFIG, Work
+from runtimes.train.strategies import STRATEGIES
+from tests.integration.runtimes.programs import MICRO_CONFIG, Work
 
 pytestmark = [
     pytest.mark.gpu,
@@ -19,9 +20,11 @@ pytestmark = [
 ]
 
 
-def test_cuda_training_computes_in_bfloat16_saves_and_exports(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_cuda_training_computes_in_bfloat16_saves_and_exports(strategy: str, tmp_path: Path) -> None:
     env: dict[str, str] = {Env.DEVICE_KIND: "cuda", Env.CHECKPOINT_EVERY_STEPS: "10"}
-    work = Work(tmp_path / "work", ranks=1, env=env).write({**MICRO_CONFIG, "dtype": "auto", "steps": 25})
+    config = {**MICRO_CONFIG, "dtype": "auto", "steps": 25, "strategy": strategy}
+    work = Work(tmp_path / "work", ranks=1, env=env).write(config)
     code, output = work.run()
     assert code == 0, output
     started = work.events("started")[0]

@@ -1,4 +1,4 @@
-"""Alice owns an organisation, Bob another; Mallory is nobody's member. Doors are tried with real keys."""
+"""Alice owns an organisation, Bob another; Mallory is nobody's member. Endpoints are tried with real keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's pages of this room open, and do what they say."""
+"""The operator's pages of this package open, and do what they show."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from billing import ledger, limits
+from billing.books import ledger
+from billing.charging import limits
 from billing.kinds import AccountKind
 from billing.models import Commitment, Settlement, Transfer
 from jobs.models import Job

@@ -1,4 +1,4 @@
-"""Every route of this room, asked by every role: a table, so that a hole is seen."""
+"""Every route of this package, called by every role: a table, so that a gap is seen."""
 
 from __future__ import annotations
 

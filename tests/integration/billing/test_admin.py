@@ -10,11 +10,11 @@ from django.contrib import admin
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from billing import holds, metering, settlement
+from billing.books.hash_chain import chain_transfers
+from billing.charging import holds, metering, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.models import Account, Deposit, PromoCode, PromotionGrant, SolvencyChunk, SpendLimit, TokenPrice
-from billing.seal import seal_transfers
-from billing.settlement import LeaseCharge
-from billing.solvency_publishing import publish
+from billing.solvency.publishing import publish
 from marketplace.accounts.models import Organisation, User
 from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, available, fund
 
@@ -41,7 +41,7 @@ def history(alice: UUID) -> None:
     metering.accept_receipts(meter.terms, [meter.read(1000)], observed_ms=1000)
     holds.place_hold(owner_id=alice, job_id=meter.job_id, amount=DOLLAR)
     settlement.settle_job(job_id=meter.job_id, charges=[LeaseCharge(meter.lease_id, uuid4(), 1000)], fee_bps=1000)
-    seal_transfers()
+    chain_transfers()
 
 
 def url(model: str, page: str) -> str:
@@ -112,7 +112,7 @@ def test_the_operator_freezes_and_unfreezes_an_account(operator: Client, alice: 
 
 
 def test_a_solvency_report_is_shown_without_its_secret(operator: Client, alice: UUID) -> None:
-    seal_transfers()
+    chain_transfers()
     report = publish()
     assert report is not None
     page = operator.get(url("solvencyreport", f"{report.pk}/change/")).content.decode()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from uuid import uuid4
 
 import pytest
 from rest_framework.test import APIClient
 
-from billing import deposits, holds, ledger, settlement
 from billing.api.balance import SHOWN
-from billing.chart import AccountName, open_accounts
+from billing.books import deposits, ledger
+from billing.books.chart_of_accounts import AccountName, open_accounts
+from billing.charging import holds, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Asset
-from billing.settlement import LeaseCharge
-from marketplace.accounts import api_keys
-from marketplace.accounts.models import Membership, Organisation, Role, User
+from billing.rails.registry import source_of
+from tests.integration.billing.clients import organisation_with_client
 from tests.integration.billing.scenes import DOLLAR, fund
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
@@ -28,14 +28,6 @@ NOTHING = {
     "provider_available_usd_micros": 0,
     "assets": [NO_DOLLARS],
 }
-
-
-def organisation_with_client(name: str, scopes: Sequence[str] = ("billing:read",)) -> tuple[Organisation, APIClient]:
-    user = User.objects.create_user(f"{name}@example.org")
-    organisation = Organisation.objects.create(name=name)
-    Membership.objects.create(user=user, organisation=organisation, role=Role.OWNER)
-    _, key = api_keys.issue(user=user, organisation=organisation, name="test", scopes=scopes)
-    return organisation, APIClient(headers={"authorization": f"Bearer {key}"})
 
 
 def test_balance_shows_both_sides_of_an_organisation() -> None:
@@ -62,7 +54,7 @@ def test_every_asset_is_shown_in_its_own_units_and_what_leaves_is_on_its_way() -
     coin = Asset.objects.create(
         id=7, code="WETH", scale=18, kind=Asset.Kind.ERC20, chain_id=1, contract="0x" + "7" * 40
     )
-    deposits.credit(alice.id, 3 * 10**18, reference="1", actor="chain", source=deposits.CHAIN, asset_id=coin.pk)
+    deposits.credit(alice.id, 3 * 10**18, reference="1", actor="chain", source=source_of("chain"), asset_id=coin.pk)
     kinds = [AccountKind.CUSTOMER_AVAILABLE, AccountKind.PROVIDER_AVAILABLE, AccountKind.PAYOUT_CLEARING]
     have, earned, leaving = open_accounts([AccountName(kind, alice.id, asset_id=coin.pk) for kind in kinds])
     ledger.post([ledger.NewTransfer(have, earned, 10**18, TransferCode.CORRECTION)])

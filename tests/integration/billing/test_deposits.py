@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import deposits
+from billing.books import deposits
 from billing.errors import AmountInvalid, DepositConflict
 from billing.models import Deposit
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available

@@ -11,39 +11,14 @@ from django.db import IntegrityError, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import deposits, ledger
-from billing.chart import open_account
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_account
+from billing.books.exchange import exchange
 from billing.errors import AmountInvalid, InsufficientFunds, QuoteConflict
-from billing.exchange import Quote, exchange
 from billing.kinds import AccountKind, TransferCode
-from billing.models import Asset, Transfer
+from billing.models import Transfer
+from tests.integration.billing.exchanging import TOKEN, give_tokens, quote, token  # noqa: F401 - a fixture
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, fund, race
-
-TOKEN = 7
-
-
-@pytest.fixture(autouse=True)
-def token(db: None) -> None:
-    open_account(AccountKind.OPERATOR_CASH)
-    Asset.objects.create(id=TOKEN, code="TOK", scale=18, kind="erc20", chain_id=1, contract="0x" + "1" * 40)
-
-
-def quote(**changes: Any) -> Quote:
-    """Two dollars a token, to the cent."""
-    fields: dict[str, Any] = {
-        "id": str(uuid4()),
-        "sold_asset_id": TOKEN,
-        "bought_asset_id": 1,
-        "numerator": 2 * DOLLAR,
-        "denominator": 10**18,
-        "step": 10_000,
-    }
-    return Quote(**(fields | changes))
-
-
-def give_tokens(owner_id: UUID, amount: int) -> UUID:
-    deposits.credit(owner_id, amount, reference=str(uuid4()), actor="test", source=deposits.CHAIN, asset_id=TOKEN)
-    return owner_id
 
 
 def balance(kind: AccountKind, asset_id: int, owner_id: UUID | None = None) -> int:

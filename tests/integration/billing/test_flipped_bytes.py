@@ -10,7 +10,10 @@ from uuid import UUID
 import pytest
 from django.db import IntegrityError, connection, models, transaction
 
-from billing import holds, ledger, metering, settlement
+from billing.books import ledger
+from billing.books.hash_chain import chain_transfers
+from billing.charging import holds, metering, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.errors import Equivocation
 from billing.models import (
     Account,
@@ -23,8 +26,6 @@ from billing.models import (
     Transfer,
     UsageReceipt,
 )
-from billing.seal import seal_transfers
-from billing.settlement import LeaseCharge
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, Meter, past_the_triggers
 
@@ -77,13 +78,13 @@ def history(alice: UUID, bob: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     settlement.settle_job(job_id=meter.job_id, charges=[LeaseCharge(meter.lease_id, bob, DOLLAR)], fee_bps=1000)
     tomorrow = clock.now() + timedelta(days=1)
     monkeypatch.setattr(clock, "now", lambda: tomorrow)
-    seal_transfers()
+    chain_transfers()
     assert ledger.verify().problems == []
 
 
 @pytest.fixture(autouse=True)
 def no_constraints(history: None) -> Iterator[None]:
-    """Who flips a byte on the disk asks no constraint. All of it is rolled back with the test."""
+    """No constraint checks a byte that flips on the disk. All of it is rolled back with the test."""
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(
@@ -128,7 +129,7 @@ def test_P05_no_row_can_be_deleted(model: type[models.Model]) -> None:
         cursor.execute(f"DELETE FROM {model._meta.db_table}")
 
 
-def test_P05_a_receipt_whose_every_stored_word_was_rewritten_is_caught_by_its_signature() -> None:
+def test_P05_a_receipt_that_was_rewritten_whole_is_caught_by_its_signature() -> None:
     """The digests can be recomputed by whoever can write everything; the agent's signature cannot."""
     row = UsageReceipt.objects.order_by("seq").first()
     assert row is not None

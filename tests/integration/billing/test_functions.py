@@ -1,4 +1,4 @@
-"""The database runs what `billing/sql/` says: who changes a file adds a migration that installs it again."""
+"""The database runs the functions of `billing/sql/`: a changed file needs a migration that installs it again."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import ProgrammingError, connection, transaction
 
-from billing import holds, metering, settlement
-from billing.grants import IMMUTABLE, UPDATABLE, grants_for
+from billing.books.hash_chain import chain_transfers
+from billing.books.sql_privileges import IMMUTABLE, UPDATABLE, privileges_for
+from billing.charging import holds, metering, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.models import DailyRoot
-from billing.seal import seal_transfers
-from billing.settlement import LeaseCharge
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, available, fund
 
@@ -26,7 +26,7 @@ def as_the_servers(alice: UUID) -> UUID:
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(f"CREATE ROLE {ROLE}")
-        cursor.execute(grants_for(ROLE))
+        cursor.execute(privileges_for(ROLE))
         cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         cursor.execute(f"SET LOCAL ROLE {ROLE}")
     return alice
@@ -56,7 +56,7 @@ def test_P05_the_servers_role_moves_money_and_seals_it(
     settlement.release_pending(clock.now() + timedelta(days=365))
     tomorrow = clock.now() + timedelta(days=1)
     monkeypatch.setattr(clock, "now", lambda: tomorrow)
-    assert seal_transfers() > 0
+    assert chain_transfers() > 0
     assert DailyRoot.objects.exists()
     assert available(alice) == 19 * DOLLAR
     assert_ledger_is_true()
@@ -73,4 +73,4 @@ def test_P05_the_servers_role_rewrites_nothing(as_the_servers: UUID, table: str)
 
 def test_a_role_is_a_plain_name() -> None:
     with pytest.raises(ValueError, match="not a role's name"):
-        grants_for("souk; DROP TABLE billing_transfer")
+        privileges_for("souk; DROP TABLE billing_transfer")

@@ -1,4 +1,4 @@
-"""What was posted stays posted: the database refuses every change, whoever asks."""
+"""What was posted stays posted: the database refuses every change, by any role."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from billing import metering
+from billing.books.hash_chain import chain_transfers
+from billing.charging import metering
 from billing.models import Account, Deposit, Transfer
-from billing.seal import seal_transfers
 from tests.integration.billing.scenes import Meter, assert_ledger_is_true
 
 
@@ -43,7 +43,7 @@ def test_P05_the_transfers_cannot_be_truncated(alice: UUID) -> None:
 
 
 def test_P05_a_seal_is_written_once(alice: UUID) -> None:
-    seal_transfers()
+    chain_transfers()
     with pytest.raises(IntegrityError, match="immutable"), transaction.atomic():
         Transfer.objects.filter(deposit__owner_id=alice).update(hash="f" * 64)
     with pytest.raises(IntegrityError, match="immutable"), transaction.atomic():

@@ -10,12 +10,12 @@ from django.db import IntegrityError, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import ledger
-from billing.chart import open_account
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_account
+from billing.books.ledger import NewTransfer
 from billing.errors import AccountFrozen, BillingError, InsufficientFunds, TransferRefused
 from billing.fields import AMOUNT_MAX
 from billing.kinds import AccountKind, TransferCode, TransferMode
-from billing.ledger import NewTransfer
 from billing.models import Account, Asset, Transfer
 from marketplace.foundation.ids import new_id
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, fund

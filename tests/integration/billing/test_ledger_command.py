@@ -1,4 +1,4 @@
-"""`souk ledger` tells an operator, and a script, whether the money is right."""
+"""`souk ledger` reports to an operator, and to a script, whether the money is right."""
 
 from __future__ import annotations
 

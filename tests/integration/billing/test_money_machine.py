@@ -13,8 +13,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from billing import deposits, holds, ledger, metering, settlement
-from billing.chart import open_account
+from billing.books import deposits, ledger
+from billing.books.chart_of_accounts import open_account
+from billing.books.exchange import Quote, exchange
+from billing.charging import holds, metering, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.errors import (
     AccountFrozen,
     AlreadySettled,
@@ -23,10 +26,9 @@ from billing.errors import (
     HoldNotFound,
     InsufficientFunds,
 )
-from billing.exchange import Quote, exchange
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Asset, Transfer
-from billing.settlement import LeaseCharge
+from billing.rails.registry import source_of
 from marketplace.foundation import clock
 from provider_agent.protocol import charge
 from tests.integration.billing.scenes import Meter, assert_ledger_is_true, fund
@@ -187,7 +189,7 @@ class Money(RuleBasedStateMachine):
 
     @rule(amount=AMOUNTS)
     def deposit_tokens(self, amount: int) -> None:
-        more = {"source": deposits.CHAIN, "asset_id": TOKEN, "actor": "test"}
+        more = {"source": source_of("chain"), "asset_id": TOKEN, "actor": "test"}
         deposits.credit(self.customer, amount, reference=str(uuid4()), **more)
         self.model.tokens += amount
 

@@ -12,13 +12,15 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import deposits, holds, ledger, settlement
-from billing.chart import open_account
+from billing.books import deposits, ledger
+from billing.books.chart_of_accounts import open_account
+from billing.charging import holds, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.errors import BillingError, InsufficientFunds, TransferRefused
 from billing.fields import AMOUNT_MAX
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Asset, Hold, Settlement, SettlementShare, Transfer
-from billing.settlement import LeaseCharge
+from billing.rails.registry import source_of
 from billing.states import HoldState
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, held
@@ -34,7 +36,7 @@ def token(db: None) -> int:
 
 
 def give(owner_id: UUID, amount: int, asset_id: int = TOKEN) -> UUID:
-    deposits.credit(owner_id, amount, reference=str(uuid4()), actor="t", source=deposits.CHAIN, asset_id=asset_id)
+    deposits.credit(owner_id, amount, reference=str(uuid4()), actor="t", source=source_of("chain"), asset_id=asset_id)
     return owner_id
 
 

@@ -13,13 +13,14 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection, transaction
 
-from billing import deposits, holds, ledger, metering, settlement
-from billing.chart import open_account
+from billing.books import deposits, ledger
+from billing.books.chart_of_accounts import open_account
+from billing.books.hash_chain import chain_transfers
+from billing.charging import holds, metering, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.errors import Equivocation, InsufficientFunds
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Deposit, Hold, ReceiptEvidence, Settlement, Transfer, UsageReceipt
-from billing.seal import seal_transfers
-from billing.settlement import LeaseCharge
 from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, available, fund, held, race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -215,7 +216,7 @@ def test_the_seal_waits_for_a_transfer_whose_number_was_drawn_but_not_committed(
 
     def seal() -> int:
         try:
-            return seal_transfers()
+            return chain_transfers()
         finally:
             connection.close()
 

@@ -1,13 +1,15 @@
-"""Celery's doors: each may run twice, or with nothing to do."""
+"""Celery's tasks: each may run twice, or with nothing to do."""
 
 from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from billing import holds, ledger, settlement, tasks
+from billing import tasks
+from billing.books import ledger
+from billing.charging import holds, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.kinds import AccountKind
 from billing.models import Transfer
-from billing.settlement import LeaseCharge
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true
 
 
@@ -18,5 +20,5 @@ def test_tasks_seal_and_release_and_may_run_again(alice: UUID, bob: UUID, job_id
         tasks.release_pending()
         tasks.seal_transfers()
     assert ledger.balance(bob, AccountKind.PROVIDER_AVAILABLE) == 900
-    assert not Transfer.objects.unsealed().exists()
+    assert not Transfer.objects.unchained().exists()
     assert_ledger_is_true()

@@ -7,11 +7,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import holds, ledger, seal, settlement
+from billing.books import hash_chain, ledger
+from billing.books.hash_chain import GENESIS, chain_transfers
+from billing.charging import holds, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.kinds import AccountKind
 from billing.models import Account, DailyRoot, Transfer
-from billing.seal import GENESIS, seal_transfers
-from billing.settlement import LeaseCharge
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, fund, past_the_triggers
 
@@ -29,8 +30,8 @@ def problems(check: str) -> list[str]:
 
 
 def test_every_transfer_is_chained_to_the_one_before(history: list[Transfer]) -> None:
-    assert seal_transfers() == len(history)
-    assert seal_transfers() == 0
+    assert chain_transfers() == len(history)
+    assert chain_transfers() == 0
     rows = list(Transfer.objects.order_by("seq"))
     assert [row.prev_hash for row in rows] == [GENESIS, *(row.hash for row in rows[:-1])]
     report = ledger.verify()
@@ -40,16 +41,16 @@ def test_every_transfer_is_chained_to_the_one_before(history: list[Transfer]) ->
 def test_later_seals_continue_the_chain_whatever_the_batch(
     history: list[Transfer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seal, "TRANSFERS_PER_SEAL_MAX", 2)
-    seal_transfers()
+    monkeypatch.setattr(hash_chain, "TRANSFERS_PER_BATCH_MAX", 2)
+    chain_transfers()
     fund(uuid4())
-    assert seal_transfers() == 1
+    assert chain_transfers() == 1
     assert ledger.verify().sealed == len(history) + 1
     assert_ledger_is_true()
 
 
 def test_sealing_rolls_up_the_fee_account(history: list[Transfer]) -> None:
-    seal_transfers()
+    chain_transfers()
     fees = Account.objects.get(kind=AccountKind.FEE_REVENUE)
     assert (fees.credits_posted, fees.rolled_seq) == (100_000, history[-1].seq)
     assert ledger.balance(None, AccountKind.FEE_REVENUE) == 100_000
@@ -70,7 +71,7 @@ def test_sealing_rolls_up_the_fee_account(history: list[Transfer]) -> None:
     ],
 )
 def test_a_flipped_byte_names_its_row(history: list[Transfer], flip: str) -> None:
-    seal_transfers()
+    chain_transfers()
     victim = history[2]
     with past_the_triggers("billing_transfer") as cursor:
         cursor.execute(f"UPDATE billing_transfer SET {flip} WHERE id = %s", [victim.pk])
@@ -78,7 +79,7 @@ def test_a_flipped_byte_names_its_row(history: list[Transfer], flip: str) -> Non
 
 
 def test_a_removed_transfer_is_missed_by_the_next_one(history: list[Transfer]) -> None:
-    seal_transfers()
+    chain_transfers()
     with past_the_triggers("billing_transfer") as cursor:
         cursor.execute("DELETE FROM billing_transfer WHERE id = %s", [history[2].pk])
     assert problems("hash_chain") == [str(history[3].pk)]
@@ -91,14 +92,14 @@ def test_a_resealed_history_is_caught_by_the_days_root(
     """Who can write everything can also write a new chain; the root that was published does not fit it."""
     tomorrow = clock.now() + timedelta(days=1)
     monkeypatch.setattr(clock, "now", lambda: tomorrow)
-    seal_transfers()
+    chain_transfers()
     [root] = DailyRoot.objects.all()
     assert (root.transfers, root.day) == (len(history), tomorrow.astimezone(UTC).date() - timedelta(days=1))
     assert_ledger_is_true()
     with past_the_triggers("billing_transfer") as cursor:
         cursor.execute("UPDATE billing_transfer SET external_ref = 'forged' WHERE id = %s", [history[0].pk])
         cursor.execute("UPDATE billing_transfer SET hash = NULL, prev_hash = NULL")
-        seal_transfers()
+        chain_transfers()
     assert problems("hash_chain") == []
     assert problems("daily_root") == [str(root.day)]
 
@@ -106,13 +107,13 @@ def test_a_resealed_history_is_caught_by_the_days_root(
 def test_a_day_is_sealed_once_and_only_when_it_is_over(
     history: list[Transfer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seal_transfers()
+    chain_transfers()
     assert not DailyRoot.objects.exists()
     midnight = datetime.combine(clock.now().date() + timedelta(days=1), datetime.min.time(), UTC)
     for minutes in (1, 2):
         monkeypatch.setattr(clock, "now", lambda minutes=minutes: midnight + timedelta(minutes=minutes))
         fund(uuid4())  # already the next day's
-        seal_transfers()
+        chain_transfers()
     [root] = DailyRoot.objects.all()
     assert root.last_seq == history[-1].seq
     assert_ledger_is_true()

@@ -1,4 +1,4 @@
-"""Only what billing shows, so that its tests stand without the other rooms' pages."""
+"""Only billing's pages, so that its tests need no other package's."""
 
 from django.contrib import admin
 from django.urls import include, path

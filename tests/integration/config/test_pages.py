@@ -1,4 +1,4 @@
-"""The pages that belong to nobody's room: front page, health, metrics, documentation."""
+"""The pages that belong to no package: front page, health, metrics, documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from marketplace.portal.counts import MarketCounts
+from marketplace.portal.landing.counts import MarketCounts
 
 pytestmark = pytest.mark.django_db
 
@@ -55,7 +55,12 @@ def test_metrics_are_for_who_has_the_token(client: Client, settings: Settings) -
     answer = client.get("/metrics", REMOTE_ADDR="203.0.113.9", headers={"Authorization": "Bearer t0ken"})
     assert answer.status_code == 200
     assert b"souk_ledger_sum_usd_micros 0.0" in answer.content
-    for name in (b"souk_ghosts_killed", b"souk_leases_without_program", b"souk_refunded_seconds"):
+    for name in (
+        b"souk_orphans_ended",
+        b"souk_ghosts_killed",
+        b"souk_leases_without_program",
+        b"souk_refunded_seconds",
+    ):
         assert name + b" 0.0" in answer.content
 
 

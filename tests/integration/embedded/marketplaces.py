@@ -44,7 +44,7 @@ def up_command(*arguments: str, python: str = sys.executable) -> list[str]:
 
 
 def fail_to_start(*arguments: str, **env: str) -> str:
-    """What `souk up` says when it cannot start; it must end by itself, with status 1 and without a traceback."""
+    """What `souk up` prints when it cannot start; it must end by itself, with status 1 and without a traceback."""
     done = subprocess.run(
         up_command(*arguments), env=clean_environment(**env), capture_output=True, text=True, timeout=60, check=False
     )

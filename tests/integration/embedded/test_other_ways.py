@@ -18,7 +18,8 @@ import redis as redis_client
 from tests.integration.embedded.marketplaces import ROOT, Up, clean_environment, free_port
 from tests.services import redis_url_for_worker
 
-pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
+# Whole marketplaces start, on whatever else the computer does.
+pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(600)]
 
 SITE_PACKAGES = Path(psycopg.__file__).resolve().parents[1]
 ROOMS = ("marketplace", "jobs", "billing", "provider_agent", "runtimes")

@@ -9,6 +9,8 @@ import pytest
 
 from marketplace.config.embedded import postgres
 
+pytestmark = pytest.mark.own_servers
+
 
 def test_copied_programs_find_their_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "_may_enter", lambda folder, user: False)

@@ -13,6 +13,8 @@ from marketplace.config.embedded import folder, postgres
 from marketplace.config.embedded.errors import DataFolderBroken, DataFolderInUse
 from tests.integration.embedded.marketplaces import fail_to_start, free_port
 
+pytestmark = pytest.mark.own_servers
+
 
 @pytest.mark.parametrize("offset", [0, 1])
 def test_a_taken_port_is_named(short_folder: Path, offset: int) -> None:

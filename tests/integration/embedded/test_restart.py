@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from marketplace.portal.wheel import build_wheel
+from marketplace.portal.install.wheel import build_wheel
 from tests.integration.embedded.marketplaces import Up, clean_environment, free_port, wait_for
 from tests.wheels import rebuild_wheel
 
-pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
+# Whole marketplaces start, on whatever else the computer does.
+pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("name", ["web", "sync", "gateway", "worker", "beat", "redis", "postgres"])
@@ -40,7 +41,7 @@ def test_healthz_names_what_is_down(running: Up) -> None:
 
 
 def test_a_server_taken_back_starts_and_says_that_its_agent_is_older(short_folder: Path) -> None:
-    """What was published before stays what nodes are told of."""
+    """What was published before stays what nodes receive."""
     newer = rebuild_wheel(build_wheel(short_folder / "dist"), short_folder, "9.0.0")
     data, port = short_folder / "data", free_port()
     with Up(data, port, env=clean_environment(SOUK_AGENT_WHEEL=str(newer))) as up:

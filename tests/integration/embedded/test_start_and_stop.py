@@ -22,7 +22,8 @@ import redis as redis_client
 from marketplace.config.embedded import orphans, postgres
 from tests.integration.embedded.marketplaces import Up, all_gone, fail_to_start, free_port, wait_for
 
-pytestmark = pytest.mark.timeout(600)  # whole marketplaces start, on whatever else the computer does
+# Whole marketplaces start, on whatever else the computer does.
+pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(600)]
 
 
 def sign_in(up: Up, password: str) -> int:
@@ -69,7 +70,7 @@ def test_everything_starts_answers_stops_on_ctrl_c_and_is_found_again(short_fold
         assert sign_in(again, password) == 200
 
 
-def test_a_killed_supervisor_takes_its_children_along_and_the_next_start_recovers_and_ends_who_stayed(
+def test_a_killed_supervisor_ends_its_children_and_the_next_start_ends_who_stayed(
     short_folder: Path,
 ) -> None:
     data, port = short_folder / "data", free_port()

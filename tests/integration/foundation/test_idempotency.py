@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.test import APIRequestFactory, force_authenticate
-from rest_framework.views import APIView
 
 from marketplace.accounts.models import User
-from marketplace.foundation import clock, idempotency, ids
+from marketplace.foundation import clock, idempotency
 from marketplace.foundation.idempotency import idempotent
-from marketplace.foundation.models import IdempotencyKey, OutboxMessage
+from marketplace.foundation.models import IdempotencyKey
+from tests.integration.foundation.sending import SECRET, CreateView, effects, send
 from tests.integration.racing import race
-
-SECRET = "souk_abc_a-secret-shown-once"
-
-
-class CreateView(APIView):
-    """Creates one row a call, then ends as the body asks."""
-
-    throttle_classes: Any = []
-
-    @idempotent
-    def post(self, request: Request) -> Response:
-        row = OutboxMessage.objects.create(kind="effect", business_key=str(ids.new_id()))
-        match dict(request.data).get("then"):
-            case "refuse":
-                raise PermissionDenied("no")
-            case "break":
-                raise RuntimeError("a bug")
-            case "be late":  # another server took this request over in the meantime
-                IdempotencyKey.objects.update(started_at=clock.now() + timedelta(seconds=1))
-        return Response({"id": row.pk, "key": SECRET}, status=201)
 
 
 class StrictCreateView(CreateView):
@@ -48,18 +25,6 @@ class StrictCreateView(CreateView):
 @pytest.fixture
 def alice(transactional_db: None) -> User:
     return User.objects.create_user("alice@example.org")
-
-
-def send(user: User, body: dict[str, Any], key: str | None = "k-1", view: type[APIView] = CreateView) -> Response:
-    headers = {} if key is None else {"Idempotency-Key": key}
-    request = APIRequestFactory().post("/things", body, format="json", headers=headers)
-    force_authenticate(request, user)
-    response: Response = view.as_view()(request)
-    return response.render() if hasattr(response, "render") else response
-
-
-def effects() -> int:
-    return OutboxMessage.objects.count()
 
 
 def test_a_repeat_gets_the_same_answer_and_has_no_second_effect(alice: User) -> None:

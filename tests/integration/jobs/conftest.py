@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from jobs.artifacts import store as stores
+from jobs.artifacts import choice as stores
+from jobs.artifacts.store import Store
 from jobs.models import Lease
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
@@ -43,6 +45,16 @@ def bob(transactional_db: None) -> Node:
 
 
 @pytest.fixture
+def url(transactional_db: None) -> Iterator[str]:
+    """The address of a sync process that listens."""
+    from tests.integration.jobs.sync.syncing import serving, wait_until  # it signs by a key from here
+
+    with serving() as base:
+        wait_until(lambda: httpx.get(f"{base}/healthz").json()["is_listening"])
+        yield base
+
+
+@pytest.fixture
 def lease(alice: Organisation, bob: Node) -> Lease:
     (lease,) = stage.place(stage.submit(alice))
     stage.say(lease, AttemptState.PREPARING)
@@ -51,7 +63,7 @@ def lease(alice: Organisation, bob: Node) -> Lease:
 
 
 @pytest.fixture
-def local_store(settings: Any, tmp_path: Any, live_server: Any) -> Iterator[stores.Store]:
+def local_store(settings: Any, tmp_path: Any, live_server: Any) -> Iterator[Store]:
     """An empty store on the disk, behind a real server."""
     settings.SOUK_DATA = tmp_path
     settings.SOUK_API_URL = live_server.url

@@ -1,4 +1,4 @@
-"""The appends through the doors that agents use: signed requests over HTTP, from the agent's own client."""
+"""The appends through the endpoints that agents use: signed requests over HTTP, from the agent's own client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from billing import metering
+from billing.charging import metering
 from billing.models import ReceiptEvidence
 from jobs.artifacts import inputs
 from jobs.models import Artifact, Job, Lease, StreamChunk
@@ -27,6 +27,7 @@ from provider_agent.protocol import (
 )
 from tests import stage
 from tests.integration.jobs.conftest import node_with_key, transport_key
+from tests.row_states import put_in_state
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.doors")]
 
@@ -202,7 +203,7 @@ def test_a_checkpoint_goes_up_and_its_successor_comes_down(live_server, local_st
     assert artifact.parts.get().billable_ms == 2000
 
     # The node is lost; Carol's goes on from there.
-    from jobs import reports
+    from jobs.running import reports
     from provider_agent.protocol import Reason
 
     reports.lose(lease.id, Reason.NODE_SILENT, "silent")
@@ -234,7 +235,7 @@ def test_an_input_comes_down_and_no_other_artifact_does(live_server, local_store
     with pytest.raises(Refused) as refused:
         call(live_server, bob, lambda c: c.get_artifact(lease.id, other.id))
     assert (refused.value.status, refused.value.refusal) == (404, "artifact_not_found")
-    Lease.objects.update(state=LeaseState.ENDED)
+    put_in_state(Lease.objects.all(), LeaseState.ENDED)
     with pytest.raises(Refused):
         call(live_server, bob, lambda c: c.get_artifact(lease.id, mine.id))
 
@@ -255,7 +256,7 @@ def test_an_ended_lease_uploads_nothing_more(live_server, local_store, lease, tm
 
 
 def test_two_receipts_with_one_sequence_are_evidence_through_the_door_too(live_server, bob, lease):
-    """The node is told by name, keeps its accepted receipt, and both are kept against it."""
+    """The node gets an error with a code, keeps its accepted receipt, and both are kept as evidence against it."""
     stage.see_running(lease, seconds=100)
     first, other = (stage.receipt(lease, ms=ms) for ms in (1000, 2000))
     assert call(live_server, bob, lambda client: client.send_receipts(lease.pk, [first], fence=lease.fence)) == 1

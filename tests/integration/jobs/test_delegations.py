@@ -10,29 +10,30 @@ from typing import Any
 import pytest
 from eth_account import Account as EthereumAccount
 
-from billing import deposits, prices
-from billing.deposits import CHAIN
+from billing import prices
+from billing.books import deposits
 from billing.models import Asset, EscrowContract
-from jobs import assets, delegations
-from jobs.client import cli
-from jobs.client.sdk import Souk
-from jobs.errors import DelegationRefused
-from jobs.models import Lease, ReceiptDelegation
-from marketplace.accounts import api_keys
-from marketplace.accounts.scopes import Scope
-from marketplace.foundation import clock
-from marketplace.nodes.models import Node
-from provider_agent.protocol import (
-    ZERO_ADDRESS,
-    ReceiptDomain,
+from billing.proofs.escrow import (
     ReceiptKeyDelegation,
     SignedDelegation,
     is_signed_by_provider,
     sign_delegation,
 )
+from billing.rails.registry import source_of
+from jobs.client import cli
+from jobs.client.sdk import Souk
+from jobs.errors import DelegationRefused
+from jobs.escrow import delegations
+from jobs.models import Lease, ReceiptDelegation
+from jobs.pricing import assets
+from marketplace.accounts import api_keys
+from marketplace.accounts.scopes import Scope
+from marketplace.foundation import clock
+from marketplace.nodes.models import Node
+from provider_agent.protocol import ZERO_ADDRESS, ReceiptDomain
 from tests import stage
 from tests.integration.billing.scenes import race
-from tests.integration.jobs.api_clients import API, client_of
+from tests.integration.jobs.api.api_clients import API, client_of
 from tests.stage import DOLLAR
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -82,7 +83,9 @@ def delegate(bob: Node, tusd: Asset, word: SignedDelegation) -> ReceiptDelegatio
 def test_receipts_name_the_wallet_that_had_delegated_when_the_lease_was_made(bob: Node, tusd: Asset) -> None:
     delegate(bob, tusd, signed(bob))
     alice = stage.organisation("alice")
-    deposits.credit(alice.id, 10 * DOLLAR, reference="31337:1:0", actor="chain", source=CHAIN, asset_id=tusd.pk)
+    deposits.credit(
+        alice.id, 10 * DOLLAR, reference="31337:1:0", actor="chain", source=source_of("chain"), asset_id=tusd.pk
+    )
     _, (lease,) = stage.running_job(alice, payment={"asset": "TUSD"})
     assert lease.payment_terms is not None
     assert (lease.payment_terms.provider, lease.payment_terms.contract) == (WALLET.address, CONTRACT)

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.models import SettlementShare
-from jobs.earnings import earned_by
+from jobs.bills.earnings import earned_by
 from jobs.models import Lease
 from provider_agent.protocol import AttemptState, Earnings, sign_request
 from tests import stage

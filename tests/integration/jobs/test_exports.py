@@ -12,16 +12,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rest_framework.test import APIClient
 
-from billing import deposits, prices
-from billing.deposits import CHAIN
+from billing import prices
+from billing.books import deposits
 from billing.models import Asset
-from jobs.client.export_verify import fingerprint, verify_export
+from billing.rails.registry import source_of
+from jobs.client.verify.export import fingerprint, verify_export
 from jobs.models import Lease
 from marketplace.foundation import signing
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, Reason, export_bytes, sign_bytes
 from tests import stage
-from tests.integration.jobs.api_clients import API, client_of
+from tests.integration.jobs.api.api_clients import API, client_of
 from tests.stage import DOLLAR
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,7 +43,9 @@ def lease(request: pytest.FixtureRequest, transactional_db: None) -> Lease:
             id=7, code="WETH", scale=18, kind="erc20", chain_id=31337, contract="0x" + "ab" * 20
         )
         prices.set_price(weth.pk, 3_123_456_789, actor="operator")
-        deposits.credit(alice.id, 10**18, reference="31337:1:0", actor="chain", source=CHAIN, asset_id=weth.pk)
+        deposits.credit(
+            alice.id, 10**18, reference="31337:1:0", actor="chain", source=source_of("chain"), asset_id=weth.pk
+        )
         changes = {"payment": {"asset": "WETH"}}
     job, (broken,) = stage.running_job(alice, **changes)
     stage.see_running(broken, seconds=100)
@@ -156,7 +159,7 @@ def test_no_field_can_be_taken_out_or_put_in(bill: dict[str, Any], earned: dict[
     assert problem(changed(document, ("body", "note"), "")) is not None
 
 
-# Told and not signed by any node: only the marketplace's own signature, with its key pinned, holds it to these.
+# Reported and not signed by any node: only the marketplace's own signature, with its key pinned, holds it to these.
 TOLD = {
     *("node_name", "devices", "fault", "explanation", "reason", "state", "settlement_id", "settled_at", "attempt"),
     *("challenge_until", "source", "observed_at", "observed_ms", "provider_id", "ended_at", "available_from"),

@@ -1,4 +1,4 @@
-"""The snapshot tells the matcher what the database knows, in five queries."""
+"""The snapshot gives the matcher what the database has, in five queries."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs import fleet, placement, quotes
-from jobs.assignments import make_assignment
+from jobs.matching import fleet
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.matching.why import Why
 from jobs.models import Lease
+from jobs.placing import placement
+from jobs.quoting import quotes
+from jobs.running.assignments import make_assignment
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Device, FabricLink, Node, Offer
 from provider_agent.protocol import Assignment
 from tests import stage
+from tests.row_states import put_in_state
 from tests.stage import DOLLAR
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -93,7 +96,11 @@ def test_a_node_that_missed_two_beats_gets_nothing_new(bob: Node) -> None:
     ],
 )
 def test_a_node_that_takes_nothing_says_why(bob: Node, change: dict[str, str | None], why: Why) -> None:
-    Node.objects.filter(pk=bob.pk).update(**change)
+    changed = Node.objects.filter(pk=bob.pk)
+    if state := change.get("state"):
+        put_in_state(changed, state)
+    else:
+        changed.update(**change)
     assert fleet.take_snapshot().closed == {why: 1}
 
 
@@ -110,7 +117,7 @@ def test_an_offer_that_ends_soon_takes_no_longer_job(bob: Node) -> None:
 
 
 def test_a_retired_node_is_not_even_counted(bob: Node) -> None:
-    Node.objects.update(state="retired")
+    put_in_state(Node.objects.all(), "retired")
     assert len(fleet.take_snapshot()) == 0
 
 
@@ -137,9 +144,7 @@ def test_a_large_fleet_is_read_once_and_its_leases_each_time(alice: Organisation
 
 
 @pytest.mark.usefixtures("large_fleet")
-def test_a_seat_of_an_old_supply_is_refused_by_the_database_and_the_next_look_is_fresh(
-    alice: Organisation, bob: Node
-) -> None:
+def test_a_seat_of_an_old_supply_is_refused_and_the_next_look_is_fresh(alice: Organisation, bob: Node) -> None:
     job = stage.submit(alice)
     Offer.objects.update(is_open=False)
     assert fleet.take_snapshot().closed == {}, "of before it was closed"
@@ -172,7 +177,7 @@ def test_nodes_that_measured_their_links_are_a_group_and_a_label_alone_is_none(b
     assert labels[0] == labels[1] != labels[2]
 
 
-def test_a_link_that_failed_is_too_old_or_leads_to_a_node_that_is_away_makes_no_group(bob: Node) -> None:
+def test_a_link_that_failed_is_too_old_or_leads_to_an_absent_node_makes_no_group(bob: Node) -> None:
     owner = stage.organisation("carol")
     first, second = (stage.node(f"rack-{n}", fabric="rack", provider=owner) for n in range(2))
     stage.link(first, second, is_reachable=False)
@@ -182,9 +187,9 @@ def test_a_link_that_failed_is_too_old_or_leads_to_a_node_that_is_away_makes_no_
     assert not snapshot.have_failed_links[row_of(snapshot, bob)]
     link = stage.link(first, second)
     assert len(set(fleet.take_snapshot().fabrics)) == 2
-    Node.objects.filter(pk=second.pk).update(state="offline")
+    put_in_state(Node.objects.filter(pk=second.pk), "offline")
     assert set(fleet.take_snapshot().fabrics) == {""}
-    Node.objects.filter(pk=second.pk).update(state="online")
+    put_in_state(Node.objects.filter(pk=second.pk), "online")
     FabricLink.objects.filter(pk=link.pk).update(measured_at=timezone.now() - timedelta(days=8))
     assert set(fleet.take_snapshot().fabrics) == {""}
 

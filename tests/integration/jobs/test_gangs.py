@@ -1,4 +1,4 @@
-"""Who is placed with whom, and what the members of a gang are told of each other."""
+"""Who is placed with whom, and what the members of a gang receive about each other."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from jobs import gangs
 from jobs.errors import NoGangPort
-from jobs.gangs import choose_port, gang_place
+from jobs.leases import gangs
+from jobs.leases.gangs import choose_port, gang_place
 from jobs.models import Lease
 from marketplace.nodes.models import Node
 from provider_agent.protocol import GANG_PORT_FIRST, gang_address
@@ -108,6 +108,6 @@ def test_no_port_left_is_said(alice, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def gangs_quote(alice: Any) -> Any:
-    from jobs import quotes
+    from jobs.quoting import quotes
 
     return quotes.make_quote(two_nodes(), alice)

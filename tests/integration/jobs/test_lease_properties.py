@@ -11,16 +11,18 @@ from django.db import IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import holds, ledger
+from billing.books import ledger
+from billing.charging import holds
 from billing.kinds import AccountKind
 from billing.models import Hold
-from jobs import lifecycle, placement
+from jobs import lifecycle
 from jobs.errors import NotEnoughMoney
 from jobs.models import Job, Lease, LeaseDevice
+from jobs.placing import placement
 from marketplace.accounts.models import Organisation
 from provider_agent.protocol import AttemptState
 from tests import stage
-from tests.integration.jobs.test_races import placement_for
+from tests.integration.jobs.placements import placement_for
 from tests.integration.racing import race
 from tests.stage import DOLLAR
 
@@ -48,9 +50,7 @@ def assert_exclusive() -> None:
 
 @FEW
 @given(steps=st.lists(st.sampled_from(["submit", "place", "finish", "cancel", "lose money"]), min_size=2, max_size=10))
-def test_P14_P15_whatever_is_submitted_placed_and_ended_leases_are_covered_and_exclusive(
-    db: None, steps: list[str]
-) -> None:
+def test_P14_P15_whatever_is_placed_and_ended_leases_are_covered_and_exclusive(db: None, steps: list[str]) -> None:
     with transaction.atomic():
         alice = stage.organisation("alice", usd_micros=5 * DOLLAR)
         for name in ("one", "two"):
@@ -134,7 +134,7 @@ def test_P15_the_database_refuses_a_second_live_lease_of_a_device() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_P15_of_eight_who_race_for_one_nodes_devices_one_wins_and_the_next_fence_is_higher() -> None:
+def test_P15_of_eight_who_race_for_one_node_one_wins_and_the_next_fence_is_higher() -> None:
     alice = stage.organisation("alice", usd_micros=40 * DOLLAR)
     stage.node("the-last")
     jobs = [stage.submit(alice) for _ in range(8)]

@@ -8,14 +8,16 @@ import pytest
 from django.utils import timezone
 
 from billing.models import Hold, Settlement
-from jobs import fleet, lifecycle, placement, reports
+from jobs import lifecycle
 from jobs.errors import QuoteUsed
-from jobs.matching.match import match
 from jobs.models import Job, Lease, LeaseDevice
+from jobs.placing import placement
+from jobs.running import reports
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, LeaseReport, Reason
 from tests import stage
+from tests.integration.jobs.placements import placement_for
 from tests.integration.racing import race
 from tests.stage import DOLLAR
 
@@ -27,13 +29,7 @@ def alice():
     return stage.organisation("alice", usd_micros=20 * DOLLAR)
 
 
-def placement_for(job: Job):
-    """Where the matcher would put this job if it were the only one."""
-    request = placement._request(job)
-    return match([request], fleet.take_snapshot()).placements[str(job.id)]
-
-
-def test_of_two_placements_that_race_for_the_last_devices_one_wins_and_the_other_waits(alice):
+def test_of_two_placements_that_race_for_the_last_devices_one_wins_and_one_waits(alice):
     stage.node("the-last")
     first, second = stage.submit(alice), stage.submit(alice)
     seats = [(job.id, placement_for(job)) for job in (first, second)]
@@ -116,7 +112,7 @@ def test_cancel_and_completion_at_once_end_the_job_once(alice):
     stage.say(lease, AttemptState.RUNNING)
     race(lambda: stage.finish(lease), lambda: lifecycle.cancel(job.id, actor="alice"))
     job.refresh_from_db()
-    assert job.state == "completed"  # cancelling only asks; the end that was reported stands
+    assert job.state == "completed"  # cancelling is a request only; the reported end stays
     assert Settlement.objects.filter(job_id=job.id).count() == 1
 
 

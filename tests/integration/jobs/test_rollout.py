@@ -1,10 +1,10 @@
-"""A release of the agent goes to a share of the nodes, then to more, and halts when nodes take it back."""
+"""A release of the agent goes to a share of the nodes, then to more, and halts when nodes roll it back."""
 
 from __future__ import annotations
 
 import io
 import json
-from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -12,59 +12,32 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from jobs import sweeps
-from marketplace.nodes import inventory, rollout
 from marketplace.nodes.errors import ReleaseUnfit
+from marketplace.nodes.inventory import devices
 from marketplace.nodes.models import AgentRelease, Node
+from marketplace.nodes.releases import catalogue, progress, publishing, rollout
 from marketplace.nodes.states import ReleaseState
 from provider_agent.protocol import NodeFacts, Rollback, UpdateFacts
-from tests import stage
+from tests.integration.jobs.rolling_out import SHA, check_in, node, publish, state, take_back, told
+from tests.row_states import create_in_state, put_in_state
 
 pytestmark = pytest.mark.django_db
-SHA = "ab" * 32
-
-
-def node(number: int, *, version: str = "0.1.0", mode: str = "auto", state: str = "online") -> Node:
-    made = stage.node(f"node-{number}")
-    Node.objects.filter(pk=made.pk).update(agent_version=version, update_mode=mode, state=state)
-    return Node.objects.get(pk=made.pk)
-
-
-def publish(version: str, share: float = 0.05) -> AgentRelease:
-    return rollout.publish(version=version, wheel=f"gpusouk-{version}-py3-none-any.whl", sha256=SHA, share=share)
-
-
-def told(version: str) -> set[str]:
-    return set(Node.objects.filter(wanted_version=version).values_list("name", flat=True))
-
-
-def check_in(version: str, *names: str) -> None:
-    """These nodes have it, and have had it for an hour."""
-    hour_ago = timezone.now() - timedelta(hours=1)
-    Node.objects.filter(name__in=names).update(agent_version=version, agent_version_at=hour_ago)
-    AgentRelease.objects.filter(version=version).update(stage_at=hour_ago)
-
-
-def take_back(version: str, *names: str) -> None:
-    Node.objects.filter(name__in=names).update(rolled_back_version=version, rolled_back_reason="it did not check in")
-
-
-def state(version: str) -> str:
-    return AgentRelease.objects.get(version=version).state
 
 
 def test_the_first_release_of_an_empty_market_has_nobody_to_be_tried_on() -> None:
     assert publish("0.1.0").state == ReleaseState.COMPLETE
-    assert rollout.installable() == AgentRelease.objects.get()
+    assert catalogue.installable() == AgentRelease.objects.get()
 
 
 def test_a_release_goes_to_a_share_then_to_more_then_to_all(settings: Settings) -> None:
     settings.SOUK_ROLLOUT_CHECKED_IN_MIN = 2
     everybody = {node(number).name for number in range(20)}
-    AgentRelease.objects.create(
+    create_in_state(
+        AgentRelease,
+        "complete",
         version="0.1.0",
         wheel="w",
         sha256=SHA,
-        state="complete",
         share=1,
         stage_at=timezone.now(),
         published_at=timezone.now(),
@@ -75,13 +48,13 @@ def test_a_release_goes_to_a_share_then_to_more_then_to_all(settings: Settings) 
     assert len(first) == 2
     rollout.sweep()
     assert told("0.2.0") == first, "the same nodes, however often it is swept"
-    assert rollout.installable().version == "0.1.0", "newcomers are not what it is tried on"
+    assert catalogue.installable().version == "0.1.0", "newcomers are not what it is tried on"
     check_in("0.2.0", *list(first)[:1])
     rollout.sweep()
     assert told("0.2.0") == first, "one of two is not enough"
     check_in("0.2.0", *first)
     rollout.sweep()  # raises the stage
-    rollout.sweep()  # and tells
+    rollout.sweep()  # and reports
     assert len(told("0.2.0")) == 5
     check_in("0.2.0", *told("0.2.0"))
     rollout.sweep()
@@ -90,7 +63,7 @@ def test_a_release_goes_to_a_share_then_to_more_then_to_all(settings: Settings) 
     check_in("0.2.0", *everybody)
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.COMPLETE
-    assert rollout.installable().version == "0.2.0"
+    assert catalogue.installable().version == "0.2.0"
 
 
 def test_who_is_tried_first_is_not_always_the_same() -> None:
@@ -116,14 +89,14 @@ def test_one_rollback_stalls_and_the_limit_halts_and_nobody_is_told_any_more(set
     take_back("0.2.0", bad)
     rollout.sweep()
     assert (state("0.2.0"), AgentRelease.objects.get().share) == (ReleaseState.ROLLING, 0.5)
-    assert rollout.progress_of(AgentRelease.objects.get()).told == 2, (
+    assert progress.progress_of(AgentRelease.objects.get()).waiting == 2, (
         "one that is at it still, and one in the place of the bad"
     )
     take_back("0.2.0", worse)
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.HALTED
     assert told("0.2.0") == set(good), "nobody but those who have it already"
-    assert "2 nodes took it back" in rollout.status()["reason"]
+    assert "2 nodes rolled it back" in progress.status()["reason"]
     rollout.resume(actor="operator:1")
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.ROLLING, "what the operator has seen is forgiven"
@@ -134,7 +107,7 @@ def test_a_rollback_after_the_end_halts_too(settings: Settings) -> None:
     settings.SOUK_ROLLOUT_ROLLBACKS_MAX = 1
     late = node(1)
     publish("0.2.0", share=1)
-    AgentRelease.objects.update(state=ReleaseState.COMPLETE)
+    put_in_state(AgentRelease.objects.all(), ReleaseState.COMPLETE)
     rollout.sweep()
     take_back("0.2.0", late.name)
     rollout.sweep()
@@ -182,7 +155,7 @@ def test_going_back_reaches_who_has_the_release_and_nobody_else() -> None:
     high, low = node(1, version="0.3.0"), node(2, version="0.2.0")
     for version in ("0.2.0", "0.3.0"):
         publish(version, share=1)
-    rollout.go_back("0.2.0", actor="operator:1")
+    publishing.roll_back_to("0.2.0", actor="operator:1")
     rollout.sweep()
     assert told("0.2.0") == {high.name}
     assert AgentRelease.objects.get(version="0.2.0").rollback_from == "0.3.0"
@@ -201,18 +174,18 @@ def test_the_node_says_what_it_took_back_and_since_when_it_has_its_version() -> 
         }
     )  # fmt: skip
     rollback = Rollback(version="0.3.0", reason="it did not check in", at=timezone.now())
-    inventory.update_facts(one, said.model_copy(update={"updates": UpdateFacts(mode="manual", rolled_back=rollback)}))
+    devices.update_facts(one, said.model_copy(update={"updates": UpdateFacts(mode="manual", rolled_back=rollback)}))
     seen = Node.objects.get(pk=one.pk)
     assert (seen.agent_version, seen.update_mode, seen.rolled_back_version) == ("0.2.0", "manual", "0.3.0")
     assert seen.agent_version_at is not None
     since = seen.agent_version_at
-    inventory.update_facts(seen, said)
+    devices.update_facts(seen, said)
     again = Node.objects.get(pk=one.pk)
     assert (again.agent_version_at, again.rolled_back_version, again.update_mode) == (since, "", "none")
 
 
 def test_the_operators_command_tells_and_refuses(settings: Settings) -> None:
-    def ask(*words: str) -> dict[str, object]:
+    def ask(*words: str) -> dict[str, Any]:
         out = io.StringIO()
         call_command("rollout", *words, "--json", stdout=out)
         return json.loads(out.getvalue())
@@ -226,6 +199,10 @@ def test_the_operators_command_tells_and_refuses(settings: Settings) -> None:
     assert told("0.2.0") == {"node-1"}, "at once"
     with pytest.raises(CommandError, match="at most 1"):
         call_command("rollout", "set", "--share", "1.5")
+    shown = ask("status")
+    for old, new in shown["deprecated"].items():
+        assert old in {"told", "took_it_back", "installs"} and shown[old] == shown[new], "for one version more"
+    assert shown["waiting"] == 1
     assert ask("pause")["state"] == "paused"
     assert told("0.2.0") == set()
     assert ask("resume")["state"] == "rolling"

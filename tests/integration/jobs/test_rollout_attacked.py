@@ -13,18 +13,19 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from pytest_django import Settings
 
-from marketplace.nodes import rollout
 from marketplace.nodes.models import AgentRelease, Node
+from marketplace.nodes.releases import progress, publishing, rollout
 from marketplace.nodes.states import ReleaseState
-from tests.integration.jobs.test_rollout import check_in, node, publish, state, take_back, told
+from tests.integration.jobs.rolling_out import check_in, node, publish, state, take_back, told
 from tests.integration.racing import race
+from tests.row_states import put_in_state
 
 pytestmark = pytest.mark.django_db
 MANY = 12
 
 
 def set_state(names: set[str], to: str) -> None:
-    Node.objects.filter(name__in=names).update(state=to)
+    put_in_state(Node.objects.filter(name__in=names), to)
 
 
 def test_nodes_that_fall_silent_with_a_release_are_not_replaced_by_others() -> None:
@@ -114,9 +115,9 @@ def test_a_version_that_nobody_was_told_of_proves_nothing(settings: Settings) ->
 def test_who_comes_first_cannot_be_computed_from_what_a_node_knows(settings: Settings) -> None:
     one = node(1)
     release = publish("0.2.0")
-    here = rollout.place_of(release.version, one.pk)
+    here = rollout.order_key(release.version, one.pk)
     settings.SECRET_KEY = "another marketplace's key, of the same length"
-    assert rollout.place_of(release.version, one.pk) != here
+    assert rollout.order_key(release.version, one.pk) != here
 
 
 @pytest.mark.parametrize(("nodes", "stages"), [(1, [1]), (2, [1, 2]), (3, [1, 3])])
@@ -148,8 +149,8 @@ def test_going_back_over_several_releases_reaches_the_nodes() -> None:
     one = node(1, version="0.4.0")
     for version in ("0.2.0", "0.3.0", "0.4.0"):
         publish(version, share=1)
-        AgentRelease.objects.filter(version=version).update(state=ReleaseState.COMPLETE)
-    rollout.go_back("0.2.0", actor="operator:1")
+        put_in_state(AgentRelease.objects.filter(version=version), ReleaseState.COMPLETE)
+    publishing.roll_back_to("0.2.0", actor="operator:1")
     rollout.sweep()
     assert told("0.2.0") == {one.name}
     assert state("0.3.0") == ReleaseState.WITHDRAWN
@@ -170,7 +171,7 @@ def test_what_a_node_says_cannot_move_the_operators_cursor() -> None:
     Node.objects.filter(pk=one.pk).update(rolled_back_version="0.2.0", rolled_back_reason="\x1b[2Jall is well\r\n> yes")
     out = io.StringIO()
     call_command("rollout", "status", stdout=out)
-    line = next(line for line in out.getvalue().split("\n") if line.startswith("taken back by"))
+    line = next(line for line in out.getvalue().split("\n") if line.startswith("rolled back by"))
     assert "\x1b" not in line
     assert line.endswith("> yes")
 
@@ -196,17 +197,17 @@ def test_an_operator_who_lowers_the_share_is_not_overruled_by_a_sweep(settings: 
     publish("0.2.0", share=0.25)
     rollout.sweep()
     check_in("0.2.0", *told("0.2.0"))
-    counted = rollout.progress_of
+    counted = progress.progress_of
     hands: list[Thread] = []
 
-    def slow(release: AgentRelease) -> rollout.Progress:
+    def slow(release: AgentRelease) -> progress.Progress:
         """While the sweep counts, the operator acts: over another connection, which waits if it must."""
-        progress = counted(release)
+        found = counted(release)
         if not hands:
             hands.append(Thread(target=lambda: race(lambda: rollout.set_share(0.1, actor="operator:1"))))
             hands[0].start()
             hands[0].join(timeout=1.0)  # where the sweep holds the releases it comes after
-        return progress
+        return found
 
     with patch.object(rollout, "progress_of", slow):
         rollout.sweep()
@@ -226,7 +227,7 @@ def test_a_rollback_of_what_a_node_was_never_told_halts_nothing(settings: Settin
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.ROLLING
     assert told("0.2.0") == {first}
-    assert len(rollout.status()["took_it_back"]) == 5, "the operator sees what they say"
+    assert len(progress.status()["rollbacks"]) == 5, "the operator sees what they say"
 
 
 def test_nodes_that_join_in_the_middle_of_a_stage_enlarge_it_by_their_share() -> None:

@@ -7,14 +7,15 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs import fleet, sweeps
+from jobs import sweeps
+from jobs.matching import fleet
 from jobs.models import Lease
-from marketplace.nodes import schedule
 from marketplace.nodes.errors import BadFacts
 from marketplace.nodes.models import Node
+from marketplace.nodes.offering import schedule
 from provider_agent.protocol import AttemptState, Away, Schedule
 from tests import stage
-from tests.integration.jobs.api_clients import client_of
+from tests.integration.jobs.api.api_clients import client_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,7 +26,7 @@ def away(*, begins: float, ends: float) -> Schedule:
     return Schedule(away=[Away(begins_at=now + timedelta(hours=begins), ends_at=now + timedelta(hours=ends))])
 
 
-def test_job_that_could_outlast_the_window_waits_and_is_placed_when_the_window_is_gone(alice, bob) -> None:
+def test_job_that_could_outlast_the_window_is_placed_when_the_window_is_gone(alice, bob) -> None:
     schedule.declare(bob, away(begins=1, ends=2))
     job = stage.submit(alice, stage.spec_of(budget={"max_total": "1.99"}, resources={"gpus": 2, "kind": "any"}))
     (row,) = fleet.take_snapshot().open_seconds

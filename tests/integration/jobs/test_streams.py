@@ -11,9 +11,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from jobs import streams
 from jobs.errors import BodyTooLarge, LeaseOver, OffsetGap, StaleFence, StreamNotFound
 from jobs.models import Lease, Stream, StreamChunk
+from jobs.running import streams
 from provider_agent.protocol import APPEND_BYTES_MAX, AttemptState, Reason
 from tests import stage
 
@@ -135,7 +135,7 @@ def test_a_lease_that_has_said_it_all_takes_repeats_and_nothing_new(lease):
 
 
 def test_the_log_of_a_lost_node_is_complete_with_what_arrived(lease):
-    from jobs import reports
+    from jobs.running import reports
 
     log(lease, 0, b"alive\n")
     reports.lose(lease.id, Reason.NODE_SILENT, "silent")
@@ -259,7 +259,7 @@ def test_what_a_program_writes_among_the_events_breaks_nothing(lease):
 
 def test_late_events_of_an_older_attempt_do_not_move_the_progress_back(lease):
     events(lease, 0, {"event": "step", "step": 50, "loss": 1.0})
-    from jobs import reports
+    from jobs.running import reports
 
     reports.lose(lease.id, Reason.NODE_SILENT, "silent")
     stage.node("carols-node")

@@ -9,15 +9,18 @@ from uuid import uuid4
 import pytest
 from django.db import IntegrityError, transaction
 
-from billing import deposits, prices
-from billing.balances import balance
-from billing.deposits import CHAIN
+from billing import prices
+from billing.books import deposits
+from billing.books.balances import balance
 from billing.errors import PriceUnavailable, ReceiptForeign, ReceiptSignatureInvalid
 from billing.kinds import AccountKind
 from billing.models import Asset, Hold, ReceiptEvidence, Settlement
-from jobs import assignments, lifecycle, quotes, receipts
+from billing.rails.registry import source_of
+from jobs import lifecycle
 from jobs.errors import AssetTooCoarse, NoEscrowContract, NotEnoughMoney, QuoteForged, UnknownAsset
 from jobs.models import Lease, Quote
+from jobs.quoting import quotes
+from jobs.running import assignments, receipts
 from jobs.spec import SpecErrors
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import signing
@@ -35,7 +38,7 @@ from provider_agent.protocol import (
 )
 from tests import stage
 from tests.integration.billing.scenes import assert_ledger_is_true
-from tests.integration.jobs.api_clients import client_of, post
+from tests.integration.jobs.api.api_clients import client_of, post
 from tests.stage import DOLLAR
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -56,7 +59,9 @@ def weth(transactional_db: None) -> Asset:
 @pytest.fixture
 def alice(weth: Asset) -> Organisation:
     alice = stage.organisation("alice", usd_micros=50 * DOLLAR)
-    deposits.credit(alice.id, 10**18, reference=f"31337:{uuid4()}:0", actor="chain", source=CHAIN, asset_id=weth.pk)
+    deposits.credit(
+        alice.id, 10**18, reference=f"31337:{uuid4()}:0", actor="chain", source=source_of("chain"), asset_id=weth.pk
+    )
     return alice
 
 

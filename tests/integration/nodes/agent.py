@@ -18,8 +18,10 @@ from eth_account.messages import encode_defunct
 from redis.asyncio import Redis as AsyncRedis
 
 from marketplace.foundation import clock
-from marketplace.nodes import enrolment, inventory, liveness
+from marketplace.nodes.inventory import devices as inventory
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Node, Provider
+from marketplace.nodes.watching import liveness
 from provider_agent import protocol
 from provider_agent.protocol import (
     DeviceFacts,
@@ -112,7 +114,7 @@ class Agent:
 
 
 def beat(node_id: UUID) -> None:
-    """The node is heard, as the sync processes hear it."""
+    """The node's beat is recorded, as the sync processes record it."""
 
     async def tell() -> bool:
         async with AsyncRedis.from_url(settings.REDIS_URL) as client:

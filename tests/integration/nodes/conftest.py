@@ -9,8 +9,8 @@ from django.conf import settings
 
 from marketplace.accounts import organisations
 from marketplace.accounts.models import Membership, Role, User
-from marketplace.nodes import liveness
 from marketplace.nodes.models import Node, Provider
+from marketplace.nodes.watching import liveness
 from tests.integration.nodes.agent import Agent, bring_online
 from tests.people import join
 

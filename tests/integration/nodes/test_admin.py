@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from marketplace.accounts.models import User
-from marketplace.nodes import enrolment
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Node, Provider
 from tests.integration.nodes.agent import Agent, device, facts
 

@@ -13,10 +13,12 @@ from rest_framework.test import APIClient
 
 from marketplace.accounts.models import Membership
 from marketplace.foundation.ids import new_id
-from marketplace.nodes import agent_auth, availability, enrolment
+from marketplace.nodes import agent_auth
 from marketplace.nodes.agent_auth import authenticate_agent
 from marketplace.nodes.errors import AgentUnauthenticated, ClockSkew
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Node, Provider
+from marketplace.nodes.offering import availability
 from provider_agent.protocol import HEADER_NODE, HEADER_SIGNATURE, HEADER_TIME, REQUEST_WINDOW_SECONDS
 from tests.integration.nodes.agent import Agent, device, facts, measurements
 from tests.people import sign

@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 
 from marketplace.foundation.models import Event
-from marketplace.nodes import availability
 from marketplace.nodes.models import Node, Offer, Provider
+from marketplace.nodes.offering import availability
 from provider_agent.protocol import DrainRequest, PriceRequest, ResumeRequest
 from tests.integration.nodes.agent import DOLLAR, Agent, bring_online, device, facts
 

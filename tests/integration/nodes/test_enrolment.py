@@ -12,8 +12,8 @@ from django.test import Client
 from marketplace.accounts.models import Membership
 from marketplace.foundation import clock, signing
 from marketplace.foundation.models import Event
-from marketplace.nodes import enrolment
 from marketplace.nodes.errors import AlreadyEnrolled, BadFacts, EnrolmentRefused, ProofRefused, UnsupportedProtocol
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Device, EnrolmentToken, Node, Offer, Provider
 from provider_agent.protocol import EnrolResponse
 from tests.integration.nodes.agent import DOLLAR, Agent, device, facts, terms

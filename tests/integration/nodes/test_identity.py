@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from marketplace.accounts.models import Membership
-from marketplace.nodes import demands, enrolment, inventory
 from marketplace.nodes.errors import AlreadyEnrolled, BadFacts
+from marketplace.nodes.inventory import devices
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Device, Node, Provider
+from marketplace.nodes.verification import demands
 from provider_agent.protocol import DeviceFacts
 from tests.integration.nodes.agent import Agent, bring_online, device, facts
 from tests.integration.nodes.cards import Cards, small_table, use_table
@@ -41,7 +43,7 @@ def test_changed_uuid_does_not_hide_the_board(sold: Node, mallory: Membership) -
 
 def test_node_that_changes_its_uuids_later_gains_nothing(sold: Node, mallory: Membership) -> None:
     other = bring_online(Agent().enrol(provider_of(mallory), facts=facts(card("GPU-2", serial="77"))))
-    inventory.update_facts(other, facts(card("GPU-3", serial="1650")))
+    devices.update_facts(other, facts(card("GPU-3", serial="1650")))
     assert not Device.objects.get(uuid="GPU-3").is_healthy
     assert not Device.objects.get(uuid="GPU-2").is_healthy
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from marketplace.accounts.models import Membership
-from marketplace.nodes import inventory
 from marketplace.nodes.errors import BadFacts
+from marketplace.nodes.inventory import devices
 from marketplace.nodes.models import Device, Node, Provider
 from provider_agent.protocol import DeviceMeasurement, MeasurementRequest
 from tests.integration.nodes.agent import Agent, bring_online, device, facts, measurements
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 def test_measurements_are_kept_per_device(provider: Provider, agent: Agent) -> None:
     node = agent.enrol(provider)
-    inventory.record_measurements(node, measurements(flops=3e14))
+    devices.record_measurements(node, measurements(flops=3e14))
     kept = Device.objects.get()
     assert (kept.flops_per_second, kept.memory_bytes_per_second) == ({"bfloat16": 3e14}, 3e12)
     assert Node.objects.get().measured_at is not None
@@ -47,26 +47,26 @@ def test_measurements_that_cannot_be_are_refused(provider: Provider, agent: Agen
     fields: dict[str, Any] = {"uuid": "GPU-1", "flops_per_second": {"bfloat16": 1e14}, "memory_bytes_per_second": 1e12}
     measurement = DeviceMeasurement(seconds=1, **(fields | change))
     with pytest.raises(BadFacts):
-        inventory.record_measurements(node, MeasurementRequest(probe_version=1, devices=[measurement]))
+        devices.record_measurements(node, MeasurementRequest(probe_version=1, devices=[measurement]))
     assert Node.objects.get().measured_at is None
 
 
 def test_every_device_must_be_measured(provider: Provider, agent: Agent) -> None:
     node = agent.enrol(provider, facts=facts(device("GPU-1"), device("GPU-2", index=1)))
     with pytest.raises(BadFacts, match="GPU-2"):
-        inventory.record_measurements(node, measurements("GPU-1"))
+        devices.record_measurements(node, measurements("GPU-1"))
 
 
 def test_a_device_that_is_gone_is_unhealthy_and_healthy_when_it_is_back(node: Node) -> None:
-    inventory.update_facts(node, facts(device("GPU-2")))
+    devices.update_facts(node, facts(device("GPU-2")))
     assert not Device.objects.get(uuid="GPU-1").is_healthy
-    inventory.update_facts(node, facts(device("GPU-1")))
+    devices.update_facts(node, facts(device("GPU-1")))
     assert Device.objects.get(uuid="GPU-1").is_healthy
     assert [one.uuid for one in Device.objects.rentable()] == ["GPU-1"]
 
 
 def test_a_device_that_has_become_another_must_be_measured_again(node: Node) -> None:
-    inventory.update_facts(node, facts(device("GPU-1", model="NVIDIA A100")))
+    devices.update_facts(node, facts(device("GPU-1", model="NVIDIA A100")))
     assert not Device.objects.rentable().exists()
 
 
@@ -74,7 +74,7 @@ def test_mallory_cannot_take_bobs_gpu_by_naming_it(node: Node, mallory: Membersh
     agent = Agent()
     other = agent.enrol(provider_of(mallory), facts=facts(device("GPU-M")))
     bring_online(other)
-    inventory.update_facts(other, facts(device("GPU-M"), device("GPU-1", index=1)))
+    devices.update_facts(other, facts(device("GPU-M"), device("GPU-1", index=1)))
     assert not other.devices.get(uuid="GPU-1").is_healthy
     assert node.devices.get(uuid="GPU-1").is_healthy
 
@@ -83,6 +83,6 @@ def test_mallory_cannot_take_bobs_gpu_by_naming_it(node: Node, mallory: Membersh
 def test_two_accounts_at_once_leave_one_truth() -> None:
     node = Agent().enrol(provider_of(found("bob")))
     both = facts(device("GPU-1"), device("GPU-2", index=1))
-    outcomes = race(*[functools.partial(inventory.update_facts, node, both)] * 3)
+    outcomes = race(*[functools.partial(devices.update_facts, node, both)] * 3)
     assert all(isinstance(outcome, Node) for outcome in outcomes), outcomes
     assert Device.objects.count() == 2

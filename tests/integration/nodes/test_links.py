@@ -1,4 +1,4 @@
-"""Links of a fabric: who is told to measure them, whose report counts, and what follows. Bob provides, Mallory lies."""
+"""Links of a fabric: who must measure them, whose report counts, and what follows. Bob provides, Mallory lies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from marketplace.foundation import clock
-from marketplace.nodes import availability, demands, link_reports, links
 from marketplace.nodes.errors import BadFacts, ProbeAnswered, ProbeOver
+from marketplace.nodes.fabrics import link_reports, links
 from marketplace.nodes.models import FabricLink, LinkProbe, Node, Provider
+from marketplace.nodes.offering import availability
+from marketplace.nodes.verification import demands
 from provider_agent.protocol import PROBE_PORT_FIRST, PROBE_PORT_LAST, LinkReport
 from tests.integration.nodes.agent import Agent, bring_online, device
 from tests.integration.nodes.conftest import provider_of
@@ -124,7 +126,7 @@ def test_a_silent_or_draining_node_is_not_probed(pair):
     assert links.demand_due([]) == []
 
 
-def test_eight_nodes_have_all_pairs_probed_and_a_large_fabric_a_number_that_grows_with_its_nodes():
+def test_eight_nodes_have_all_pairs_probed_and_a_large_fabric_some_for_each_node():
     ids = [UUID(int=number) for number in range(1, 9)]
     assert len(links.wanted_pairs(ids)) == 8 * 7 // 2
     many = [UUID(int=number) for number in range(1, 201)]
@@ -156,7 +158,7 @@ def test_every_pair_gets_its_turn_and_then_nobody_is_asked_for_a_day(provider):
     assert links.demand_due([]) == []
     soonest = min(FabricLink.objects.values_list("next_probe_at", flat=True))
     assert soonest > timezone.now() + timedelta(hours=17)
-    assert links.hasten(Node.objects.all()) == 10
+    assert links.make_due(Node.objects.all()) == 10
     assert links.demand_due([])
     assert LinkProbe.objects.count() <= 10, "what is over is not kept for ever"
 
@@ -186,7 +188,7 @@ def test_a_way_that_only_one_side_saw_is_none(pair, probe):
     link = both_say(probe, deaf, GOOD)
     assert not link.is_reachable
     listener, dialler = probe.listener.name, link.other(probe.listener_id).name
-    assert link.why == f"{dialler} to {listener}: {dialler} says that it came through, {listener}: nobody came"
+    assert link.why == f"{dialler} to {listener}: {dialler} reports a connection, {listener}: nobody came"
 
 
 def test_one_way_that_fails_is_named(pair, probe):
@@ -217,7 +219,7 @@ def test_nodes_whose_containers_cannot_be_of_one_gang_have_no_link(pair, probe, 
 
 
 def demand_again(link: FabricLink) -> LinkProbe:
-    links.hasten(Node.objects.filter(pk=link.a_id))
+    links.make_due(Node.objects.filter(pk=link.a_id))
     assert len(links.demand_due([])) == 2
     return LinkProbe.objects.get(state="demanded")
 
@@ -286,7 +288,7 @@ def test_a_late_report_is_refused_and_the_silence_concluded(pair, probe, monkeyp
 
 def test_silence_of_both_says_nothing_of_a_link_that_was_measured(pair, probe, monkeypatch):
     both_say(probe, GOOD, GOOD)
-    links.hasten(Node.objects.all())
+    links.make_due(Node.objects.all())
     assert links.demand_due([])
     late = timezone.now() + timedelta(seconds=link_reports.ANSWER_SECONDS_MAX + 1)
     monkeypatch.setattr(clock, "now", lambda: late)

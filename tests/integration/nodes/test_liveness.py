@@ -14,10 +14,13 @@ from redis.asyncio import Redis as AsyncRedis
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.models import Event
-from marketplace.nodes import availability, enrolment, liveness
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Device, Node, Offer, Provider
+from marketplace.nodes.offering import availability
 from marketplace.nodes.states import NodeState
+from marketplace.nodes.watching import liveness
 from tests.integration.nodes.agent import Agent, beat, bring_online, device, facts, measurements
+from tests.row_states import create_in_state
 
 pytestmark = pytest.mark.django_db
 
@@ -28,10 +31,11 @@ Fleet = Callable[[int], list[Node]]
 def fleet(provider: Provider) -> Fleet:
     def make(count: int) -> list[Node]:
         return [
-            Node.objects.create(
+            create_in_state(
+                Node,
+                NodeState.ONLINE,
                 provider=provider,
                 name=f"node-{number}",
-                state=NodeState.ONLINE,
                 transport_public_key=new_id().hex * 2,
                 receipt_address="0x" + new_id().hex + "0" * 8,
                 executor="process",
@@ -224,7 +228,7 @@ def test_the_freeze_ends_for_who_stays_silent_while_others_are_heard(fleet: Flee
     nodes = fleet(10)
     silence(nodes[:5], liveness.SILENT_SECONDS_IDLE + liveness.MASS_SILENCE_PATIENCE_SECONDS + 1)
     assert len(liveness.find_silent(clock.now())) == 5
-    silence(nodes[5:], liveness.HEARD_SECONDS + 1)  # now nobody is heard: it is us
+    silence(nodes[5:], liveness.HEARD_SECONDS + 1)  # now no node reports: the fault is ours
     assert liveness.find_silent(clock.now()) == []
 
 
@@ -235,9 +239,9 @@ def test_nothing_new_is_placed_on_a_suspect(node: Node) -> None:
 
 
 def test_a_device_that_was_not_measured_is_not_rentable(node: Node) -> None:
-    from marketplace.nodes import inventory
+    from marketplace.nodes.inventory import devices
 
-    inventory.update_facts(node, facts(device("GPU-1"), device("GPU-2", index=1)))
+    devices.update_facts(node, facts(device("GPU-1"), device("GPU-2", index=1)))
     assert [one.uuid for one in Device.objects.rentable()] == ["GPU-1"]
-    inventory.record_measurements(node, measurements("GPU-1", "GPU-2"))
+    devices.record_measurements(node, measurements("GPU-1", "GPU-2"))
     assert Device.objects.rentable().count() == 2

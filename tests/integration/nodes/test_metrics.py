@@ -13,8 +13,9 @@ from django.utils import timezone
 from redis.asyncio import Redis
 
 from marketplace.accounts.models import Membership, User
-from marketplace.nodes import charts, inventory, metrics
+from marketplace.nodes.inventory import devices
 from marketplace.nodes.models import Device, Metric, Node, Offer, Provider
+from marketplace.nodes.watching import charts, metrics
 from provider_agent.protocol import Load
 from tests.integration.nodes.agent import Agent, bring_online, device, facts
 from tests.people import sign
@@ -26,7 +27,7 @@ NOW = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Sets the clock of the room."""
+    """Sets the clock of the package."""
 
     def set_to(moment: datetime) -> None:
         monkeypatch.setattr("marketplace.foundation.clock.now", lambda: moment)
@@ -138,15 +139,15 @@ def test_device_with_a_fault_leaves_the_market_and_the_others_stay(provider: Pro
     node = bring_online(agent.enrol(provider, facts=facts(*two)))
     assert Device.objects.rentable().count() == 2
     broken = two[0].model_copy(update={"fault": "Xid 79: GPU has fallen off the bus"})
-    inventory.update_facts(node, facts(broken, two[1]))
+    devices.update_facts(node, facts(broken, two[1]))
     assert list(Device.objects.rentable().values_list("uuid", flat=True)) == ["GPU-2"]
     assert Device.objects.get(uuid="GPU-1").fault == "Xid 79: GPU has fallen off the bus"
     assert Offer.objects.rentable().count() == 1
-    inventory.update_facts(node, facts(*two))
+    devices.update_facts(node, facts(*two))
     assert Device.objects.rentable().count() == 2
     assert Device.objects.get(uuid="GPU-1").fault == ""
 
 
 def test_device_that_is_gone_says_so(node: Node) -> None:
-    inventory.update_facts(node, facts(device("GPU-7")))
+    devices.update_facts(node, facts(device("GPU-7")))
     assert Device.objects.get(uuid="GPU-1").fault == "not in the machine any more"

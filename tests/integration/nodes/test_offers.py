@@ -10,14 +10,16 @@ import pytest
 
 from marketplace.accounts.models import Membership
 from marketplace.foundation import clock
-from marketplace.nodes import availability, offers, schedule
 from marketplace.nodes.errors import NoOpenOffer
+from marketplace.nodes.inventory import devices
 from marketplace.nodes.models import Node, Offer, Provider
+from marketplace.nodes.offering import availability, offers, schedule
 from provider_agent.protocol import Away, Schedule
-from tests.integration.nodes.agent import DOLLAR, Agent, bring_online, device, facts, terms
+from tests.integration.nodes.agent import DOLLAR, Agent, bring_online, device, facts, measurements, terms
 from tests.integration.nodes.conftest import found, provider_of
 from tests.integration.racing import race
 from tests.people import sign
+from tests.row_states import put_in_state
 
 pytestmark = pytest.mark.django_db
 
@@ -47,9 +49,16 @@ def test_offer_tells_isolation_network_and_labels_of_lent_folders(alice: Members
     assert {name: row[name] for name in said} == said
 
 
-@pytest.mark.parametrize("state", ["pending", "offline", "draining", "quarantined", "retired"])
+@pytest.mark.parametrize("state", ["offline", "draining", "quarantined", "retired"])
 def test_only_nodes_that_are_online_are_listed(alice: Membership, node: Node, state: str) -> None:
-    Node.objects.update(state=state)
+    put_in_state(Node.objects.all(), state)
+    assert listed(alice) == []
+
+
+def test_a_pending_node_is_not_listed(alice: Membership, provider: Provider, agent: Agent) -> None:
+    pending = agent.enrol(provider)
+    assert (pending.state, pending.offers.count()) == ("pending", 1)
+    devices.record_measurements(pending, measurements("GPU-1"))
     assert listed(alice) == []
 
 

@@ -9,9 +9,10 @@ from rest_framework.test import APIClient
 
 from marketplace.accounts.models import Membership
 from marketplace.foundation.models import Event
-from marketplace.nodes import enrolment, liveness
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Node, Provider
 from marketplace.nodes.urls import urlpatterns
+from marketplace.nodes.watching import liveness
 from tests.integration.nodes.agent import Agent
 from tests.integration.nodes.conftest import provider_of
 from tests.people import sign

@@ -13,9 +13,11 @@ from django.conf import settings
 
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
-from marketplace.nodes import calibration, demands, inventory, verification
+from marketplace.nodes.challenges import calibration
+from marketplace.nodes.inventory import devices
 from marketplace.nodes.models import Check, Device, Node, Offer, Provider
 from marketplace.nodes.states import CheckState, NodeState
+from marketplace.nodes.verification import checking, demands
 from provider_agent.protocol import CheckVerdict
 from runtimes.probe.challenge.chain import Chain
 from tests.integration.nodes.agent import Agent, bring_online, device, facts, measurements
@@ -47,7 +49,7 @@ def node_of(provider: Provider, agent: Agent, *uuids: str, model: str = "Card", 
     given = [device(uuid, index=index, model=model, memory_mib=2) for index, uuid in enumerate(uuids)]
     node = bring_online(agent.enrol(provider, facts=facts(*given)))
     request = measurements(*uuids, flops=flops)
-    return inventory.record_measurements(node, request)
+    return devices.record_measurements(node, request)
 
 
 def demand(node: Node) -> Check:
@@ -86,14 +88,14 @@ def test_honest_node_passes_and_its_figure_is_what_it_showed(node: Node, agent: 
 
 def test_figure_that_counts_is_never_above_what_was_shown(node: Node, agent: Agent) -> None:
     sold = node.devices.get(uuid="GPU-1")
-    inventory.record_measurements(node, measurements("GPU-1", "GPU-2", flops=CLAIMED))
-    inventory.record_shown(node, {"GPU-1": CLAIMED * 0.01 * 0.25, "GPU-2": CLAIMED})
+    devices.record_measurements(node, measurements("GPU-1", "GPU-2", flops=CLAIMED))
+    devices.record_shown(node, {"GPU-1": CLAIMED * 0.01 * 0.25, "GPU-2": CLAIMED})
     sold.refresh_from_db()
     assert sold.claimed_flops_per_second == {"bfloat16": CLAIMED}
     assert sold.flops_per_second == {"bfloat16": pytest.approx(CLAIMED / 4)}
     assert node.devices.get(uuid="GPU-2").flops_per_second == {"bfloat16": CLAIMED}
     # Reporting more afterwards does not help.
-    inventory.record_measurements(node, measurements("GPU-1", "GPU-2", flops=CLAIMED * 100))
+    devices.record_measurements(node, measurements("GPU-1", "GPU-2", flops=CLAIMED * 100))
     sold.refresh_from_db()
     assert sold.flops_per_second["bfloat16"] == pytest.approx(CLAIMED / 4)
 
@@ -203,9 +205,7 @@ def test_memory_that_was_not_filled_is_found(node: Node, agent: Agent) -> None:
     assert (found.needed, found.message) == (12, "memory was not filled")
 
 
-def test_one_card_that_poses_as_eight_and_reports_an_eighth_of_its_speed_lacks_their_memory(
-    provider: Provider, agent: Agent
-) -> None:
+def test_one_card_that_poses_as_eight_slow_ones_lacks_their_memory(provider: Provider, agent: Agent) -> None:
     """It is as fast as it says; but the memory of all eight must be full at once, and it has that of one."""
     node = node_of(provider, agent, *[f"GPU-{number}" for number in range(8)], flops=CLAIMED / 8)
 
@@ -318,7 +318,7 @@ def test_shadow_mode_shows_a_failure_and_excludes_nobody(node: Node, agent: Agen
     assert node.next_check_at < clock.now() + timedelta(minutes=5)
 
 
-def test_enforced_failure_suspends_then_quarantines_and_a_passed_check_lifts_the_suspension(
+def test_enforced_failure_suspends_then_quarantines_and_a_passed_check_lifts_it(
     enforced: None, node: Node, agent: Agent
 ) -> None:
     node.refresh_from_db()
@@ -338,9 +338,9 @@ def test_enforced_failure_suspends_then_quarantines_and_a_passed_check_lifts_the
 
 def test_saying_nothing_is_a_failure(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     check, ahead = demand(node), slow_by(monkeypatch)
-    assert verification.expire_overdue() == []
-    ahead[0] += verification.BEGIN_SECONDS_MAX + 1
-    assert verification.expire_overdue() == [node.pk]
+    assert checking.expire_overdue() == []
+    ahead[0] += checking.BEGIN_SECONDS_MAX + 1
+    assert checking.expire_overdue() == [node.pk]
     check.refresh_from_db()
     assert (check.state, check.reason) == (CheckState.FAILED, "unanswered")
     assert not Node.objects.filter(pk=node.pk, wanted_check_id__isnull=False).exists()

@@ -19,9 +19,9 @@ from pytest_django import Settings, live_server_helper
 
 from marketplace.accounts import organisations
 from marketplace.accounts.models import User
-from marketplace.nodes import enrolment
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Provider
-from marketplace.portal.wheel import build_wheel
+from marketplace.portal.install.wheel import build_wheel
 
 SCRIPT_SECONDS_MAX = 170
 IS_ROOT = os.geteuid() == 0

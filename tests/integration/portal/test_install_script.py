@@ -17,9 +17,9 @@ import pytest
 from pytest_django import Settings
 
 from marketplace.foundation import signing
-from marketplace.portal import release
-from marketplace.portal.installing import SCRIPT
-from marketplace.portal.wheel import build_wheel
+from marketplace.portal.install import manifests
+from marketplace.portal.install.views import SCRIPT
+from marketplace.portal.install.wheel import build_wheel
 from tests.integration.portal.conftest import IS_ROOT, SYSTEM_PATH, Computer, make_computer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,7 +100,7 @@ def test_half_a_download_does_nothing(script: str, computer: Computer, token: st
 @pytest.mark.parametrize(
     ("options", "status", "sentence"),
     [
-        ((), 2, "A token is needed: souk provider add-node prints the whole line."),
+        ((), 2, "A token is needed: souk provider add-node prints the whole install command."),
         (("--token",), 2, "--token needs a value"),
         (("token",), 2, "What is 'token'?"),
         (("--token", "t", "--executor", "chroot"), 2, "--executor is docker or process"),
@@ -193,7 +193,7 @@ def test_a_wheel_that_was_tampered_with_is_refused(script: str, computer: Comput
 def test_a_manifest_that_was_tampered_with_is_refused(
     market: str, script: str, computer: Computer, token: str, tmp_path: Path, checker: str
 ) -> None:
-    """Mallory sits between the two and lowers a floor; the key is not hers."""
+    """Mallory, between the two, lowers a minimum version; the key is not hers."""
     if checker == "Python":
         computer.path = tools_without(tmp_path, "openssl")
     honest = computer.run(script, "--token", token, "--dry-run", *PROCESS)
@@ -217,7 +217,7 @@ def test_an_old_manifest_with_a_good_signature_is_refused(
     older = older.rename(older.with_name("gpusouk-0.0.9-py3-none-any.whl"))
     new = settings.SOUK_AGENT_WHEEL
     settings.SOUK_AGENT_WHEEL = str(older)
-    old = release.current_release()
+    old = manifests.current_release()
     settings.SOUK_AGENT_WHEEL = new
     replayed = {"/dist/manifest.json": old.manifest, "/dist/manifest.sig": old.signature}
     with mallory(market, "", lambda body: body, replayed) as address:

@@ -19,9 +19,9 @@ import httpx
 import pytest
 from pytest_django import Settings
 
-from marketplace.nodes import rollout
 from marketplace.nodes.models import Node
-from marketplace.portal.wheel import build_wheel
+from marketplace.nodes.releases import publishing
+from marketplace.portal.install.wheel import build_wheel
 from tests.integration.portal.conftest import IS_ROOT, Computer, issue_token, make_computer
 from tests.wheels import rebuild_wheel
 
@@ -156,7 +156,7 @@ def test_a_computer_that_is_ahead_of_newcomers_keeps_its_version(
     script = httpx.get(f"{market}/install.sh").text
     done = shared.run(script, "--token", token, "--data", str(shared.root / "old"), *QUICK)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "version 0.1.0 is there, newer than 0.0.9, which newcomers get; it stays" in done.stdout
+    assert "version 0.1.0 is there, newer than 0.0.9, which new nodes install; it stays" in done.stdout
     assert (shared.root / "prefix" / "current").resolve() == before
     assert (shared.root / "old" / "config.json").exists(), "and the node is enrolled"
 
@@ -171,7 +171,7 @@ def test_a_broken_agent_that_is_ahead_of_newcomers_is_repaired_with_its_own_vers
     done = shared.run(httpx.get(f"{market}/install.sh").text, *node, *QUICK)
     assert done.returncode == 0, done.stdout + done.stderr
     settings.SOUK_AGENT_WHEEL = str(wheel)
-    rollout.publish(version="0.9.0", wheel=ahead.name, sha256=hashlib.sha256(ahead.read_bytes()).hexdigest())
+    publishing.publish(version="0.9.0", wheel=ahead.name, sha256=hashlib.sha256(ahead.read_bytes()).hexdigest())
     newcomers = httpx.get(f"{market}/install.sh").text
     assert "\nVERSION=0.1.0\n" in newcomers
     current = shared.root / "prefix" / "current"

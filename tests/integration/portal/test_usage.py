@@ -15,8 +15,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from jobs.endpoints import token_payments, usage, usage_views
 from jobs.models import Endpoint, EndpointKey, UsageDay
-from jobs.serving import token_payments, usage, usage_views
 from jobs.wire.usage import UsageView
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
@@ -25,7 +25,7 @@ from marketplace.portal import visitors
 from marketplace.portal.amounts import dollars
 from marketplace.portal.visitors import CONTENT_SECURITY_POLICY
 from tests import stage
-from tests.integration.jobs.api_clients import API, client_of
+from tests.integration.jobs.api.api_clients import API, client_of
 from tests.integration.jobs.serving import scenes
 from tests.integration.portal.chat.conftest import sign_in
 from tests.stage import DOLLAR
@@ -89,7 +89,7 @@ def used(alice: Organisation, carol: Organisation) -> list[EndpointKey]:
         at = now - timedelta(days=seq % 3)
         more = {"cost_usd_micros": seq * 100_001, "status": "ok" if seq % 4 else "failed", "cached_tokens": seq * 7}
         row = scenes.row(seq, made[seq % 3], endpoints[seq % 2], at_ms=int(at.timestamp() * 1000), **more)
-        usage.take_in(gateway, [row])
+        usage.ingest_usage(gateway, [row])
         if seq == 6:
             token_payments.pay_due()
     return made
@@ -146,7 +146,7 @@ def test_the_owner_sees_what_others_called_and_her_own_calls_apart(
     used: list[EndpointKey], alice: Organisation
 ) -> None:
     own = scenes.row(1, scenes.key(alice), Endpoint.objects.get(model="chat"))
-    usage.take_in(scenes.gateway(), [own])
+    usage.ingest_usage(scenes.gateway(), [own])
     browser = sign_in(alice)
     html, said = page_of(browser, "side=owner&group=model"), api_says(alice, "side=owner&group=model")
     assert Table(html).rows[1:-1] == [written(each.name, each) for each in said.lines]
@@ -185,7 +185,7 @@ def test_lines_that_are_not_listed_are_one_line_that_adds_up(
 
 def test_tokens_make_the_bars_where_nothing_costs(alice: Organisation) -> None:
     key, endpoint = scenes.key(alice), scenes.endpoint(alice)
-    usage.take_in(scenes.gateway(), [scenes.row(1, key, endpoint, cost_usd_micros=0)])
+    usage.ingest_usage(scenes.gateway(), [scenes.row(1, key, endpoint, cost_usd_micros=0)])
     html = page_of(sign_in(alice))
     assert "The bars show output tokens." in html and Table(html).bars == [1_000]
 
@@ -289,7 +289,7 @@ def test_names_are_shown_and_never_run(alice: Organisation, carol: Organisation)
     key, endpoint = scenes.key(carol), scenes.endpoint(alice, model=ATTACK)
     EndpointKey.objects.filter(pk=key.pk).update(name=ATTACK)
     Organisation.objects.filter(pk=carol.pk).update(name=ATTACK)
-    usage.take_in(scenes.gateway(), [scenes.row(1, key, endpoint)])
+    usage.ingest_usage(scenes.gateway(), [scenes.row(1, key, endpoint)])
     browser = sign_in(carol)
     pages = [page_of(browser, f"group={group}") for group in ("key", "model", "endpoint")]
     assert all("&lt;script&gt;alert(1)" in Table(html).rows[1][0] or ATTACK in Table(html).rows[1][0] for html in pages)
@@ -337,7 +337,7 @@ def test_no_name_becomes_a_formula_or_another_cell(carol: Organisation, alice: O
     endpoint = scenes.endpoint(alice, model="=cmd|' /C calc'!A0")
     key = scenes.key(carol)
     EndpointKey.objects.filter(pk=key.pk).update(name=name)
-    usage.take_in(scenes.gateway(), [scenes.row(1, key, endpoint)])
+    usage.ingest_usage(scenes.gateway(), [scenes.row(1, key, endpoint)])
     browser = sign_in(carol)
     [_, by_key] = csv_of(browser, "group=key")
     assert by_key[1] == f"'{name} ({key.prefix})" and len(by_key) == 8

@@ -11,7 +11,7 @@ from uuid import UUID
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from provider_agent.protocol import GatewayPlace, ServePlace
-from provider_agent.tunnel import Tunnels, link
+from provider_agent.tunnel import Tunnels, gateway_connection
 from tests.fakes.tunnelled import READY, served
 
 
@@ -26,7 +26,7 @@ async def engine(scope: Any, receive: Any, send: Any) -> None:
 
 async def main(folder: Path, node_key: str, lease_id: str, url: str, gateway_key: str) -> None:
     """Until it is ended."""
-    setattr(link, "HEARTBEAT_SECONDS", 0.5)  # noqa: B010 - so that the test need not wait for three of the usual ones
+    setattr(gateway_connection, "HEARTBEAT_SECONDS", 0.5)  # noqa: B010 - so that the test need not wait for three of the usual ones
     tunnels = Tunnels(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(node_key)))
     place = ServePlace(endpoint_id=UUID(int=0), gateways=[GatewayPlace(url=url, public_key=gateway_key)])
     async with served(engine, uds=str(folder / "serve.sock")):

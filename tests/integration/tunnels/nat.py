@@ -74,7 +74,7 @@ class Nat:
         subprocess.run(["ip", "link", "delete", self.line], check=False, capture_output=True)
 
     def renumber(self) -> None:
-        """The provider's line gets another address: every connection that there was is dead, and nobody is told."""
+        """The provider's line gets another address: every open connection is dead, and neither end is notified."""
         _do("ip", "-n", self.router, "address", "delete", f"{OUTSIDE}/24", "dev", "outside")
         _do("ip", "-n", self.router, "address", "add", f"{OUTSIDE_LATER}/24", "dev", "outside")
 

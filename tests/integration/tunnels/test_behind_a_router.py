@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from jobs.gateway.engines.upstream import UpstreamError
 from jobs.gateway.tunnels import TunnelHub
-from jobs.gateway.upstream import UpstreamError
 from tests.fakes.tunnelled import gateway, make_certificate, public_of, row, run, until
 from tests.integration.tunnels.nat import HERE, OUTSIDE, OUTSIDE_LATER, behind_nat, why_not
 

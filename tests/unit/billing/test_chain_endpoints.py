@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from billing.chain import transport
-from billing.chain.client import ChainClient
 from billing.chain.config import ChainConfig
 from billing.chain.errors import CallReverted, EndpointsDisagree, EndpointsUnreachable
+from billing.chain.reading import transport
+from billing.chain.reading.client import ChainClient
 
 TIMEOUT = 0.5
 Answer = Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]
@@ -50,7 +50,7 @@ def honest(**answers: Any) -> Answer:
 
 @contextmanager
 def endpoint(answer: Answer) -> Iterator[tuple[str, list[str]]]:
-    """(its address, the methods that it was asked)."""
+    """(its address, the methods that were called)."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -138,7 +138,7 @@ def test_an_endpoint_that_answers_badly_is_none_and_costs_its_time_only(
 
 
 def test_a_redirect_leads_nowhere() -> None:
-    """Who is asked is who is configured, and not whom it names."""
+    """Only the configured endpoint is called, and not one that it names."""
     with endpoint(honest()) as (one, _), endpoint(honest()) as (other, asked):
 
         def redirects(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.seal import merkle_root
+from billing.books.hash_chain import merkle_root
 
 hashes = st.lists(st.binary(min_size=32, max_size=32).map(bytes.hex), min_size=1, max_size=40, unique=True)
 

@@ -1,4 +1,4 @@
-"""Beat's table and the rooms' tasks agree."""
+"""Beat's table and the packages' tasks agree."""
 
 from __future__ import annotations
 

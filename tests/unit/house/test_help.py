@@ -64,7 +64,7 @@ def test_help_has_examples_and_each_is_one_that_the_parser_takes(
         command.make_context(words[-1], example[len(words) :])
 
 
-def test_every_command_of_the_server_is_tested_here_and_told_in_the_clients_help() -> None:
+def test_every_command_of_the_server_is_tested_here_and_listed_in_the_clients_help() -> None:
     named = {entry.name for entry in entry_points(group=ENTRY_POINTS)}
     assert set(SERVERS) == set(SERVER_COMMANDS) == named
 

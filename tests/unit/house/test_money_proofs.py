@@ -1,4 +1,4 @@
-"""Every promise about money and every attack on the contract has a test by its name, and a page says which."""
+"""Every promise about money and every attack on the contract has a test by its name, and a page lists them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_page_names_each_and_what_it_names_says_so_itself(name: str) -> None
     assert any(is_named(name, (ROOT / file).read_text()) for file in files), f"none of {files} mentions {name}"
 
 
-def test_a_name_is_told_from_a_longer_one() -> None:
+def test_a_name_is_distinguished_from_a_longer_one() -> None:
     assert is_named("P6", "def test_P06_once")
     assert is_named("P18", "def test_p18_any_stream")
     assert not is_named("P2", "test_P22_nonces; P20")

@@ -17,9 +17,9 @@ from pydantic import BaseModel
 
 from jobs.client.cli import app as souk
 from jobs.gateway.config import GatewayConfig
-from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
-from jobs.spec.serve import Serve
-from jobs.spec.train import Train
+from jobs.spec.kinds.serve import Serve
+from jobs.spec.kinds.train import Train
+from jobs.spec.model import Budget, Checkpoint, JobFields, Payment, Resources, Retry, Work
 from marketplace.config.commands.chain import app as chain
 from marketplace.config.commands.gateway import app as gateway
 from marketplace.config.commands.ledger import app as ledger
@@ -166,7 +166,7 @@ def test_every_command_is_shown_on_some_page() -> None:
 
 @pytest.mark.parametrize(
     ("heading", "section"),
-    [("Top level", Spec), ("train", Train)]
+    [("Top level", JobFields), ("train", Train)]
     + [(each.__name__.lower(), each) for each in (Resources, Work, Budget, Payment, Checkpoint, Retry)],
 )
 def test_every_field_of_a_job_file_is_on_its_page(heading: str, section: type[BaseModel]) -> None:
@@ -186,7 +186,7 @@ def test_every_field_of_what_is_served_is_on_the_job_files_page() -> None:
     assert {name for name in wanted if f"`{name}`" not in text} == set()
 
 
-def test_the_operators_pages_list_everything_that_a_gateway_is_told() -> None:
+def test_the_operators_pages_list_every_setting_of_a_gateway() -> None:
     said: dict[str, str] = {}
     for names, others in rows("docs/operator-guide.md", "Gateway variable").items():
         words = [word if word[0] != "_" else f"SOUK_GATEWAY{word}" for word in re.findall(r"`([A-Z_]+)`", names)]
@@ -235,6 +235,6 @@ def test_every_kind_of_alert_says_what_to_do() -> None:
 def test_gas_in_the_contracts_page_is_what_was_measured() -> None:
     measured = re.findall(r"\d+", json.dumps(json.loads((ROOT / "benchmarks/results/gas.json").read_text())["figures"]))
     page = (ROOT / "docs/escrow.md").read_text()
-    said = re.findall(r"\d{1,3}(?:,\d{3})+", page[page.index("## Gas") : page.index("## Putting")])
+    said = re.findall(r"\d{1,3}(?:,\d{3})+", page[page.index("## Gas") : page.index("## Deploying it")])
     assert said
     assert [each for each in said if each.replace(",", "") not in measured and each != "10,000"] == []

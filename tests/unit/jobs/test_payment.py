@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.matching.demand import demand_of
-from jobs.payment import USD_MICROS_PER_DOLLAR, Payment
+from jobs.payment.terms import USD_MICROS_PER_DOLLAR, Payment
 from jobs.spec import SpecErrors, canonical, from_wire, parse, spec_hash
 
 SPEC = {"kind": "train", "name": "tiny", "budget": {"max_total": "2.00"}, "command": "true"}

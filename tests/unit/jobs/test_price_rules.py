@@ -1,4 +1,4 @@
-"""When a locked price gives way: never unseen, never against the customer beyond what was agreed."""
+"""When a locked price is replaced: never unseen, never against the customer beyond what was agreed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.payment import Payment
-from jobs.price_rules import PriceReason, decide, is_near, units_due
+from jobs.payment.price_rules import PriceReason, decide, is_near, units_due
+from jobs.payment.terms import Payment
 from jobs.spec import SpecErrors, canonical, from_wire, spec_hash
 
 SPEC = {"kind": "train", "name": "tiny", "budget": {"max_total": "2.00"}, "command": "true"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marketplace.nodes.liveness import is_mass_silence
+from marketplace.nodes.watching.liveness import is_mass_silence
 
 
 @pytest.mark.parametrize(

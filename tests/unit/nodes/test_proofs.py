@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from marketplace.nodes.proofs import (
+from marketplace.nodes.challenges.proofs import (
     HASH_BYTES,
     ChainPlan,
     Revealed,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marketplace.nodes.schedule import open_seconds
-from provider_agent.hours import parse_hours
+from marketplace.nodes.offering.schedule import open_seconds
+from provider_agent.node.hours import parse_hours
 from provider_agent.protocol import Schedule
 
 HOUR = 3600.0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing import money
-from jobs import payment
+from jobs.payment import terms
 from provider_agent.protocol import parse_units, show_units
 from provider_agent.protocol.amounts import UNITS_MAX
 
@@ -45,7 +45,7 @@ def test_what_is_shown_is_read_back_to_the_unit(units: int, scale: int, asset: s
     ],
 )
 def test_what_is_no_amount_is_refused(text: str) -> None:
-    for parse in (parse_units, money.parse_amount, payment.parse_units):
+    for parse in (parse_units, money.parse_amount, terms.parse_units):
         with pytest.raises(ValueError, match="digits"):
             parse(text, scale=6)
 
@@ -71,5 +71,5 @@ def test_more_than_256_bits_is_refused() -> None:
 
 
 def test_the_rule_is_in_one_place() -> None:
-    assert (payment.parse_units, payment.show_units) == (parse_units, show_units)
+    assert (terms.parse_units, terms.show_units) == (parse_units, show_units)
     assert money.format_amount(-1_500_000, code="USD", scale=6) == show_units(-1_500_000, asset="USD", scale=6)

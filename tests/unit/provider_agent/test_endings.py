@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from provider_agent.endings import has_started, last_failure, name_ending
 from provider_agent.executors.base import Exit
+from provider_agent.lease.endings import has_started, last_failure, name_ending
 from provider_agent.protocol import Reason
 
 STOP = Reason.CANCELLED_BY_CUSTOMER

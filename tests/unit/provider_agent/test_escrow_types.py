@@ -10,20 +10,20 @@ from eth_account import Account
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provider_agent.protocol import (
+from billing.proofs import merkle
+from billing.proofs.escrow import (
     HoldAuthorization,
-    ReceiptDomain,
     ReceiptKeyDelegation,
     authorization_digest,
     delegation_digest,
     is_signed_by_customer,
     is_signed_by_provider,
-    merkle,
     provider_proof,
     providers_tree,
     sign_authorization,
     sign_delegation,
 )
+from provider_agent.protocol import ReceiptDomain
 
 ALICE = "0x" + "a1" * 32
 BOB = "0x" + "b0" * 32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import resource
 import secrets
 import socket
@@ -16,16 +15,15 @@ from uuid import UUID, uuid4
 import psutil
 import pytest
 
-from provider_agent import fabric_probe, fabric_wire
-from provider_agent.fabric_probe import NONCE_BYTES, probe
-from provider_agent.fabric_wire import BLOCK_BYTES, LENGTH, PINGS
+from provider_agent.node import fabric_probe, fabric_wire
+from provider_agent.node.fabric_probe import NONCE_BYTES, probe
+from provider_agent.node.fabric_wire import BLOCK_BYTES, LENGTH, PINGS
 from provider_agent.protocol import PROBE_PORT_FIRST, PROBE_PORT_LAST, LinkDemand, LinkReport
-
-ADDRESS = "127.0.0.1"
+from tests.integration.provider_agent.ports import ADDRESS, free_ports
 
 
 @pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     make_short(monkeypatch)
 
 
@@ -45,19 +43,6 @@ def demands(**changes: object) -> tuple[LinkDemand, LinkDemand]:
     listen = LinkDemand(role="listen", peer_name="dialler", port=first, peer_port=second, **shared)
     dial = LinkDemand(role="dial", peer_name="listener", port=second, peer_port=first, **shared)
     return listen, dial.model_copy(update=changes)
-
-
-def free_ports() -> tuple[int, int]:
-    """Two ports of the range that nobody has just now."""
-    found = []
-    for port in range(PROBE_PORT_FIRST + os.getpid() % 150, PROBE_PORT_LAST):
-        with closing(socket.socket()) as each:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if each.connect_ex((ADDRESS, port)) != 0:
-                found.append(port)
-        if len(found) == 2:
-            return found[0], found[1]
-    raise AssertionError("no free port")
 
 
 def meet(*sides: LinkDemand) -> list[LinkReport]:
@@ -115,7 +100,7 @@ def test_proof_of_another_probe_is_none_for_this_one() -> None:
 
 
 def test_who_comes_from_another_address_is_not_listened_to() -> None:
-    listen, dial = demands(address="127.0.0.2")  # the listener was told to expect 127.0.0.1
+    listen, dial = demands(address="127.0.0.2")  # the listener expects 127.0.0.1
     listener, dialler = meet(listen, dial)
     assert not listener.was_dialled
     assert "only 127.0.0.2 came, which is not its fabric address" in listener.why
@@ -131,7 +116,7 @@ def test_listener_that_is_silent_is_given_up_by_its_deadline() -> None:
         began = time.monotonic()
         (dialler,) = meet(dial)
     assert not dialler.dialled
-    assert "said nothing for 0.5 s" in dialler.why
+    assert "sent nothing for 0.5 s" in dialler.why
     assert time.monotonic() - began < 5
     assert sockets_of_probes() == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from provider_agent.errors import UnsafePath
-from provider_agent.fetch import safe_join
+from provider_agent.lease.fetch import safe_join
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "", ".", "a\\..\\x", "a\0b", "..", "a/.."])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provider_agent.snapshot import file_size, read_bytes, take_snapshot
+from provider_agent.lease.snapshot import file_size, read_bytes, take_snapshot
 
 
 @pytest.fixture

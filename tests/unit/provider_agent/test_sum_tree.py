@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provider_agent.protocol.sum_tree import (
+from billing.proofs.sum_tree import (
     LEAVES_MAX,
     PROOF_MAX,
     SUM_BYTES,

@@ -16,8 +16,8 @@ import pytest
 
 from provider_agent.client import CHUNK_BYTES, Client
 from provider_agent.errors import ArtifactDamaged, ExecutorFailed, Retryable, UnsafePath
+from provider_agent.lease.weights import WeightsCache
 from provider_agent.protocol import ArtifactDownloads, RemoteFile
-from provider_agent.weights import WeightsCache
 
 ARTIFACT = uuid4()
 BIG = os.urandom(2 * CHUNK_BYTES + 1000)
@@ -60,7 +60,7 @@ class Line(Client):
         super().__init__(api_url=store.url)
         self.store = store
         self.names: dict[str, str] = {}  # path in the artifact -> path at the store
-        self.lies: dict[str, str] = {}  # path -> the digest that is told instead
+        self.lies: dict[str, str] = {}  # path -> the digest that is reported instead
 
     async def get_artifact(self, lease_id: UUID, artifact_id: UUID) -> ArtifactDownloads:
         files = [
@@ -96,13 +96,13 @@ class Node:
         self.told: list[tuple[int, int]] = []
 
     def bring(
-        self, *, names: dict[str, str] | None = None, lies: dict[str, str] | None = None, is_guarded: bool = True
+        self, *, names: dict[str, str] | None = None, lies: dict[str, str] | None = None, is_read_only: bool = True
     ) -> Path:
         """A new lease's view."""
-        return self.run(lambda: self.bring_async(names=names, lies=lies, is_guarded=is_guarded))
+        return self.run(lambda: self.bring_async(names=names, lies=lies, is_read_only=is_read_only))
 
     async def bring_async(
-        self, *, names: dict[str, str] | None = None, lies: dict[str, str] | None = None, is_guarded: bool = True
+        self, *, names: dict[str, str] | None = None, lies: dict[str, str] | None = None, is_read_only: bool = True
     ) -> Path:
         line = Line(self.store)
         line.names = names or {"model/model.safetensors": "/big", "model/config.json": "/config"}
@@ -112,7 +112,12 @@ class Node:
         folder.mkdir(parents=True)
         try:
             return await self.cache.bring(
-                line, lease, ARTIFACT, folder, tell=lambda *told: self.told.append(told), is_guarded=is_guarded
+                line,
+                lease,
+                ARTIFACT,
+                folder,
+                report_progress=lambda *done: self.told.append(done),
+                is_read_only=is_read_only,
             )
         finally:
             await line.close()
@@ -206,7 +211,7 @@ def test_name_that_leaves_the_view_is_refused(node: Node) -> None:
 
 
 def test_file_changed_by_a_program_is_fetched_anew(node: Node, store: Store) -> None:
-    view = node.bring(names={"a": "/big"}, is_guarded=False)
+    view = node.bring(names={"a": "/big"}, is_read_only=False)
     mine = view / "a"
     mine.chmod(0o644)
     mine.write_bytes(b"x" * len(BIG))  # Mallory's program runs as Bob's user, and nothing isolates it

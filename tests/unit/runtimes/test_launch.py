@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtimes.contract import Env
-from runtimes.launch import telling_code, torchrun_arguments
+from runtimes.launch import exit_code_of, torchrun_arguments
 
 
 def test_one_node_needs_no_fixed_port() -> None:
@@ -34,4 +34,4 @@ def test_gang_meets_at_its_master() -> None:
     ],
 )
 def test_code_that_says_most_is_told(codes: list[int], told: int) -> None:
-    assert telling_code(codes) == told
+    assert exit_code_of(codes) == told

@@ -12,12 +12,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from marketplace.foundation.errors import SoukError
-from marketplace.nodes import rollout
 from marketplace.nodes.models import AgentRelease
-from marketplace.portal.release import newest_release, wheel_folder
-from marketplace.portal.wheel import build_wheel
+from marketplace.nodes.releases.catalogue import installable
+from marketplace.nodes.releases.publishing import FIRST_SHARE, publish
+from marketplace.portal.install.manifests import newest_release, wheel_folder
+from marketplace.portal.install.wheel import build_wheel
 
-WHEELS_KEPT: Final = 3  # of the releases before: to go back to
+WHEELS_KEPT: Final = 3  # earlier releases, to roll back to
 WHEEL_PATTERN: Final = r"gpusouk-[0-9]+(\.[0-9]+){1,3}-py3-none-any\.whl"
 ACTOR: Final = "operator:command"
 
@@ -28,7 +29,7 @@ class Command(BaseCommand):
     help = "Make the agent's wheel of this code, publish it at /install.sh, and roll it out to the nodes."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--share", type=float, default=rollout.STAGES[0], help="of the nodes, told first [0.05]")
+        parser.add_argument("--share", type=float, default=FIRST_SHARE, help="of the nodes, updated first [0.05]")
         parser.add_argument("--wheel", type=Path, help="publish this file, built elsewhere, in place of this code")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
@@ -39,7 +40,7 @@ class Command(BaseCommand):
             elif not settings.SOUK_AGENT_WHEEL:
                 build_wheel(wheel_folder())
             made = newest_release()
-            row = rollout.publish(
+            row = publish(
                 version=made.version, wheel=made.name, sha256=made.sha256, share=options["share"], actor=ACTOR
             )
         except SoukError as error:
@@ -64,10 +65,10 @@ def _take(wheel: Path) -> None:
 
 
 def _forget_wheels() -> None:
-    """Wheels beyond those that nodes may be told of, or go back to."""
+    """Delete the wheels that nodes can neither be sent nor be rolled back to."""
     kept = set(AgentRelease.objects.order_by("-published_at").values_list("wheel", flat=True)[: WHEELS_KEPT + 1])
-    if (installs := rollout.installable()) is not None:
-        kept.add(installs.wheel)
+    if (complete := installable()) is not None:
+        kept.add(complete.wheel)
     for older in wheel_folder().glob("gpusouk-*.whl"):
         if older.name not in kept:
             older.unlink()

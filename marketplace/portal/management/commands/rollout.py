@@ -1,4 +1,4 @@
-"""`manage.py rollout status | pause | resume | set | back`: the operator's hand on the agent's release."""
+"""`manage.py rollout status | pause | resume | set | back`: the operator steers a release of the agent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs import sweeps
 from marketplace.foundation.errors import SoukError
-from marketplace.nodes import rollout
-from marketplace.portal.release import require_wheel
+from marketplace.nodes.releases import publishing, rollout
+from marketplace.nodes.releases.progress import status
+from marketplace.portal.install.manifests import require_wheel
 
 ACTOR: Final = "operator:command"
 
@@ -18,16 +19,16 @@ ACTOR: Final = "operator:command"
 class Command(BaseCommand):
     """What is changed here reaches the nodes at once."""
 
-    help = "Show the agent's rollout, pause or resume it, set its share, or go back to an older release."
+    help = "Show the agent's rollout, pause or resume it, set its share, or roll the nodes back to an older release."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         for verb, text in (
-            ("status", "the release, its share, who has it, who took it back"),
-            ("pause", "tell nobody else"),
+            ("status", "the release, its share, who has it, who rolled it back"),
+            ("pause", "send the release to no other node"),
             ("resume", "go on; rollbacks so far are forgiven"),
-            ("set", "tell this share of the nodes"),
-            ("back", "withdraw the newest release; its nodes go down to an older one"),
+            ("set", "send it to this share of the nodes"),
+            ("back", "withdraw the newest release and roll its nodes back to an older one"),
         ):
             one = verbs.add_parser(verb, help=text)
             one.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
@@ -47,12 +48,12 @@ class Command(BaseCommand):
                 rollout.set_share(options["share"], actor=ACTOR)
             elif verb == "back":
                 require_wheel(options["to"])
-                rollout.go_back(options["to"], actor=ACTOR)
+                publishing.roll_back_to(options["to"], actor=ACTOR)
         except SoukError as error:
             raise CommandError(error.message) from error
         if verb != "status":
             sweeps.sweep_releases()
-        found = rollout.status()
+        found = status()
         self.stdout.write(json.dumps(found, indent=1) if options["as_json"] else "\n".join(_lines(found)))
 
 
@@ -64,11 +65,11 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines = [
         f"{which}  share {found['share']:.0%} since {found['stage_at'][:16]} UTC",
         f"of {found['nodes']} nodes that update themselves {found['updated']} have it",
-        f"{found['settled']} of those told for long enough; {found['told']} are at it, {found['silent']} fell silent",
-        f"{found['rolled_back']} took it back",
-        f"newcomers install {found['installs']}",
+        f"{found['settled']} have had it for long enough; {found['waiting']} update, {found['silent']} fell silent",
+        f"{found['rolled_back']} rolled it back",
+        f"new nodes install {found['installable']}",
     ]
-    return lines + [f"taken back by {one['node']}: {_plain(one['reason'])}" for one in found["took_it_back"]]
+    return lines + [f"rolled back by {one['node']}: {_plain(one['reason'])}" for one in found["rollbacks"]]
 
 
 def _plain(text: str) -> str:

@@ -1,6 +1,6 @@
 """The engine as a process: `python -m runtimes.serve.engines.souk --model DIR --uds PATH`.
 
-It ends on SIGTERM, after what is being answered or DRAIN_SECONDS, and when the process that started it is gone.
+It ends on SIGTERM, after what is being answered or DRAIN_SECONDS, and when the process that started it has ended.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def _listen(arguments: argparse.Namespace) -> socket.socket:
             os.umask(before)
     else:
         listener = socket.create_server(("127.0.0.1", arguments.port))
-        print(listener.getsockname()[1], flush=True)  # noqa: T201 - who started it reads the port there
+        print(listener.getsockname()[1], flush=True)  # noqa: T201 - the process that started it reads the port there
     listener.listen(BACKLOG)
     return listener
 
 
 async def _serve(arguments: argparse.Namespace, listener: socket.socket, parent: int) -> int:
     from runtimes.serve.engines.souk.batch import Batch
-    from runtimes.serve.engines.souk.http import Door
+    from runtimes.serve.engines.souk.http import EngineApp
     from runtimes.serve.engines.souk.model import load_model
     from runtimes.serve.engines.souk.text import load_texts
 
@@ -84,9 +84,9 @@ async def _serve(arguments: argparse.Namespace, listener: socket.socket, parent:
     texts = load_texts(arguments.model, arguments.chat_template, model.end_ids)
     batch = Batch(model, texts)
     name = arguments.served_as or arguments.model.name
-    door = Door(model, texts, batch, served_as=name, max_tokens=arguments.max_tokens)
+    app = EngineApp(model, texts, batch, served_as=name, max_tokens=arguments.max_tokens)
     config = uvicorn.Config(
-        door,
+        app,
         lifespan="off",
         log_level="warning",
         access_log=False,
@@ -104,7 +104,7 @@ async def _serve(arguments: argparse.Namespace, listener: socket.socket, parent:
 
 
 async def _stop_when(server: uvicorn.Server, is_over: Callable[[], bool]) -> None:
-    """An engine that nobody watches, or that computes nothing any more, must not go on answering."""
+    """An engine without its parent process, or one that no longer computes, must not answer any more."""
     while not is_over():  # noqa: ASYNC110 - neither a parent's end nor a thread's is an event
         await asyncio.sleep(WATCH_SECONDS)
     server.should_exit = True

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 
 from runtimes.contract import Capability
 from runtimes.serve.config import ServeConfig
-from runtimes.serve.engines.base import ENGINE_SOCKET, Devices, Engine, Launch, Model, own_server, text_config
+from runtimes.serve.engines.base import ENGINE_SOCKET, Devices, Engine, Launch, own_server
+from runtimes.serve.model import Model, text_config
 
 SLOTS_MAX = 256
 FULL = "full_attention"

@@ -9,8 +9,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtimes.serve.engines.souk.ask import Ask
 from runtimes.serve.engines.souk.batch import Piece
+from runtimes.serve.engines.souk.request import InferenceRequest
 from runtimes.serve.engines.souk.text import Texts
 
 
@@ -28,11 +28,11 @@ class Choice:
 class Answering:
     """One request's answer as its pieces come."""
 
-    def __init__(self, ask: Ask, texts: Texts, model: str) -> None:
-        self._ask, self._texts, self._model = ask, texts, model
-        prefix = "chatcmpl" if ask.kind == "chat" else "cmpl"
+    def __init__(self, request: InferenceRequest, texts: Texts, model: str) -> None:
+        self._request, self._texts, self._model = request, texts, model
+        prefix = "chatcmpl" if request.kind == "chat" else "cmpl"
         self._id, self._created = f"{prefix}-{uuid.uuid4().hex}", int(time.time())
-        self.choices = [Choice() for _ in range(len(ask.prompts) * ask.choices)]
+        self.choices = [Choice() for _ in range(len(request.prompts) * request.choices)]
 
     @property
     def is_complete(self) -> bool:
@@ -45,7 +45,7 @@ class Answering:
         choice.text += piece.text
         if piece.token >= 0:
             choice.tokens.append(piece.token)
-        if self._ask.logprobs is not None and piece.logprobs:
+        if self._request.logprobs is not None and piece.logprobs:
             choice.logprobs.append(piece)
         choice.ending, choice.commitment = piece.ending, piece.commitment
 
@@ -53,14 +53,14 @@ class Answering:
         """The answer to a request that did not ask for a stream."""
         choices = []
         for index, choice in enumerate(self.choices):
-            said = {"role": "assistant", "content": choice.text} if self._is_chat else choice.text
-            one = {"index": index, ("message" if self._is_chat else "text"): said, "finish_reason": choice.ending}
+            content = {"role": "assistant", "content": choice.text} if self._is_chat else choice.text
+            one = {"index": index, ("message" if self._is_chat else "text"): content, "finish_reason": choice.ending}
             choices.append(one | {"logprobs": self._logprobs(choice.logprobs)})
         kind = "chat.completion" if self._is_chat else "text_completion"
         return self._head(kind) | {"choices": choices, "usage": self.usage()} | self._commitments()
 
     def first_events(self) -> list[bytes]:
-        """A chat's stream begins by saying whose turn it is."""
+        """The first event of a chat's stream names the role that answers."""
         if not self._is_chat:
             return []
         return [
@@ -70,32 +70,32 @@ class Answering:
 
     def event(self, index: int, piece: Piece) -> bytes:
         """One piece as an event."""
-        said: dict[str, Any] = {"text": piece.text}
+        content: dict[str, Any] = {"text": piece.text}
         if self._is_chat:
-            said = {"delta": {"content": piece.text} if piece.text else {}}
-        one = {"index": index, **said, "finish_reason": piece.ending}
-        if self._ask.logprobs is not None:
+            content = {"delta": {"content": piece.text} if piece.text else {}}
+        one = {"index": index, **content, "finish_reason": piece.ending}
+        if self._request.logprobs is not None:
             one["logprobs"] = self._logprobs([piece] if piece.logprobs else [])
         return self._event([one])
 
     def last_events(self) -> list[bytes]:
-        """What follows the last piece: commitments and usage where they were asked for, and the end."""
+        """What follows the last piece: commitments and usage if they were requested, and the end."""
         events = []
-        if self._ask.commits:
+        if self._request.commits:
             events.append(self._event([], **self._commitments()))
-        if self._ask.includes_usage:
+        if self._request.includes_usage:
             events.append(self._event([], usage=self.usage()))
         return [*events, b"data: [DONE]\n\n"]
 
     def usage(self) -> dict[str, Any]:
         """Tokens read and written."""
-        read = sum(map(len, self._ask.prompts))
+        read = sum(map(len, self._request.prompts))
         written = sum(len(choice.tokens) for choice in self.choices)
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
     @property
     def _is_chat(self) -> bool:
-        return self._ask.kind == "chat"
+        return self._request.kind == "chat"
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
@@ -106,7 +106,7 @@ class Answering:
         return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
     def _commitments(self) -> dict[str, Any]:
-        if not self._ask.commits:
+        if not self._request.commits:
             return {}
         return {
             "souk_commitment": [
@@ -120,7 +120,7 @@ class Answering:
         }
 
     def _logprobs(self, pieces: list[Piece]) -> dict[str, Any] | None:
-        if self._ask.logprobs is None:
+        if self._request.logprobs is None:
             return None
         rows = [[(self._texts.token(token), value) for token, value in piece.logprobs] for piece in pieces]
         if not self._is_chat:

@@ -66,7 +66,7 @@ class Sequence:
     committer: Committer | None = None
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: it leaves at the next step."""
+        """Its caller no longer waits: it leaves the batch at the next step."""
         self.is_cancelled = True
 
 
@@ -108,7 +108,7 @@ class Batch:
             self._changed.notify()
 
     def between_steps(self, work: Callable[[], Any]) -> Future[Any]:
-        """Have this done by the computing thread, whose model nobody else may use. Raises TooBusy."""
+        """Have the computing thread do this: no other thread may use its model. Raises TooBusy."""
         future: Future[Any] = Future()
         with self._changed:
             if len(self._checks) >= CHECKS_MAX or self._is_closing or not self.is_alive:
@@ -118,7 +118,7 @@ class Batch:
         return future
 
     def close(self) -> None:
-        """Stop; what is being written is told that it failed."""
+        """Stop; requests under way fail."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
@@ -153,7 +153,7 @@ class Batch:
             return
         try:
             future.set_result(work())
-        except Exception as error:  # it is the asker's: told there
+        except Exception as error:  # raised again where the result is awaited
             future.set_exception(error)
 
     def _read_prompts(self) -> None:
@@ -203,7 +203,7 @@ class Batch:
         self._leave()
 
     def _take(self, sequence: Sequence, logits: Floats) -> None:
-        """Draw the next token of an answer and tell it."""
+        """Draw the next token of an answer and report it."""
         position = len(sequence.prompt) + len(sequence.output)
         token = draw(logits, sequence.sampling, sequence.choice, position)
         sequence.output.append(token)
@@ -229,7 +229,7 @@ class Batch:
         return sequence.committer.finish(Binding.of(sequence.prompt, self._model.digest, words, sequence.output))
 
     def _end(self, sequence: Sequence, piece: Piece) -> None:
-        sequence.max_tokens = 0  # the mark by which _leave knows it
+        sequence.max_tokens = 0  # the mark that _leave reads
         sequence.deliver(piece)
 
     def _leave(self) -> None:

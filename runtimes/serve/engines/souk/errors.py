@@ -1,6 +1,6 @@
-"""What this engine refuses, in the form that OpenAI's clients know.
+"""What this engine refuses, in the form that OpenAI's clients expect.
 
-BadAsk       400  the request has a mistake, or asks what this engine cannot do
+BadRequest   400  the request has a mistake, or needs what this engine cannot do
 `-- TooBusy  429  as much waits as may wait
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class BadAsk(Exception):
+class BadRequest(Exception):
     """The request has a mistake."""
 
     status = 400
@@ -24,7 +24,7 @@ class BadAsk(Exception):
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
 
 
-class TooBusy(BadAsk):
+class TooBusy(BadRequest):
     """As much waits as may wait."""
 
     status = 429

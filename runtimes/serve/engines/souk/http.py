@@ -1,6 +1,6 @@
 """The engine's HTTP: OpenAI's chat and completions, a check of another replica's answer, health, facts, metrics.
 
-A caller who hangs up has what was being written for it stopped at the next token.
+When a caller disconnects, generation for it stops at the next token.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from runtimes.serve.engines.souk.answers import Answering
-from runtimes.serve.engines.souk.ask import Ask, Kind, Limits, read_ask
 from runtimes.serve.engines.souk.batch import Batch, Piece, Sequence
 from runtimes.serve.engines.souk.check import as_json, check_claim, read_claims
-from runtimes.serve.engines.souk.errors import BadAsk
+from runtimes.serve.engines.souk.errors import BadRequest
 from runtimes.serve.engines.souk.model import Model
+from runtimes.serve.engines.souk.request import InferenceRequest, Kind, Limits, read_request
 from runtimes.serve.engines.souk.text import Texts
 
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -27,7 +27,7 @@ Send = Callable[[Message], Awaitable[None]]
 Pieces = asyncio.Queue[tuple[int, Piece]]
 
 
-class Door:
+class EngineApp:
     """The ASGI application."""
 
     def __init__(
@@ -50,8 +50,8 @@ class Door:
             elif method == "GET" and path in self._pages:
                 await self._pages[path](send)
             else:
-                await _send_json(send, 404, BadAsk(f"there is no {method} {path}").body())
-        except BadAsk as error:
+                await _send_json(send, 404, BadRequest(f"there is no {method} {path}").body())
+        except BadRequest as error:
             await _send_json(send, error.status, error.body())
         except _Gone:
             return
@@ -68,16 +68,16 @@ class Door:
     # --- writing
 
     async def _answer(self, kind: Kind, body: Any, receive: Receive, send: Send) -> None:
-        ask = await asyncio.to_thread(read_ask, kind, body, self._texts, self._limits)
-        if ask.model and ask.model != self._served_as:
-            raise BadAsk(f"the model {ask.model!r} is not served here", param="model", code="model_not_found")
-        answering = Answering(ask, self._texts, self._served_as)
+        request = await asyncio.to_thread(read_request, kind, body, self._texts, self._limits)
+        if request.model and request.model != self._served_as:
+            raise BadRequest(f"the model {request.model!r} is not served here", param="model", code="model_not_found")
+        answering = Answering(request, self._texts, self._served_as)
         pieces: Pieces = asyncio.Queue()  # bounded by the answer's tokens
-        sequences = _sequences(ask, pieces)
+        sequences = _sequences(request, pieces)
         self._batch.submit(sequences)
         self._requests += 1
         gone = asyncio.ensure_future(_until_gone(receive))
-        writing = asyncio.ensure_future(self._write(ask, answering, pieces, send))
+        writing = asyncio.ensure_future(self._write(request, answering, pieces, send))
         try:
             await asyncio.wait({gone, writing}, return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
@@ -89,8 +89,8 @@ class Door:
                 each.cancel()
             await asyncio.gather(gone, writing, return_exceptions=True)
 
-    async def _write(self, ask: Ask, answering: Answering, pieces: Pieces, send: Send) -> None:
-        if not ask.is_stream:
+    async def _write(self, request: InferenceRequest, answering: Answering, pieces: Pieces, send: Send) -> None:
+        if not request.is_stream:
             while not answering.is_complete:
                 answering.add(*await pieces.get())
             has_failed = any(choice.ending == "failed" for choice in answering.choices)
@@ -113,18 +113,18 @@ class Door:
     # --- checking
 
     async def _check(self, body: Any) -> dict[str, Any]:
-        request = body.get("request") if isinstance(body, dict) else None
+        raw = body.get("request") if isinstance(body, dict) else None
         kind: Any = body.get("kind") if isinstance(body, dict) else None
         if kind not in KINDS.values():
-            raise BadAsk("kind must be chat or completion", param="kind")
-        ask = await asyncio.to_thread(read_ask, kind, request, self._texts, self._limits)
-        if not isinstance(request, dict) or (ask.sampling.temperature > 0 and request.get("seed") is None):
-            raise BadAsk("an answer that was drawn without a known seed cannot be drawn again", param="request")
-        claims = read_claims(body, ask)
+            raise BadRequest("kind must be chat or completion", param="kind")
+        request = await asyncio.to_thread(read_request, kind, raw, self._texts, self._limits)
+        if not isinstance(raw, dict) or (request.sampling.temperature > 0 and raw.get("seed") is None):
+            raise BadRequest("an answer that was drawn without a known seed cannot be drawn again", param="request")
+        claims = read_claims(body, request)
         checked = []
         for claim in claims:
             future = self._batch.between_steps(
-                lambda claim=claim: check_claim(claim, ask, self._model, self._texts)  # type: ignore[misc]
+                lambda claim=claim: check_claim(claim, request, self._model, self._texts)  # type: ignore[misc]
             )
             checked.append(await asyncio.wrap_future(future))
         return as_json(checked, self._model.digest)
@@ -168,7 +168,7 @@ _FAILED: Final = {
 }
 
 
-def _sequences(ask: Ask, pieces: Pieces) -> list[Sequence]:
+def _sequences(request: InferenceRequest, pieces: Pieces) -> list[Sequence]:
     loop = asyncio.get_running_loop()
 
     def deliverer(index: int) -> Callable[[Piece], None]:
@@ -180,17 +180,17 @@ def _sequences(ask: Ask, pieces: Pieces) -> list[Sequence]:
 
     return [
         Sequence(
-            prompt=ask.prompts[index // ask.choices],
-            sampling=ask.sampling,
-            choice=index % ask.choices,
-            max_tokens=ask.max_tokens,
-            stops=ask.stops,
+            prompt=request.prompts[index // request.choices],
+            sampling=request.sampling,
+            choice=index % request.choices,
+            max_tokens=request.max_tokens,
+            stops=request.stops,
             deliver=deliverer(index),
-            logprobs=ask.logprobs,
-            commits=ask.commits,
-            ignores_end=ask.ignores_end,
+            logprobs=request.logprobs,
+            commits=request.commits,
+            ignores_end=request.ignores_end,
         )
-        for index in range(len(ask.prompts) * ask.choices)
+        for index in range(len(request.prompts) * request.choices)
     ]
 
 
@@ -202,13 +202,13 @@ async def _read_body(receive: Receive) -> Any:
             raise _Gone
         body += message.get("body", b"")
         if len(body) > BODY_BYTES_MAX:
-            raise BadAsk(f"the body is larger than {BODY_BYTES_MAX} bytes")
+            raise BadRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
         if not message.get("more_body"):
             break
     try:
         return json.loads(bytes(body))
     except (ValueError, RecursionError) as error:
-        raise BadAsk("the body is not JSON") from error
+        raise BadRequest("the body is not JSON") from error
 
 
 async def _until_gone(receive: Receive) -> None:

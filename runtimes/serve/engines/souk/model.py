@@ -147,7 +147,7 @@ def _new_cache(layers: int, slots: int, context: int) -> Any:
 class _SlotLayer:
     """One layer's keys and values of all slots; `aim` says where the next pass writes and what it reads.
 
-    It is what `transformers` calls a cache layer, as far as a model asks it anything.
+    It has the methods of a cache layer of `transformers` that a model calls.
     """
 
     is_sliding = False
@@ -179,7 +179,7 @@ class _SlotLayer:
             tensor[target, :, :length] = tensor[source, :, :length]
 
     def get_seq_length(self) -> int:
-        """Positions and mask are always given, so nobody needs it."""
+        """Positions and mask are always given, so no caller needs it."""
         return 0
 
     def _grown(self, old: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -1,13 +1,13 @@
 """Drawing tokens so that another replica can draw them again: each by one number that seed and position give.
 
 A number u in [0, 1) comes from (seed, choice, position in the sequence); the token is the one at which the cumulated
-probability, in the order of the vocabulary, passes u. So whoever knows the seed and computes nearly the same
+probability, in the order of the vocabulary, passes u. So a verifier that has the seed and computes nearly the same
 probabilities draws the same tokens, and a stream that goes on elsewhere goes on as it would have. It also makes the
-drawing checkable, which TOPLOC's activations are not: `gap` tells by how much probability a token was missed. The
+drawing checkable, which TOPLOC's activations are not: `gap` measures by how much probability a token was missed. The
 order of the vocabulary, not of probability, keeps that small between honest replicas: two tokens that are almost
 equally likely do not change places.
 
-The one who answers must not choose the seed: the gateway sets it where the caller did not.
+The replica must not choose the seed: the gateway sets it if the caller did not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Sampling:
     seed: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """For a commitment's binding; greedy is greedy whatever else was said."""
+        """For a commitment's binding; greedy is greedy whatever else the request has."""
         if self.temperature == 0:
             return {"temperature": 0.0}
         return {"temperature": float(self.temperature), "top_p": float(self.top_p), "seed": self.seed}

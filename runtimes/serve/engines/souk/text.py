@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from runtimes.serve.engines.souk.errors import BadAsk
+from runtimes.serve.engines.souk.errors import BadRequest
 
 WINDOW_TOKENS: Final = 6  # decoded again with each new token: a character may need several
 _UNFINISHED: Final = "\ufffd"
@@ -28,25 +28,25 @@ class Texts:
         return list(self._tokenizer(prompt)["input_ids"])
 
     def read_chat(self, messages: Sequence[dict[str, Any]], *, goes_on: bool) -> list[int]:
-        """A conversation's tokens, up to where the assistant speaks; with `goes_on` after what it has said so far.
+        """A conversation's tokens, up to where the assistant's answer begins; with `goes_on`, with its part so far.
 
-        The beginning of the answer is read apart from the rest, and nothing of it is stripped: so the sequence is the
-        one that the answer had when it was broken off.
+        The beginning of the answer is tokenized apart from the rest, and nothing of it is stripped: so the sequence is
+        the one that the answer had when it was interrupted.
         """
         if self._template is None:
-            raise BadAsk("this model has no chat template: ask /v1/completions", param="messages")
+            raise BadRequest("this model has no chat template: use /v1/completions", param="messages")
         begun = ""
         if goes_on:
             last = messages[-1]
             if last.get("role") != "assistant" or not isinstance(last.get("content"), str):
-                raise BadAsk("the last message is not an assistant's text to go on from", param="messages")
+                raise BadRequest("the last message is not an assistant's text to go on from", param="messages")
             messages, begun = messages[:-1], last["content"]
         try:
             text = self._tokenizer.apply_chat_template(
                 messages, chat_template=self._template, add_generation_prompt=True, tokenize=False
             )
         except Exception as error:  # the template is the model's: it may raise anything
-            raise BadAsk(f"the model's chat template refuses the messages: {error}", param="messages") from error
+            raise BadRequest(f"the model's chat template refuses the messages: {error}", param="messages") from error
         return self.read_plain(text) + (self.read_plain(begun) if begun else [])
 
     def read_plain(self, text: str) -> list[int]:

@@ -16,9 +16,8 @@ from provider_agent.overlay.overlays import NAMESPACES
 from provider_agent.overlay.system import Program, System
 from provider_agent.overlay.wireguard import SOCKETS
 from provider_agent.protocol import GangMember, GangPlace, OverlayKind, gang_address
-from tests.unit.provider_agent.conftest import eventually
-
-from .fabric import NODE_ADDRESSES, Fabric
+from tests.contracts.executors.gangs.fabric import NODE_ADDRESSES, Fabric
+from tests.integration.provider_agent.conftest import eventually
 
 LEAVING_SECONDS = 10.0
 

@@ -22,14 +22,13 @@ from provider_agent.overlay.overlays import NAMESPACES
 from provider_agent.overlay.system import System
 from provider_agent.overlay.wireguard import SOCKETS
 from provider_agent.protocol import GangMember, GangPlace, OverlayKind, Program, gang_address
-from tests.unit.provider_agent.conftest import Bob, eventually
-from tests.unit.provider_agent.fake_leases import Lease
-from tests.unit.provider_agent.fake_server import FakeServer
-
-from ..engine import IMAGE, import_base_image, running_engine, skip_without_engine
-from ..world import World
-from .bare import Node, daemons, tables
-from .fabric import NODE_ADDRESSES, SWITCH_ADDRESS, Fabric, make_fabric
+from tests.contracts.executors.engine import IMAGE, import_base_image, running_engine, skip_without_engine
+from tests.contracts.executors.gangs.bare import Node, daemons, tables
+from tests.contracts.executors.gangs.fabric import NODE_ADDRESSES, SWITCH_ADDRESS, Fabric, make_fabric
+from tests.contracts.executors.world import World
+from tests.integration.provider_agent.conftest import Bob, eventually
+from tests.integration.provider_agent.fake_leases import Lease
+from tests.integration.provider_agent.fake_server import FakeServer
 
 PORT = 29_600
 ROOT = Path(__file__).parents[4]
@@ -163,12 +162,12 @@ class Gang:
 
 @pytest.fixture
 def make_gang(fabric: Fabric, engines: list[str], tmp_path: Path) -> Iterator[Callable[..., Gang]]:
-    """Both agents, with the kind of privacy that a test asks for; whatever they left running is ended."""
+    """Both agents, with the kind of privacy that a test requests; whatever they left running is ended."""
     members: list[Member] = []
 
     def make(kind: OverlayKind, *, limits: Sequence[str] = (), **more: str) -> Gang:
         for number, (name, address) in enumerate(zip(fabric.nodes, NODE_ADDRESSES, strict=True)):
-            server = FakeServer(SWITCH_ADDRESS, fabric.enter_switch)  # it tells every node of every lease: one each
+            server = FakeServer(SWITCH_ADDRESS, fabric.enter_switch)  # it sends every lease to every node: one each
             server.start()
             member = Member(server, tmp_path / f"n{number}", fabric, name, address)
             members.append(member)

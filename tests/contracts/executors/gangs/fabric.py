@@ -1,6 +1,6 @@
 """A fabric: two nodes of one provider and a neighbour on one wire, each in a network namespace of its own.
 
-switch       203.0.113.254   a hub, so that everybody hears everything; the marketplace is here too
+switch       203.0.113.254   a hub, so that every port gets every packet; the marketplace is here, too
 node 0, 1    203.0.113.1, 2  an engine and an agent each; incoming packets are dropped but for port 80
 neighbour    203.0.113.3     another node of the fabric, which is not in the gang
 """
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..world import SERVER
+from tests.contracts.executors.world import SERVER
 
 SWITCH_ADDRESS, NEIGHBOUR_ADDRESS = "203.0.113.254", "203.0.113.3"
 NODE_ADDRESSES = ("203.0.113.1", "203.0.113.2")

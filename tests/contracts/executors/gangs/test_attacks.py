@@ -16,11 +16,10 @@ from provider_agent.keys import load_keys
 from provider_agent.overlay import Overlay, rules, vxlan, wireguard
 from provider_agent.overlay.system import Program, System
 from provider_agent.protocol import GangMember, OverlayKind, gang_address
-from tests.unit.provider_agent.conftest import eventually
-
-from .bare import Node, program
-from .conftest import PORT, Gang
-from .fabric import NEIGHBOUR_ADDRESS, NODE_ADDRESSES, OPEN_PORT, Fabric
+from tests.contracts.executors.gangs.bare import Node, program
+from tests.contracts.executors.gangs.conftest import PORT, Gang
+from tests.contracts.executors.gangs.fabric import NEIGHBOUR_ADDRESS, NODE_ADDRESSES, OPEN_PORT, Fabric
+from tests.integration.provider_agent.conftest import eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
@@ -112,7 +111,7 @@ def test_neighbour_cannot_connect_to_the_rendezvous_or_reach_into_the_overlay(ma
     assert [line.split()[-1] for line in tried[1:]] == ["failed"] * 3
 
 
-def test_neighbour_joins_wireguard_neither_with_a_key_of_its_own_nor_from_another_address(
+def test_neighbour_joins_wireguard_neither_with_its_key_nor_from_another_address(
     make_gang: Make, fabric: Fabric
 ) -> None:
     gang = make_gang("wireguard")
@@ -261,7 +260,7 @@ def tenant(fabric: Fabric, name: str) -> Iterator[System]:
 
 
 def heard(fabric: Fabric, name: str, sender: System, port: int) -> str:
-    """What a node hears at a port while the sender speaks to it."""
+    """What a node receives at a port while the sender sends to it."""
     listener = fabric.python(name, LISTEN, str(port))
     assert listener.stdout is not None
     assert listener.stdout.readline() == "ready\n"

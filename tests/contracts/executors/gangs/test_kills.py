@@ -23,8 +23,7 @@ from provider_agent.overlay import INTERFACE, Overlay, Overlays, rules, vxlan
 from provider_agent.overlay.overlays import NAMESPACES
 from provider_agent.overlay.place import PROBE_PREFIX
 from provider_agent.overlay.system import Program, System
-
-from .bare import Node, daemons, program
+from tests.contracts.executors.gangs.bare import Node, daemons, program
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
@@ -191,7 +190,7 @@ def test_node_that_may_not_make_rules_offers_no_gangs(node: Node, tmp_path: Path
     assert agent.why_not() == "iptables is refused here"
 
 
-def test_agent_that_does_not_see_the_names_of_an_earlier_one_adopts_the_network_as_it_is(node: Node) -> None:
+def test_agent_that_does_not_see_names_of_an_earlier_one_adopts_the_network_as_is(node: Node) -> None:
     """As an agent in a container: each has its own /run."""
     overlay = node.overlay(29_701)
     with program() as pid:

@@ -12,39 +12,16 @@ from typing import get_args
 import pytest
 
 from provider_agent.keys import load_keys
-from provider_agent.protocol import ATTEMPT_ENDS, OverlayKind, Program, Reason
-from tests.unit.provider_agent.conftest import eventually
-from tests.unit.provider_agent.fake_leases import Lease
-
-from .bare import daemons
-from .conftest import Gang
+from provider_agent.protocol import OverlayKind, Program, Reason
+from tests.contracts.executors.gangs.bare import daemons
+from tests.contracts.executors.gangs.conftest import Gang
+from tests.contracts.executors.gangs.talking import TALK, has_ended
+from tests.integration.provider_agent.conftest import eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
 TRAIN_SECONDS_MAX = 200.0
 CONFIG = {"sequence_length": 32, "global_batch_size": 4, "warmup_steps": 2, "evaluate_every": 0, "steps": 4}
-# Rank 0 counts lines that come over one connection; rank 1 sends one each 0.1 s until the file `enough` is there.
-TALK = """
-import os, socket, time
-rank, master = os.environ['SOUK_NODE_RANK'], (os.environ['SOUK_MASTER_ADDR'], int(os.environ['SOUK_MASTER_PORT']))
-while not any(name == os.environ['SOUK_INTERFACE'] for _, name in socket.if_nameindex()): time.sleep(0.05)
-print('interfaces', sorted(name for _, name in socket.if_nameindex()))
-def patiently(action):
-    while True:
-        try: return action()
-        except OSError: time.sleep(0.1)
-if rank == '0':
-    door = patiently(lambda: socket.create_server(master))
-    lines = door.accept()[0].makefile()
-    for number, line in enumerate(lines): print('heard', number, line.strip())
-else:
-    out = patiently(lambda: socket.create_connection(master, 2))
-    out.settimeout(60)
-    while not os.path.exists('enough'):
-        try: out.sendall(b'from one to zero\\n')
-        except OSError: pass  # rank 0 has ended
-        time.sleep(0.1)
-"""
 
 Make = Callable[[OverlayKind], Gang]
 
@@ -105,8 +82,3 @@ def test_connection_survives_the_end_of_wireguards_process(make_gang: Make) -> N
     eventually(lambda: daemons(name) not in ([], running), "another one")
     heard = gang.log(0).count("heard")
     gang.says(0, f"heard {heard + 20} ")
-
-
-def has_ended(lease: Lease) -> bool:
-    """Whether its agent has said how it ended."""
-    return lease.report is not None and lease.report.state in ATTEMPT_ENDS

@@ -15,15 +15,14 @@ from typing import get_args
 
 import pytest
 
-from provider_agent.packaging.capabilities import NEEDED
 from provider_agent.packaging.unit import Unit, unit_text
 from provider_agent.protocol import OverlayKind, Program
-from tests.unit.provider_agent.conftest import eventually
-
-from ..engine import IMAGE
-from .conftest import Gang
-from .fabric import NODE_ADDRESSES, OPEN_PORT, SWITCH_ADDRESS
-from .test_life import TALK, has_ended
+from provider_agent.system.capabilities import NEEDED
+from tests.contracts.executors.engine import IMAGE
+from tests.contracts.executors.gangs.conftest import Gang
+from tests.contracts.executors.gangs.fabric import NODE_ADDRESSES, OPEN_PORT, SWITCH_ADDRESS
+from tests.contracts.executors.gangs.talking import TALK, has_ended
+from tests.integration.provider_agent.conftest import eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 LAUNCHER = Path(__file__).with_name("under_unit.py")

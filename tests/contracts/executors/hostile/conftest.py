@@ -14,10 +14,9 @@ from provider_agent.executors.base import Exit, Handle, LaunchSpec, log_path
 from provider_agent.executors.docker import DockerExecutor
 from provider_agent.executors.docker.create import Protections
 from provider_agent.executors.firewall import Firewall
-from tests.unit.provider_agent.conftest import eventually
-
-from ..engine import IMAGE
-from ..world import World
+from tests.contracts.executors.engine import IMAGE
+from tests.contracts.executors.world import World
+from tests.integration.provider_agent.conftest import eventually
 
 SECONDS_MAX = 60.0
 ALL_ON = Protections()

@@ -16,10 +16,9 @@ import pytest
 from provider_agent.executors.docker.create import Protections
 from provider_agent.journal import Journal
 from provider_agent.keys import make_keys
-from tests.unit.provider_agent.conftest import eventually
-
-from ..engine import IMAGE
-from .conftest import Node
+from tests.contracts.executors.engine import IMAGE
+from tests.contracts.executors.hostile.conftest import Node
+from tests.integration.provider_agent.conftest import eventually
 
 pytestmark = pytest.mark.docker
 

@@ -17,9 +17,8 @@ from provider_agent.executors.firewall import (
     Firewall,
     rules,
 )
-
-from ..world import CARRIER, INTERNET, MAIL_PORT, METADATA, NEIGHBOUR, NODE, World
-from .conftest import Node, Running
+from tests.contracts.executors.hostile.conftest import Node, Running
+from tests.contracts.executors.world import CARRIER, INTERNET, MAIL_PORT, METADATA, NEIGHBOUR, NODE, World
 
 pytestmark = pytest.mark.docker
 

@@ -12,10 +12,9 @@ import pytest
 from provider_agent.executors.base import LOG_CAP_LINE, log_path
 from provider_agent.executors.docker.create import ENGINE_LOG_BYTES_MIN, Protections
 from provider_agent.executors.scratch import share_of_disk
-from provider_agent.snapshot import take_snapshot
-from tests.unit.provider_agent.conftest import eventually
-
-from .conftest import Node
+from provider_agent.lease.snapshot import take_snapshot
+from tests.contracts.executors.hostile.conftest import Node
+from tests.integration.provider_agent.conftest import eventually
 
 pytestmark = pytest.mark.docker
 

@@ -9,9 +9,10 @@ from django.core import mail
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from billing import alerts, dispatch
+from billing import dispatch
 from billing.errors import AlertNotFound
 from billing.models import Alert
+from billing.notices import alerts
 from marketplace.accounts.models import User
 from tests.integration.billing.scenes import race
 

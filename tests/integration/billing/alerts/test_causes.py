@@ -9,11 +9,12 @@ from uuid import uuid4
 import pytest
 from pytest_django import Settings
 
-from billing import alerts, dispatch
+from billing import dispatch
+from billing.breaker import close_breaker, open_breaker
 from billing.dispatch import Hopeless
 from billing.fiat import events, rules
 from billing.models import Alert, AutoTopUp, StripeEvent
-from billing.reconciliation.breaker import close_breaker, open_breaker
+from billing.notices import alerts
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.models import OutboxMessage
 
@@ -38,7 +39,7 @@ def test_a_breaker_raises_an_alert_while_it_is_open() -> None:
 
 @pytest.fixture
 def failing() -> Iterator[list[Exception]]:
-    """A kind of call that fails as it is told to."""
+    """A kind of call that fails as a test orders."""
     errors: list[Exception] = []
 
     def fail(message: OutboxMessage) -> str:

@@ -7,15 +7,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import disputes, ledger, promotions, settlement
-from billing.chart import open_account
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_account
+from billing.charging import promotions, settlement
+from billing.contesting import disputes
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, SettlementShare
 from billing.states import DisputeState
 from marketplace.foundation import clock
 from tests.integration.billing.disputes import scenes
-from tests.integration.billing.promotions.test_promotions import give, hold
-from tests.integration.billing.promotions.test_promotions import settle as settle_job
+from tests.integration.billing.promotions.gifts import give, hold
+from tests.integration.billing.promotions.gifts import settle as settle_job
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, fund
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +42,7 @@ def test_a_job_ends_while_its_owners_balance_is_frozen_though_it_drew_given_cred
     assert_ledger_is_true()
 
 
-def test_unanswered_disputes_are_closed_for_those_behind_one_whose_customer_is_frozen(alice: UUID, bob: UUID) -> None:
+def test_unanswered_disputes_are_closed_behind_one_whose_customer_is_frozen(alice: UUID, bob: UUID) -> None:
     give(alice, 3 * DOLLAR)
     job_id = hold(alice, 3 * DOLLAR)
     settle_job(job_id, DOLLAR, bob)

@@ -9,16 +9,16 @@ from uuid import UUID, uuid4
 import pytest
 from pytest_django import Settings
 
-from billing import holds
-from billing.chart import open_account
+from billing.books.chart_of_accounts import open_account
+from billing.charging import holds
 from billing.errors import InsufficientFunds
 from billing.fiat import accounts
 from billing.fiat.errors import TopUpLimitReached
-from billing.fiat.states import TopUpState
 from billing.kinds import AccountKind
 from billing.models import Account, ConnectAccount, StripeEvent, TopUp
-from billing.rails.stripe_rail import StripeDoor
-from billing.rails.stripe_records import Connected, StripeRefused
+from billing.rails.stripe.client import StripeClient
+from billing.rails.stripe.records import Connected, StripeRefused
+from billing.states.fiat import TopUpState
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.fiat import scenes
 from tests.integration.billing.fiat.scenes import DOLLAR, available
@@ -71,14 +71,14 @@ def test_who_is_refused_again_and_again_tries_no_more_cards_that_day(
 
 def test_a_provider_who_named_a_country_that_stripe_does_not_serve_may_name_another(stripe: FakeStripe) -> None:
     bob = uuid4()
-    create = StripeDoor.create_account
+    create = StripeClient.create_account
 
-    def refuse(door: StripeDoor, **fields: Any) -> Connected:
+    def refuse(door: StripeClient, **fields: Any) -> Connected:
         if fields["country"] == "ZZ":
             raise StripeRefused("Country 'ZZ' is unknown.", code="country_unsupported")
         return create(door, **fields)
 
-    with patch.object(StripeDoor, "create_account", refuse):
+    with patch.object(StripeClient, "create_account", refuse):
         accounts.request_account(bob, country="ZZ")
         scenes.call_until_done()
         assert "ZZ" in ConnectAccount.objects.get().disabled_reason

@@ -1,4 +1,4 @@
-"""What is said twice happens once, and what is said without end stops somewhere."""
+"""What is sent twice happens once, and what is sent without end reaches a limit."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 
-from billing import deposits, metering
-from billing.chart import open_account
+from billing.books import deposits
+from billing.books.chart_of_accounts import open_account
+from billing.books.exchange import exchange
+from billing.charging import metering
 from billing.errors import Equivocation, InsufficientFunds, QuoteConflict
-from billing.exchange import exchange
 from billing.kinds import AccountKind
 from billing.models import Account, ReceiptEvidence, Transfer
 from billing.models.ledger import Account as AccountModel
 from marketplace.accounts.models import User
+from tests.integration.billing.exchanging import TOKEN, give_tokens, quote, token  # noqa: F401 - a fixture
 from tests.integration.billing.scenes import Meter, assert_ledger_is_true, available
-from tests.integration.billing.test_exchange import TOKEN, give_tokens, quote, token  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.django_db
 

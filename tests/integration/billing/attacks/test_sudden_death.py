@@ -14,8 +14,9 @@ from uuid import uuid4
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
-from billing import dispatch, ledger
-from billing.chart import AccountName, open_accounts
+from billing import dispatch
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.kinds import AccountKind, TransferCode
 from billing.models import TopUp, TopUpRefund, Transfer
 from marketplace.foundation import clock, outbox
@@ -74,9 +75,9 @@ def come_back(stripe: FakeStripe) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "when"),
     [
-        ("billing.fiat.topups", "apply_intent", "before"),  # Stripe has charged and answered; we know nothing
+        ("billing.fiat.topups", "apply_outcome", "before"),  # Stripe has charged and answered; we know nothing
         ("billing.fiat.topups", "_post_cost", "after"),  # the money is posted, and not committed
-        ("billing.fiat.topups", "apply_intent", "after"),  # it is credited, and the call is not done
+        ("billing.fiat.topups", "apply_outcome", "after"),  # it is credited, and the call is not done
     ],
 )
 def test_a_dispatcher_that_is_killed_charges_a_card_once_and_credits_it_once(

@@ -20,9 +20,9 @@ from marketplace.foundation import clock
 from marketplace.foundation.models import Event
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.fiat import scenes
+from tests.integration.billing.fiat.posting import post
+from tests.integration.billing.fiat.receiving import receive
 from tests.integration.billing.fiat.scenes import DOLLAR
-from tests.integration.billing.fiat.test_fiat_api import post
-from tests.integration.billing.fiat.test_webhook import receive
 from tests.people import sign
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
@@ -63,7 +63,7 @@ def test_nobody_finds_an_erased_person_in_the_rows_of_money(stripe: FakeStripe, 
     scenes.call_until_done()
     stripe.open_dispute(top_up.charge_id)
     scenes.hear(stripe)
-    assert stripe.store.all("account")[0]["email"] == EMAIL  # Stripe has been told
+    assert stripe.store.all("account")[0]["email"] == EMAIL  # Stripe has it
     Membership.objects.create(
         user=User.objects.create_user("b@example.org"), organisation=owner.organisation, role=Role.OWNER
     )

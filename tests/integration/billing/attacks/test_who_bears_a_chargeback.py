@@ -11,17 +11,19 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import disputes, holds, settlement
-from billing.chart import AccountName
-from billing.fiat import booking, chargebacks, recovery, refunds, sweeping, topups
+from billing.books.chart_of_accounts import AccountName
+from billing.charging import holds, settlement
+from billing.contesting import disputes
+from billing.fiat import chargebacks, intents, recovery, refunds, sweeping
 from billing.kinds import AccountKind
 from billing.models import SettlementShare
+from billing.rails.stripe import booking
 from marketplace.foundation import clock
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.fiat import scenes
+from tests.integration.billing.fiat.dashboard import refund_in_dashboard
+from tests.integration.billing.fiat.losing import FEE, earned, loss, run_job
 from tests.integration.billing.fiat.scenes import DOLLAR, available
-from tests.integration.billing.fiat.test_chargebacks import FEE, earned, loss, run_job
-from tests.integration.billing.fiat.test_claims import refund_in_dashboard
 from tests.integration.billing.scenes import race
 
 pytestmark = pytest.mark.django_db
@@ -75,7 +77,7 @@ def test_a_provider_does_not_lose_twice_what_a_dispute_gave_the_customer(
     disputes.decide(made.pk, to_customer=40 * DOLLAR, to_provider=0, to_platform=0, text="So it was.", actor="op")
     scenes.pay_in(stripe, carol, 50 * DOLLAR)
     run_job(carol, bob, 50 * DOLLAR)
-    run_job(alice, uuid4(), 100 * DOLLAR, released=False)  # by somebody who cannot be asked yet
+    run_job(alice, uuid4(), 100 * DOLLAR, released=False)  # by a provider from whom nothing can be recovered yet
     lose(stripe, top_up.charge_id)
     assert earned(bob) == 50 * DOLLAR
     scenes.assert_same_books(stripe)
@@ -184,7 +186,7 @@ def test_who_lets_go_what_waits_waits_for_nobody_who_waits_for_it(stripe: FakeSt
 
     def credit_a_little_later() -> object:
         time.sleep(0.3)
-        return topups.refresh_intent(intent_id)
+        return intents.refresh_intent(intent_id)
 
     with patch.object(holds, "release_hold", release_slowly):
         results = race([take, credit_a_little_later])

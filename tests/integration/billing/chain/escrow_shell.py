@@ -13,18 +13,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing.chain import development, escrow
+from billing.chain import escrow
+from billing.chain.devchain import development
+from billing.proofs.escrow import HoldAuthorization, ReceiptKeyDelegation, sign_authorization, sign_delegation
 from jobs.client import cli
 from marketplace.foundation import clock
-from provider_agent.protocol import (
-    HoldAuthorization,
-    ReceiptKeyDelegation,
-    UsageReceipt,
-    charge,
-    sign_authorization,
-    sign_delegation,
-    sign_receipt,
-)
+from provider_agent.protocol import UsageReceipt, charge, sign_receipt
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 
 NOWHERE = "http://127.0.0.1:1"
@@ -94,7 +88,8 @@ class Shells:
 
     def give_tokens(self, who: str, amount: int) -> None:
         """Tokens in the wallet; the contract may not take them yet."""
-        from billing.chain import builds, deploy
+        from billing.chain.contract import deploy
+        from billing.chain.reading import builds
 
         key = self.town.key(who)
         mint = builds.encode(builds.DEV_TOKEN, "mint", [key.address, amount])

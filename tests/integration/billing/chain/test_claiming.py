@@ -9,14 +9,14 @@ from uuid import uuid4
 import pytest
 
 from billing.chain import roots
-from jobs.client.chain_wallet import ChainWallet, encode_call
-from jobs.client.claiming import claim, claim_call
-from jobs.client.commands_payouts import _require_known
+from jobs.client.commands.payouts import _require_known
 from jobs.client.errors import ChainFailed, SendingInterrupted, TermsRefused, UsageMistake
 from jobs.client.settings import settings_path
-from jobs.client.wallet import FEE_MAX, Wallet
+from jobs.client.wallet.chain_wallet import ChainWallet, encode_call
+from jobs.client.wallet.claiming import claim, claim_call
+from jobs.client.wallet.key_file import FEE_MAX, Wallet
 from jobs.wire import AssetView, ProofView
-from tests.integration.billing.chain.test_credits import earn, reserve, send
+from tests.integration.billing.chain.earning import earn, reserve, send
 from tests.integration.billing.chain.town import TOKEN, Town
 
 
@@ -46,7 +46,7 @@ def proof(town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProofV
 
 def take(town: Town, proof: ProofView, who: str = "Bob") -> Any:
     wallet = Wallet(town.key(who).address, town.secret(who))
-    return claim(proof, town.client.config.rpc_urls[0], wallet, fee_max=FEE_MAX, tell=lambda _: None)
+    return claim(proof, town.client.config.rpc_urls[0], wallet, fee_max=FEE_MAX, notify=lambda _: None)
 
 
 def test_anybody_claims_for_the_wallet_and_what_is_signed_is_made_here(town: Town, proof: ProofView) -> None:

@@ -7,18 +7,20 @@ from uuid import uuid4
 
 import pytest
 
-from billing import ledger, solvency
-from billing.chain import coins, escrow, transactions
+from billing import breaker
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, open_accounts
+from billing.chain import coins, escrow
 from billing.chain.keys import Role, key_for
-from billing.chain.states import TransactionState
-from billing.chart import AccountName, open_accounts
+from billing.chain.transactions import planning
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Alert, Asset, ChainTransaction, Difference, Transfer
-from billing.reconciliation import breaker
 from billing.reconciliation.coins import compare_coins
 from billing.reconciliation.reconciling import reconcile
+from billing.solvency import totals
+from billing.states.chain import TransactionState
 from marketplace.foundation.models import Event
-from tests.integration.billing.chain.test_escrow import authorize
+from tests.integration.billing.chain.escrows import authorize
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town, give_coins
 from tests.integration.billing.scenes import assert_ledger_is_true, race
 
@@ -68,7 +70,7 @@ def test_what_the_keys_were_given_is_booked_with_block_and_address_once(lone: To
 
 def test_solvency_shows_the_keys_coins_as_the_operators_own(lone: Town) -> None:
     reconcile(reason="by hand")
-    [one] = [row for row in solvency.solvency()["assets"] if row["asset"] == coin().code]
+    [one] = [row for row in totals.solvency()["assets"] if row["asset"] == coin().code]
     assert int(one["held"]) == on_chain(lone) > 0
     [mirror] = one["mirrors"]
     assert (mirror["kind"], mirror["ledger"]) == (HOT, mirror["outside"])
@@ -78,7 +80,7 @@ def test_solvency_shows_the_keys_coins_as_the_operators_own(lone: Town) -> None:
 
 def test_gas_that_is_mined_and_not_booked_yet_is_no_difference(lone: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     escrow.open_hold(lone.asset_id, authorize(lone, uuid4()))
-    monkeypatch.setattr(transactions._Dispatcher, "_settle", lambda *_: 0)
+    monkeypatch.setattr(planning._Dispatcher, "_settle", lambda *_: 0)
     lone.follow()
     assert ChainTransaction.objects.filter(state=TransactionState.BROADCAST).count() == 1
     assert on_chain(lone) < booked()
@@ -116,11 +118,11 @@ def test_coins_that_left_without_us_stop_payouts_until_they_are_booked(lone: Tow
 
 
 def test_theft_from_one_key_is_not_hidden_by_a_gift_to_another(lone: Town, settings: Any) -> None:
-    from billing.chain.devchain import DEVELOPMENT_KEYS
+    from billing.chain.devchain.chain import DEVELOPMENT_KEYS
 
     settings.SOUK_CHAIN_PUBLISHER_KEY = DEVELOPMENT_KEYS[2]
     other = key_for(Role.PUBLISHER).address
-    transactions._Dispatcher(lone.client, key_for(Role.PUBLISHER))._signer()
+    planning._Dispatcher(lone.client, key_for(Role.PUBLISHER))._signer()
     lone.wallets["thief"] = key_for(Role.SETTLER)
     lone.call("thief", "pause")
     give_coins(lone.client, other, COIN)
@@ -139,7 +141,7 @@ def test_a_chain_that_cannot_be_asked_is_named_and_opens_nothing(lone: Town, set
 @pytest.mark.django_db(transaction=True)
 def test_many_who_look_at_once_book_it_once(settings: Any) -> None:
     with devchain_town(settings) as town:
-        transactions._Dispatcher(town.client, key_for(Role.SETTLER))._signer()
+        planning._Dispatcher(town.client, key_for(Role.SETTLER))._signer()
         before = booked()
         town.chain.mine_empty()  # a final block after the first booking
         town.chain.ahead_seconds = 60

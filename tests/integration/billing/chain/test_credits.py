@@ -8,61 +8,25 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import ledger
-from billing.chain import development, roots
+from billing.books import ledger
+from billing.chain import roots
+from billing.chain.devchain import development
 from billing.chain.errors import ProofNotReady
-from billing.chart import AccountName, open_accounts
-from billing.kinds import AccountKind, TransferCode, TransferMode
-from billing.models import Alert, ChainEvent, ChainTransaction, Payout, Transfer
+from billing.chain.payout_rail import ChainPayouts
+from billing.kinds import AccountKind, TransferCode
+from billing.models import Alert, ChainEvent, ChainTransaction, Transfer
 from billing.payouts.outcomes import apply_outcome
-from billing.rails.base import Fate
-from billing.rails.chain_rail import ChainRail
+from billing.rails.payouts import Fate
 from billing.states import PayoutState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance
+from tests.integration.billing.chain.earning import earn, reserve, send
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 from tests.integration.billing.scenes import assert_ledger_is_true
 
 
 def credit_of(town: Town, owner: UUID) -> int:
     return ledger.balance(owner, AccountKind.CUSTOMER_AVAILABLE, asset_id=town.asset_id)
-
-
-def earn(town: Town, alice: UUID, bob: UUID, amount: int) -> None:
-    """Bob earned some of Alice's credits."""
-    customer, provider = open_accounts(
-        [
-            AccountName(AccountKind.CUSTOMER_AVAILABLE, alice, asset_id=town.asset_id),
-            AccountName(AccountKind.PROVIDER_AVAILABLE, bob, asset_id=town.asset_id),
-        ]
-    )
-    ledger.post([ledger.NewTransfer(customer, provider, amount, TransferCode.PROVIDER_PAY)])
-
-
-def reserve(town: Town, bob: UUID, wallet: str, amount: int) -> Payout:
-    """As the payout's own verbs do: a pending transfer stands, and the rail will be asked."""
-    available, clearing = open_accounts(
-        [
-            AccountName(AccountKind.PROVIDER_AVAILABLE, bob, asset_id=town.asset_id),
-            AccountName(AccountKind.PAYOUT_CLEARING, bob, asset_id=town.asset_id),
-        ]
-    )
-    new = ledger.NewTransfer(available, clearing, amount, TransferCode.PAYOUT, mode=TransferMode.PENDING)
-    [pending] = ledger.post([new])
-    payout = Payout.objects.create(
-        provider_id=bob,
-        rail="chain",
-        asset_id=town.asset_id,
-        amount=amount,
-        destination=wallet,
-        pending_transfer=pending,
-    )
-    return advance(payout, PayoutState.RESERVED)
-
-
-def send(payout: Payout) -> Fate:
-    """Into the next root; from here on whoever follows the chain confirms the payout when its root is open."""
-    return ChainRail().submit([advance(payout, PayoutState.SUBMITTED)])[str(payout.pk)].fate
 
 
 def test_bought_credits_are_credited_once(town: Town) -> None:
@@ -82,7 +46,7 @@ def test_a_provider_is_paid_by_a_root_and_claims_it(town: Town) -> None:
     town.buy_credits("Alice", alice, 100 * TOKEN)
     town.follow()
     earn(town, alice, bob, 70 * TOKEN)
-    rail = ChainRail()
+    rail = ChainPayouts()
     first = reserve(town, bob, wallet, 30 * TOKEN)
     assert rail.find([first])[str(first.pk)].fate == Fate.ABSENT
     assert send(first) == Fate.UNDER_WAY
@@ -131,16 +95,16 @@ def test_more_payouts_than_a_day_may_promise_go_out_over_the_days(small_town: To
         provider = uuid4()
         earn(town, alice, provider, 60 * TOKEN)
         payouts.append(advance(reserve(town, provider, town.key(name).address, 60 * TOKEN), PayoutState.SUBMITTED))
-    ChainRail().submit(payouts)
+    ChainPayouts().submit(payouts)
     town.follow(4)
-    fates = ChainRail().find(payouts)
+    fates = ChainPayouts().find(payouts)
     assert [fates[str(payout.pk)].fate for payout in payouts] == [Fate.CONFIRMED, Fate.UNDER_WAY]
     assert "ExceedsDailyCap" in Alert.objects.open().get(kind="chain_waits").message
     assert town.chain is not None
     town.chain.ahead_seconds += 86_400
     ChainTransaction.objects.filter(state="planned").update(next_at=clock.now())
     town.follow(3)
-    assert [payout.fate for payout in ChainRail().find(payouts).values()] == [Fate.CONFIRMED, Fate.CONFIRMED]
+    assert [payout.fate for payout in ChainPayouts().find(payouts).values()] == [Fate.CONFIRMED, Fate.CONFIRMED]
     assert not Alert.objects.open().filter(kind="chain_waits").exists()
     for payout in payouts:
         proof = roots.prove(payout.pk)

@@ -1,4 +1,4 @@
-"""Deploying: cut off anywhere and repeated, it ends with one contract whose terms and roles are those asked for."""
+"""Deploying: interrupted anywhere and repeated, it ends with one contract with the requested terms and roles."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from billing.chain import deploy, development
-from billing.chain.client import Receipt
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS
+from billing.chain.contract import deploy
+from billing.chain.devchain import development
+from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS
 from billing.chain.errors import KeyInUse
 from billing.chain.keys import Role, SigningKey, key_for
+from billing.chain.payout_rail import ChainPayouts
+from billing.chain.reading.client import Receipt
 from billing.models import Signer
-from billing.rails.chain_rail import ChainRail
 from provider_agent.protocol import ethereum
 from tests.integration.billing.chain.town import Town
 
@@ -75,6 +76,6 @@ def test_what_is_paid_out_goes_to_no_contract_of_ours(town: Town) -> None:
     """The escrow would keep it, and tokens such as USDC refuse to be sent to themselves: the claim fails for ever."""
     for address in (town.contract.address, town.token, town.token.lower()):
         with pytest.raises(ValueError, match="no wallet of yours"):
-            ChainRail().check_destination(address)
+            ChainPayouts().check_destination(address)
     bob = town.key("Bob").address
-    assert ChainRail().check_destination(f" {bob} ") == bob
+    assert ChainPayouts().check_destination(f" {bob} ") == bob

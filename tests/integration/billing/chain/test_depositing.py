@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from billing import ledger
-from billing.chain.devchain import DEVELOPMENT_KEYS
+from billing.books import ledger
+from billing.chain.devchain.chain import DEVELOPMENT_KEYS
 from billing.kinds import AccountKind
 from billing.models import Asset, Deposit
 from jobs.client import cli
-from jobs.client.chain_wallet import ChainWallet
 from jobs.client.sdk import Souk
 from jobs.client.settings import settings_path
+from jobs.client.wallet.chain_wallet import ChainWallet
 from marketplace.accounts import api_keys
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.accounts.scopes import Scope

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from eth_account import Account
 
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain, Refused
-from billing.chain.devchain_rpc import BATCH_MAX, serve
+from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain, Refused
+from billing.chain.devchain.rpc import BATCH_MAX, serve
 
 RICH = Account.from_key(DEVELOPMENT_KEYS[0])
 BOB = "0x" + "11" * 20

@@ -9,20 +9,23 @@ from uuid import uuid4
 
 import pytest
 
-from billing.chain import builds, deploy, development, positions, registry, roots
+from billing.chain import positions, roots
 from billing.chain.config import chain_of
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS
+from billing.chain.contract import deploy, registry
+from billing.chain.devchain import development
+from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS
 from billing.chain.errors import AssetCodeTaken, ChainUnknown, ContractRefused, SignerMissing, TokenRefused
 from billing.chain.keys import Role, key_for
-from billing.chain.states import RootState
+from billing.chain.payout_rail import ChainPayouts
+from billing.chain.reading import builds
 from billing.chain.wallets import checksummed
 from billing.kinds import AccountKind
 from billing.models import Alert, Asset, Payout, PayoutEntry, PayoutRoot
-from billing.rails.chain_rail import ChainRail
+from billing.states.chain import RootState
 from provider_agent.protocol import id_bytes32
-from tests.integration.billing.chain.test_credits import earn, reserve, send
+from tests.integration.billing.chain.earning import earn, reserve, send
 from tests.integration.billing.chain.town import TOKEN, Town
-from tests.integration.billing.test_api import organisation_with_client
+from tests.integration.billing.clients import organisation_with_client
 
 
 def test_a_key_shows_itself_to_nobody(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -69,8 +72,8 @@ def test_a_role_may_have_a_key_of_its_own(settings: Any) -> None:
 )
 def test_a_destination_that_was_mistyped_is_refused(db: None, address: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        ChainRail().check_destination(address)
-    assert checksummed("0x" + "ab" * 20) == ChainRail().check_destination("0x" + "ab" * 20)
+        ChainPayouts().check_destination(address)
+    assert checksummed("0x" + "ab" * 20) == ChainPayouts().check_destination("0x" + "ab" * 20)
 
 
 def test_tokens_are_read_from_the_chain_and_codes_are_unique(town: Town) -> None:
@@ -174,7 +177,7 @@ def test_a_payout_is_included_once_however_often_it_is_submitted(town: Town) -> 
     earn(town, alice, bob, 5 * TOKEN)
     payout = reserve(town, bob, town.key("Bob").address, 5 * TOKEN)
     for _ in range(3):
-        ChainRail().submit([payout])
+        ChainPayouts().submit([payout])
     assert PayoutEntry.objects.count() == PayoutRoot.objects.count() == 1
 
 
@@ -183,7 +186,7 @@ def test_a_payout_in_a_token_without_a_contract_fails_with_its_cause(town: Town)
     payout = Payout.objects.create(
         provider_id=uuid4(), rail="chain", asset=other, amount=1, destination="0x" + "1" * 40
     )
-    outcome = ChainRail().submit([payout])[str(payout.pk)]
+    outcome = ChainPayouts().submit([payout])[str(payout.pk)]
     assert outcome.fate == "failed"
     assert "no escrow contract for NONE" in outcome.message
 

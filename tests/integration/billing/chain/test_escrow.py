@@ -3,89 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
-from billing import ledger
-from billing.chain import development, escrow, indexer, signing
+from billing.books import ledger
+from billing.chain import escrow
+from billing.chain.devchain import development
 from billing.chain.errors import AuthorizationRefused, ContractUnknown, ReceiptUnclaimable
+from billing.chain.events import indexer
 from billing.chain.keys import Role, key_for
-from billing.chain.states import EscrowHoldState, TransactionState
+from billing.chain.transactions import signing
 from billing.errors import HoldConflict, HoldNotFound
 from billing.kinds import AccountKind
 from billing.models import Account, Alert, ChainTransaction, EscrowHold, EscrowLease
-from marketplace.foundation import clock
-from provider_agent.protocol import (
+from billing.proofs.escrow import (
     HoldAuthorization,
-    ReceiptKeyDelegation,
     SignedHoldAuthorization,
-    SignedReceipt,
-    UsageReceipt,
-    charge,
-    id_bytes32,
     provider_proof,
     providers_tree,
     sign_authorization,
-    sign_delegation,
-    sign_receipt,
 )
+from billing.states.chain import EscrowHoldState, TransactionState
+from marketplace.foundation import clock
+from provider_agent.protocol import id_bytes32
+from tests.integration.billing.chain.escrows import authorize, delegate, open_job, receipt_of
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 from tests.integration.billing.scenes import assert_ledger_is_true
-
-RATE = 36 * TOKEN  # an hour: 10,000 base units a second
-
-
-def authorize(town: Town, job_id: UUID, amount: int = 10 * TOKEN, *, signer: str = "Alice", **changes: Any):
-    fields: dict[str, Any] = {
-        "job_id": job_id,
-        "customer": town.key("Alice").address,
-        "asset": town.token,
-        "max_amount": amount,
-        "rate_ceiling_per_hour": RATE,
-        "deadline": int(clock.now().timestamp()) + 7200,
-        "nonce": uuid4().int,
-    }
-    one = HoldAuthorization(**(fields | changes))
-    return sign_authorization(town.secret(signer), one, escrow.domain_of(town.contract))
-
-
-def receipt_of(town: Town, job_id: UUID, lease_id: UUID, seq: int, ms: int) -> SignedReceipt:
-    one = UsageReceipt(
-        job_id=job_id,
-        lease_id=lease_id,
-        provider=town.key("Bob").address,
-        customer=town.key("Alice").address,
-        asset=town.token,
-        seq=seq,
-        billable_ms=ms,
-        cumulative_amount=charge(RATE, ms),
-    )
-    return sign_receipt(town.secret("Bob's node"), one, escrow.domain_of(town.contract))
-
-
-def delegate(town: Town, seconds: int = 86_400) -> None:
-    one = ReceiptKeyDelegation(
-        provider=town.key("Bob").address,
-        receipt_key=town.key("Bob's node").address,
-        not_after=int(clock.now().timestamp()) + seconds,
-        nonce=uuid4().int,
-    )
-    escrow.register_receipt_key(
-        town.asset_id, sign_delegation(town.secret("Bob"), one, escrow.domain_of(town.contract))
-    )
-    town.follow()
-
-
-def open_job(town: Town, amount: int = 10 * TOKEN, **changes: Any) -> UUID:
-    """Alice's hold of a new job, open and final."""
-    job_id = uuid4()
-    escrow.open_hold(town.asset_id, authorize(town, job_id, amount, **changes))
-    town.follow()
-    assert escrow.is_open(job_id)
-    return job_id
 
 
 def test_a_job_is_held_settled_finalized_and_closed(town: Town) -> None:
@@ -305,7 +250,7 @@ def test_what_is_not_there_is_said_to_be_missing(town: Town) -> None:
 def test_a_hold_without_money_behind_it_fails_and_the_operator_is_told(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signing, "SIMULATION_PAUSE", timedelta(0))
+    monkeypatch.setattr(signing, "SIMULATION_SECONDS_FIRST", 0)
     job_id = uuid4()
     escrow.open_hold(town.asset_id, authorize(town, job_id))
     town.follow(signing.SIMULATIONS_MAX + 1)

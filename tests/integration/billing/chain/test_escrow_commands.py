@@ -1,4 +1,4 @@
-"""`souk escrow` on a real chain, by the contract's address alone: no marketplace is asked, and none is there."""
+"""`souk escrow` on a real chain, by the contract's address alone: no marketplace is called, and none is running."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 
 from billing.chain.keys import Role, key_for
-from jobs.client.chain_wallet import ChainWallet
 from jobs.client.settings import settings_path
+from jobs.client.wallet.chain_wallet import ChainWallet
 from provider_agent.protocol import id_bytes32
 from tests.integration.billing.chain.escrow_shell import NOWHERE, WINDOW, Shells, windowed_town
 from tests.integration.billing.chain.town import TOKEN
@@ -198,7 +198,7 @@ def test_a_key_that_speaks_for_a_wallet_is_taken_back(people: Shells) -> None:
     assert people.escrow("Bob", "revoke-key", node).json["receipt_key"] == node
     assert people.town.view("receiptKeys", people.town.key("Bob").address, node) == 0
     again = people.escrow("Bob", "revoke-key", node)
-    assert (again.status, "does not speak for" in again.refusal) == (2, True)
+    assert (again.status, "does not sign for" in again.refusal) == (2, True)
 
 
 def test_wrong_places_are_told_apart(people: Shells) -> None:
@@ -231,7 +231,7 @@ def test_nothing_is_sent_unless_somebody_says_yes(people: Shells) -> None:
     assert people.balance("Alice") == {"available": 5 * TOKEN}
 
 
-def test_the_contract_that_a_marketplace_named_once_is_found_without_it_and_never_swapped(people: Shells) -> None:
+def test_the_contract_named_once_is_found_without_the_marketplace_and_never_swapped(people: Shells) -> None:
     people.town.deposit("Alice", 5 * TOKEN)
     by_asset = ["--asset", "TUSD", "--rpc-url", people.rpc_url, "--wallet-key-file", people.key_file("Alice")]
     lost = people.run("escrow", "withdraw", "all", *by_asset, "--yes", "--json")

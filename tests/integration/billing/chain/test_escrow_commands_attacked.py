@@ -1,4 +1,4 @@
-"""`souk escrow` by an endpoint that lies, hangs or dies, and by people who mistype: said clearly, sent once at most."""
+"""`souk escrow` by an endpoint that lies, hangs or dies, and by people who mistype: clear errors, sent once at most."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from uuid import uuid4
 
 import pytest
 
-from jobs.client import chain_reader, chain_wallet
-from jobs.client.chain_wallet import ChainWallet, encode_call
 from jobs.client.errors import ChainFailed
-from jobs.client.sending import Sender
 from jobs.client.settings import settings_path
-from jobs.client.wallet import Wallet
+from jobs.client.wallet import chain_reader, chain_wallet
+from jobs.client.wallet.chain_wallet import ChainWallet, encode_call
+from jobs.client.wallet.key_file import Wallet
+from jobs.client.wallet.sending import Sender
 from tests.integration.billing.chain.escrow_shell import NOWHERE, Ended, Shells
-from tests.integration.billing.chain.lying_endpoint import DROP, LyingEndpoint, lying_endpoint
+from tests.integration.billing.chain.reading.lying_endpoint import DROP, LyingEndpoint, lying_endpoint
 from tests.integration.billing.chain.town import TOKEN, devchain_town
 
 WEI_MUCH = 10**18
@@ -170,7 +170,7 @@ def test_a_wallet_without_coins_is_told_to_get_some_before_anything_is_signed(pe
     people.town.wallets["Poor"] = type(key)(_address(poor), poor)
     with ChainWallet(people.rpc_url, rich) as chain:
         transfer = encode_call("transfer(address,uint256)", [_address(poor), TOKEN])
-        Sender(chain).send(people.town.token, transfer, what="give", tell=print)
+        Sender(chain).send(people.town.token, transfer, what="give", notify=print)
     ended = people.escrow("Poor", "deposit", "1")
     assert (ended.status, "send it some. Nothing was sent" in ended.refusal) == (6, True), ended
     assert f"{_address(poor)} has 0 of the coins of chain 31337" in ended.refusal
@@ -193,7 +193,7 @@ def test_two_commands_of_one_wallet_never_keep_two_transactions(people: Shells) 
         with Slow(people.rpc_url, wallet) as chain:
             call = encode_call("withdraw(uint256)", [units])
             try:
-                return Sender(chain).send(people.town.contract.address, call, what="w", tell=lambda _: None).tx_hash
+                return Sender(chain).send(people.town.contract.address, call, what="w", notify=lambda _: None).tx_hash
             except ChainFailed as failed:
                 return failed.message
 
@@ -252,7 +252,7 @@ def test_a_token_whose_allowance_changes_by_way_of_nothing_only_is_paid_in(
     wallet = Wallet(people.town.key("Alice").address, people.town.secret("Alice"))
     with ChainWallet(people.rpc_url, wallet) as chain:
         left = encode_call("approve(address,uint256)", [people.town.contract.address, TOKEN])
-        Sender(chain).send(people.town.token, left, what="allow", tell=lambda _: None)
+        Sender(chain).send(people.town.token, left, what="allow", notify=lambda _: None)
     endpoint.lies[GAS] = as_usdt
     ended = by(endpoint, people, "deposit", "3")
     assert ended.status == 0, ended

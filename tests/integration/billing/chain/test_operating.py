@@ -10,21 +10,24 @@ import pytest
 from django.test import Client
 from typer.testing import CliRunner
 
-from billing.chain import builds, deploy, escrow, operating, stakes
-from billing.chain.devchain import DEVELOPMENT_KEYS
+from billing.chain import escrow, operating, stakes
+from billing.chain.contract import deploy
+from billing.chain.devchain.chain import DEVELOPMENT_KEYS
 from billing.chain.errors import CallReverted, SignerMissing, TriedTooOften
 from billing.chain.keys import Role, key_for
-from billing.chain.states import TransactionState
+from billing.chain.reading import builds
+from billing.contesting.offences import Victim
+from billing.following import waiting
 from billing.kinds import AccountKind
 from billing.models import Alert, ChainTransaction, EscrowLease, StakeSlash
 from billing.models.ledger import USD_ASSET_ID
-from billing.offences import Victim
+from billing.states.chain import TransactionState
 from marketplace.accounts.models import User
 from marketplace.config.commands.chain import app
 from marketplace.foundation.errors import OutboxConflict
 from provider_agent.protocol import id_bytes32
-from tests.integration.billing.chain.test_escrow import delegate, open_job, receipt_of
-from tests.integration.billing.chain.test_stakes import be_paid_to, fine, settle_down, stake, staked, terms_of
+from tests.integration.billing.chain.escrows import delegate, open_job, receipt_of
+from tests.integration.billing.chain.staking import be_paid_to, fine, settle_down, stake, staked, terms_of
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, race
 
@@ -33,7 +36,7 @@ RUNNER = CliRunner()
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    monkeypatch.setattr(operating, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.0)
     settings.SOUK_TOKEN_PRICES = {"TUSD": "2.00"}
 
 
@@ -146,7 +149,7 @@ def test_a_root_is_vetoed_by_its_name_and_no_other(db: None, settings: Any, monk
 
 
 def test_where_a_multisig_has_the_role_the_call_is_printed(town: Town, settings: Any) -> None:
-    """The key that is configured has no role in the contract: that is what the contract is asked."""
+    """The key that is configured has no role in the contract: the role is read from the contract."""
     settings.SOUK_CHAIN_PAUSER_KEY = "0x" + "77" * 32
     said = souk("pause", "TUSD")
     assert (said["to"], said["data"]) == (town.contract.address, builds.encode(builds.ESCROW, "pause", []))

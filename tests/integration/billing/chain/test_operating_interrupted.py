@@ -1,4 +1,4 @@
-"""Ctrl-C at an operator's verb takes nothing back: it says what goes on, and the same again sends nothing twice."""
+"""Ctrl-C at an operator's verb reverts nothing: it shows what continues, and a repeat sends nothing twice."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from billing.chain import operating
-from billing.chain.states import TransactionState
+from billing.following import waiting
 from billing.models import ChainTransaction
+from billing.states.chain import TransactionState
 from marketplace.config.commands.chain import app
 from tests.integration.billing.chain.town import Town
 
@@ -20,15 +20,15 @@ RUNNER = CliRunner()
 def test_an_interrupted_pause_goes_on_and_the_same_command_tells_its_end(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operating, "POLL_SECONDS", 0.0)
-    wait = operating.wait
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.0)
+    wait = waiting.wait
 
     def interrupted(one: ChainTransaction, **more: Any) -> str:
         wait(one, **more)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(operating, "wait", interrupted)
+        patch.setattr(waiting, "wait", interrupted)
         ended = RUNNER.invoke(app, ["pause", "TUSD"])
     [sent] = ChainTransaction.objects.filter(purpose="pause")
     assert (ended.exit_code, f"pause goes on by itself in transaction {sent.hash}" in ended.output) == (130, True)
@@ -46,7 +46,7 @@ def test_an_interruption_before_anything_was_sent_says_so_by_its_state(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(operating, "wait", interrupted)
+        patch.setattr(waiting, "wait", interrupted)
         ended = RUNNER.invoke(app, ["pause", "TUSD"])
     assert (ended.exit_code, "and is planned now" in ended.output) == (130, True), ended.output
     done = json.loads(RUNNER.invoke(app, ["pause", "TUSD", "--json"]).stdout)

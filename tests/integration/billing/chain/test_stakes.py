@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from billing import ends, offences
-from billing.chain import development, operating, signing, stakes
+from billing.chain import operating, stakes
 from billing.chain.keys import Role, key_for
-from billing.chain.states import STAKE_SLASH_MACHINE
-from billing.chain.states import StakeSlashState as State
-from billing.ends import Ending
+from billing.chain.transactions import signing
+from billing.charging import endings
+from billing.charging.endings import Ending
+from billing.contesting import offences
+from billing.contesting.offences import Victim
 from billing.kinds import AccountKind
-from billing.models import Alert, EscrowHold, Offence, PayoutSettings, ReceiptEvidence, StakeSlash, UsageReceipt
+from billing.models import Alert, EscrowHold, Offence, ReceiptEvidence, StakeSlash, UsageReceipt
 from billing.models.ledger import USD_ASSET_ID
-from billing.offences import Victim
+from billing.states.chain import STAKE_SLASH_MACHINE
+from billing.states.chain import StakeSlashState as State
 from marketplace.foundation import clock
 from marketplace.foundation.state_triggers import edges_in_database, edges_of
 from provider_agent.protocol import receipt_digest
-from tests.integration.billing.chain.test_escrow import RATE, delegate, open_job, receipt_of
+from tests.integration.billing.chain.escrows import RATE, delegate, open_job, receipt_of
+from tests.integration.billing.chain.staking import be_paid_to, fine, settle_down, stake, staked, terms_of
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, race
 
@@ -32,42 +34,6 @@ DAY = 86_400
 @pytest.fixture(autouse=True)
 def priced(settings: Any) -> None:
     settings.SOUK_TOKEN_PRICES = {"TUSD": "2.00"}
-
-
-def stake(town: Town, amount: int, name: str = "Bob") -> None:
-    town.mint(name, amount)
-    town.call(name, "stake", amount)
-    town.follow()
-
-
-def be_paid_to(town: Town, bob: UUID, name: str = "Bob") -> None:
-    """Bob's payouts go to this wallet."""
-    PayoutSettings.objects.create(
-        provider_id=bob, asset_id=town.asset_id, rail="chain", destination=town.key(name).address, minimum=0,
-        schedule="manual",
-    )  # fmt: skip
-
-
-def fine(
-    bob: UUID, claimed: int, asset_id: int, offence_id: UUID | None = None, victim: Victim | None = None
-) -> Offence:
-    return offences.record(
-        bob, offence_id or uuid4(), "equivocation", {"digest": "0x1"}, claimed=claimed, victim=victim, asset_id=asset_id
-    )
-
-
-def settle_down(town: Town, times: int = 3) -> None:
-    """As the scheduled tasks do, until nothing moves."""
-    for _ in range(times):
-        StakeSlash.objects.update(next_at=clock.now())
-        stakes.sweep(town.contract.chain_id)
-        town.follow()
-
-
-def staked(town: Town, name: str = "Bob") -> int:
-    owed = town.owed(AccountKind.WALLET_STAKE, name)
-    assert owed == town.view("staked", town.key(name).address)
-    return owed
 
 
 def escrow_job(town: Town, bob: UUID, alice: UUID, *, reason: str, fault: str) -> tuple[UUID, UUID]:
@@ -80,7 +46,7 @@ def escrow_job(town: Town, bob: UUID, alice: UUID, *, reason: str, fault: str) -
         digest=receipt_digest(signed.receipt, domain), signature=signed.signature,
         signer=town.key("Bob's node").address,
     )  # fmt: skip
-    ends.record_end(
+    endings.record_end(
         Ending(
             lease_id=lease_id, job_id=job_id, attempt=1, node_id=uuid4(), customer_id=alice, provider_id=bob,
             reason=reason, fault=fault, message="It broke.", reported_reason="", exit_code=None, observed_ms=60_000,
@@ -96,7 +62,7 @@ def offences_domain(town: Town) -> Any:
     return escrow.domain_of(town.contract)
 
 
-def test_an_escrow_jobs_offence_is_judged_slashed_and_compensated_to_the_customers_wallet(town: Town) -> None:
+def test_an_escrow_jobs_offence_is_slashed_and_compensated_to_the_customers_wallet(town: Town) -> None:
     alice, bob = uuid4(), uuid4()
     town.deposit("Alice", 20 * TOKEN)
     delegate(town)
@@ -193,11 +159,6 @@ def test_without_a_price_a_stake_in_another_asset_is_left_and_said(town: Town, s
     settings.SOUK_TOKEN_PRICES = {"TUSD": "2.00"}
     settle_down(town)
     assert staked(town) == 50 * TOKEN - 3_500_000
-
-
-def terms_of(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
-    terms = development.terms
-    monkeypatch.setattr(development, "terms", lambda *given: dataclasses.replace(terms(*given), **changes))
 
 
 def test_stake_that_is_about_to_leave_is_slashed_within_the_wait(

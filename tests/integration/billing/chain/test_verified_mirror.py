@@ -10,10 +10,11 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection
 
-from billing import ledger
-from billing.chain import development, escrow
+from billing.books import ledger
+from billing.chain import escrow
+from billing.chain.devchain import development
 from billing.models import ChainEvent
-from tests.integration.billing.chain.test_escrow import delegate, open_job, receipt_of
+from tests.integration.billing.chain.escrows import delegate, open_job, receipt_of
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 from tests.integration.billing.scenes import past_the_triggers
 
@@ -70,7 +71,7 @@ def test_a_hold_whose_end_moved_nothing_is_found(waiting: tuple[Town, UUID]) -> 
 
 
 def _first(table: str) -> str:
-    """Of the table the row that is flipped: of events one that told of tokens, of holds the open one."""
+    """The row of the table that is flipped: of events one with tokens, of holds the open one."""
     if table == "chainevent":
         return str(ChainEvent.objects.get(name="Withdrawn").pk)
     where = "WHERE state = 'open'" if table == "escrowhold" else ""

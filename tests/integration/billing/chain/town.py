@@ -14,15 +14,17 @@ from uuid import UUID
 
 from eth_account import Account as EthereumAccount
 
-from billing.chain import builds, deploy, development
-from billing.chain.client import ChainClient, Receipt, client_of
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain
-from billing.chain.devchain_rpc import serve
-from billing.chain.following import follow_chain
+from billing.books.ledger import balance
+from billing.chain.contract import deploy
+from billing.chain.devchain import development
+from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain
+from billing.chain.devchain.rpc import serve
 from billing.chain.keys import SigningKey
+from billing.chain.reading import builds
+from billing.chain.reading.client import ChainClient, Receipt, client_of
 from billing.chain.wallets import wallet_owner
+from billing.following.chains import follow_chain
 from billing.kinds import AccountKind
-from billing.ledger import balance
 from billing.models import EscrowContract
 from provider_agent.protocol import id_bytes32
 

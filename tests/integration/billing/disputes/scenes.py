@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from billing import ends, holds, ledger, settlement
-from billing.ends import Ending
+from billing.books import ledger
+from billing.charging import endings, holds, settlement
+from billing.charging.endings import Ending
+from billing.charging.settlement import LeaseCharge
 from billing.kinds import AccountKind
 from billing.models import EndRecord, SettlementShare
-from billing.settlement import LeaseCharge
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR
 
@@ -29,7 +30,7 @@ def settle(
 def end(
     share: SettlementShare, reason: str = "node_quarantined", fault: str = "provider", claimed: int = 0
 ) -> EndRecord:
-    made = ends.record_end(
+    made = endings.record_end(
         Ending(
             lease_id=share.lease_id,
             job_id=share.settlement.job_id,

@@ -10,7 +10,8 @@ from django.db import IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import disputes, settlement
+from billing.charging import settlement
+from billing.contesting import disputes
 from billing.errors import DisputeInvalid, DisputeNotFound, NothingToDispute, SplitInvalid
 from billing.models import Alert, Dispute, SettlementShare
 from billing.states import DisputeState

@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
-from billing import disputes, invoices
+from billing import invoices
+from billing.contesting import disputes
 from billing.models import BillingDetails, Dispute, PromoCode, PromotionGrant, SpendLimit
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.foundation import clock

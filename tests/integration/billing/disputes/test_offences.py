@@ -13,13 +13,15 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import disputes, ledger, offences, releasing, settlement
-from billing.chart import open_account
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_account
+from billing.charging import releasing, settlement
+from billing.contesting import disputes, offences
+from billing.contesting.offences import Victim
+from billing.contesting.penalties import PENALTIES
 from billing.errors import OffenceUnknown
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Alert, EndRecord, Offence, ReceiptEvidence
-from billing.offences import Victim
-from billing.penalties import PENALTIES
 from marketplace.foundation import clock
 from provider_agent.protocol import REASONS, Fault, Reason
 from tests.integration.billing.disputes.scenes import CHARGED, FEE, PAID, earned, end, has, pending, settle

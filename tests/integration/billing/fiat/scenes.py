@@ -8,12 +8,13 @@ from uuid import UUID
 
 from django.db.models import F
 
-from billing import ledger, tasks
+from billing import tasks
+from billing.books import ledger
 from billing.fiat import customers, events, sweeping, topups
 from billing.kinds import AccountKind
 from billing.models import SavedCard, StripeEvent, TopUp
 from billing.money import MICROS_PER_CENT
-from billing.rails.stripe_records import EventRecord
+from billing.rails.stripe.records import EventRecord
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import FakeStripe

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db.models import F
 
-from billing import holds
+from billing.charging import holds
 from billing.errors import AmountInvalid
 from billing.fiat import automatic, rules
 from billing.fiat.errors import TopUpRefused, TopUpUnderWay

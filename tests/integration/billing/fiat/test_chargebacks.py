@@ -1,34 +1,32 @@
-"""A bank takes a payment back: booked at once, recovered in order, given back when won, however it is heard of."""
+"""A bank reverses a payment: booked at once, recovered in order, given back when won, however it is reported."""
 
 from __future__ import annotations
 
 import random
-from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
 from pytest_django import Settings
 
-from billing import holds, ledger, settlement
-from billing.chart import AccountName, open_account, open_accounts
+from billing.books import ledger
+from billing.books.chart_of_accounts import AccountName, open_account, open_accounts
+from billing.charging import holds
 from billing.errors import AccountFrozen
 from billing.fiat import chargebacks, events, recovery
 from billing.fiat.errors import RefundRefused
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Alert, CardDispute, ConnectAccount, Payout, TopUp, TransferReversal
-from billing.rails.stripe_records import EventRecord
-from billing.settlement import LeaseCharge
+from billing.rails.stripe.records import EventRecord
 from billing.states import PayoutState
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.fiat import scenes
+from tests.integration.billing.fiat.losing import FEE, earned, loss, run_job
 from tests.integration.billing.fiat.scenes import DOLLAR, available
 from tests.integration.billing.scenes import race
 
 pytestmark = pytest.mark.django_db
-
-FEE = 15 * DOLLAR
 
 
 @pytest.fixture
@@ -36,27 +34,10 @@ def bob() -> UUID:
     return uuid4()
 
 
-def run_job(customer: UUID, provider: UUID, usd_micros: int, *, released: bool = True) -> None:
-    """The customer's job ends, and its provider can spend what it earned (nothing goes to the platform)."""
-    job_id = uuid4()
-    holds.place_hold(owner_id=customer, job_id=job_id, amount=usd_micros)
-    settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), provider, usd_micros)], fee_bps=0)
-    if released:
-        settlement.release_pending(clock.now() + timedelta(days=400))
-
-
 def keep_in_reserve(provider: UUID, usd_micros: int) -> None:
     names = [AccountName(kind, provider) for kind in (AccountKind.PROVIDER_AVAILABLE, AccountKind.PROVIDER_RESERVE)]
     available_account, reserve = open_accounts(names)
     ledger.post([ledger.NewTransfer(available_account, reserve, usd_micros, TransferCode.RESERVE_KEPT)])
-
-
-def loss() -> int:
-    return -ledger.balance(None, AccountKind.CHARGEBACK_LOSS)
-
-
-def earned(provider: UUID) -> int:
-    return ledger.balance(provider, AccountKind.PROVIDER_AVAILABLE)
 
 
 def test_the_customers_own_balance_pays_first(stripe: FakeStripe, alice: UUID, bob: UUID) -> None:
@@ -179,7 +160,7 @@ def test_what_waited_because_its_payer_was_new_is_there_to_be_taken(stripe: Fake
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_order_in_which_it_is_heard_does_not_matter(stripe: FakeStripe, alice: UUID, bob: UUID, seed: int) -> None:
-    """Even the payment may be heard of after the dispute about it was won."""
+    """Even the payment may be reported after the dispute about it was won."""
     top_up = scenes.ask(alice, 100 * DOLLAR)
     scenes.call_due()
     top_up.refresh_from_db()
@@ -200,7 +181,7 @@ def test_the_order_in_which_it_is_heard_does_not_matter(stripe: FakeStripe, alic
 
 def transferred(stripe: FakeStripe, provider: UUID, usd_micros: int) -> Payout:
     """What went out to a provider through the rail, as payouts book it."""
-    from billing.rails.stripe_payouts import StripeRail
+    from billing.rails.stripe.payout_rail import StripePayouts
 
     account = stripe.onboard(stripe_account(provider))
     ConnectAccount.objects.filter(owner_id=provider).update(is_payable=True)
@@ -216,7 +197,7 @@ def transferred(stripe: FakeStripe, provider: UUID, usd_micros: int) -> Payout:
         destination=account["id"],
         pending_transfer=out,
     )
-    outcome = StripeRail().submit([payout])[str(payout.pk)]
+    outcome = StripePayouts().submit([payout])[str(payout.pk)]
     ledger.post(
         [ledger.NewTransfer(clearing, mirror, usd_micros, TransferCode.PAYOUT, external_ref=outcome.external_id)]
     )

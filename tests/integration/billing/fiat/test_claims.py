@@ -1,4 +1,4 @@
-"""What Stripe took back is paid by the customer's balance in the end, in whatever order it was heard of."""
+"""What Stripe reversed is paid by the customer's balance in the end, in whatever order it was reported."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from billing import deposits, ledger
-from billing.chart import open_account
+from billing.books import deposits, ledger
+from billing.books.chart_of_accounts import open_account
 from billing.errors import TransferRefused
 from billing.fiat import chargebacks, claims, refunds, sweeping
 from billing.kinds import AccountKind
@@ -22,6 +22,7 @@ from billing.payouts.running import run_payouts
 from marketplace.foundation import clock
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.fiat import scenes
+from tests.integration.billing.fiat.dashboard import refund_in_dashboard
 from tests.integration.billing.fiat.scenes import DOLLAR, available
 from tests.integration.billing.payouts.loopback import be_on_loopback
 from tests.integration.billing.payouts.scenes import choose, earn, send, usd
@@ -32,12 +33,6 @@ pytestmark = pytest.mark.django_db
 
 def loss() -> int:
     return -ledger.balance(None, AccountKind.CHARGEBACK_LOSS)
-
-
-def refund_in_dashboard(stripe: FakeStripe, charge_id: str, cents: int) -> str:
-    answer = stripe.handle("POST", "/v1/refunds", f"charge={charge_id}&amount={cents}", key=stripe.secret_key)
-    assert answer.status == 200, answer.body
-    return str(answer.body["id"]) if isinstance(answer.body, dict) else str(stripe.store.all("refund")[-1]["id"])
 
 
 def _hear(dispute_id: str) -> bool:

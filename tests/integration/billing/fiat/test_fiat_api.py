@@ -1,4 +1,4 @@
-"""The doors: who may, what is answered, and that no secret ever gets out."""
+"""The endpoints: who may call, what is answered, and that no secret ever gets out."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from billing.models import SavedCard, TopUp, Transfer
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from tests.fakes.stripe import FakeStripe, Fault
 from tests.integration.billing.fiat import scenes
+from tests.integration.billing.fiat.posting import post
 from tests.integration.billing.fiat.scenes import DOLLAR, available
 from tests.people import join, sign
 
@@ -32,11 +33,6 @@ def client(owner: Membership) -> APIClient:
     return sign(owner)
 
 
-def post(client: APIClient, path: str, body: object = None, *, key: str = "", method: str = "post"):
-    headers = {"Idempotency-Key": key or str(uuid4())}
-    return getattr(client, method)(f"/api/v1/{path}", body if body is not None else {}, format="json", headers=headers)
-
-
 def test_a_top_up_is_asked_for_then_polled_until_it_has_its_page(
     stripe: FakeStripe, client: APIClient, owner: Membership
 ) -> None:
@@ -53,6 +49,13 @@ def test_a_top_up_is_asked_for_then_polled_until_it_has_its_page(
     assert [one["id"] for one in client.get("/api/v1/top-ups").json()["results"]] == [shown["id"]]
     assert client.get("/api/v1/balance").json()["available_usd_micros"] == 50_000_000
     assert stripe.store.all("customer")[0]["name"] == "Alice & Co"
+
+
+def test_a_top_up_can_name_its_rail(stripe: FakeStripe, client: APIClient) -> None:
+    body = {"amount_usd_micros": "50000000"}
+    assert post(client, "top-ups", body | {"rail": "stripe"}).status_code == 202
+    refused = post(client, "top-ups", body | {"rail": "fake"})
+    assert refused.json()["code"] == "cards_unavailable" and TopUp.objects.get().rail == "stripe"
 
 
 def test_the_same_key_pays_in_once(stripe: FakeStripe, client: APIClient) -> None:
@@ -229,6 +232,7 @@ def private(settings: Settings) -> Settings:
     return settings
 
 
+@pytest.mark.urls("marketplace.config.urls")  # the page is the portal's
 def test_on_loopback_a_card_may_be_pretended_and_is_marked_so(owner: Membership, private: Settings) -> None:
     client = sign(owner)
     client.defaults["SERVER_NAME"] = "localhost"
@@ -246,6 +250,7 @@ def test_on_loopback_a_card_may_be_pretended_and_is_marked_so(owner: Membership,
     assert visitor.get(f"/api/v1/fake-card/{uuid4()}").status_code == 404
 
 
+@pytest.mark.urls("marketplace.config.urls")  # the page is the portal's
 def test_a_site_that_others_reach_pretends_nothing(owner: Membership, private: Settings) -> None:
     client = sign(owner)
     client.defaults["SERVER_NAME"] = "localhost"

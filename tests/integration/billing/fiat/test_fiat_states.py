@@ -8,8 +8,8 @@ import pytest
 from django.apps import apps
 from django.db import IntegrityError, transaction
 
-from billing.fiat.states import DISPUTE_MACHINE, REFUND_MACHINE, REVERSAL_MACHINE, TOP_UP_MACHINE
 from billing.models import TopUp
+from billing.states.fiat import DISPUTE_MACHINE, REFUND_MACHINE, REVERSAL_MACHINE, TOP_UP_MACHINE
 from marketplace.foundation.state_triggers import edges_in_database, edges_of
 
 pytestmark = pytest.mark.django_db

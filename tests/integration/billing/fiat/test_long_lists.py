@@ -1,4 +1,4 @@
-"""However much Stripe has to tell, all of it is heard, in parts; nothing is left out because a list was too long."""
+"""All that Stripe lists is read, in parts; nothing is left out because a list was too long."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 from billing.fiat import events, sweeping
 from billing.models import Alert, StripeBooking, StripeCursor, StripeEvent
-from billing.rails import stripe_asking, stripe_rail
-from billing.rails.stripe_records import StripeTooLong
+from billing.rails.stripe import calls
+from billing.rails.stripe import client as stripe_client
+from billing.rails.stripe.records import StripeTooLong
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.fiat import scenes
 
@@ -21,8 +22,8 @@ ROWS = 61
 @pytest.fixture(autouse=True)
 def short_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pages of three rows."""
-    monkeypatch.setattr(stripe_asking, "PAGE_SIZE", 3)
-    monkeypatch.setattr(stripe_asking, "PAGES_MAX", 2)
+    monkeypatch.setattr(calls, "PAGE_SIZE", 3)
+    monkeypatch.setattr(calls, "PAGES_MAX", 2)
 
 
 def move_much(stripe: FakeStripe) -> datetime:
@@ -40,9 +41,9 @@ def move_much(stripe: FakeStripe) -> datetime:
 
 def test_a_list_is_told_whole_in_its_order_however_long(stripe: FakeStripe) -> None:
     since = move_much(stripe)
-    told = list(stripe_rail.door().list_bookings(since))
+    told = list(stripe_client.connect().list_bookings(since))
     assert [one.amount_cents for one in told] == [100 + number for number in range(ROWS)]
-    parts = list(stripe_rail.door().list_events(since))
+    parts = list(stripe_client.connect().list_events(since))
     assert len(parts) > ROWS // 6 and max(map(len, parts)) <= 6
     assert len({one.id for part in parts for one in part}) == sum(map(len, parts)) == ROWS
 
@@ -59,7 +60,7 @@ def test_the_poller_and_the_sweep_hear_all_of_a_long_list(stripe: FakeStripe) ->
 def test_what_one_poll_does_not_reach_the_next_ones_do(stripe: FakeStripe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "POLL_OVERLAP", events.POLL_OVERLAP / 900)
     monkeypatch.setattr(sweeping, "OVERLAP", events.POLL_OVERLAP)
-    monkeypatch.setattr(stripe_asking, "LISTS_MAX", 24)
+    monkeypatch.setattr(calls, "LISTS_MAX", 24)
     move_much(stripe)
     heard = 0
     for _ in range(10):

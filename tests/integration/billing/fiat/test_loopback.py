@@ -1,4 +1,4 @@
-"""Pretended money starts on loopback only, and says why not elsewhere."""
+"""Fake money starts on loopback only; elsewhere the error has the reason."""
 
 from __future__ import annotations
 

@@ -23,8 +23,9 @@ from django.test import Client, override_settings
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from billing import holds, ledger
-from billing.chart import open_account
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_account
+from billing.charging import holds
 from billing.errors import AccountFrozen, InsufficientFunds
 from billing.fiat import accounts, events, refunds, sweeping
 from billing.fiat.errors import RefundRefused
@@ -32,8 +33,9 @@ from billing.kinds import AccountKind
 from billing.models import Account, CardDispute, Payout, StripeEvent, TopUp, TopUpRefund
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import MICROS_PER_CENT
-from billing.rails.base import Fate, RailError
-from billing.rails.stripe_payouts import StripeRail
+from billing.rails.errors import RailError
+from billing.rails.payouts import Fate
+from billing.rails.stripe.payout_rail import StripePayouts
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import FakeStripe, Fault, WebhookFaults, start_fake
@@ -208,7 +210,7 @@ def _row(found: Any, *names: str) -> tuple[str, ...]:
 
 
 def tell(steps: Sequence[tuple[str, int, int]], network: WebhookFaults | None, seed: int) -> dict[str, Any]:
-    """The final state of a story, told step by step in order, or by a bad network and the poller in the end."""
+    """The final state of a sequence, reported step by step in order, or by a bad network and the poller in the end."""
     with fresh_world() as stripe:
         story, receive = Story(stripe), receiver()
         for number, step in enumerate(steps):
@@ -227,7 +229,7 @@ def tell(steps: Sequence[tuple[str, int, int]], network: WebhookFaults | None, s
         return final_state(story)
 
 
-# What was found once: whether a freeze, or money, is heard of before what it is about.
+# What was found once: a freeze, or money, is reported before what it is about.
 FUNDED: Final = ("operator_moves_money", 0, 40_000)
 REFUND_AND_DISPUTE: Final = [
     FUNDED,
@@ -294,7 +296,7 @@ def test_p19_a_saved_card_is_charged_once(faults: Any, probability: float, day_p
         call_badly(stripe, faults, probability, day_passes=day_passes)
         top_up.refresh_from_db()
         made = stripe.effects(message.pk, kind="payment_intent")
-        # Nobody is charged for a wish of yesterday; whoever was charged is credited.
+        # Nobody is charged for a request of yesterday; whoever was charged is credited.
         assert (top_up.state, made) in {("succeeded", 1), *([("expired", 0)] if day_passes else [])}
         assert scenes.available(alice) == (top_up.amount if made else 0)
         scenes.hear(stripe)
@@ -386,7 +388,7 @@ def test_p19_a_provider_is_paid_once(faults: Any, probability: float, day_passes
 
 def _submit(payout: Payout) -> Fate | None:
     try:
-        return StripeRail().submit([payout])[str(payout.pk)].fate
+        return StripePayouts().submit([payout])[str(payout.pk)].fate
     except RailError:
         return None
 

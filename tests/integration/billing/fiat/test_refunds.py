@@ -6,7 +6,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import holds, ledger
+from billing.books import ledger
+from billing.charging import holds
 from billing.errors import InsufficientFunds
 from billing.fiat import refunds
 from billing.fiat.errors import RefundRefused, TopUpNotFound
@@ -29,7 +30,7 @@ def test_all_of_it_goes_back_at_once_and_the_books_agree(stripe: FakeStripe, ali
     top_up = scenes.pay_in(stripe, alice)
     scenes.fund_platform(stripe)
     refund = ask_back(top_up)
-    assert available(alice) == 0  # from the moment it was asked for
+    assert available(alice) == 0  # from the time of the request
     scenes.call_due()
     refund.refresh_from_db()
     assert refund.state == "succeeded"
@@ -125,12 +126,12 @@ def test_a_refund_is_made_once_whatever_happens_to_the_answer(stripe: FakeStripe
 
 
 def test_a_refund_made_at_stripe_itself_is_booked_once(stripe: FakeStripe, alice: UUID) -> None:
-    from billing.rails import stripe_rail
+    from billing.rails.stripe import client as stripe_client
 
     top_up = scenes.pay_in(stripe, alice)
     holds.place_hold(owner_id=alice, job_id=uuid4(), amount=45 * DOLLAR)
-    key = stripe_rail.Key("by hand")
-    stripe_rail.door().refund_charge(charge_id=top_up.charge_id, amount_cents=2000, metadata={}, key=key)
+    key = stripe_client.Key("by hand")
+    stripe_client.connect().refund_charge(charge_id=top_up.charge_id, amount_cents=2000, metadata={}, key=key)
     scenes.hear(stripe)
     scenes.hear(stripe)
     assert available(alice) == 0

@@ -7,16 +7,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import deposits
-from billing.chart import AccountName, open_account, open_accounts
+from billing.books import deposits
+from billing.books.chart_of_accounts import AccountName, open_account, open_accounts
+from billing.books.ledger import NewTransfer, post
 from billing.fiat import accounts, events
 from billing.fiat.errors import CardsUnavailable, PayoutAccountMissing
 from billing.kinds import AccountKind, TransferCode, TransferMode
-from billing.ledger import NewTransfer, post
 from billing.models import ConnectAccount, Payout, StripeEvent
 from billing.models.ledger import USD_ASSET_ID
-from billing.rails.base import Fate, RailError
-from billing.rails.stripe_payouts import StripeRail
+from billing.rails.errors import RailError
+from billing.rails.payouts import Fate
+from billing.rails.stripe.payout_rail import StripePayouts
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import FakeStripe, Fault
@@ -38,7 +39,7 @@ def bob(stripe: FakeStripe, db: None) -> UUID:
 
 
 def reserve(provider: UUID, usd_micros: int = 20 * DOLLAR) -> Payout:
-    """A payout whose money is set aside, as the payout room leaves it to a rail."""
+    """A payout whose money is set aside, as the payouts package leaves it to a rail."""
     deposits.credit(provider, usd_micros, reference=f"earned {uuid4()}", actor="test")
     customer, earned, clearing = open_accounts(
         [
@@ -61,12 +62,12 @@ def reserve(provider: UUID, usd_micros: int = 20 * DOLLAR) -> Payout:
 
 
 def submit(payout: Payout) -> tuple[Fate, str]:
-    outcome = StripeRail().submit([payout])[str(payout.pk)]
+    outcome = StripePayouts().submit([payout])[str(payout.pk)]
     return outcome.fate, outcome.message
 
 
 def find(payout: Payout) -> Fate:
-    return StripeRail().find([payout])[str(payout.pk)].fate
+    return StripePayouts().find([payout])[str(payout.pk)].fate
 
 
 def test_onboarding_is_what_stripe_says_it_is(stripe: FakeStripe, db: None) -> None:
@@ -105,7 +106,7 @@ def test_a_payout_is_a_transfer_and_then_goes_to_the_bank(stripe: FakeStripe, bo
     [bank] = stripe.store.all("payout", payout.destination)
     assert (bank["amount"], bank["automatic"]) == (2000, False)
     assert find(payout) == Fate.CONFIRMED
-    assert StripeRail().find([payout])[str(payout.pk)].external_id == moved["id"]
+    assert StripePayouts().find([payout])[str(payout.pk)].external_id == moved["id"]
     stripe.pay_payout(bank["id"])
     assert find(payout) == Fate.CONFIRMED
 
@@ -165,9 +166,9 @@ def test_what_the_bank_sends_back_comes_back_to_us(stripe: FakeStripe, bob: UUID
     submit(payout)
     [bank] = stripe.store.all("payout", payout.destination)
     stripe.fail_payout(bank["id"], "account_closed")
-    outcome = StripeRail().find([payout])[str(payout.pk)]
+    outcome = StripePayouts().find([payout])[str(payout.pk)]
     assert outcome.fate == Fate.RETURNED and outcome.message and outcome.external_id.startswith("trr_")
-    assert StripeRail().find([payout])[str(payout.pk)] == outcome
+    assert StripePayouts().find([payout])[str(payout.pk)] == outcome
     assert stripe.balance["usd"] == before
 
 
@@ -194,15 +195,15 @@ def test_nobody_is_paid_to_somebody_elses_account(stripe: FakeStripe, bob: UUID)
 )
 def test_a_destination_that_cannot_be_is_refused(stripe: FakeStripe, bob: UUID, destination: str) -> None:
     with pytest.raises(ValueError, match="payout account"):
-        StripeRail().check_destination(destination)
+        StripePayouts().check_destination(destination)
     ours = accounts.find(bob).stripe_id
-    assert StripeRail().check_destination(f" {ours} ") == ours
+    assert StripePayouts().check_destination(f" {ours} ") == ours
 
 
 def test_one_payout_that_fails_does_not_stop_the_others(stripe: FakeStripe, bob: UUID) -> None:
     scenes.fund_platform(stripe)
     first, second = reserve(bob), reserve(uuid4())
-    fates = {key: outcome.fate for key, outcome in StripeRail().submit([second, first]).items()}
+    fates = {key: outcome.fate for key, outcome in StripePayouts().submit([second, first]).items()}
     assert fates == {str(first.pk): Fate.CONFIRMED, str(second.pk): Fate.FAILED}
 
 
@@ -212,7 +213,7 @@ def test_positions_and_movements_are_stripes_own(stripe: FakeStripe, bob: UUID, 
     top_up = scenes.pay_in(stripe, alice)
     payout = reserve(bob)
     submit(payout)
-    rail = StripeRail()
+    rail = StripePayouts()
     moved = list(rail.movements(since))
     assert rail.positions() == {(AccountKind.STRIPE_BALANCE, USD_ASSET_ID): sum(one.amount for one in moved)}
     assert rail.positions() == {(AccountKind.STRIPE_BALANCE, USD_ASSET_ID): scenes.stripe_has(stripe)}
@@ -237,4 +238,4 @@ def test_without_a_key_nobody_is_paid_through_stripe(db: None) -> None:
         accounts.request_account(uuid4(), country="US")
     assert not OutboxMessage.objects.exists()
     with pytest.raises(RailError, match="SOUK_STRIPE_KEY"):
-        StripeRail()
+        StripePayouts()

@@ -8,13 +8,13 @@ from uuid import UUID, uuid4
 import pytest
 from pytest_django import Settings
 
-from billing import ledger
+from billing.books import ledger
 from billing.errors import InsufficientFunds
 from billing.fiat import events, sweeping, topups
 from billing.fiat.errors import CardNotFound, CardsUnavailable, TopUpLimitReached, TopUpRefused
-from billing.fiat.states import TopUpState
 from billing.kinds import AccountKind
 from billing.models import Deposit, TopUp
+from billing.states.fiat import TopUpState
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event, OutboxMessage
 from tests.fakes.stripe import FakeStripe, Fault
@@ -120,7 +120,7 @@ FAULTS = [
 def test_a_card_is_charged_once_whatever_happens_to_the_answer(
     stripe: FakeStripe, alice: UUID, fault: Fault, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("billing.rails.stripe_rail.TIMEOUT_SECONDS", (1.0, 0.2))
+    monkeypatch.setattr("billing.rails.stripe.client.TIMEOUT_SECONDS", (1.0, 0.2))
     scenes.save_card(stripe, alice)
     top_up = scenes.ask(alice, method="saved_card")
     message = OutboxMessage.objects.get()
@@ -273,7 +273,7 @@ def test_the_poller_fills_the_holes_of_the_webhook(stripe: FakeStripe, alice: UU
 
 
 def test_a_balance_that_is_not_there_yet_cannot_be_spent(stripe: FakeStripe, alice: UUID) -> None:
-    from billing import holds
+    from billing.charging import holds
 
     scenes.pay_in(stripe, alice, 500 * DOLLAR)
     with pytest.raises(InsufficientFunds):

@@ -8,27 +8,17 @@ from uuid import UUID
 
 import pytest
 from pytest_django import Settings
-from rest_framework.test import APIClient
 
-from billing.fiat import events, topups
+from billing.fiat import events, intents
 from billing.models import StripeEvent, Transfer
 from marketplace.foundation import clock
 from tests.fakes.stripe import FakeStripe, Fault, WebhookFaults
 from tests.integration.billing.fiat import scenes
+from tests.integration.billing.fiat.receiving import receive
 from tests.integration.billing.fiat.scenes import DOLLAR, available
 from tests.integration.billing.scenes import race
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
-
-URL = "/api/v1/stripe/webhook"
-
-
-def receive(body: bytes, signature: str) -> int:
-    return (
-        APIClient()
-        .post(URL, body, content_type="application/json", headers={"Stripe-Signature": signature})
-        .status_code
-    )
 
 
 def paid_page(stripe: FakeStripe, alice: UUID) -> None:
@@ -113,7 +103,7 @@ def test_while_a_secret_changes_both_are_good(stripe: FakeStripe, alice: UUID, s
 
 
 def test_what_an_event_claims_is_not_believed(stripe: FakeStripe, alice: UUID) -> None:
-    """Its signature is good and its content old or wrong: Stripe is asked how things stand now."""
+    """Its signature is good and its content old or wrong: the state now is read from Stripe."""
     top_up = scenes.ask(alice)
     scenes.call_due()
     top_up.refresh_from_db()
@@ -193,7 +183,7 @@ def test_two_workers_who_handle_the_same_events_credit_once(stripe: FakeStripe, 
     stripe.deliver(receive)
     StripeEvent.objects.update(next_at=clock.now() - timedelta(minutes=1))
     ids = [event["data"]["object"]["id"] for event in stripe.events if event["type"] == "payment_intent.succeeded"]
-    results = race([lambda: topups.refresh_intent(ids[0])] * 4 + [events.process_due] * 4)
+    results = race([lambda: intents.refresh_intent(ids[0])] * 4 + [events.process_due] * 4)
     assert [one for one in results if isinstance(one, Exception)] == []
     assert available(alice) == 50 * DOLLAR
     scenes.assert_same_books(stripe)

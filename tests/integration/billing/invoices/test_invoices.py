@@ -11,10 +11,11 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Sum
 
-from billing import disputes, invoices
+from billing import invoices
+from billing.charging.limits import month_of
+from billing.contesting import disputes
 from billing.invoices import issue, show
 from billing.invoices.issue import contained_tax
-from billing.limits import month_of
 from billing.models import BillingDetails, Invoice, InvoiceCounter, Transfer
 from marketplace.foundation import clock
 from tests.integration.billing.disputes.scenes import settle

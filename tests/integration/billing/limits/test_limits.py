@@ -8,11 +8,12 @@ from uuid import uuid4
 import pytest
 from django.core import mail
 
-from billing import dispatch, holds, limits, settlement
+from billing import dispatch
+from billing.charging import holds, limits, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.errors import AmountInvalid, SpendLimitReached
 from billing.models import Alert, Commitment
 from billing.models.limits import Period
-from billing.settlement import LeaseCharge
 from marketplace.accounts import organisations
 from marketplace.accounts.models import Role, User
 from marketplace.foundation import clock

@@ -1,4 +1,4 @@
-"""The fake rail is on, nobody is on probation unless a test says so."""
+"""The fake rail is on, nobody is on probation unless a test sets it."""
 
 from __future__ import annotations
 

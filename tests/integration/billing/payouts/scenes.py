@@ -6,13 +6,15 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from billing import holds, ledger, settlement, tasks
-from billing.chart import open_usd
+from billing import tasks
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_usd
+from billing.charging import holds, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.kinds import AccountKind
 from billing.models import Asset, FakeMovement, Payout, PayoutSettings
 from billing.payouts import preferences, reserve
-from billing.payouts.preferences import Wish
-from billing.settlement import LeaseCharge
+from billing.payouts.preferences import DesiredSettings
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 from tests.integration.billing.scenes import DOLLAR, fund
@@ -37,7 +39,7 @@ def earn(provider: UUID, amount: int = 10 * DOLLAR, *, leases: int = 1, fee_bps:
 
 def choose(provider: UUID, destination: str = "fake:bob", **more: Any) -> PayoutSettings:
     """The provider's settings, due now unless they are by hand."""
-    row = preferences.choose(provider, usd(), Wish("fake", destination, **more), actor="bob@example.org")
+    row = preferences.choose(provider, usd(), DesiredSettings("fake", destination, **more), actor="bob@example.org")
     if row.due_at is not None:
         make_due(row)
     return row
@@ -48,7 +50,7 @@ def make_due(row: PayoutSettings) -> None:
 
 
 def send() -> None:
-    """What the outbox's tick does, now, whatever pause a failure asked for."""
+    """What the outbox's tick does, now, without the pause after a failure."""
     OutboxMessage.objects.filter(state=OutboxMessage.State.WAITING).update(next_at=clock.now(), lease_until=None)
     tasks.dispatch_due()
 

@@ -1,4 +1,4 @@
-"""The room attacked: boundaries, calendars, contradictions, statements of any range, and files that do harm."""
+"""Payouts attacked: boundaries, calendars, contradictions, statements of any range, and files that do harm."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from billing import disputes, ledger
-from billing.chart import open_account
+from billing import breaker
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_account
+from billing.contesting import disputes
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Alert, FakeMovement, Payout, PayoutSettings, SettlementShare
 from billing.payouts import paying, reserve, statement_formats, submission
@@ -29,11 +31,11 @@ from billing.payouts.outcomes import apply_outcome
 from billing.payouts.running import run_payouts
 from billing.payouts.statement import Period, make_statement
 from billing.payouts.statement_formats import safe_text, write_csv, write_json, write_pdf
-from billing.rails.base import Fate, Outcome
-from billing.rails.fake_rail import FakeRail
-from billing.reconciliation import breaker
+from billing.rails.fake.payout_rail import FakePayouts
+from billing.rails.payouts import Fate, Outcome
 from billing.reconciliation.reconciling import reconcile
 from marketplace.foundation import clock
+from tests.integration.billing.payouts.adding_up import assert_adds_up, units
 from tests.integration.billing.payouts.scenes import (
     CENT,
     choose,
@@ -44,7 +46,6 @@ from tests.integration.billing.payouts.scenes import (
     states,
     usd,
 )
-from tests.integration.billing.payouts.test_statement import assert_adds_up, units
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true
 
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -171,7 +172,7 @@ def test_a_payout_that_comes_back_days_later_is_paid_again_once(bob: UUID, monke
     monkeypatch.setattr(clock, "now", lambda: today + timedelta(days=9))
     earn(bob, 3 * DOLLAR)
     monkeypatch.setattr(
-        FakeRail, "find", lambda _, payouts: {str(p.pk): Outcome(Fate.RETURNED, "re_1", "closed") for p in payouts}
+        FakePayouts, "find", lambda _, payouts: {str(p.pk): Outcome(Fate.RETURNED, "re_1", "closed") for p in payouts}
     )
     for _ in range(3):
         submission.follow_payouts()

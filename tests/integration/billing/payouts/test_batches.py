@@ -18,8 +18,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from billing import deposits, dispatch, holds, ledger, settlement
-from billing.chart import AccountName
+from billing import breaker, dispatch
+from billing.books import deposits, ledger
+from billing.books.chart_of_accounts import AccountName
+from billing.charging import holds, settlement
 from billing.errors import TransferRefused
 from billing.kinds import AccountKind
 from billing.models import Account, Asset, Payout, PayoutSettings, ReserveSlice, SettlementShare
@@ -28,8 +30,8 @@ from billing.payouts import paying, reserve, running, submission
 from billing.payouts.errors import RailOff
 from billing.payouts.running import run_payouts
 from billing.rails import registry
-from billing.rails.fake_rail import FakeRail
-from billing.reconciliation import breaker
+from billing.rails.fake.payout_rail import FakePayouts
+from billing.rails.registry import source_of
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event as Told
 from marketplace.foundation.models import OutboxMessage
@@ -247,17 +249,17 @@ def test_a_breaker_opened_during_a_call_stops_what_has_not_left(monkeypatch: pyt
         earn(provider, DOLLAR)
         choose(provider)
     run_payouts()
-    monkeypatch.setitem(registry.BOOKS, "fake", replace(registry.book_of("fake"), at_a_time=20))
-    submit = FakeRail.submit
+    monkeypatch.setitem(registry.RAILS, "fake", replace(registry.row_of("fake"), at_a_time=20))
+    submit = FakePayouts.submit
 
-    def submit_and_stop(rail: FakeRail, payouts: Sequence[Payout]) -> Any:
+    def submit_and_stop(rail: FakePayouts, payouts: Sequence[Payout]) -> Any:
         answer = submit(rail, payouts)
         breaker.open_breaker("test")
         return answer
 
-    monkeypatch.setattr(FakeRail, "submit", submit_and_stop)
+    monkeypatch.setattr(FakePayouts, "submit", submit_and_stop)
     dispatch.dispatch_due()
-    monkeypatch.setattr(FakeRail, "submit", submit)
+    monkeypatch.setattr(FakePayouts, "submit", submit)
     found = sorted(state for provider in providers for state in states(provider))
     assert found == ["confirmed"] * 20 + ["reserved"] * 10  # aside, not sent, not lost
     breaker.close_breaker(breaker.current(), actor="operator", note="A test.")
@@ -266,7 +268,7 @@ def test_a_breaker_opened_during_a_call_stops_what_has_not_left(monkeypatch: pyt
 
 
 @pytest.mark.django_db
-def test_a_destination_that_ripens_onto_another_rail_is_paid_though_the_old_rail_is_off(bob: UUID) -> None:
+def test_a_destination_that_ripens_onto_another_rail_is_paid_with_the_old_one_off(bob: UUID) -> None:
     earn(bob)
     row = choose(bob)
     PayoutSettings.objects.filter(pk=row.pk).update(
@@ -293,7 +295,7 @@ def test_cents_and_amounts_of_256_bits_go_in_one_batch(bob: UUID, alice: UUID, s
     settings.SOUK_PAYOUT_RAILS = ["fake", "chain"]
     token = Asset.objects.create(id=9, code="TOK", scale=18, kind="erc20", chain_id=1, contract="0x" + "1" * 40)
     amount, job_id = 2**250 + 7, uuid4()
-    deposits.credit(alice, amount, reference="t", actor="x", source=deposits.CHAIN, asset_id=token.pk)
+    deposits.credit(alice, amount, reference="t", actor="x", source=source_of("chain"), asset_id=token.pk)
     holds.place_hold(owner_id=alice, job_id=job_id, amount=amount, asset_id=token.pk)
     settlement.settle_job(job_id=job_id, charges=[settlement.LeaseCharge(uuid4(), bob, amount)], fee_bps=0)
     earn(bob, 3 * CENT)

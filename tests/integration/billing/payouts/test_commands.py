@@ -15,9 +15,10 @@ import pytest
 
 from billing import tasks
 from billing.fiat import topups
-from billing.fiat.states import TopUpState
 from billing.models import TopUp
-from jobs.client import cli, commands_money, commands_payouts
+from billing.states.fiat import TopUpState
+from jobs.client import cli
+from jobs.client.commands import money, payouts
 from marketplace.accounts import api_keys, organisations
 from marketplace.accounts.models import Membership, User
 from marketplace.accounts.scopes import Scope
@@ -78,7 +79,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Steps:
         if steps:
             steps.pop(0)()
 
-    monkeypatch.setattr(commands_money, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: passed[0]))
+    monkeypatch.setattr(money, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: passed[0]))
     return steps
 
 
@@ -159,7 +160,7 @@ def test_only_a_page_that_a_browser_may_be_sent_to_is_opened(monkeypatch: pytest
     monkeypatch.setattr(webbrowser, "open", opened.append)
     good = ["https://checkout.stripe.com/c/1", "http://127.0.0.1:8000/api/v1/fake-card/1"]
     for url in [*good, "http://evil.example/", "file:///etc/passwd", "javascript:alert(1)", "--help", ""]:
-        commands_money._open_page(url)
+        money._open_page(url)
     assert opened == good
 
 
@@ -201,7 +202,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(shell: Shell) -
 def test_a_month_ends_when_the_calendar_says() -> None:
     ends = {"2024-02": 29, "2026-02": 28, "2000-02": 29, "2025-12": 31, "2026-04": 30}
     for month, last in ends.items():
-        first, end_day = commands_payouts._month(month)
+        first, end_day = payouts._month(month)
         assert (first.day, end_day.day, f"{first:%Y-%m}", f"{end_day:%Y-%m}") == (1, last, month, month)
 
 

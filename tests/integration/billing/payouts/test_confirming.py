@@ -13,15 +13,16 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from billing import alerts, dispatch
-from billing.chart import AccountName, open_account
+from billing import dispatch
+from billing.books.chart_of_accounts import AccountName, open_account
 from billing.kinds import AccountKind
 from billing.models import Account, Alert, Payout, PayoutSettings, Transfer
+from billing.notices import alerts
 from billing.payouts import confirming, outcomes, submission
 from billing.payouts.outcomes import apply_outcome, apply_outcomes
 from billing.payouts.running import run_payouts
 from billing.rails import registry
-from billing.rails.base import Fate, Outcome
+from billing.rails.payouts import Fate, Outcome
 from billing.reconciliation.reconciling import reconcile
 from billing.states import PayoutState
 from tests.integration.billing.payouts.scenes import choose, earn, paid_outside, send, spendable, states
@@ -107,7 +108,7 @@ def test_those_behind_a_stuck_payout_of_an_earlier_call_are_sent() -> None:
     run_payouts()
     stuck, fresh = Payout.objects.order_by("pk")
     submission._claim([stuck])  # whoever had claimed it died after it had left
-    registry.open_rail("fake").submit([stuck])
+    registry.open_payouts("fake").submit([stuck])
     freeze(stuck.provider_id)
     send()
     assert states(stuck.provider_id) == ["submitted"]

@@ -10,10 +10,10 @@ import pytest
 
 from billing import dispatch
 from billing.models import FakeMovement
-from billing.payouts import confirming, outcomes, paying, reserve, reserving, running, submission
+from billing.payouts import paying, submission
 from billing.payouts.running import run_payouts
-from billing.rails.base import RailError
-from billing.rails.fake_rail import FakeRail
+from billing.rails.errors import RailError
+from billing.rails.fake.payout_rail import FakePayouts
 from billing.reconciliation.reconciling import reconcile
 from marketplace.foundation import outbox
 from tests.integration.billing.payouts.scenes import (
@@ -25,26 +25,10 @@ from tests.integration.billing.payouts.scenes import (
     spendable,
     states,
 )
+from tests.integration.billing.payouts.seams import SEAMS
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true
 
 pytestmark = pytest.mark.django_db
-
-SEAMS: list[tuple[Any, str]] = [
-    (reserve, "keep"),
-    (running, "reserve_payouts"),
-    (reserving, "_reserve"),
-    (running, "enqueue"),
-    (submission, "require_closed"),
-    (submission, "_submit"),
-    (submission, "_claim"),
-    (FakeRail, "submit"),
-    (submission, "apply_outcomes"),
-    (outcomes, "_confirm_together"),
-    (outcomes, "confirm"),
-    (confirming, "_transfers"),
-    (confirming, "advance_all"),
-    (outbox, "done"),
-]
 
 
 class Killed(BaseException):
@@ -107,9 +91,9 @@ def test_a_rail_that_answers_nothing_is_asked_again_and_pays_once(
 ) -> None:
     earn(bob)
     choose(bob)
-    fail_once(monkeypatch, FakeRail, "submit", when="after", error=RailError)
+    fail_once(monkeypatch, FakePayouts, "submit", when="after", error=RailError)
     if name == "find":
-        fail_once(monkeypatch, FakeRail, "find", when=when, error=RailError)
+        fail_once(monkeypatch, FakePayouts, "find", when=when, error=RailError)
     run_payouts()
     dispatch.dispatch_due()
     assert (states(bob), spendable(bob)) == (["submitted"], 0)  # the outcome is unknown: the money stays aside
@@ -123,14 +107,14 @@ def test_an_unknown_outcome_is_looked_up_before_anything_is_sent_again(
 ) -> None:
     earn(bob)
     choose(bob)
-    fail_once(monkeypatch, FakeRail, "submit", when="after", error=RailError)
+    fail_once(monkeypatch, FakePayouts, "submit", when="after", error=RailError)
     run_payouts()
     dispatch.dispatch_due()
 
     def never(*args: Any) -> Any:
         raise AssertionError("sent again without a look")
 
-    monkeypatch.setattr(FakeRail, "submit", never)
+    monkeypatch.setattr(FakePayouts, "submit", never)
     send()
     assert states(bob) == ["confirmed"]
 

@@ -15,7 +15,7 @@ from billing.payouts import submission
 from billing.payouts.running import run_payouts
 from billing.reconciliation.reconciling import reconcile
 from tests.integration.billing.payouts.scenes import choose, earn, make_due, paid_outside, send, spendable, states
-from tests.integration.billing.payouts.test_dying import SEAMS
+from tests.integration.billing.payouts.seams import SEAMS
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true
 
 DIES = signal.SIGKILL

@@ -10,15 +10,15 @@ from django.db import IntegrityError, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import ledger
-from billing.chart import open_account
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_account
 from billing.errors import InsufficientFunds
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Payout
 from billing.payouts import paying
 from billing.payouts.errors import NothingToPay, PayoutUnderWay
 from billing.payouts.outcomes import apply_outcome
-from billing.rails.base import Fate, Outcome
+from billing.rails.payouts import Fate, Outcome
 from tests.integration.billing.payouts.scenes import CENT, choose, earn, spendable, usd
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, race
 
@@ -38,7 +38,7 @@ def clearing(provider: UUID) -> tuple[int, int]:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_P21_no_payout_is_above_what_is_available_and_a_failed_one_returns_exactly_its_amount(
+def test_P21_no_payout_is_above_what_is_available_and_a_failed_one_returns_it_all(
     db: None, steps: list[tuple[str, int]]
 ) -> None:
     with transaction.atomic():

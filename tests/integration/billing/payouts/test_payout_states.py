@@ -1,4 +1,4 @@
-"""Every pair of a payout's states, asked of the code, of the database and of the rail's word: the table decides."""
+"""Every pair of a payout's states, tried by the code, by the database and by the rail's report: the table decides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from billing.models import Payout, PayoutBreaker
 from billing.payouts import paying
 from billing.payouts.outcomes import apply_outcome
-from billing.rails.base import Fate, Outcome
+from billing.rails.payouts import Fate, Outcome
 from billing.states import BREAKER_MACHINE, PAYOUT_MACHINE, PayoutState
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.state_triggers import edges_in_database, edges_of

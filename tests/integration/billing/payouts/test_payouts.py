@@ -13,7 +13,7 @@ from billing.payouts import paying, submission
 from billing.payouts.errors import NothingToPay, PayoutNotFailed, PayoutUnderWay
 from billing.payouts.outcomes import apply_outcome
 from billing.payouts.running import run_payouts
-from billing.rails.base import Fate, Outcome
+from billing.rails.payouts import Fate, Outcome
 from marketplace.foundation import clock
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.models import Event
@@ -54,7 +54,7 @@ def test_nobody_is_paid_before_the_date_nor_below_the_minimum(bob: UUID) -> None
     row = choose(bob, minimum=4 * DOLLAR)
     assert run_payouts() == 0
     row.refresh_from_db()
-    assert row.due_at > clock.now()  # asked again at the next date
+    assert row.due_at > clock.now()  # tried again at the next date
     earn(bob, 2 * DOLLAR)
     assert run_payouts() == 0  # enough, and not due
     make_due(row)
@@ -141,7 +141,7 @@ def test_a_slow_payout_is_followed_until_it_arrives(bob: UUID) -> None:
     run_payouts()
     dispatch.dispatch_due()
     assert states(bob) == ["submitted"]
-    assert submission.follow_payouts() == 0  # asked a moment ago
+    assert submission.follow_payouts() == 0  # polled a moment ago
     Payout.objects.update(checked_at=clock.now() - submission.FOLLOW_EVERY * 2)
     assert submission.follow_payouts() == 1
     assert (states(bob), spendable(bob)) == (["confirmed"], 0)

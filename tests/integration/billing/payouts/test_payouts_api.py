@@ -11,8 +11,8 @@ from django.test import Client
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
+from billing.breaker import open_breaker
 from billing.models import FakeMovement, Payout, PayoutBreaker
-from billing.reconciliation.breaker import open_breaker
 from marketplace.accounts import organisations
 from marketplace.accounts.models import Membership, Role, User
 from marketplace.foundation import clock
@@ -133,7 +133,7 @@ def test_mallory_sees_and_moves_nothing_of_bobs(owner: Membership, as_bob: APICl
     ],
 )
 def test_settings_that_make_no_sense_are_refused(as_bob: APIClient, change: dict[str, str]) -> None:
-    from billing.chart import open_usd
+    from billing.books.chart_of_accounts import open_usd
 
     open_usd()
     answer = as_bob.put("/api/v1/payout-settings", WISH | change, format="json")

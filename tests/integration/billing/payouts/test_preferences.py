@@ -12,14 +12,14 @@ from eth_account.messages import encode_defunct
 
 from billing.errors import AmountInvalid
 from billing.models import Asset, Payout, PayoutSettings
-from billing.payouts import paying, preferences, telling
+from billing.payouts import notifying, paying, preferences
 from billing.payouts.calendar import next_due
 from billing.payouts.errors import DestinationRefused, RailOff, WalletNotSigned
-from billing.payouts.preferences import Wish, wallet_text
+from billing.payouts.preferences import DesiredSettings, wallet_text
 from billing.rails import registry
-from billing.rails.fake_rail import FakeRail
+from billing.rails.errors import RailUnknown
+from billing.rails.fake.payout_rail import FakePayouts
 from billing.rails.loopback import FakeMoneyRefused
-from billing.rails.registry import RailUnknown
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
 from tests.integration.billing.payouts.scenes import choose, earn, usd
@@ -34,7 +34,7 @@ def test_the_first_destination_is_used_at_once_and_a_changed_one_days_later(bob:
     assert row.next_from > clock.now() + timedelta(hours=71)
     earn(bob)
     assert paying.pay_now(bob, usd(), actor="mallory").destination == "fake:bob"
-    told = Event.objects.filter(subject_kind=telling.EVENT_KIND, data__provider_id=str(bob)).order_by("id")
+    told = Event.objects.filter(subject_kind=notifying.EVENT_KIND, data__provider_id=str(bob)).order_by("id")
     assert [event.data["destination"] for event in told] == ["fake:bob", "fake:mallory"]
     assert [event.reason for event in told] == ["chosen", "changed"]
 
@@ -66,14 +66,14 @@ def test_a_destination_that_cannot_be_is_refused_in_words(bob: UUID, destination
 
 def test_a_rail_that_is_off_or_of_another_asset_is_refused(bob: UUID, settings: Any) -> None:
     with pytest.raises(RailOff):
-        preferences.choose(bob, usd(), Wish("stripe", "acct_1"), actor="bob")
+        preferences.choose(bob, usd(), DesiredSettings("stripe", "acct_1"), actor="bob")
     settings.SOUK_PAYOUT_RAILS = ["fake", "chain"]
     with pytest.raises(RailOff):
-        preferences.choose(bob, usd(), Wish("chain", "0x"), actor="bob")
+        preferences.choose(bob, usd(), DesiredSettings("chain", "0x"), actor="bob")
     with pytest.raises(AmountInvalid):
         choose(bob, minimum=-1)
     with pytest.raises(RailUnknown):
-        registry.open_rail("stripe")
+        registry.open_payouts("stripe")
 
 
 def test_pretended_money_is_refused_where_others_can_come(settings: Any, bob: UUID) -> None:
@@ -92,7 +92,7 @@ def test_pretended_money_is_refused_where_others_can_come(settings: Any, bob: UU
     assert [found.id for found in check_rails(None)] == ["souk.E043", "souk.E044"]
 
 
-class WalletRail(FakeRail):
+class WalletRail(FakePayouts):
     """Takes any address, as the chain's rail does."""
 
     def check_destination(self, destination: str) -> str:
@@ -102,25 +102,29 @@ class WalletRail(FakeRail):
 @pytest.fixture
 def token(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Asset:
     settings.SOUK_PAYOUT_RAILS = ["chain"]
-    monkeypatch.setattr(registry, "open_rail", lambda name: WalletRail())
+    monkeypatch.setattr(registry, "open_payouts", lambda name: WalletRail())
     return Asset.objects.create(id=7, code="TOK", scale=18, kind="erc20", chain_id=1337, contract="0x" + "1" * 40)
 
 
 def test_a_new_wallet_signs_for_itself_and_its_signature_works_once(bob: UUID, token: Asset) -> None:
     wallet, other = EthereumAccount.create(), EthereumAccount.create()
 
-    def signed(by: Any, version: int, address: str = wallet.address) -> Wish:
+    def signed(by: Any, version: int, address: str = wallet.address) -> DesiredSettings:
         text = wallet_text(bob, token, address, version)
-        return Wish("chain", address, signature=by.sign_message(encode_defunct(text=text)).signature.hex())
+        return DesiredSettings("chain", address, signature=by.sign_message(encode_defunct(text=text)).signature.hex())
 
-    for wrong in (Wish("chain", wallet.address), Wish("chain", wallet.address, signature="0x12"), signed(other, 0)):
+    for wrong in (
+        DesiredSettings("chain", wallet.address),
+        DesiredSettings("chain", wallet.address, signature="0x12"),
+        signed(other, 0),
+    ):
         with pytest.raises(WalletNotSigned) as refused:
             preferences.choose(bob, token, wrong, actor="bob")
         assert refused.value.details["text"] == wallet_text(bob, token, wallet.address, 0)
     row = preferences.choose(bob, token, signed(wallet, 0), actor="bob")
     assert (row.destination, row.version) == (wallet.address, 1)
     preferences.choose(bob, token, signed(other, 1, other.address), actor="bob")
-    preferences.choose(bob, token, Wish("chain", wallet.address), actor="bob")  # back to the one in use: none needed
+    preferences.choose(bob, token, DesiredSettings("chain", wallet.address), actor="bob")
     with pytest.raises(WalletNotSigned):
         preferences.choose(bob, token, signed(other, 1, other.address), actor="mallory")
     assert not Payout.objects.exists()

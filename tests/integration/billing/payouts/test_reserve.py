@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from billing import ledger
-from billing.chart import open_account
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_account
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Payout, PayoutSettings, ReserveSlice
 from billing.payouts import reserve

@@ -13,18 +13,20 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from billing import deposits, holds, ledger, settlement
-from billing.chart import open_account
+from billing.books import deposits, ledger
+from billing.books.chart_of_accounts import open_account
+from billing.charging import holds, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Asset, Payout, SettlementShare, Transfer
-from billing.money import parse_amount
 from billing.payouts import paying, statement, statement_formats, submission
 from billing.payouts.errors import StatementRefused
 from billing.payouts.running import run_payouts
 from billing.payouts.statement import Period, make_statement
-from billing.payouts.statement_formats import CSV_COLUMNS, decimal_text, safe_text, write_csv, write_json, write_pdf
-from billing.settlement import LeaseCharge
+from billing.payouts.statement_formats import decimal_text, safe_text, write_csv, write_json, write_pdf
+from billing.rails.registry import source_of
 from marketplace.foundation import clock
+from tests.integration.billing.payouts.adding_up import assert_adds_up, units
 from tests.integration.billing.payouts.scenes import CENT, choose, earn, kept, send, spendable, usd
 from tests.integration.billing.scenes import DOLLAR
 
@@ -39,28 +41,6 @@ def this_month() -> Period:
 def read_csv(provider: UUID, period: Period | None = None) -> list[dict[str, str]]:
     text = "".join(write_csv(make_statement(provider, period or this_month())))
     return list(csv.DictReader(io.StringIO(text)))
-
-
-def units(text: str, scale: int = 6) -> int:
-    """Back to base units, exactly, as a program that reads the file would."""
-    return -parse_amount(text[1:], scale=scale) if text.startswith("-") else parse_amount(text or "0", scale=scale)
-
-
-def assert_adds_up(rows: list[dict[str, str]], scale: int = 6) -> int:
-    """Opening + lines = closing in every column and in all; returns the closing balance."""
-    opening, *lines, closing = rows
-    assert (opening["record"], closing["record"]) == ("opening", "closing")
-    columns = [name for name in CSV_COLUMNS if name.startswith("change_")]
-    balance = units(opening["balance"], scale)
-    for line in lines:
-        assert units(line["change"], scale) == sum(units(line[column], scale) for column in columns)
-        balance += units(line["change"], scale)
-        assert units(line["balance"], scale) == balance
-    for column in columns:
-        moved = sum(units(line[column], scale) for line in lines)
-        assert units(opening[column], scale) + moved == units(closing[column], scale), column
-    assert units(closing["balance"], scale) == balance == sum(units(closing[column], scale) for column in columns)
-    return balance
 
 
 def test_everything_that_happened_is_a_line_and_adds_up(bob: UUID, settings: Any) -> None:
@@ -131,7 +111,7 @@ def test_each_asset_has_a_section_of_its_own(bob: UUID, alice: UUID) -> None:
     token = Asset.objects.create(id=9, code="TOK", scale=18, kind="erc20", chain_id=1, contract="0x" + "1" * 40)
     earn(bob)
     job_id, amount = uuid4(), 2**200 + 1
-    deposits.credit(alice, amount, reference="t", actor="x", source=deposits.CHAIN, asset_id=token.pk)
+    deposits.credit(alice, amount, reference="t", actor="x", source=source_of("chain"), asset_id=token.pk)
     holds.place_hold(owner_id=alice, job_id=job_id, amount=amount, asset_id=token.pk)
     settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), bob, amount)], fee_bps=250)
     rows = read_csv(bob)

@@ -26,7 +26,7 @@ WETH = "0x" + "22" * 20
 
 
 class Exchange:
-    """Feeds on loopback: what each path answers is the test's to say."""
+    """Feeds on loopback: the test sets what each path answers."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, bytes]] = {}

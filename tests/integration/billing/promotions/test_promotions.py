@@ -7,49 +7,24 @@ from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from billing import disputes, holds, ledger, promotions, settlement
+from billing.books import ledger
+from billing.charging import promotions
+from billing.contesting import disputes
 from billing.errors import AmountInvalid, InsufficientFunds, PromoCodeRefused, PromotionConflict
 from billing.kinds import AccountKind
 from billing.models import PromoCode, PromotionGrant
-from billing.settlement import LeaseCharge
 from marketplace.foundation import clock
+from tests.integration.billing.promotions.gifts import give, hold, settle
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, fund, race
 
 pytestmark = pytest.mark.django_db
 
 
-def give(owner, amount=3 * DOLLAR, *, days=30, reference=None):
-    expires_at = clock.now() + timedelta(days=days)
-    return promotions.grant(
-        owner, amount, expires_at=expires_at, reference=reference or str(uuid4()), actor="op@example.org"
-    )
-
-
 def credit_of(owner):
     return ledger.balance(owner, AccountKind.CUSTOMER_PROMOTION)
-
-
-def hold(owner, amount, job_id=None):
-    """As a job is placed: given credit first, then the hold, in one transaction."""
-    job_id = job_id or uuid4()
-    with transaction.atomic():
-        promotions.draw(owner, job_id, amount)
-        holds.place_hold(owner_id=owner, job_id=job_id, amount=amount)
-    return job_id
-
-
-def settle(job_id, charged, provider=None):
-    """As a job ends."""
-    with transaction.atomic():
-        promotions.lock_job(job_id)
-        charges = [LeaseCharge(uuid4(), provider or uuid4(), charged)] if charged else []
-        settled = settlement.settle_job(job_id=job_id, charges=charges, fee_bps=1000)
-        promotions.take_back(job_id, spent=settled.charged)
-    return settled
 
 
 def code(**changes):
@@ -184,7 +159,7 @@ def test_many_who_want_the_last_use_of_a_code_get_one():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_jobs_that_are_placed_and_settled_at_once_never_spend_a_gift_twice_nor_deadlock():
+def test_jobs_placed_and_settled_at_once_never_spend_a_gift_twice_nor_deadlock():
     carol = fund(uuid4(), 10 * DOLLAR)
     give(carol)
     running = [hold(carol, DOLLAR) for _ in range(4)]

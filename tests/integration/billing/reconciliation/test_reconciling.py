@@ -12,17 +12,21 @@ import pytest
 from django.db import transaction
 from typer.testing import CliRunner
 
-from billing import deposits, dispatch, holds, ledger
-from billing.chart import open_account
+from billing import breaker, dispatch
+from billing.books import deposits, ledger
+from billing.books.chart_of_accounts import open_account
+from billing.breaker import close_breaker, open_breaker
+from billing.charging import holds
+from billing.errors import PayoutsStopped
 from billing.kinds import AccountKind, TransferCode
 from billing.models import Asset, FakeMovement, Payout, PayoutBreaker, Reconciliation, StripeEvent
 from billing.payouts import paying
-from billing.payouts.errors import PayoutsStopped
 from billing.payouts.running import run_payouts
-from billing.rails.base import Movement, RailError
-from billing.rails.fake_rail import FakeRail
-from billing.reconciliation import breaker, comparing
-from billing.reconciliation.breaker import close_breaker, open_breaker
+from billing.rails.errors import RailError
+from billing.rails.fake.payout_rail import FakePayouts
+from billing.rails.payouts import Movement
+from billing.rails.stripe.payout_rail import StripePayouts
+from billing.reconciliation import comparing
 from billing.reconciliation.reconciling import forget_old_reports, newest, reconcile
 from marketplace.config.commands.ledger import app
 from marketplace.foundation import clock
@@ -136,7 +140,10 @@ def test_a_payout_under_way_and_a_young_movement_are_explained(bob: UUID) -> Non
     assert report.is_clean and not breaker.is_open()
 
 
-def test_an_event_that_waits_explains_its_movement_until_it_is_processed(paid: Payout) -> None:
+def test_an_event_that_waits_explains_its_movement_until_it_is_processed(
+    paid: Payout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakePayouts, "explain", StripePayouts.explain)  # the fake rail has no events of its own
     FakeMovement.objects.create(ref="txn_1", payout_id=uuid4(), asset_id=1, amount=5, at=clock.now() - LONG_AGO)
     event = StripeEvent.objects.create(event_id="evt_1", type="x", created=clock.now(), payload={"id": "txn_1"})
     assert reconcile(reason="by hand").is_clean
@@ -185,11 +192,11 @@ def test_nothing_is_paid_through_a_rail_that_does_not_answer(bob: UUID, monkeypa
     earn(bob)
     row = choose(bob)
 
-    def away(rail: FakeRail) -> Any:
+    def away(rail: FakePayouts) -> Any:
         raise RailError("the bank sleeps")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FakeRail, "positions", away)
+        patch.setattr(FakePayouts, "positions", away)
         assert run_payouts() == 0
         report = newest()
         assert report is not None and report.unanswered == {"fake": "the bank sleeps"}
@@ -200,14 +207,14 @@ def test_nothing_is_paid_through_a_rail_that_does_not_answer(bob: UUID, monkeypa
 
 
 def test_what_moves_while_we_look_is_no_difference(paid: Payout, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deposit arrives, outside and inside, after the sums were asked for and before the movements are."""
-    movements = FakeRail.movements
+    """A deposit arrives, outside and inside, after the sums were read and before the movements are."""
+    movements = FakePayouts.movements
 
-    def meanwhile(rail: FakeRail, since: datetime) -> Iterator[Movement]:
+    def meanwhile(rail: FakePayouts, since: datetime) -> Iterator[Movement]:
         deposits.credit(uuid4(), DOLLAR, reference=str(uuid4()), actor="operator")
         return movements(rail, since)
 
-    monkeypatch.setattr(FakeRail, "movements", meanwhile)
+    monkeypatch.setattr(FakePayouts, "movements", meanwhile)
     report = reconcile(reason="by hand")
     assert (report.is_clean, differences(report)) == (True, [])
 

@@ -16,14 +16,16 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
-from billing import holds, seal, settlement, solvency
+from billing.books import hash_chain
+from billing.breaker import open_breaker
+from billing.charging import holds, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.kinds import AccountKind
 from billing.models import DailyRoot, FakeMovement, Payout, Transfer
 from billing.payouts import paying, submission
-from billing.reconciliation.breaker import open_breaker
 from billing.reconciliation.reconciling import reconcile
-from billing.settlement import LeaseCharge
-from billing.solvency import CUSTOMERS, MIRRORS, PROVIDERS, cached_solvency
+from billing.solvency import totals
+from billing.solvency.totals import CUSTOMERS, MIRRORS, PROVIDERS, cached_solvency
 from marketplace.foundation import clock
 from tests.integration.billing.payouts.scenes import choose, earn, send, spendable, usd
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, fund, past_the_triggers
@@ -37,7 +39,7 @@ def nothing_cached(fake_rail: None) -> None:
 
 
 def dollars() -> dict[str, Any]:
-    [usd_row] = [one for one in solvency.solvency()["assets"] if one["asset"] == "USD"]
+    [usd_row] = [one for one in totals.solvency()["assets"] if one["asset"] == "USD"]
     return dict(usd_row)
 
 
@@ -84,7 +86,7 @@ def test_anybody_may_ask_and_learns_of_nobody(alice: UUID, bob: UUID, client: Cl
     choose(bob, schedule="manual")
     paying.pay_now(bob, usd(), actor="bob@example.org")
     send()
-    seal.seal_transfers()
+    hash_chain.chain_transfers()
     reconcile(reason="by hand")
     for path in ("/api/v1/solvency", "/solvency"):
         text = client.get(path, SERVER_NAME="localhost").content.decode()
@@ -93,12 +95,12 @@ def test_anybody_may_ask_and_learns_of_nobody(alice: UUID, bob: UUID, client: Cl
 
 
 def test_it_names_the_newest_root_and_the_head_of_the_chain(alice: UUID, client: Client) -> None:
-    seal.seal_transfers()
+    hash_chain.chain_transfers()
     head = Transfer.objects.order_by("-seq").first()
     assert head is not None
     yesterday = (clock.now() - timedelta(days=1)).date()
     DailyRoot.objects.create(day=yesterday, first_seq=1, last_seq=head.seq, transfers=1, root="ab" * 32)
-    report = solvency.solvency()
+    report = totals.solvency()
     assert report["hash_chain_head"] == {"seq": head.seq, "hash": head.hash}
     assert report["daily_root"]["root"] == "ab" * 32
     text = client.get("/solvency", SERVER_NAME="localhost").content.decode()

@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from billing import ledger, seal, solvency_publishing
-from billing.chart import AccountName, open_accounts
+from billing.books import hash_chain, ledger
+from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.kinds import AccountKind, TransferCode
 from billing.models import SolvencyReport
-from billing.solvency_proving import prove
+from billing.proofs import solvency
+from billing.proofs.solvency import AccountProof, Report, check_accounts, read_report
+from billing.solvency import publishing
+from billing.solvency.proving import prove
 from marketplace.foundation import signing
-from provider_agent.protocol import export_bytes, solvency
-from provider_agent.protocol.solvency import AccountProof, Report, check_accounts, read_report
+from provider_agent.protocol import export_bytes
 
 Body = dict[str, Any]
 
@@ -23,8 +25,8 @@ PAGES_MAX = 20
 
 def publish() -> SolvencyReport:
     """Seal what was posted, and what is owed."""
-    seal.seal_transfers()
-    report = solvency_publishing.publish()
+    hash_chain.chain_transfers()
+    report = publishing.publish()
     assert report is not None
     return report
 
@@ -46,7 +48,7 @@ def fund_many(amounts: Sequence[int], *, jobs: bool = False) -> list[UUID]:
 
 
 def whole_proof(owner_id: UUID, number: int | None = None) -> tuple[Report, list[AccountProof]]:
-    """What an owner is told, all pages of it."""
+    """What an owner receives, all pages of it."""
     accounts, page = [], 0
     for _ in range(PAGES_MAX):
         found = prove(owner_id, number=number, page=page)
@@ -64,7 +66,7 @@ def proven(owner_id: UUID, number: int | None = None) -> dict[tuple[str, str], i
 
 
 def signed(body: Body) -> Body:
-    """A report that the marketplace signs, whatever it says."""
+    """A report that the marketplace signs, with any content."""
     return {
         "format": solvency.FORMAT,
         "server_public_key": signing.server_public_key_hex(),

@@ -1,4 +1,4 @@
-"""Who is told what: everybody the sums, each organisation its own accounts, and nobody anybody else's."""
+"""Who may read what: everybody the sums, each organisation its own accounts, and nobody anybody else's."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
-from billing import holds
+from billing.charging import holds
 from billing.models import SolvencyReport
+from billing.proofs import solvency
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.accounts.scopes import Scope
-from provider_agent.protocol import solvency
 from tests.integration.billing.scenes import DOLLAR, fund
 from tests.integration.billing.solvency.scenes import publish
 from tests.people import join, sign

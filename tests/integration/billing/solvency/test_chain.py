@@ -1,4 +1,4 @@
-"""What lies in the contract is asked of the chain itself, at the block up to which the books say so."""
+"""The contract's balance is read from the chain itself, at the block up to which the books follow."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from billing import solvency_publishing
 from billing.models import SolvencyReport
-from jobs.client.known_contracts import KnownContract, remember_contract
+from billing.solvency import publishing
+from jobs.client.wallet.known_contracts import KnownContract, remember_contract
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 from tests.integration.billing.solvency.scenes import changed, publish, signed
 from tests.integration.billing.solvency.shell import URL, Shell
@@ -91,7 +91,7 @@ def test_in_the_middle_of_a_blocks_events_no_block_is_named(town: Town, shell: S
     report = publish()
     town.buy_credits("Alice", uuid4(), TOKEN)
     town.follow(2)  # booked, and not sealed yet
-    assert solvency_publishing.publish() is not None
+    assert publishing.publish() is not None
     second = SolvencyReport.objects.get(number=report.number + 1)
     [place] = [one["chain"] for one in second.body["assets"] if one["asset"] == "TUSD"]
     assert place["block"] is None

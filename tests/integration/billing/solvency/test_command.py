@@ -13,12 +13,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import holds, solvency_proving, solvency_publishing
+from billing.charging import holds
 from billing.models import SolvencyReport
-from jobs.client import solvency_check
+from billing.proofs import solvency, sum_tree
+from billing.proofs.sum_tree import Node
+from billing.solvency import proving, publishing
+from jobs.client.verify import solvency as solvency_check
 from marketplace.foundation import signing
-from provider_agent.protocol import solvency, sum_tree
-from provider_agent.protocol.sum_tree import Node
 from tests.integration.billing.scenes import DOLLAR, fund
 from tests.integration.billing.solvency.scenes import changed, fund_many, publish, signed
 from tests.integration.billing.solvency.shell import Lie, Shell
@@ -123,9 +124,9 @@ def test_before_the_first_report_it_says_so(shell: Shell) -> None:
 
 
 def test_an_account_that_is_left_out_of_sums_and_proof_is_missed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The classic: a smaller debt, consistent in itself, signed, and everybody who is asked about can be proven."""
+    """The classic: a smaller debt, consistent in itself, signed, and every account that is looked up can be proven."""
     fund_many([DOLLAR] * 20)
-    whole, sums = solvency_publishing._accounts, solvency_publishing._sums
+    whole, sums = publishing._accounts, publishing._sums
     leave_out(shell, monkeypatch, whole, sums)
     publish()
     assert shell.run("solvency").status == 0  # nothing to be seen from outside
@@ -144,7 +145,7 @@ def test_an_account_that_is_left_out_and_proven_from_another_tree_is_missed(
     publish()
     true = proof_of(shell)
     fund_many([DOLLAR])
-    leave_out(shell, monkeypatch, solvency_publishing._accounts, solvency_publishing._sums)
+    leave_out(shell, monkeypatch, publishing._accounts, publishing._sums)
     publish()
     shell.lies.append(lambda path, said: {**said, "accounts": true} if path == "/solvency/proof" else said)
     ended = shell.verify()
@@ -171,7 +172,7 @@ def test_a_history_that_is_told_in_two_ways_is_noticed(sealed: Shell) -> None:
     other = changed(report.body, lambda body: body.update(at="2026-01-01T00:00:00+00:00"))
     with_other: Lie = lambda path, said: {**said, "results": [signed(other)]}  # noqa: E731
     sealed.lies.append(with_other)
-    assert "was told in two ways" in sealed.run("solvency", "--json").refusal
+    assert "two versions of the history" in sealed.run("solvency", "--json").refusal
     sealed.lies.clear()
     fund(uuid4())
     publish()
@@ -184,7 +185,7 @@ def test_a_history_that_is_told_in_two_ways_is_noticed(sealed: Shell) -> None:
         if body["previous"] == report.commitment:
             assert ended.status == 0  # that is the truth, signed again
         else:
-            assert ended.status == BROKEN and "told in two ways" in ended.refusal
+            assert ended.status == BROKEN and "Two histories were published" in ended.refusal
 
 
 def test_reports_that_are_gone_and_another_key_are_noticed(sealed: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +193,7 @@ def test_reports_that_are_gone_and_another_key_are_noticed(sealed: Shell, monkey
     publish()
     assert sealed.run("solvency").status == 0
     sealed.lies.append(lambda path, said: {**said, "results": said["results"][1:]})
-    assert "you saw report 2, and now 1 is said to be the newest" in sealed.run("solvency", "--json").refusal
+    assert "you saw report 2, and now 1 is presented as the newest" in sealed.run("solvency", "--json").refusal
     sealed.lies.clear()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -214,7 +215,7 @@ def test_of_an_older_report_than_the_one_seen_it_is_said_that_nothing_ties_them(
 @pytest.mark.parametrize("page", [[], "no", {}, {"results": 5}, {"results": []}, {"results": [], "next_before": "x"}])
 def test_pages_of_reports_that_are_none_end_in_words(sealed: Shell, page: Any) -> None:
     assert sealed.run("solvency").status == 0  # remembered
-    for _ in range(2):  # so that there is one between, which has to be asked for
+    for _ in range(2):  # so that there is one between, which has to be requested
         fund(uuid4())
         publish()
     is_later = iter([False, *[True] * 100])
@@ -359,7 +360,7 @@ def test_a_leaf_that_two_customers_share_is_no_proof_for_the_second(sealed: Shel
     """Where leaves have a salt and an amount only, the second of two with one balance is shown the first one's."""
     bob = fund(uuid4(), 7 * DOLLAR)
     publish()
-    others = solvency_proving.prove(bob)["accounts"]
+    others = proving.prove(bob)["accounts"]
     for shown in (others[0], {**others[0], "owner_id": str(sealed.owner)}):
         sealed.lies[:] = [edit_accounts(partial(set_balance, shown))]
         ended = sealed.verify()
@@ -454,7 +455,7 @@ def edit_accounts(change: Callable[[list[dict[str, Any]]], object]) -> Lie:
 
 
 def proof_of(shell: Shell) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = solvency_proving.prove(shell.owner)["accounts"]
+    found: list[dict[str, Any]] = proving.prove(shell.owner)["accounts"]
     return found
 
 
@@ -471,5 +472,5 @@ def leave_out(shell: Shell, monkeypatch: pytest.MonkeyPatch, whole: Any, sums: A
             one.mirrors["operator_cash"] -= 10 * DOLLAR
         return found
 
-    monkeypatch.setattr(solvency_publishing, "_accounts", without)
-    monkeypatch.setattr(solvency_publishing, "_sums", less)
+    monkeypatch.setattr(publishing, "_accounts", without)
+    monkeypatch.setattr(publishing, "_sums", less)

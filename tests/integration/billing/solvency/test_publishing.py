@@ -13,19 +13,22 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from billing import holds, ledger, seal, settlement, solvency_proving, solvency_publishing, solvency_tree, tasks
-from billing.chart import open_account
+from billing import tasks
+from billing.books import hash_chain, ledger
+from billing.books.chart_of_accounts import open_account
+from billing.charging import holds, settlement
+from billing.charging.settlement import LeaseCharge
 from billing.errors import SolvencyReportNotFound, SolvencyUnprovable
 from billing.fields import AMOUNT_MAX
 from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import SolvencyChunk, SolvencyReport, Transfer
-from billing.settlement import LeaseCharge
-from billing.solvency import solvency
-from billing.solvency_proving import as_document, prove
-from billing.solvency_publishing import DAILY_PROOFS_KEPT, PROOFS_KEPT, forget_old_proofs, publish_due
-from billing.solvency_tree import LEAVES_PER_CHUNK, Owed, build
+from billing.proofs.solvency import NO_REPORT, SolvencyBroken, check_accounts, commitment_of, read_report
+from billing.solvency import proving, publishing, tree
+from billing.solvency.proving import as_document, prove
+from billing.solvency.publishing import DAILY_PROOFS_KEPT, PROOFS_KEPT, forget_old_proofs, publish_due
+from billing.solvency.totals import solvency
+from billing.solvency.tree import LEAVES_PER_CHUNK, Owed, build
 from marketplace.foundation import clock
-from provider_agent.protocol.solvency import NO_REPORT, SolvencyBroken, check_accounts, commitment_of, read_report
 from tests.integration.billing.scenes import DOLLAR, fund, past_the_triggers, race
 from tests.integration.billing.solvency.scenes import fund_many, proven, publish, whole_proof
 
@@ -54,11 +57,11 @@ def test_everybody_owed_something_can_prove_it_and_the_root_is_the_published_sum
 
 def test_a_report_is_of_the_newest_sealed_transfer_and_nothing_later_counts(alice: UUID, bob: UUID) -> None:
     settle_a_job(alice, bob)
-    seal.seal_transfers()
+    hash_chain.chain_transfers()
     head = Transfer.objects.order_by("-seq").first()
     fund(alice)
     settle_a_job(alice, bob)  # fees, too, which have no live sum
-    assert solvency_publishing.publish() is not None
+    assert publishing.publish() is not None
     report, accounts = whole_proof(alice)
     assert (report.transfers.seq, report.transfers.hash) == (head.seq, head.hash)
     assert check_accounts(report, accounts, alice) == {("USD", "customer_available"): 8 * DOLLAR}
@@ -152,9 +155,9 @@ def test_what_makes_no_tree_is_not_published(alice: UUID, bob: UUID) -> None:
     with past_the_triggers("billing_account") as cursor:
         cursor.execute("ALTER TABLE billing_account DROP CONSTRAINT account_not_overdrawn")
         cursor.execute("UPDATE billing_account SET debits_posted = credits_posted + 7 WHERE owner_id = %s", [alice])
-    seal.seal_transfers()
+    hash_chain.chain_transfers()
     with pytest.raises(SolvencyUnprovable, match=r"holds -7 of USD"), transaction.atomic():
-        solvency_publishing.publish()
+        publishing.publish()
     assert not SolvencyReport.objects.exists()
     tasks.seal_transfers()  # its failure stops nothing else
     assert not SolvencyReport.objects.exists()
@@ -168,14 +171,12 @@ def test_a_hole_in_the_books_is_published_and_found_by_whoever_reads_it(alice: U
 
 
 def test_a_tree_that_lacks_an_account_is_not_published(alice: UUID, bob: UUID, monkeypatch: Any) -> None:
-    whole = solvency_publishing._accounts
+    whole = publishing._accounts
     fund(bob)
-    seal.seal_transfers()
-    monkeypatch.setattr(
-        solvency_publishing, "_accounts", lambda seq: {asset: rows[1:] for asset, rows in whole(seq).items()}
-    )
+    hash_chain.chain_transfers()
+    monkeypatch.setattr(publishing, "_accounts", lambda seq: {asset: rows[1:] for asset, rows in whole(seq).items()})
     with pytest.raises(SolvencyUnprovable, match="the accounts hold 10000000 of USD, and 20000000 is owed"):
-        solvency_publishing.publish()
+        publishing.publish()
 
 
 def test_what_was_published_stays(alice: UUID) -> None:
@@ -208,21 +209,21 @@ def test_old_trees_are_forgotten_those_of_a_day_later_and_reports_never(alice: U
 
 def test_a_tree_that_is_forgotten_while_its_proof_is_made_is_no_longer_kept(alice: UUID, monkeypatch: Any) -> None:
     publish()
-    find_places = solvency_proving._find_places
+    find_places = proving._find_places
 
     def find_and_forget(*given: Any) -> Any:
         found = find_places(*given)
         SolvencyChunk.objects.all().delete()
         return found
 
-    monkeypatch.setattr(solvency_proving, "_find_places", find_and_forget)
+    monkeypatch.setattr(proving, "_find_places", find_and_forget)
     with pytest.raises(SolvencyReportNotFound, match="no longer kept"):
         prove(alice)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_two_publishers_at_once_seal_one_chain_of_reports(alice: UUID) -> None:
-    seal.seal_transfers()
+    hash_chain.chain_transfers()
     made = race([publish_due] * 6)
     assert [each for each in made if isinstance(each, Exception)] == []
     numbers = list(SolvencyReport.objects.order_by("number").values_list("number", flat=True))
@@ -249,6 +250,6 @@ def test_the_tree_follows_from_accounts_and_secret_alone(
     chunks = build("USD", accounts, secret)
     assert build("USD", shuffled, secret) == chunks
     assert build("USD", accounts, bytes(32)) != chunks or secret == bytes(32)
-    stored = [leaf for chunk in chunks for leaf in solvency_tree.unpack(chunk.leaves)]
+    stored = [leaf for chunk in chunks for leaf in tree.unpack(chunk.leaves)]
     assert sorted(leaf.node.sum for leaf in stored) == sorted(amounts)
     assert sum(chunk.node.sum for chunk in chunks) == sum(amounts)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from billing.chain.directions import INWARD, OUTWARD
+from billing.books.escrow_flows import INWARD, OUTWARD
 from billing.models import Account, Transfer
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import MICROS_PER_CENT

@@ -10,16 +10,17 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from billing import disputes, holds, metering, offences, promotions, settlement
-from billing.chart import AccountName, open_accounts
+from billing.books.chart_of_accounts import AccountName, open_accounts
+from billing.books.ledger import NewTransfer, post
+from billing.charging import holds, metering, promotions, settlement
+from billing.charging.settlement import LeaseCharge
+from billing.contesting import disputes, offences
+from billing.contesting.offences import Victim
+from billing.contesting.penalties import EQUIVOCATION
 from billing.errors import AccountFrozen, BillingError, ChargeAboveHold, InsufficientFunds
 from billing.kinds import AccountKind, TransferCode
-from billing.ledger import NewTransfer, post
 from billing.models import Dispute
 from billing.models.ledger import USD_ASSET_ID
-from billing.offences import Victim
-from billing.penalties import EQUIVOCATION
-from billing.settlement import LeaseCharge
 from marketplace.foundation.errors import StateConflict
 from provider_agent.protocol import SignedReceipt
 from tests.integration.billing.scenes import DOLLAR, Meter
@@ -72,7 +73,7 @@ class Buying(Story):
             last = self.open_jobs().index(self.model.jobs[-1])
             self.run(last, ms, False, 1)
             self.settle(last, False)
-            self.release_due()  # whoever asks now gets nothing of it
+            self.release_due()  # a withdrawal now gets nothing of it
             self.did("job_at_once")
 
     @precondition(lambda self: self.open_jobs())

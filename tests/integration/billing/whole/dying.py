@@ -11,13 +11,14 @@ from django.db import connection
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from billing.chain import effects, transactions
-from billing.chain.client import ChainClient
+from billing.chain.events import effects
+from billing.chain.payout_rail import ChainPayouts
+from billing.chain.reading.client import ChainClient
+from billing.chain.transactions import planning
 from billing.fiat import claims, sweeping
 from billing.models import Payout
 from billing.payouts import confirming, running
-from billing.rails.chain_rail import ChainRail
-from billing.rails.stripe_payouts import StripeRail
+from billing.rails.stripe.payout_rail import StripePayouts
 from billing.states import PAYOUT_STATES_OPEN
 from marketplace.foundation import outbox
 from provider_agent.protocol import id_bytes32
@@ -48,10 +49,10 @@ class Seam(NamedTuple):
 SEAMS: dict[str, Seam] = {
     "a call was made and is not noted": Seam(outbox, "done", "a_call_waits", "make_calls"),
     "payouts are reserved": Seam(running, "enqueue", "pay_is_due", "pay_all"),
-    "dollars are at the rail": Seam(StripeRail, "submit", "dollars_wait", "make_calls"),
-    "tokens are at the rail": Seam(ChainRail, "submit", "tokens_wait", "make_calls"),
+    "dollars are at the rail": Seam(StripePayouts, "submit", "dollars_wait", "make_calls"),
+    "tokens are at the rail": Seam(ChainPayouts, "submit", "tokens_wait", "make_calls"),
     "an outcome is half booked": Seam(confirming, "advance_all", "dollars_wait", "make_calls"),
-    "a root is planned": Seam(transactions, "plan", "tokens_wait", "promise"),
+    "a root is planned": Seam(planning, "plan", "tokens_wait", "promise"),
     "a payment is credited": Seam(claims, "settle", "a_payment_was_made", "work_off"),
     "a transaction is signed": Seam(ChainClient, "broadcast", "a_hold_waits", "follow"),
     "an event is being booked": Seam(effects, "book", "events_wait", "look"),

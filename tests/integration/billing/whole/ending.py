@@ -1,4 +1,4 @@
-"""The end of a story: everything that waits is let happen, and then nothing may differ anywhere."""
+"""The end of a sequence: everything that waits happens, and then nothing may differ anywhere."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from billing import ledger
+from billing.books import ledger
 from billing.chain.wallets import wallet_owner
 from billing.fiat import claims, events, sweeping, topups
-from billing.fiat.states import TOP_UP_UNDER_WAY
 from billing.models import (
     Account,
     CardDispute,
@@ -24,8 +23,9 @@ from billing.models.ledger import USD_ASSET_ID
 from billing.money import MICROS_PER_CENT
 from billing.payouts import submission
 from billing.reconciliation.reconciling import reconcile
-from billing.solvency import solvency
+from billing.solvency.totals import solvency
 from billing.states import PAYOUT_STATES_OPEN
+from billing.states.fiat import TOP_UP_UNDER_WAY
 from marketplace.foundation.models import OutboxMessage
 from tests.integration.billing.whole.buying import WINDOW_SECONDS
 from tests.integration.billing.whole.leaving import Whole
@@ -255,7 +255,7 @@ def _has(story: Whole, provider: UUID) -> int:
 
 
 def _left_to_ask(dispute: CardDispute, provider: UUID, since: datetime) -> list[Payout]:
-    """What went out to a provider since, and was not asked back for this dispute."""
+    """What went out to a provider since, and was not recovered for this dispute."""
     rows = Payout.objects.filter(provider_id=provider, rail="stripe", state="confirmed", created_at__gte=since)
     asked = set(dispute.reversals.values_list("stripe_transfer_id", flat=True))
     return [one for one in rows if one.external_id not in asked]

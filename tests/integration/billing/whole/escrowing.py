@@ -13,15 +13,8 @@ from billing.chain import escrow
 from billing.chain.errors import AuthorizationRefused, CallReverted
 from billing.errors import HoldConflict
 from billing.models import ChainEvent
-from provider_agent.protocol import (
-    HoldAuthorization,
-    SignedHoldAuthorization,
-    UsageReceipt,
-    charge,
-    id_bytes32,
-    sign_authorization,
-    sign_receipt,
-)
+from billing.proofs.escrow import HoldAuthorization, SignedHoldAuthorization, sign_authorization
+from provider_agent.protocol import UsageReceipt, charge, id_bytes32, sign_receipt
 from tests.integration.billing.chain.town import TOKEN
 from tests.integration.billing.whole.story import Story, amounts, customers, providers, taken, which
 from tests.integration.billing.whole.world import CONFIRMATIONS, DAY, NODES
@@ -47,7 +40,7 @@ class Hold:
 
 
 class Escrowing(Story):
-    """What wallets, the settler and the arbiter do on the chain; the books hear of it when it is final."""
+    """What wallets, the settler and the arbiter do on the chain; the books follow when it is final."""
 
     def __init__(self) -> None:
         super().__init__()

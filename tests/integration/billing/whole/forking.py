@@ -1,4 +1,4 @@
-"""What a story is told with besides the database: one clock, one pair of dice, and a chain that forks."""
+"""What a sequence needs besides the database: one clock, one random source, and a chain that forks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from unittest import mock
 from eth._utils import headers
 from web3.providers.base import JSONBaseProvider
 
-from billing.chain.devchain import BLOCK_GAS, DevChain, Refused, _raise_revert
-from billing.chain.devchain_rpc import answer
+from billing.chain.devchain.chain import BLOCK_GAS, DevChain, Refused, _raise_revert
+from billing.chain.devchain.rpc import answer
 from marketplace.foundation import clock
 
 BEGINNING: Final = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp())
@@ -24,7 +24,7 @@ SPARE_GAS: Final = 50_000
 
 
 class Clock:
-    """The time of the story: it moves by a millisecond whenever somebody looks, and otherwise when a rule says so."""
+    """The time of the sequence: it moves by a millisecond at each reading, and otherwise when a rule moves it."""
 
     def __init__(self) -> None:
         self.start = float(BEGINNING)
@@ -49,7 +49,7 @@ class Clock:
 
     @contextmanager
     def rules(self) -> Iterator[None]:
-        """The server asks this clock."""
+        """The server reads this clock."""
         ours = self
 
         class Datetime:
@@ -64,7 +64,7 @@ class Clock:
 
 
 class Dice:
-    """Whatever is chosen at random, ids and keys too: of one number, so that a story can be told again as it was."""
+    """Whatever is chosen at random, ids and keys too: of one seed, so that a sequence can be repeated exactly."""
 
     def __init__(self) -> None:
         self._random = random.Random(BEGINNING)
@@ -77,14 +77,14 @@ class Dice:
 
     @contextmanager
     def rules(self) -> Iterator[None]:
-        """uuid4, secrets and wallets ask these dice."""
+        """uuid4, secrets and wallets use this random source."""
         with mock.patch.object(os, "urandom", self.urandom), mock.patch.object(random, "_urandom", self.urandom):
             yield
 
 
 @dataclass
 class ForkingChain(DevChain):
-    """A development chain whose newest blocks can be taken back, and whose time is the story's."""
+    """A development chain whose newest blocks can be reverted, and whose time is the sequence's."""
 
     clock: Clock = field(default_factory=Clock)
     raws: list[bytes | None] = field(default_factory=list)  # of each block after the first
@@ -99,7 +99,7 @@ class ForkingChain(DevChain):
         self.raws.append(raw)
 
     def estimate(self, message: dict[str, Any]) -> int:
-        """One run and a good deal more: to look for the least that does takes a third of a story's time."""
+        """One run and a good deal more: a search for the least that does takes a third of a sequence's time."""
         from eth.vm.spoof import SpoofTransaction
 
         with self._lock:

@@ -8,9 +8,9 @@ from uuid import uuid4
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from billing import promotions
+from billing.books.exchange import Quote, exchange
+from billing.charging import promotions
 from billing.errors import AccountFrozen, AmountInvalid, InsufficientFunds
-from billing.exchange import Quote, exchange
 from billing.kinds import AccountKind
 from billing.models import Account
 from billing.models.ledger import USD_ASSET_ID

@@ -11,9 +11,11 @@ from eth_account.messages import encode_defunct
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from billing import deposits, holds, ledger, promotions, seal
+from billing import breaker
+from billing.books import deposits, hash_chain, ledger
 from billing.chain import roots
 from billing.chain.errors import ProofNotReady
+from billing.charging import holds, promotions
 from billing.errors import BillingError
 from billing.fiat import accounts, events, sweeping, topups
 from billing.kinds import AccountKind
@@ -21,8 +23,7 @@ from billing.models import Asset, ConnectAccount, Difference, Payout, PayoutSett
 from billing.models.ledger import USD_ASSET_ID
 from billing.payouts import paying, preferences, running, submission
 from billing.payouts.errors import NothingToPay, PayoutSettingsMissing, PayoutUnderWay
-from billing.payouts.preferences import Wish
-from billing.reconciliation import breaker
+from billing.payouts.preferences import DesiredSettings
 from billing.reconciliation.reconciling import reconcile
 from marketplace.accounts import erasure
 from marketplace.foundation import clock
@@ -57,7 +58,7 @@ class Whole(Buying, Giving, Paying, Escrowing):
             events.poll()
             self.work_off()
             sweeping.sweep()
-            self.make_calls()  # what was lost on the way is asked again within minutes, long before anybody compares
+            self.make_calls()  # a lost call is repeated within minutes, long before a comparison
             if submission.follow_payouts():
                 self.did("follow_payouts")
         self.follow()
@@ -80,7 +81,7 @@ class Whole(Buying, Giving, Paying, Escrowing):
                 self.world.stripe.onboard(row.stripe_id)
                 accounts.refresh(row.stripe_id)
             usd = Asset.objects.get(pk=USD_ASSET_ID)
-            preferences.choose(owner, usd, Wish("stripe", row.stripe_id), actor=who)
+            preferences.choose(owner, usd, DesiredSettings("stripe", row.stripe_id), actor=who)
 
     @rule(who=providers)
     def choose_wallet(self, who: str) -> None:
@@ -95,11 +96,11 @@ class Whole(Buying, Giving, Paying, Escrowing):
         )
         text = preferences.wallet_text(owner, token, wallet, version or 0)
         forged = self.sign("Mallory", text)
-        wish = Wish("chain", wallet, signature=forged)
+        wish = DesiredSettings("chain", wallet, signature=forged)
         if not version:
             self.tries("forged wallet", lambda: preferences.choose(owner, token, wish, actor="mallory"), BillingError)
             assert not taken["forged wallet"]
-        preferences.choose(owner, token, Wish("chain", wallet, signature=self.sign(who, text)), actor=who)
+        preferences.choose(owner, token, DesiredSettings("chain", wallet, signature=self.sign(who, text)), actor=who)
 
     def sign(self, who: str, text: str) -> str:
         signed = EthereumAccount.from_key(self.world.town.secret(who)).sign_message(encode_defunct(text=text))
@@ -117,7 +118,7 @@ class Whole(Buying, Giving, Paying, Escrowing):
         assert found is None, [str(vars(one)) for one in Difference.objects.filter(explanation="")]
 
     def pay_all(self) -> int:
-        self.listen()  # a payout run holds the books against what was told; it does not ask itself
+        self.listen()  # a payout run compares the books with what was reported; it does not poll itself
         PayoutSettings.objects.filter(due_at__gt=clock.now()).update(due_at=clock.now())
         before = {
             (owner, asset): ledger.balance(owner, AccountKind.PROVIDER_AVAILABLE, asset_id=asset)
@@ -224,7 +225,7 @@ class Whole(Buying, Giving, Paying, Escrowing):
 
     @rule()
     def seal(self) -> None:
-        if seal.seal_transfers():
+        if hash_chain.chain_transfers():
             self.did("seal")
 
     @rule(seconds=st.sampled_from([1, 60, 900, 3_600, 86_400]))

@@ -1,7 +1,7 @@
 """Naive books of what the rules did by themselves; what comes from outside is added from the outside's own books.
 
 Everything here is a plain number that a rule adds to. What waits for Stripe or the chain is not here: at the end of a
-story, what is here and what they say have to be what the ledger says.
+sequence, the values here and theirs have to be equal to the ledger's.
 """
 
 from __future__ import annotations

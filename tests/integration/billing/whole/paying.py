@@ -16,6 +16,7 @@ from billing.fiat import customers as payers
 from billing.fiat.errors import CardNotFound, RefundRefused, TopUpRefused
 from billing.models import StripeEvent, TopUp
 from billing.money import MICROS_PER_CENT
+from billing.rails.stripe.customers import find_or_create
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import Fault, WebhookFaults
@@ -79,7 +80,7 @@ class Paying(Story):
     def save_card(self, who: str) -> None:
         with self.line_is_good():
             payers.open_setup_page(self.owners[who])
-            payer = payers.find_or_create(self.owners[who])
+            payer = find_or_create(self.owners[who])
         pages = self.world.stripe.store.all("checkout.session")
         mine = [p for p in pages if (p["mode"], p["status"], p["customer"]) == ("setup", "open", payer)]
         self.world.stripe.pay_session(mine[0]["id"], "pm_card_visa")
@@ -210,7 +211,7 @@ class Paying(Story):
         return _GoodLine(self.world.stripe)
 
     def make_calls(self) -> int:
-        """What the outbox's tick does, whatever pause a failure asked for."""
+        """What the outbox's tick does, without the pause after a failure."""
         OutboxMessage.objects.filter(state="waiting").update(next_at=clock.now())
         return dispatch.dispatch_due()
 

@@ -28,7 +28,7 @@ customers = st.sampled_from(CUSTOMERS)
 providers = st.sampled_from(PROVIDERS)
 which = st.integers(0, 999)  # of several: one of them, whatever there is
 amounts = st.integers(1, 20_000_000)
-taken: Counter[str] = Counter()  # what was done and what was refused, over all stories of this process
+taken: Counter[str] = Counter()  # what was done and what was refused, over all sequences of this process
 
 
 class Story(RuleBasedStateMachine):
@@ -54,10 +54,10 @@ class Story(RuleBasedStateMachine):
         self.begin()
 
     def begin(self) -> None:
-        """What a story starts with."""
+        """What a sequence starts with."""
 
     def listen(self) -> None:
-        """Hear what happened outside."""
+        """Read what happened outside."""
 
     # --- what rules need
 
@@ -151,7 +151,7 @@ class Story(RuleBasedStateMachine):
                 assert out == into or name.asset != USD_ASSET_ID, f"P21: {name} keeps {into - out}"
 
     def check_model(self) -> None:
-        """What nothing outside moves is what the naive books say, to the unit."""
+        """What nothing outside moves is as in the naive books, to the unit."""
         says, model = self.books.balance, self.model
         for asset in self.assets:
             assert says("fee_revenue", None, asset) == model.fees[asset], "fees"
@@ -171,7 +171,7 @@ class Story(RuleBasedStateMachine):
         assert says("slash_pool") == model.pool, "slash pool"
 
     def check_effects(self) -> None:
-        """P19: nothing that was asked for once was done twice."""
+        """P19: nothing that was requested once was done twice."""
         asked = set(OutboxMessage.objects.values_list("pk", flat=True)) | set(
             Payout.objects.values_list("pk", flat=True)
         )

@@ -64,7 +64,7 @@ class Usual(Whole):
         end=st.sampled_from(["arrives", "comes back", "is refused"]),
     )
     def paid_at_once(self, who: str, provider: str, is_token: bool, number: int, end: str) -> None:
-        """What was just earned leaves its window and is paid out when asked for; the bank or Stripe may not take it."""
+        """What was just earned leaves its window and is paid out on request; the bank or Stripe may not take it."""
         self.job_that_pays(who, provider, is_token)
         self.windows_pass()
         self.listen()

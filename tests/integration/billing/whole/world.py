@@ -1,6 +1,6 @@
-"""What the machine stands on: one clock for all, a Stripe, a chain that forks, a database; each story has them fresh.
+"""What the state machine uses: one clock, a Stripe, a chain that forks, a database; new for each sequence.
 
-The chain is built once. A story begins by taking it back to where it was built, and ends by rolling the database back.
+The chain is built once. A sequence begins by resetting it to that state, and ends by rolling the database back.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from django.db import transaction
 from eth_account import Account as EthereumAccount
 from web3 import Web3
 
-from billing.chain import builds, deploy, development, escrow, transport
-from billing.chain.client import Log
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS
+from billing.chain import escrow
+from billing.chain.contract import deploy
+from billing.chain.devchain import development
+from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS
 from billing.chain.keys import Role, SigningKey, key_for
+from billing.chain.reading import builds, transport
+from billing.chain.reading.client import Log
 from billing.models import EscrowContract
+from billing.proofs.escrow import ReceiptKeyDelegation, sign_delegation
 from marketplace.accounts.models import Membership, Organisation, User
 from marketplace.accounts.models import Role as Place
 from marketplace.foundation import clock
-from provider_agent.protocol import ReceiptKeyDelegation, ethereum, id_bytes32, sign_delegation
+from provider_agent.protocol import ethereum, id_bytes32
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.chain.town import TOKEN, Town, give_coins
 from tests.integration.billing.whole.forking import Clock, Dice, Direct, ForkingChain
@@ -51,13 +55,13 @@ class World:
     chain: ForkingChain
     town: Town
     base: int
-    server: FakeStripe  # only its door: each story's own Stripe stands behind it
+    server: FakeStripe  # only its listener: each sequence has its own Stripe behind it
     owners: dict[str, UUID]
     users: dict[str, UUID]
     stripe: FakeStripe = field(init=False)
 
     def begin(self) -> None:
-        """A story of its own: nothing that was done since is there."""
+        """A new sequence: nothing that was done since is there."""
         self._frame = transaction.atomic()
         self._frame.__enter__()
         self.time.reset()
@@ -103,7 +107,7 @@ class World:
 
 @contextmanager
 def make_world(settings: Any) -> Iterator[World]:
-    """Built in the caller's transaction, which the stories leave as it is."""
+    """Built in the caller's transaction, which the sequences leave as it is."""
     story_time, dice = Clock(), Dice()
     chain = ForkingChain(clock=story_time)
     web3 = Web3(Direct(chain))
@@ -183,7 +187,7 @@ def _people() -> tuple[dict[str, UUID], dict[str, UUID]]:
 
 
 def _delegate(town: Town, provider: str, node: str) -> None:
-    """The provider's node may sign receipts for the whole of every story."""
+    """The provider's node may sign receipts for the whole of every sequence."""
     one = ReceiptKeyDelegation(
         provider=town.key(provider).address,
         receipt_key=town.key(node).address,

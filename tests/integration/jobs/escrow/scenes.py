@@ -6,25 +6,27 @@ from typing import Any
 from uuid import uuid4
 
 from billing.chain import escrow as contracts
-from billing.chain import signing
-from billing.chain.states import TransactionState
+from billing.chain.transactions import signing
 from billing.models import Account, ChainTransaction, Hold, Settlement
-from jobs import delegations, lifecycle, quotes, sweeps
-from jobs.escrow_views import show_hold
-from jobs.models import Job, Lease
-from jobs.spec import Spec
-from jobs.wire import QuoteView
-from marketplace.accounts.models import Organisation
-from marketplace.foundation import clock
-from marketplace.nodes.models import Node
-from provider_agent.protocol import (
-    AttemptState,
+from billing.proofs.escrow import (
     HoldAuthorization,
     ReceiptKeyDelegation,
     SignedHoldAuthorization,
     sign_authorization,
     sign_delegation,
 )
+from billing.states.chain import TransactionState
+from jobs import lifecycle, sweeps
+from jobs.escrow import delegations
+from jobs.escrow.views import show_hold
+from jobs.models import Job, Lease
+from jobs.quoting import quotes
+from jobs.spec import Spec
+from jobs.wire import QuoteView
+from marketplace.accounts.models import Organisation
+from marketplace.foundation import clock
+from marketplace.nodes.models import Node
+from provider_agent.protocol import AttemptState
 from tests import stage
 from tests.integration.billing.chain.town import Town
 
@@ -45,7 +47,7 @@ def node(name: str, **more: Any) -> Node:
 
 
 def delegate(town: Town, node: Node, *, wallet: str = "Bob", **changes: Any) -> None:
-    """The provider's wallet lets the node's receipt key speak for it, and the marketplace tells the contract."""
+    """The provider's wallet delegates to the node's receipt key, and the marketplace registers that in the contract."""
     domain = contracts.domain_of(town.contract)
     said: dict[str, Any] = {
         "provider": town.key(wallet).address,
@@ -123,7 +125,7 @@ def pass_time(town: Town) -> None:
         sweeps.sweep_jobs()
 
 
-def hurry(town: Town) -> None:
+def rebroadcast(town: Town) -> None:
     """What the contract refuses is tried until it is given up."""
     for _ in range(signing.SIMULATIONS_MAX + 1):
         ChainTransaction.objects.filter(state=TransactionState.PLANNED).update(next_at=clock.now())

@@ -11,18 +11,19 @@ from billing.chain import escrow
 from billing.chain.errors import AuthorizationRefused
 from billing.kinds import AccountKind
 from billing.models import ChainTransaction, Commitment, EscrowHold
-from jobs import lifecycle, quotes
+from billing.proofs.escrow import SignedHoldAuthorization
+from jobs import lifecycle
 from jobs.errors import AuthorizationMissing, AuthorizationUnexpected, QuoteForged, QuoteUsed, WalletShort
 from jobs.models import Job, Quote
+from jobs.quoting import quotes
 from jobs.spec import canonical
 from jobs.wire import QuoteView
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
-from provider_agent.protocol import SignedHoldAuthorization
 from tests import stage
 from tests.integration.billing.chain.town import Town
 from tests.integration.billing.scenes import race
-from tests.integration.jobs.api_clients import client_of, post
+from tests.integration.jobs.api.api_clients import client_of, post
 from tests.integration.jobs.escrow import scenes
 from tests.stage import DOLLAR
 
@@ -98,7 +99,7 @@ def test_one_word_is_good_for_one_job(town: Town, alice: Organisation, bob: Node
         submit(alice, other, signed)
     same = scenes.sign(town, other, nonce=signed.authorization.nonce)  # a nonce again: the contract refuses
     late = submit(alice, other, same)
-    scenes.hurry(town)
+    scenes.rebroadcast(town)
     late.refresh_from_db()
     assert (late.state, EscrowHold.objects.get(pk=job.pk).state) == ("failed", "open")
     town.assert_books_match()

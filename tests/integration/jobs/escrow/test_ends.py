@@ -6,21 +6,23 @@ from uuid import uuid4
 
 import pytest
 
-from billing.chain import deploy, development, registry
 from billing.chain import escrow as contracts
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS
+from billing.chain.contract import deploy, registry
+from billing.chain.devchain import development
+from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS
 from billing.chain.keys import SigningKey
-from billing.chain.states import EscrowHoldState
 from billing.kinds import AccountKind
 from billing.models import ChainEvent, ChainTransaction, EscrowHold
+from billing.proofs.escrow import HoldAuthorization, sign_authorization
+from billing.states.chain import EscrowHoldState
 from jobs import sweeps
-from jobs.bills import make_bill
+from jobs.bills.bill import make_bill
 from jobs.models import Job
 from jobs.states import JobState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.nodes.models import Node
-from provider_agent.protocol import HoldAuthorization, Reason, charge, ethereum, sign_authorization
+from provider_agent.protocol import Reason, charge, ethereum
 from tests import stage
 from tests.integration.billing.chain.town import Town
 from tests.integration.jobs.escrow import scenes
@@ -60,11 +62,11 @@ def test_a_receipt_that_the_contract_never_takes_does_not_keep_the_customers_mon
     town.call("Bob", "revokeReceiptKey", bob.receipt_address)
     stage.finish(lease)
     job.refresh_from_db()
-    scenes.hurry(town)
+    scenes.rebroadcast(town)
     scenes.pass_time(town)
     assert town.owed(AccountKind.WALLET_AVAILABLE, "Alice") == 10 * DOLLAR
     bill = make_bill(job)
-    assert not bill.is_final  # it charges what the contract did not take: an operator was told
+    assert not bill.is_final  # it charges what the contract did not take: an operator got an alert
     assert bill.escrow is not None and bill.escrow.settled_units == 0
     town.assert_books_match()
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from billing.chain.states import EscrowHoldState
+from billing.books.ledger import balance
 from billing.kinds import AccountKind
-from billing.ledger import balance
 from billing.models import EscrowHold
+from billing.states.chain import EscrowHoldState
 from jobs.client import cli
-from jobs.client.authorizing import is_escrow
 from jobs.client.errors import ServerUnreachable, TransferFailed
 from jobs.client.sdk import Souk
-from jobs.client.wallet import read_wallet
+from jobs.client.wallet.authorizing import is_escrow
+from jobs.client.wallet.key_file import read_wallet
 from jobs.models import Job
 from jobs.spec import parse
 from jobs.states import JobState

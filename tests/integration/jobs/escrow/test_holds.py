@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from billing.chain import escrow as contracts
-from billing.chain.states import EscrowHoldState
 from billing.kinds import AccountKind
 from billing.models import Alert, ChainEvent, EscrowHold
+from billing.states.chain import EscrowHoldState
 from jobs import lifecycle, sweeps
 from jobs.errors import HoldCannotGrow
 from jobs.models import Job, Lease
@@ -55,7 +55,7 @@ def test_c18_no_lease_while_the_hold_is_mined_and_not_final(
 def test_a_wallet_that_withdraws_before_its_hold_opens_ends_its_job(town: Town, alice: Organisation, bob: Node) -> None:
     job = scenes.submit(town, alice)
     town.call("Alice", "withdraw", 9 * DOLLAR)
-    scenes.hurry(town)
+    scenes.rebroadcast(town)
     job.refresh_from_db()
     assert (job.state, job.reason) == (JobState.FAILED, "hold_failed")
     assert "InsufficientAvailable" in job.message and "souk escrow deposit" in job.message
@@ -73,7 +73,7 @@ def test_a_hold_that_failed_and_was_opened_by_the_customer_goes_back(
         organisation=alice, user=None, spec=scenes.spec(), quote_id=view.quote_id, authorization=signed
     )
     town.call("Alice", "withdraw", 9 * DOLLAR)
-    scenes.hurry(town)
+    scenes.rebroadcast(town)
     town.deposit("Alice", 5 * DOLLAR)
     town.call("Alice", "openHold", contracts._struct(signed.authorization), signed.signature)
     scenes.pass_time(town)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from billing import disputes
-from billing.chain.states import EscrowHoldState
+from billing.contesting import disputes
 from billing.errors import NothingToDispute
 from billing.kinds import AccountKind
 from billing.models import Commitment, EscrowClaim, EscrowHold, EscrowLease
-from jobs import earnings, lifecycle
-from jobs.bills import make_bill
-from jobs.client.bill_verify import verify_bill, verify_earnings
+from billing.states.chain import EscrowHoldState
+from jobs import lifecycle
+from jobs.api.job_views import show_job
+from jobs.bills import earnings
+from jobs.bills.bill import make_bill
+from jobs.client.verify.bill import verify_bill, verify_earnings
 from jobs.errors import HoldCannotGrow, JobNotPaused
-from jobs.job_views import show_job
 from jobs.models import Lease
 from jobs.states import JobState
 from marketplace.accounts.models import Organisation

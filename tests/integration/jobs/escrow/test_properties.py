@@ -10,14 +10,15 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from billing import deposits
-from billing.chain.states import EscrowHoldState
-from billing.deposits import CHAIN
+from billing.books import deposits
 from billing.errors import BillingError
 from billing.models import EscrowHold, Hold
-from jobs import lifecycle, placement, sweeps
+from billing.rails.registry import source_of
+from billing.states.chain import EscrowHoldState
+from jobs import lifecycle, sweeps
 from jobs.errors import JobsError
 from jobs.models import Job, Lease
+from jobs.placing import placement
 from jobs.states import LEASE_LIVE
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
@@ -50,7 +51,9 @@ def test_P14_no_lease_is_without_a_hold_that_covers_it(
         "break": lambda: stage.finish(Lease.objects.live().select_related("node", "attempt")[0], Reason.DEVICE_FAILED),
         "sweep": sweeps.sweep_jobs,
     }
-    deposits.credit(alice.id, 2 * DOLLAR, reference=str(uuid4()), actor="x", source=CHAIN, asset_id=town.asset_id)
+    deposits.credit(
+        alice.id, 2 * DOLLAR, reference=str(uuid4()), actor="x", source=source_of("chain"), asset_id=town.asset_id
+    )
     for step in steps:
         try:
             verbs[step]()

@@ -1,4 +1,4 @@
-"""P22, P23 and C18 for a whole job: what the chain takes back before it is final, nobody runs or is paid for."""
+"""P22, P23 and C18 for a whole job: what the chain reverts before it is final, nobody runs or is paid for."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from billing import prices
-from billing.chain import development
-from billing.chain.devchain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain, Refused
-from billing.chain.devchain_rpc import serve
-from billing.chain.states import EscrowHoldState, TransactionState
+from billing.chain.devchain import development
+from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain, Refused
+from billing.chain.devchain.rpc import serve
 from billing.kinds import AccountKind
 from billing.models import ChainEvent, ChainTransaction, EscrowHold, EscrowLease
-from jobs.bills import make_bill
+from billing.states.chain import EscrowHoldState, TransactionState
+from jobs.bills.bill import make_bill
 from jobs.states import JobState
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
@@ -32,7 +32,7 @@ CONFIRMATIONS = 3
 
 
 class ForkingChain(DevChain):
-    """A development chain whose newest blocks can be taken back."""
+    """A development chain whose newest blocks can be reverted."""
 
     def __post_init__(self) -> None:
         self.raws: list[bytes | None] = []
@@ -90,7 +90,7 @@ def town(transactional_db: None, settings: Any, chain: ForkingChain) -> Iterator
 
 
 def confirm(town: Town, chain: ForkingChain) -> None:
-    """What is mined becomes final, and is heard of."""
+    """What is mined becomes final, and is read."""
     for _ in range(CONFIRMATIONS):
         chain.mine_empty()
     town.follow(2)
@@ -167,7 +167,7 @@ def test_p23_a_job_whose_every_step_is_taken_back_once_is_paid_once(
     assert make_bill(job).is_final
     booked = ChainEvent.objects.exclude(processed_at=None)
     assert booked.filter(name="LeaseSettled").count() == booked.filter(name="HoldClosed").count() == 1
-    assert ChainEvent.objects.filter(block__state="orphaned").exists()  # it did see what was taken back
+    assert ChainEvent.objects.filter(block__state="orphaned").exists()  # it did see what was reverted
     scenes.assert_split(job)
     assert_nonces()
     town.assert_books_match()
@@ -186,9 +186,9 @@ def test_c18_a_hold_that_its_customer_takes_back_with_a_reorganisation_runs_noth
     town.follow(2)
     confirm(town, chain)
     assert stage.place(job) == []
-    scenes.hurry(town)
+    scenes.rebroadcast(town)
     confirm(town, chain)
-    scenes.hurry(town)
+    scenes.rebroadcast(town)
     assert stage.place(job) == []
     assert EscrowHold.objects.get(pk=job.pk).state != EscrowHoldState.OPEN
     assert town.owed(AccountKind.WALLET_AVAILABLE, "Alice") == DOLLAR

@@ -1,4 +1,4 @@
-"""What each parameter of OpenAI's interface does at an address: asked by the unmodified `openai` client, and judged.
+"""What each parameter of OpenAI's interface does at an address: sent by the unmodified `openai` client, and judged.
 
 `passed`: its effect was seen in the answer. `passed on`: the engine got it as it was sent (where its requests can be
 read). `answered`: there was an answer, in which no effect can be seen from outside. `refused CODE`: an error that names
@@ -19,7 +19,7 @@ import openai
 
 IGNORED = "ignored"
 PASSED, PASSED_ON, ANSWERED = "passed", "passed on", "answered"
-WRITTEN = 24  # tokens of an answer of which nothing else is asked: not every model ever comes to an end
+WRITTEN = 24  # tokens of an answer without another limit: not every model ever comes to an end
 HELLO = [{"role": "user", "content": "hello there, how are you today"}]
 SCHEMA = {
     "type": "object",
@@ -35,7 +35,7 @@ UNKNOWN = object()  # of an engine whose requests cannot be read
 
 @dataclass(frozen=True)
 class Case:
-    """One parameter: how it is asked for, and how its effect is seen."""
+    """One parameter: how it is requested, and how its effect is observed."""
 
     name: str
     ask: Callable[[openai.OpenAI, str], Any]

@@ -16,7 +16,7 @@ BEGUN_EVENTS = 5  # that each has seen before something is killed
 
 COMPLETE = "complete"  # [DONE], and a finish reason before it
 TOLD = "told"  # an error event, or an error instead of a stream
-BROKEN = "broken"  # the connection was lost, and HTTP said so
+BROKEN = "broken"  # the connection was lost, and HTTP shows it
 CUT = "cut"  # the stream ended in good order, with nothing of all that: what may never be
 
 

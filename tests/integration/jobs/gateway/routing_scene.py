@@ -12,11 +12,11 @@ from uuid import UUID, uuid4
 
 import aiohttp
 
-from jobs.gateway.asked import Asked, ClientGone, Header, Kind, Used
-from jobs.gateway.serving import Serving
-from jobs.gateway.table import EndpointLimits, EndpointRow, Grant, ReplicaRow, VersionRow
-from jobs.gateway.trying import Patience
-from jobs.gateway.upstream import Announced, UpstreamError
+from jobs.gateway.answering.serving import Serving
+from jobs.gateway.answering.trying import Patience
+from jobs.gateway.engines.upstream import Announced, UpstreamError
+from jobs.gateway.inference_request import ClientGone, Header, InferenceRequest, Kind, Used
+from jobs.gateway.messages import EndpointLimits, EndpointRow, KeyGrant, ReplicaRow, VersionRow
 from runtimes.contract import Capability
 from tests.fakes.engine import Model, Pace, serving
 
@@ -63,7 +63,7 @@ class HttpUpstream:
 
 
 class Fleet:
-    """Replicas and directory in one: what can be reached, and what the marketplace says of it."""
+    """Replicas and directory in one: what can be reached, and the marketplace's rows of it."""
 
     def __init__(self, endpoint: EndpointRow) -> None:
         self.row = endpoint
@@ -157,7 +157,7 @@ class Caller:
         return ["[DONE]" if data == b"[DONE]" else json.loads(data) for data in found]
 
     def text(self) -> str:
-        """What a stream said."""
+        """The text of a stream."""
         parts = []
         for event in self.events():
             for choice in event.get("choices", ()) if isinstance(event, dict) else ():
@@ -179,7 +179,7 @@ class Scene:
     session: aiohttp.ClientSession
     used: list[Used]
     wanted: list[UUID]
-    keys: dict[str, Grant] = field(default_factory=dict)
+    keys: dict[str, KeyGrant] = field(default_factory=dict)
 
     async def engine(self, *, version: int = 1, model: Model | None = None, pace: Pace | None = None) -> Any:
         """One more replica, in this process."""
@@ -194,8 +194,8 @@ class Scene:
 
     def ask(
         self, kind: Kind = "chat", *, key: str = "alice", seconds: float = 30, hedged: bool = False, **body: Any
-    ) -> Asked:
-        """A request as the door passes it on."""
+    ) -> InferenceRequest:
+        """A request as the frontend passes it on."""
         default: dict[str, Any] = {"messages": [{"role": "user", "content": "Say something about otters."}]}
         if kind != "chat":
             default = {"prompt": "Once"} if kind == "completion" else {"input": "otter"}
@@ -204,10 +204,10 @@ class Scene:
         if kind != "embedding":
             whole.setdefault("max_tokens", endpoint.limits.max_tokens)
         if key not in self.keys:
-            self.keys[key] = Grant(
+            self.keys[key] = KeyGrant(
                 key_id=uuid4(), key_hash=key, kind="endpoint", organisation_id=uuid4(), expires_at_ms=1 << 50
             )
-        return Asked(
+        return InferenceRequest(
             request_id=uuid4(),
             kind=kind,
             body=whole,
@@ -220,7 +220,7 @@ class Scene:
         )
 
     async def call(self, kind: Kind = "chat", *, caller: Caller | None = None, **how: Any) -> Caller:
-        """Ask and wait for the answer."""
+        """Send a request and wait for the answer."""
         caller = caller or Caller()
         await self.serving.answer(self.ask(kind, **how), caller)
         return caller

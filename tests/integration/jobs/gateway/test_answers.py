@@ -16,11 +16,15 @@ def test_an_answer_in_one_piece_has_the_callers_model_name_and_is_metered_once()
     async def story():
         async with scene() as it:
             engine = await it.engine()
-            asked = it.ask()
+            request = it.ask()
             caller = Caller()
-            await it.serving.answer(asked, caller)
+            await it.serving.answer(request, caller)
             answer = caller.json()
-            assert (caller.status, answer["model"], answer["id"]) == (200, "otter", f"chatcmpl-{asked.request_id.hex}")
+            assert (caller.status, answer["model"], answer["id"]) == (
+                200,
+                "otter",
+                f"chatcmpl-{request.request_id.hex}",
+            )
             assert answer["choices"][0]["message"]["content"]
             assert caller.headers[b"content-length"] == str(len(caller.body)).encode()
             (used,) = it.used
@@ -140,7 +144,7 @@ def test_what_is_too_long_is_refused_in_openais_words_by_us_or_by_the_engine():
             assert engine.stats.requests == 1 and it.is_quiet()
             (load,) = it.serving.replica_loads()
             assert load.is_ready and load.failed == 0
-            await it.call()  # nothing was asked, so it is what the context leaves
+            await it.call()  # no bound was requested, so it is what the context leaves
 
     asyncio.run(story())
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from jobs.gateway.answering.trying import Patience
 from jobs.gateway.errors import ApiError
-from jobs.gateway.trying import Patience
 from runtimes.contract import Capability
 from tests.fakes.engine import EngineChild, Fault, Model, Pace
 from tests.integration.jobs.gateway.routing_scene import ALL, Caller, scene, until
@@ -39,7 +39,7 @@ def test_what_fails_before_the_first_token_is_answered_by_another(fault):
         async with scene(patience=QUICK) as it:
             good, bad = await it.engine(), await it.engine()
             expected = (await it.call()).json()["choices"][0]["message"]["content"]
-            for engine in (good, bad):  # whoever is asked first fails
+            for engine in (good, bad):  # the first one that gets a request fails
                 engine.faults.add(Fault(fault.kind, status=fault.status, tokens=fault.tokens, times=1))
             bad.faults.clear() if good.stats.requests else good.faults.clear()
             for _ in range(3):
@@ -161,8 +161,8 @@ def test_every_replica_failing_is_an_error_that_may_be_tried_again():
     asyncio.run(story())
 
 
-def test_a_dead_engine_behind_an_open_way_is_put_aside_and_comes_back_by_a_real_token(monkeypatch):
-    monkeypatch.setattr("jobs.gateway.replica_view.PROBE_SECONDS", 0.1)
+def test_a_dead_engine_behind_an_open_way_is_put_aside_until_a_real_token(monkeypatch):
+    monkeypatch.setattr("jobs.gateway.routing.replica_view.PROBE_SECONDS", 0.1)
 
     async def story():
         async with scene(patience=QUICK) as it:
@@ -212,7 +212,7 @@ def test_a_request_whose_time_is_up_is_told_so_and_nobody_is_blamed():
 
 
 def test_the_loser_of_a_hedged_race_is_cancelled(monkeypatch):
-    monkeypatch.setattr("jobs.gateway.hedging.DELAY_SECONDS", 0.1)
+    monkeypatch.setattr("jobs.gateway.routing.hedging.DELAY_SECONDS", 0.1)
 
     async def story(is_stream):
         async with scene() as it:
@@ -237,9 +237,9 @@ def test_the_loser_of_a_hedged_race_is_cancelled(monkeypatch):
 
 
 def test_an_answer_in_one_piece_does_not_wait_for_a_dead_engine_to_its_deadline(monkeypatch):
-    monkeypatch.setattr("jobs.gateway.replica_view.PROBE_SECONDS", 0.01)
-    monkeypatch.setattr("jobs.gateway.replica_view.IDLE_SECONDS", 0.1)
-    monkeypatch.setattr("jobs.gateway.probing.PROBE_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("jobs.gateway.routing.replica_view.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("jobs.gateway.routing.replica_view.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("jobs.gateway.answering.probing.PROBE_SECONDS_MAX", 0.1)
 
     async def story():
         async with scene() as it:

@@ -1,7 +1,7 @@
 """A replica, an agent, a tunnel's connection and the gateway are killed in the middle of a hundred streams.
 
-Every caller gets the whole text, the very one that an unbroken stream gives; or is told in so many words; or sees its
-connection break, and may ask again. Nothing ends as if it were complete. Every token is billed once.
+Every caller gets the whole text, the very one that an unbroken stream gives; or gets an explicit error; or sees its
+connection break, and may send again. Nothing ends as if it were complete. Every token is billed once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 import openai
 import pytest
 
-from jobs.gateway.table import UsageRow
+from jobs.gateway.messages import UsageRow
 from runtimes.contract import Capability
 from tests.fakes.engine import Model, asks
 from tests.fakes.relay import Relay
@@ -59,7 +59,7 @@ def world(tmp_path_factory, request) -> Iterator[World]:
 
 
 def text_of(seen: Seen) -> str:
-    """What an unbroken stream would have said."""
+    """The text of an unbroken stream."""
     body = {"messages": [{"role": "user", "content": seen.prompt}]}
     return asks.read("chat", body, Model(answer_tokens=TOKENS)).choices[0].text
 

@@ -11,7 +11,7 @@ from itertools import count
 
 import pytest
 
-from jobs.gateway.trying import Patience
+from jobs.gateway.answering.trying import Patience
 from tests.integration.jobs.gateway.routing_scene import Caller, scene, until
 
 QUICK = Patience(first=2, token=0.5, move=2)
@@ -25,7 +25,7 @@ def token(text: str, **more: object) -> bytes:
 
 
 class Liar:
-    """Its port, whether it may answer, and of each answer whether it was heard out."""
+    """Its port, whether it may answer, and of each answer whether it was read to its end."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -62,7 +62,7 @@ async def saying(pieces: Callable[[], Iterable[bytes]]) -> AsyncIterator[Liar]:
 
 
 async def ask_both(it, liar: Liar, **how) -> tuple[Caller, str]:
-    """What a caller gets where the liar is asked first and a good one is there, and what the good one says."""
+    """What a caller gets where the liar has the request first and a good one is there, and the good one's answer."""
     liar.may_speak.clear()
     lease_id = it.replica(liar.port)
     work = asyncio.create_task(it.call(messages=QUESTION, stream=True, **how))
@@ -120,7 +120,7 @@ def test_an_engine_that_only_seems_to_begin_is_left(piece):
 
 
 def test_after_the_finish_nothing_is_waited_for_long(monkeypatch):
-    monkeypatch.setattr("jobs.gateway.streaming.TAIL_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("jobs.gateway.answering.streaming.TAIL_SECONDS_MAX", 0.1)
 
     async def story():
         async with scene(patience=Patience(first=2, token=60)) as it:

@@ -14,7 +14,8 @@ import pytest
 from runtimes.contract import Capability
 from runtimes.serve.config import parse_config
 from runtimes.serve.engines import load_engine
-from runtimes.serve.engines.base import Engine, Model
+from runtimes.serve.engines.base import Engine
+from runtimes.serve.model import Model
 from tests.fakes.control import grant
 from tests.fakes.serving_stack import Replica, Stack
 from tests.integration.jobs.gateway import conformance
@@ -31,7 +32,7 @@ BROKE, OUT, REVOKED, SLOW = (f"sk-souk-{name * 6}" for name in ("Broke", "OutOf"
 
 
 def declared(engine: Engine, folder: Path) -> frozenset[Capability]:
-    """What an engine of ours says that it can do with a model that has all that a model may have."""
+    """What an engine of ours declares with a model that has every feature."""
     template = folder / "template.jinja"
     template.write_text("{{ messages }}{{ tools }}")
     model = Model(folder, {"model_type": "qwen3"}, "", "", 0, template)
@@ -131,7 +132,7 @@ def test_the_models_are_listed_and_found_one_by_one(client):
 
 
 def test_embeddings_come_in_either_form_and_are_the_same(client):
-    packed = client.embeddings.create(model="vectors", input=["one", "two"])  # the client asks for base64
+    packed = client.embeddings.create(model="vectors", input=["one", "two"])  # the client requests base64
     plain = client.embeddings.create(model="vectors", input=["one", "two"], encoding_format="float")
     for one, other in zip(packed.data, plain.data, strict=True):
         assert one.embedding == pytest.approx(other.embedding, abs=1e-6)
@@ -248,7 +249,7 @@ def test_what_is_no_json_is_refused_in_openais_form(world, body):
 # --- parameter by parameter
 
 
-def test_no_parameter_is_passed_over_by_what_engines_declare_and_vllms_column_says_what_becomes_of_each(world, client):
+def test_engines_declare_every_parameter_and_vllms_column_says_what_becomes_of_each(world, client):
     found = {name: _table(world.declared[name], client, name, TEXT) for name in NAMES}
     found["embed"] = _table(world.vectors, client, "vectors", VECTORS)
     ignored = [f"{engine}: {name}" for engine, rows in found.items() for name, row in rows.items() if row == IGNORED]

@@ -19,7 +19,7 @@ from runtimes.contract import SERVE_SOCKET
 from tests.fakes.serving_stack import Elsewhere, Stack
 from tests.integration.jobs.gateway import conformance
 from tests.integration.jobs.gateway.conformance import IGNORED, KINDS
-from tests.unit.runtimes.serve.replicas import Replica, make_llama
+from tests.integration.runtimes.serve.replicas import Replica, make_llama
 
 TABLE = Path(__file__).parent / "conformance.md"
 SECONDS_MAX = 60.0

@@ -1,4 +1,4 @@
-"""Many callers, some of whom leave, and replicas that fail in every way: nothing leaks, and everybody is told."""
+"""Many callers, some of whom leave, and replicas that fail in every way: nothing leaks, every caller is answered."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import pytest
 
+from jobs.gateway.answering.trying import Patience
 from jobs.gateway.errors import ApiError
-from jobs.gateway.trying import Patience
 from tests.fakes.engine import Fault, Model, Pace
 from tests.integration.jobs.gateway.routing_scene import Caller, scene, until
 
@@ -19,21 +19,21 @@ QUESTION = "Say something about otters, and take your time: I want to know all o
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatch):
-    monkeypatch.setattr("jobs.gateway.replica_view.PROBE_SECONDS", 0.05)
-    monkeypatch.setattr("jobs.gateway.probing.PROBE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("jobs.gateway.routing.replica_view.PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("jobs.gateway.answering.probing.PROBE_SECONDS_MAX", 0.5)
     dice = random.Random(seed)
 
     async def one(it, caller, number):
         how = {"stream": dice.random() < 0.7, "hedged": dice.random() < 0.2, "seconds": dice.choice([0.3, 10, 10, 10])}
-        asked = it.ask(key=f"key {number % 7}", messages=[{"role": "user", "content": QUESTION}], **how)
+        request = it.ask(key=f"key {number % 7}", messages=[{"role": "user", "content": QUESTION}], **how)
         await asyncio.sleep(dice.random())
         if dice.random() < 0.2:
             asyncio.get_running_loop().call_later(dice.random() * 0.3, caller.gone.set)
         try:
-            await it.serving.answer(asked, caller)
+            await it.serving.answer(request, caller)
         except ApiError as error:
-            return asked, error
-        return asked, None
+            return request, error
+        return request, None
 
     async def weather(it, engines):
         for _ in range(30):
@@ -55,19 +55,21 @@ def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatc
             work = [one(it, caller, number) for number, caller in enumerate(callers)]
             *told, _ = await asyncio.gather(*work, weather(it, engines))
             check(callers, told, text)
-            check_used(it.used, callers, told, dict(zip([asked.request_id for asked, _ in told], callers, strict=True)))
+            check_used(
+                it.used, callers, told, dict(zip([request.request_id for request, _ in told], callers, strict=True))
+            )
             await until(it.is_quiet)
             await until(lambda: not any(engine.stats.in_flight for engine in engines))
-            assert len(it.used) == len({(used.asked.request_id, used.part) for used in it.used})
+            assert len(it.used) == len({(used.request.request_id, used.part) for used in it.used})
 
     def check(callers, told, text):
         whole = 0
-        for caller, (asked, error) in zip(callers, told, strict=True):
+        for caller, (request, error) in zip(callers, told, strict=True):
             if error is not None:
                 assert not caller.has_started and error.status in (429, 502, 503, 504)
             elif caller.gone.is_set() and not caller.is_ended:
                 continue
-            elif asked.is_stream:
+            elif request.is_stream:
                 assert caller.is_ended and (caller.is_whole() or "error" in caller.events()[-1])
                 assert text.startswith(caller.text())
                 assert not caller.is_whole() or caller.text() == text
@@ -80,16 +82,16 @@ def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatc
     def check_used(used, callers, told, by_request):
         parts = defaultdict(list)
         for row in used:
-            parts[row.asked.request_id].append(row)
+            parts[row.request.request_id].append(row)
         for request_id, rows in parts.items():
             assert [row.part for row in rows] == list(range(len(rows)))
             assert all(row.status == "replica_lost" for row in rows[:-1])
             assert all(row.input_tokens == 0 for row in rows[1:])
             caller = by_request[request_id]
-            if caller.is_ended and rows[0].asked.is_stream and caller.is_whole():
+            if caller.is_ended and rows[0].request.is_stream and caller.is_whole():
                 assert sum(row.output_tokens for row in rows) == 20
-        for asked, error in told:
-            if error is None and asked.request_id not in parts:
-                assert by_request[asked.request_id].gone.is_set()  # it left before any replica was asked
+        for request, error in told:
+            if error is None and request.request_id not in parts:
+                assert by_request[request.request_id].gone.is_set()  # it left before any replica was asked
 
     asyncio.run(story())

@@ -1,4 +1,4 @@
-"""Requests for which there is no replica, or none with room: who waits, how long, and what they are told."""
+"""Requests for which there is no replica, or none with free capacity: who waits, how long, and with which answer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from jobs.gateway import waiting
 from jobs.gateway.errors import ApiError
-from jobs.gateway.table import VersionRow
+from jobs.gateway.messages import VersionRow
+from jobs.gateway.routing import fair_queue
 from tests.fakes.engine import Pace
 from tests.integration.jobs.gateway.routing_scene import Caller, scene, until
 
@@ -57,7 +57,7 @@ def test_no_replica_gets_more_at_once_than_its_limit_and_everybody_is_served():
 
 
 def test_a_full_queue_is_a_429_with_a_time_to_come_back(monkeypatch):
-    monkeypatch.setattr(waiting, "QUEUED_MAX", 4)
+    monkeypatch.setattr(fair_queue, "QUEUED_MAX", 4)
 
     async def story():
         async with scene(in_flight=1) as it:

@@ -7,11 +7,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from billing.balances import balance
+from billing.books.balances import balance
 from billing.kinds import AccountKind
-from jobs import lifecycle, placement, reports, sweeps
+from jobs import lifecycle, sweeps
 from jobs.errors import CapTooLow
 from jobs.models import Job, Lease
+from jobs.placing import placement
+from jobs.running import reports
 from provider_agent.protocol import Reason
 from tests import stage
 from tests.stage import DOLLAR

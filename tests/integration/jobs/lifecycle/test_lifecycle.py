@@ -1,14 +1,15 @@
-"""The story of jobs/lifecycle.py, told by reports: the happy path first, then what the customer does."""
+"""The lifecycle of jobs/lifecycle.py, driven by reports: the happy path first, then what the customer does."""
 
 from __future__ import annotations
 
 import pytest
 
-from billing.balances import balance, trial_balance
+from billing.books.balances import balance, trial_balance
 from billing.kinds import AccountKind
-from jobs import assignments, lifecycle, reports
+from jobs import lifecycle
 from jobs.errors import InputNotReady, JobEnded, NotEnoughMoney, QuoteUsed
 from jobs.models import Artifact, Job, LeaseDevice
+from jobs.running import assignments, reports
 from marketplace.foundation import signing
 from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.models import Event
@@ -76,7 +77,7 @@ def test_the_assignment_is_signed_for_this_node_and_carries_the_job_and_its_secr
     assert "s3cret" not in job.sealed_secrets
 
 
-def test_an_assignment_that_cannot_be_made_keeps_no_other_lease_of_its_node_from_going_on(alice, bob):
+def test_an_assignment_that_cannot_be_made_stops_no_other_lease_of_its_node(alice, bob):
     half = stage.spec_of(resources={"gpus": 1, "kind": "any"})
     broken, sound = stage.submit(alice, half), stage.submit(alice, half)
     stage.place(broken)

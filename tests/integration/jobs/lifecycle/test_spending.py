@@ -6,13 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from billing import ledger, limits, promotions
-from billing.balances import balance
+from billing.books import ledger
+from billing.books.balances import balance
+from billing.charging import limits, promotions
 from billing.errors import SpendLimitReached
 from billing.kinds import AccountKind
 from billing.models import Commitment, EndRecord
-from jobs import lifecycle, quotes, reports
+from jobs import lifecycle
 from jobs.models import Job
+from jobs.quoting import quotes
+from jobs.running import reports
 from marketplace.foundation import clock
 from provider_agent.protocol import Reason
 from tests import stage
@@ -60,7 +63,7 @@ def test_an_ended_job_counts_with_what_it_cost_and_a_cancelled_one_with_nothing(
     assert Commitment.objects.get(job_id=other.id).charged == 0
 
 
-def test_given_credit_pays_a_job_of_who_has_no_money_and_returns_when_it_is_cancelled(bob):
+def test_given_credit_pays_a_job_without_money_and_returns_when_it_is_cancelled(bob):
     erin = stage.organisation("erin")
     give(erin, 3 * DOLLAR)
     assert quotes.make_quote(stage.spec_of(), erin).balance_units == 3 * DOLLAR

@@ -9,11 +9,13 @@ import pytest
 from django.utils import timezone
 
 from billing.models import Account
-from jobs import reports, sweeps
+from jobs import sweeps
 from jobs.models import Lease
+from jobs.running import reports
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, LeaseReport, Reason
 from tests import stage
+from tests.row_states import put_in_state
 from tests.stage import DOLLAR
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,7 +53,7 @@ def test_an_assignment_that_is_never_taken_up_is_given_to_another_node(alice, bo
 
 def test_a_node_in_quarantine_gives_its_jobs_up(alice, bob):
     _job, (lease,) = stage.running_job(alice)
-    Node.objects.filter(pk=bob.pk).update(state="quarantined")
+    put_in_state(Node.objects.filter(pk=bob.pk), "quarantined")
     sweeps.sweep_jobs()
     lease.refresh_from_db()
     assert lease.stop_reason == Reason.NODE_QUARANTINED

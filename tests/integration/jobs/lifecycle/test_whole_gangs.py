@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs import placement
 from jobs.models import Job
+from jobs.placing import placement
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, Reason
 from tests import stage

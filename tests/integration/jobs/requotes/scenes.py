@@ -6,13 +6,14 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from billing import deposits, prices
-from billing.balances import balance
-from billing.deposits import CHAIN
+from billing import prices
+from billing.books import deposits
+from billing.books.balances import balance
 from billing.kinds import AccountKind
 from billing.models import Asset, Hold
+from billing.rails.registry import source_of
 from jobs.models import Job, Lease, PriceLock, Quote
-from jobs.price_locks import price_of
+from jobs.pricing.price_locks import price_of
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.nodes.models import Node
@@ -36,7 +37,9 @@ def weth() -> Asset:
 
 def alice(units: int = FUNDS) -> Organisation:
     made = stage.organisation("alice")
-    deposits.credit(made.id, units, reference=f"31337:{uuid4()}:0", actor="chain", source=CHAIN, asset_id=WETH)
+    deposits.credit(
+        made.id, units, reference=f"31337:{uuid4()}:0", actor="chain", source=source_of("chain"), asset_id=WETH
+    )
     return made
 
 

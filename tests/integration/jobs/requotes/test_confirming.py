@@ -8,15 +8,16 @@ import pytest
 
 from billing.kinds import AccountKind
 from billing.models import Hold
-from jobs import lifecycle, requotes, sweeps
+from jobs import lifecycle, sweeps
 from jobs.errors import JobEnded, NotEnoughMoney, PriceMoved, PriceNotAsked
 from jobs.models import Job, PriceHalt
+from jobs.placing import requotes
 from jobs.states import JobState
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from tests import stage
 from tests.integration.billing.scenes import assert_ledger_is_true
-from tests.integration.jobs.api_clients import client_of, post
+from tests.integration.jobs.api.api_clients import client_of, post
 from tests.integration.jobs.requotes import scenes
 from tests.integration.jobs.requotes.scenes import FUNDS, START, has, locks, moved, tick
 from tests.stage import DOLLAR

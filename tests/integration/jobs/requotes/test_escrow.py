@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from billing import prices
-from billing.chain.states import EscrowHoldState
 from billing.kinds import AccountKind
 from billing.models import EscrowHold
-from jobs import lifecycle, requotes, sweeps
-from jobs.bills import make_bill
-from jobs.client.bill_verify import verify_bill
+from billing.states.chain import EscrowHoldState
+from jobs import lifecycle, sweeps
+from jobs.api.job_views import show_job
+from jobs.bills.bill import make_bill
+from jobs.client.verify.bill import verify_bill
 from jobs.errors import HoldCannotGrow
-from jobs.job_views import show_job
 from jobs.models import Job, PriceHalt, Quote
+from jobs.placing import requotes
 from jobs.states import JobState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from billing.errors import BillingError
 from billing.kinds import AccountKind
-from jobs import lifecycle, placement, requotes
+from jobs import lifecycle
 from jobs.errors import JobsError
 from jobs.models import Job, Lease, PriceHalt, PriceLock
-from jobs.price_rules import is_near
+from jobs.payment.price_rules import is_near
+from jobs.placing import placement, requotes
 from jobs.states import JOB_ENDS
 from marketplace.accounts.models import Organisation
 from provider_agent.protocol import Reason

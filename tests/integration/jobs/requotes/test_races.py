@@ -6,17 +6,18 @@ import pytest
 
 from billing.kinds import AccountKind
 from billing.models import Hold, Settlement
-from jobs import lifecycle, placement, requotes
+from jobs import lifecycle
 from jobs.errors import JobEnded
 from jobs.models import Job, Lease, PriceHalt
+from jobs.placing import placement, requotes
 from jobs.states import JobState
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from tests import stage
 from tests.integration.billing.scenes import assert_ledger_is_true
+from tests.integration.jobs.placements import placement_for
 from tests.integration.jobs.requotes import scenes
 from tests.integration.jobs.requotes.scenes import FUNDS, REQUOTES, START, has, locks, tick
-from tests.integration.jobs.test_races import placement_for
 from tests.integration.racing import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,7 +104,7 @@ def test_a_word_against_a_placement_and_a_sweep_leaves_one_covered_lease(asked: 
 
 
 def test_the_last_token_goes_to_one_of_two_words(alice: Organisation, weth: object) -> None:
-    """Two jobs are asked; the balance covers one of them at the new price."""
+    """Two jobs wait for a confirmation; the balance covers one of them at the new price."""
     for name in ("one", "two"):
         scenes.node(name)
     jobs = [scenes.waiting(alice) for _ in range(2)]

@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection
 
-from billing import prices, promotions
+from billing import prices
+from billing.charging import promotions
 from billing.errors import PriceUnavailable
 from billing.kinds import AccountKind
 from billing.models import Commitment, Hold, PromotionGrant, Settlement
-from jobs import earnings, lifecycle, placement, sweeps
-from jobs.bills import make_bill
-from jobs.client.bill_verify import verify_bill, verify_earnings
-from jobs.job_views import show_job
+from jobs import lifecycle, sweeps
+from jobs.api.job_views import show_job
+from jobs.bills import earnings
+from jobs.bills.bill import make_bill
+from jobs.client.verify.bill import verify_bill, verify_earnings
 from jobs.models import Job, Lease, PriceHalt, PriceLock
+from jobs.placing import placement
 from jobs.states import JobState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock

@@ -1,4 +1,4 @@
-"""Alice serves a model; Bob and Carol provide; a gateway says what it sees."""
+"""Alice serves a model; Bob and Carol provide; a gateway reports its load."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from jobs.gateway.table import EndpointLoad, GatewaySync, ReplicaLoad
+from jobs.endpoints import ingest, versions
+from jobs.gateway.messages import EndpointLoad, GatewaySync, ReplicaLoad
 from jobs.models import Artifact, Endpoint, EndpointVersion, Job, Lease, Replica
-from jobs.serving import endpoints, hearing, keeping
+from jobs.serving import reconcile
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
@@ -48,10 +49,10 @@ def deploy(endpoint: Endpoint, **serve: Any) -> EndpointVersion:
 def deploy_spec(endpoint: Endpoint, spec: dict[str, Any], *, files: Artifact | None = None) -> EndpointVersion:
     """The same from a whole job file."""
     owner = endpoint.organisation
-    return endpoints.deploy(endpoint.pk, from_wire(spec), organisation=owner, files=files, actor="alice")
+    return versions.deploy(endpoint.pk, from_wire(spec), organisation=owner, files=files, actor="alice")
 
 
-def gateway_says(
+def gateway_reports(
     ready: Iterable[Lease] = (), *, in_flight: int = 0, endpoint: Endpoint | None = None, **load: Any
 ) -> None:
     """One sync of the one gateway: these replicas are ready there, each with so many requests."""
@@ -60,7 +61,7 @@ def gateway_says(
         seen = {"in_flight": in_flight, "queued": 0, "queue_seconds_max": 0.0, "arrived": 0, "failed": 0} | load
         loads = [EndpointLoad(endpoint_id=endpoint.pk, **seen)]
     replicas = [ReplicaLoad(lease_id=lease.pk, is_ready=True, in_flight=in_flight) for lease in ready]
-    hearing.take_in(
+    ingest.ingest_sync(
         GatewaySync(
             gateway_id=GATEWAY,
             boot_id=uuid4(),
@@ -74,7 +75,7 @@ def gateway_says(
 
 def tick() -> int:
     """One look at every endpoint."""
-    return keeping.keep_endpoints()
+    return reconcile.reconcile_endpoints()
 
 
 def leases_of(endpoint: Endpoint) -> list[Lease]:
@@ -90,14 +91,14 @@ def bring_up(endpoint: Endpoint) -> list[Lease]:
         if lease.running_at is None:
             stage.say(lease, AttemptState.PREPARING)
             stage.say(lease, AttemptState.RUNNING)
-    gateway_says(leases)
+    gateway_reports(leases)
     return leases_of(endpoint)
 
 
 def up(alice: Organisation, **serve: Any) -> tuple[Job, Endpoint, list[Lease]]:
     """An endpoint whose replicas answer."""
     job, endpoint = launch(alice, **serve)
-    gateway_says()
+    gateway_reports()
     tick()
     leases = bring_up(endpoint)
     job.refresh_from_db()

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from jobs import leasing
-from jobs.gateway.table import Grant, UsageRow
+from jobs.endpoints import keys, payments
+from jobs.gateway.messages import KeyGrant, UsageRow
+from jobs.leases import leasing
 from jobs.models import (
     Attempt,
     Endpoint,
@@ -21,7 +22,6 @@ from jobs.models import (
     Quote,
     Replica,
 )
-from jobs.serving import keys, payments
 from jobs.spec import canonical, from_wire
 from jobs.spec.canonical import spec_hash
 from jobs.states import JobState, VersionState
@@ -30,6 +30,7 @@ from marketplace.foundation import clock
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, charge
 from tests import stage
+from tests.row_states import create_in_state, put_in_state
 from tests.stage import DOLLAR
 
 SERVE: dict[str, Any] = {
@@ -81,12 +82,12 @@ def endpoint(alice: Organisation, *, model: str = "chat", **serve: Any) -> Endpo
     """An open endpoint of hers with one live version; public, at a dollar and two for a million tokens."""
     job = serving_job(alice, **serve)
     made = Endpoint.objects.create(job=job, organisation=alice, model=model)
-    EndpointVersion.objects.create(endpoint=made, number=1, spec=job.spec, state=VersionState.LIVE, share=100)
+    create_in_state(EndpointVersion, VersionState.LIVE, endpoint=made, number=1, spec=job.spec, share=100)
     return made
 
 
 def gateway() -> UUID:
-    """A gateway that was heard a moment ago."""
+    """A gateway that reported a moment ago."""
     return Gateway.objects.create(id=uuid4(), boot_id=uuid4(), seen_at=clock.now()).pk
 
 
@@ -108,9 +109,9 @@ def key(
     )[0]
 
 
-def grant(gateway_id: UUID, key: EndpointKey) -> Grant:
-    """What the gateway is told of one key."""
-    [given] = keys.grants_for(gateway_id, key_ids=[key.pk])
+def grant(gateway_id: UUID, key: EndpointKey) -> KeyGrant:
+    """The gateway's grant of one key."""
+    [given] = keys.key_grants_for(gateway_id, key_ids=[key.pk])
     return given
 
 
@@ -150,9 +151,9 @@ def run(job: Job, endpoint: Endpoint, node: Node, *, cap: int | None = None, rat
     )
     lease = leasing.reserve(attempt, node.offers.get(), list(node.devices.all()[:1]), node_rank=0, price=price)
     Replica.objects.create(endpoint=endpoint, version=endpoint.versions.get(), attempt=attempt)
-    Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING, running_at=clock.now())
-    Attempt.objects.filter(pk=attempt.pk).update(state=AttemptState.RUNNING, running_at=clock.now())
-    Lease.objects.filter(pk=lease.pk).update(state="active", reported_state=AttemptState.RUNNING)
+    put_in_state(Job.objects.filter(pk=job.pk), JobState.RUNNING, running_at=clock.now())
+    put_in_state(Attempt.objects.filter(pk=attempt.pk), AttemptState.RUNNING, running_at=clock.now())
+    put_in_state(Lease.objects.filter(pk=lease.pk), "active", reported_state=AttemptState.RUNNING)
     job.refresh_from_db()
     return Lease.objects.select_related("attempt__job", "node__provider").get(pk=lease.pk)
 
@@ -173,8 +174,7 @@ def end(lease: Lease, *, hours: float) -> Lease:
     ms = payments.bounded_ms(lease, int(hours * 3_600_000))
     units = min(charge(lease.rate_units_per_hour, ms), lease.cap_units)
     LeaseDevice.objects.filter(lease=lease).update(is_live=False)
-    Attempt.objects.filter(pk=lease.attempt_id).update(state=AttemptState.CANCELLED, ended_at=clock.now())
-    Lease.objects.filter(pk=lease.pk).update(
-        state="ended", billable_ms=ms, charge_units=units, charge_usd_micros=units, ended_at=clock.now()
-    )
+    put_in_state(Attempt.objects.filter(pk=lease.attempt_id), AttemptState.CANCELLED, ended_at=clock.now())
+    money = {"billable_ms": ms, "charge_units": units, "charge_usd_micros": units}
+    put_in_state(Lease.objects.filter(pk=lease.pk), "ended", **money, ended_at=clock.now())
     return Lease.objects.get(pk=lease.pk)

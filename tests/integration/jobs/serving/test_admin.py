@@ -17,7 +17,7 @@ from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState
 from tests import stage
 from tests.integration.jobs.serving import scenes
-from tests.integration.jobs.serving.conftest import bring_up, gateway_says, launch, leases_of, states, tick
+from tests.integration.jobs.serving.conftest import bring_up, gateway_reports, launch, leases_of, states, tick
 
 MODELS = list(apps.get_app_config("jobs").get_models())
 
@@ -33,7 +33,7 @@ def operator(transactional_db: None) -> Client:
 def endpoint(alice: Organisation, bob: Node) -> Endpoint:
     """Alice's, with one ready replica at Bob's, and a row in most tables."""
     _, made = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     (lease,) = bring_up(made)
     scenes.key(alice)

@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import pytest
 
+from jobs.endpoints import token_payments, usage
 from jobs.models import EndpointKey
-from jobs.serving import token_payments, usage
 from jobs.wire.usage import EndpointKeyView, NewEndpointKeyView, UsageView
 from marketplace.accounts.models import Organisation
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation.tokens import hash_token
 from tests import stage
-from tests.integration.jobs.api_clients import API, client_of, post
+from tests.integration.jobs.api.api_clients import API, client_of, post
 from tests.integration.jobs.serving import scenes
 from tests.stage import DOLLAR
 
@@ -80,7 +80,7 @@ def test_who_may_only_read_makes_no_key(alice: Organisation) -> None:
 def test_usage_is_shown_by_group_and_to_both_sides(alice: Organisation, carol: Organisation) -> None:
     endpoint, gateway = scenes.endpoint(alice), scenes.gateway()
     keys = [scenes.key(carol), scenes.key(carol)]
-    usage.take_in(gateway, [scenes.row(seq, keys[seq % 2], endpoint) for seq in range(1, 4)])
+    usage.ingest_usage(gateway, [scenes.row(seq, keys[seq % 2], endpoint) for seq in range(1, 4)])
     client = client_of(carol)
     due = UsageView.model_validate(client.get(f"{API}/usage").json())
     assert (due.due_usd_micros, due.paid_usd_micros, due.total.cost_usd_micros) == (9 * DOLLAR, 0, 9 * DOLLAR)

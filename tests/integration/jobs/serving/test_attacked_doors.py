@@ -1,4 +1,4 @@
-"""Deploys that are none, and doors that are not theirs: what customers may not do to endpoints."""
+"""Invalid deploys, and endpoints of others: what customers may not do to endpoints."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from billing import holds, verify
+from billing.books import verify
+from billing.charging import holds
 from billing.models import Settlement
-from jobs import fleet, lifecycle, reports, sweeps
+from jobs import lifecycle, sweeps
+from jobs.endpoints.errors import ModelNotReady
+from jobs.endpoints.publish import table_now
+from jobs.matching import fleet
 from jobs.models import Artifact, Attempt, Lease, Replica
-from jobs.serving import windows
-from jobs.serving.errors import ModelNotReady
-from jobs.serving.telling import table_now
+from jobs.running import reports
+from jobs.serving import prepaid_windows
 from jobs.spec import SpecErrors, from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.accounts.scopes import Scope
@@ -23,11 +26,11 @@ from marketplace.foundation.errors import SoukError
 from marketplace.nodes.models import Node
 from provider_agent.protocol import Reason
 from tests import stage
-from tests.integration.jobs.api_clients import API, client_of, post
+from tests.integration.jobs.api.api_clients import API, client_of, post
 from tests.integration.jobs.serving.conftest import (
     bring_up,
     deploy_spec,
-    gateway_says,
+    gateway_reports,
     leases_of,
     serve_spec,
     states,
@@ -35,6 +38,7 @@ from tests.integration.jobs.serving.conftest import (
     up,
 )
 from tests.integration.racing import race
+from tests.row_states import create_in_state, put_in_state
 from tests.stage import DOLLAR
 
 # --- Alice deploys
@@ -67,11 +71,11 @@ def test_a_version_with_more_replicas_has_a_window_for_them(alice: Organisation,
     assert len(leases_of(endpoint)) >= 4
     for lease in leases_of(endpoint):
         stage.see_running(lease, seconds=600)
-    windows.keep_windows()
+    prepaid_windows.refill_windows()
     assert not Lease.objects.filter(stop_reason=Reason.BUDGET_EXHAUSTED).exists()
 
 
-# --- doors
+# --- endpoints of the API
 
 
 def test_a_rollout_that_is_cancelled_settles_once_and_the_ledger_adds_up(
@@ -85,8 +89,10 @@ def test_a_rollout_that_is_cancelled_settles_once_and_the_ledger_adds_up(
     for lease in leases:
         stage.see_running(lease, seconds=3600)
         stage.bill(lease, ms=3_600_000)
-    gateway_says(leases)
-    found = race(lambda: lifecycle.cancel(job.pk, actor="alice"), tick, lambda: windows.settle_one(job.pk), tick)
+    gateway_reports(leases)
+    found = race(
+        lambda: lifecycle.cancel(job.pk, actor="alice"), tick, lambda: prepaid_windows.settle_one(job.pk), tick
+    )
     assert not [each for each in found if isinstance(each, Exception)]
     for lease in leases_of(endpoint):
         stage.finish(lease, Reason.CANCELLED_BY_CUSTOMER)
@@ -120,6 +126,7 @@ def test_mallory_and_those_who_only_read_change_no_endpoint(alice: Organisation,
     reader = client_of(alice, [Scope.JOBS_READ])
     for client, wanted in ((mallory, 404), (reader, 403)):
         assert post(client, f"{path}/versions", body, key=str(uuid4())).status_code == wanted
+        assert post(client, f"{path}/rollback").status_code in {wanted, 404}
         assert post(client, f"{path}/take-back").status_code in {wanted, 404}
     assert mallory.get(f"{API}{path}").status_code == 404
     assert endpoint.versions.count() == 1
@@ -128,7 +135,7 @@ def test_mallory_and_those_who_only_read_change_no_endpoint(alice: Organisation,
 def test_the_output_of_another_organisations_training_is_not_served(alice: Organisation, bob: Node) -> None:
     carol = stage.organisation("carola", usd_micros=50 * DOLLAR)
     theirs = stage.submit(carol)
-    Artifact.objects.create(organisation=carol, job=theirs, kind="output", state="complete")
+    create_in_state(Artifact, "complete", organisation=carol, job=theirs, kind="output")
     _, endpoint, _ = up(alice)
     for model in ({"job": str(theirs.pk)}, {"job": str(uuid4())}):
         with pytest.raises(ModelNotReady):
@@ -145,8 +152,8 @@ def test_an_endpoint_that_spends_all_pauses_goes_on_and_ends_with_every_cent_tol
             hours = lease.cap_units / lease.rate_units_per_hour
             stage.see_running(lease, seconds=hours * 3600)
             stage.bill(lease, ms=int(hours * 3_600_000) - 1000)
-        gateway_says(leases_of(endpoint))
-        windows.keep_windows()
+        gateway_reports(leases_of(endpoint))
+        prepaid_windows.refill_windows()
         sweeps.sweep_jobs()
         told = [lease for lease in leases_of(endpoint) if lease.stop_reason]
         assert told, round_
@@ -158,7 +165,7 @@ def test_an_endpoint_that_spends_all_pauses_goes_on_and_ends_with_every_cent_tol
             hours = lease.cap_units / lease.rate_units_per_hour
             stage.see_running(lease, seconds=hours * 3600)
             stage.bill(lease, ms=max(int(hours * 3_600_000) - 1000, 0))
-            gateway_says([lease])
+            gateway_reports([lease])
             sweeps.sweep_jobs()
             stage.finish(lease, Reason.BUDGET_EXHAUSTED)
         Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
@@ -184,7 +191,7 @@ def test_providers_that_drain_quarantine_or_fall_silent_leave_an_endpoint_that_h
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     job, endpoint, (lease,) = up(alice)
-    Node.objects.filter(pk=lease.node_id).update(state="quarantined")
+    put_in_state(Node.objects.filter(pk=lease.node_id), "quarantined")
     sweeps.sweep_jobs()
     _, table = table_now()
     assert [row.state for row in table.replicas] == ["draining"]
@@ -196,7 +203,7 @@ def test_providers_that_drain_quarantine_or_fall_silent_leave_an_endpoint_that_h
     reports.lose(second.pk, Reason.NODE_SILENT, "The node stopped answering.")
     job.refresh_from_db()
     assert job.state == "running" and states(endpoint) == ["gone", "gone"]
-    Node.objects.filter(pk=lease.node_id).update(state="online")
+    put_in_state(Node.objects.filter(pk=lease.node_id), "online")
     fleet.forget_supply()
     Replica.objects.update(ended_at=timezone.now() - timedelta(hours=1))
     tick()

@@ -9,13 +9,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from jobs.gateway.table import AuditRow
+from jobs.gateway.messages import AuditRow
 from jobs.models import Audit, Endpoint, EndpointVersion, Lease, Replica, WrongReplica
 from jobs.serving import audits
 from marketplace.foundation import clock
-from marketplace.nodes import reputation
 from marketplace.nodes.models import Node
 from marketplace.nodes.states import NodeState
+from marketplace.nodes.watching import reputation
 from provider_agent.protocol import Reason
 from tests import stage
 from tests.stage import DOLLAR
@@ -68,7 +68,7 @@ def accuse(market: Market, whose: str, *by: str) -> list[AuditRow]:
 def test_two_against_one_end_the_lease_unpaid_by_its_providers_fault(market: Market):
     stage.see_running(market["mallory"], seconds=600)
     stage.bill(market["mallory"], ms=300_000)
-    assert audits.take_in(accuse(market, "mallory", "bob", "carol")) == [market["mallory"].pk]
+    assert audits.ingest_audits(accuse(market, "mallory", "bob", "carol")) == [market["mallory"].pk]
     lease = Lease.objects.select_related("attempt").get(pk=market["mallory"].pk)
     assert lease.attempt.reason == Reason.REPLICA_WRONG
     assert (lease.attempt.fault, lease.charge_units) == ("provider", 0)
@@ -80,8 +80,8 @@ def test_two_against_one_end_the_lease_unpaid_by_its_providers_fault(market: Mar
 def test_it_counts_in_the_nodes_reputation_once(market: Market):
     before = reputation.reputation_of(Node.objects.get(name="mallory")).score
     rows = accuse(market, "mallory", "bob", "carol")
-    audits.take_in(rows)
-    assert audits.take_in(rows) == []
+    audits.ingest_audits(rows)
+    assert audits.ingest_audits(rows) == []
     node = Node.objects.get(name="mallory")
     assert (node.checks_failed, node.failures) == (1, 1)
     assert reputation.reputation_of(node).score < before
@@ -91,14 +91,14 @@ def test_it_counts_in_the_nodes_reputation_once(market: Market):
 def test_a_node_that_was_wrong_twice_is_quarantined(market: Market):
     old = market["bob"]  # an earlier lease of Mallory's
     WrongReplica.objects.create(lease=old, node=market["mallory"].node, because="earlier")
-    audits.take_in(accuse(market, "mallory", "bob2", "carol"))
+    audits.ingest_audits(accuse(market, "mallory", "bob2", "carol"))
     assert Node.objects.get(name="mallory").state == NodeState.QUARANTINED
 
 
 @pytest.mark.parametrize(
     "tell",
     [
-        lambda market: accuse(market, "mallory", "bob"),  # one word against one
+        lambda market: accuse(market, "mallory", "bob"),  # one report against one
         lambda market: accuse(market, "mallory", "bob", "bob2"),  # two nodes of one competitor
         lambda market: accuse(market, "bob", "bob", "mallory"),  # once only seen by the gateway itself
         lambda market: accuse(market, "mallory", "bob") + accuse(market, "mallory", "carol"),  # not of one answer
@@ -107,12 +107,12 @@ def test_a_node_that_was_wrong_twice_is_quarantined(market: Market):
     ],
 )
 def test_less_proves_nothing(market: Market, tell: Callable[[Market], list[AuditRow]]):
-    assert audits.take_in(tell(market)) == []
+    assert audits.ingest_audits(tell(market)) == []
     assert Audit.objects.exists() and not WrongReplica.objects.exists()
 
 
 def test_a_providers_own_node_may_speak_against_it(market: Market):
-    assert audits.take_in(accuse(market, "bob", "bob2", "carol")) == [market["bob"].pk]
+    assert audits.ingest_audits(accuse(market, "bob", "bob2", "carol")) == [market["bob"].pk]
 
 
 def test_who_alone_calls_right_answers_wrong_is_wrong(market: Market):
@@ -120,26 +120,26 @@ def test_who_alone_calls_right_answers_wrong_is_wrong(market: Market):
     for _ in range(audits.OUTVOTED_MAX):
         request = uuid4()
         rows += [row(market, "bob", "mallory", "mismatch", request), row(market, "bob", "carol", "match", request)]
-    assert audits.take_in(rows[:-2]) == []
-    assert audits.take_in(rows[-2:]) == [market["mallory"].pk]
+    assert audits.ingest_audits(rows[:-2]) == []
+    assert audits.ingest_audits(rows[-2:]) == [market["mallory"].pk]
 
 
 def test_what_a_gateway_saw_itself_counts_after_some_times(market: Market):
     rows = [row(market, "mallory", "mallory", "mismatch", detail="no commitment") for _ in range(audits.SEEN_MAX)]
-    assert audits.take_in(rows[:-1]) == []
-    assert audits.take_in(rows[-1:]) == [market["mallory"].pk]
+    assert audits.ingest_audits(rows[:-1]) == []
+    assert audits.ingest_audits(rows[-1:]) == [market["mallory"].pk]
 
 
 def test_leases_of_another_endpoint_are_not_heard(market: Market):
     Replica.objects.filter(attempt=market["carol"].attempt).delete()
-    assert audits.take_in(accuse(market, "mallory", "bob", "carol")) == []
-    assert audits.take_in([row(market, "mallory", "bob", "mismatch", endpoint_id=uuid4())]) == []
-    assert audits.take_in([row(market, "mallory", "bob", "mismatch", lease_id=uuid4())]) == []
+    assert audits.ingest_audits(accuse(market, "mallory", "bob", "carol")) == []
+    assert audits.ingest_audits([row(market, "mallory", "bob", "mismatch", endpoint_id=uuid4())]) == []
+    assert audits.ingest_audits([row(market, "mallory", "bob", "mismatch", lease_id=uuid4())]) == []
     assert Audit.objects.count() == 1
 
 
 def test_old_matches_are_forgotten_and_proofs_kept(market: Market):
-    audits.take_in([row(market, "bob", "carol", "match"), *accuse(market, "mallory", "bob", "carol")])
+    audits.ingest_audits([row(market, "bob", "carol", "match"), *accuse(market, "mallory", "bob", "carol")])
     assert audits.forget_old() == 0
     Audit.objects.update(created_at=clock.now() - 2 * audits.WINDOW)
     assert audits.forget_old() == 1

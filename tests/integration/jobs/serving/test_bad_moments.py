@@ -10,14 +10,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from billing import holds
+from billing.charging import holds
 from billing.models import Settlement
-from jobs import leasing, lifecycle, sweeps
-from jobs.gateway.table import EndpointLoad, GatewaySync, ReplicaLoad
-from jobs.job_views import show_job
+from jobs import lifecycle, sweeps
+from jobs.api.job_views import show_job
+from jobs.endpoints import ingest
+from jobs.endpoints.views import list_endpoints
+from jobs.gateway.messages import EndpointLoad, GatewaySync, ReplicaLoad
+from jobs.leases import leasing
 from jobs.models import Attempt, Endpoint, Job, Lease, Replica
-from jobs.serving import hearing, placing, seeing, windows
-from jobs.serving.views import list_endpoints
+from jobs.serving import observe, placing, prepaid_windows
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
@@ -25,7 +27,7 @@ from provider_agent.protocol import Reason
 from tests import stage
 from tests.integration.jobs.serving.conftest import (
     bring_up,
-    gateway_says,
+    gateway_reports,
     launch,
     leases_of,
     serve_spec,
@@ -33,6 +35,7 @@ from tests.integration.jobs.serving.conftest import (
     up,
 )
 from tests.integration.racing import race
+from tests.row_states import put_in_state
 from tests.stage import DOLLAR
 
 # --- deadlines and budgets
@@ -68,15 +71,13 @@ def test_a_deadline_ends_an_endpoint_whatever_ends_its_last_replica(
     assert job.state == "completed" and Settlement.objects.filter(job_id=job.pk, is_final=True).count() == 1
 
 
-def test_an_endpoint_whose_last_replica_breaks_with_the_budget_used_up_waits_for_more(
-    alice: Organisation, bob: Node
-) -> None:
+def test_an_endpoint_whose_last_replica_breaks_without_budget_waits_for_more(alice: Organisation, bob: Node) -> None:
     job, endpoint, (lease,) = up(alice)
     Job.objects.update(cap_usd_micros=DOLLAR)
     Lease.objects.update(cap_usd_micros=DOLLAR - 2, cap_units=DOLLAR - 2)
     stage.see_running(lease, seconds=3600)
     stage.bill(lease, ms=3_599_000)
-    gateway_says([lease])
+    gateway_reports([lease])
     stage.finish(lease, Reason.PROCESS_VANISHED)
     Replica.objects.update(ended_at=timezone.now() - timedelta(hours=1))
     tick()
@@ -90,9 +91,11 @@ def test_an_endpoint_whose_last_replica_breaks_with_the_budget_used_up_waits_for
 
 def test_two_ticks_at_once_start_no_replica_twice(alice: Organisation, bob: Node, carol: Node) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     endpoint = Endpoint.objects.select_related("job__quote__asset", "job__organisation").get(pk=endpoint.pk)
-    looks = [seeing.look(endpoint, timezone.now()) for _ in range(2)]  # both before either has done anything
+    looks = [
+        observe.observe_endpoint(endpoint, timezone.now()) for _ in range(2)
+    ]  # both before either has done anything
     for seen in looks:
         assert seen is not None
         placing.place_replicas(endpoint, seen.versions[0], 1, placed=seen.placed)
@@ -105,7 +108,7 @@ def test_gateways_that_name_the_same_in_other_orders_never_wait_in_a_circle(
     leases = []
     for name in ("one", "two", "three", "four"):
         job = stage.submit(alice, from_wire({**serve_spec(), "name": name}))
-        gateway_says()
+        gateway_reports()
         tick()
         leases += bring_up(Endpoint.objects.get(job=job))
 
@@ -127,7 +130,7 @@ def test_gateways_that_name_the_same_in_other_orders_never_wait_in_a_circle(
             ],
             replicas=[ReplicaLoad(lease_id=lease.pk, is_ready=True, in_flight=1, served=1) for lease in names],
         )
-        return lambda: [hearing.take_in(said) for _ in range(60)]
+        return lambda: [ingest.ingest_sync(said) for _ in range(60)]
 
     found = race(says(0), says(1), says(0), says(1))
     assert not [each for each in found if isinstance(each, Exception)]
@@ -141,11 +144,11 @@ def test_hundreds_of_ended_replicas_cost_no_query_each(alice: Organisation, bob:
     _end_many(endpoint, lease, 300)
     stage.see_running(lease, seconds=1000)
     stage.bill(lease, ms=1_000_000)
-    gateway_says([lease])
+    gateway_reports([lease])
     for verb, most in (
-        (lambda: windows.settle_one(job.pk), 40),
-        (lambda: windows.keep_window(job.pk), 30),
-        (lambda: seeing.look(Endpoint.objects.get(), timezone.now()), 30),
+        (lambda: prepaid_windows.settle_one(job.pk), 40),
+        (lambda: prepaid_windows.refill_window(job.pk), 30),
+        (lambda: observe.observe_endpoint(Endpoint.objects.get(), timezone.now()), 30),
         (lambda: list_endpoints([endpoint]), 10),
         (lambda: show_job(Job.objects.get(pk=job.pk)), 15),
     ):
@@ -169,15 +172,14 @@ def test_a_job_with_hundreds_of_ended_replicas_is_shown_in_few_words(alice: Orga
 def _end_many(endpoint: Endpoint, like: Lease, count: int) -> None:
     """As if so many replicas had come and gone before, each charged a little."""
     attempts = [
-        Attempt(job=endpoint.job, number=100 + number, slot=0, state="cancelled", reason="replica_retired")
+        Attempt(job=endpoint.job, number=100 + number, slot=100 + number, reason="replica_retired")
         for number in range(count)
     ]
     Attempt.objects.bulk_create(attempts)
+    put_in_state(Attempt.objects.filter(pk__in=[each.pk for each in attempts]), "cancelled")
     version = endpoint.versions.get()
-    Replica.objects.bulk_create(
-        Replica(endpoint=endpoint, version=version, attempt=attempt, state="gone", ended_at=timezone.now())
-        for attempt in attempts
-    )
+    Replica.objects.bulk_create(Replica(endpoint=endpoint, version=version, attempt=attempt) for attempt in attempts)
+    put_in_state(Replica.objects.filter(attempt__in=attempts), "gone", ended_at=timezone.now())
     price = leasing.LeasePrice(
         price_usd_micros=DOLLAR, cap_usd_micros=10, asset=like.asset, rate_units_per_hour=DOLLAR, cap_units=10
     )
@@ -196,7 +198,6 @@ def _end_many(endpoint: Endpoint, like: Lease, count: int) -> None:
             rate_units_per_hour=DOLLAR,
             cap_units=10,
             lease_until=timezone.now(),
-            state="ended",
             charge_units=0,
             charge_usd_micros=0,
             billable_ms=0,
@@ -204,3 +205,4 @@ def _end_many(endpoint: Endpoint, like: Lease, count: int) -> None:
         )
         for attempt in attempts
     )
+    put_in_state(Lease.objects.filter(attempt__in=attempts), "ended")

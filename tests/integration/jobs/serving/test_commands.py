@@ -9,8 +9,8 @@ import pytest
 
 from jobs.client import cli
 from jobs.client.exit_codes import ExitCode
+from jobs.endpoints import usage
 from jobs.models import EndpointKey
-from jobs.serving import usage
 from marketplace.accounts import api_keys
 from marketplace.accounts.models import Organisation
 from marketplace.accounts.scopes import Scope
@@ -44,7 +44,7 @@ def test_key_is_made_used_listed_and_revoked(souk: Any, alice: Organisation) -> 
     key = EndpointKey.objects.get(key_hash=hash_token(text))
     assert (key.budget_usd_micros, key.budget_period) == (5 * DOLLAR, "month")
     endpoint = scenes.endpoint(alice)
-    usage.take_in(scenes.gateway(), [scenes.row(1, key, endpoint)])
+    usage.ingest_usage(scenes.gateway(), [scenes.row(1, key, endpoint)])
     [listed] = souk("keys", "list", "--json")
     assert (listed["spent_usd_micros"], listed["name"]) == (3 * DOLLAR, "assistant")
     assert "assistant" in souk("keys", "list")

@@ -7,13 +7,14 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from billing import holds
+from billing.charging import holds
 from jobs import lifecycle
-from jobs.assignments import make_assignment
+from jobs.endpoints import replicas
+from jobs.endpoints.errors import EndpointNameTaken, ModelNotReady
+from jobs.endpoints.publish import table_now
 from jobs.models import Gateway, Lease, Replica
-from jobs.serving import keeping, replicas
-from jobs.serving.errors import EndpointNameTaken, ModelNotReady
-from jobs.serving.telling import table_now
+from jobs.running.assignments import make_assignment
+from jobs.serving import reconcile
 from jobs.spec import SpecErrors, from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
@@ -21,7 +22,7 @@ from provider_agent.protocol import Assignment, Reason
 from tests import stage
 from tests.integration.jobs.serving.conftest import (
     bring_up,
-    gateway_says,
+    gateway_reports,
     launch,
     leases_of,
     serve_spec,
@@ -35,7 +36,7 @@ def test_an_endpoint_is_placed_only_once_a_gateway_is_up(alice: Organisation, bo
     tick()
     job.refresh_from_db()
     assert job.state == "queued" and "gateway" in job.waiting_for
-    gateway_says()
+    gateway_reports()
     tick()
     job.refresh_from_db()
     assert job.state == "placed" and len(leases_of(endpoint)) == 1
@@ -44,7 +45,7 @@ def test_an_endpoint_is_placed_only_once_a_gateway_is_up(alice: Organisation, bo
 
 def test_a_replica_is_ready_when_a_gateway_reaches_it_and_not_before(alice: Organisation, bob: Node) -> None:
     job, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     assert states(endpoint) == ["starting"]
     bring_up(endpoint)
@@ -57,7 +58,7 @@ def test_a_replica_is_ready_when_a_gateway_reaches_it_and_not_before(alice: Orga
 
 def test_the_assignment_names_the_gateway_and_what_is_served(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     (lease,) = leases_of(endpoint)
     told = Assignment.model_validate_json(make_assignment(lease).payload)
@@ -70,7 +71,7 @@ def test_two_replicas_are_spread_over_providers_while_there_is_a_choice(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     _, endpoint = launch(alice, replicas={"min": 3, "max": 3})
-    gateway_says()
+    gateway_reports()
     tick()
     names = [lease.node.name for lease in leases_of(endpoint)]
     assert names[:2] == ["bobs-node", "carols-node"]
@@ -79,7 +80,7 @@ def test_two_replicas_are_spread_over_providers_while_there_is_a_choice(
 
 def test_a_broken_replica_is_replaced_and_the_others_go_on(alice: Organisation, bob: Node, carol: Node) -> None:
     job, endpoint = launch(alice, replicas={"min": 2, "max": 2})
-    gateway_says()
+    gateway_reports()
     tick()
     first, second = bring_up(endpoint)
     stage.finish(first, Reason.PROCESS_VANISHED)
@@ -94,7 +95,7 @@ def test_a_broken_replica_is_replaced_and_the_others_go_on(alice: Organisation, 
 
 def test_what_the_provider_broke_is_paid_as_long_as_a_gateway_had_it_ready(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     (lease,) = bring_up(endpoint)
     stage.see_running(lease, seconds=100)
@@ -107,7 +108,7 @@ def test_what_the_provider_broke_is_paid_as_long_as_a_gateway_had_it_ready(alice
 
 def test_silent_gateways_cost_no_provider_anything(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     (lease,) = bring_up(endpoint)
     stage.see_running(lease, seconds=100)
@@ -121,11 +122,11 @@ def test_silent_gateways_cost_no_provider_anything(alice: Organisation, bob: Nod
 
 def test_a_ready_replica_that_no_gateway_reaches_is_starting_again(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     bring_up(endpoint)
     Replica.objects.update(seen_at=timezone.now() - timedelta(seconds=30))
-    gateway_says()
+    gateway_reports()
     tick()
     assert states(endpoint)[0] == "starting"  # and another may have been started beside it
 
@@ -134,24 +135,24 @@ def test_a_draining_replica_gets_no_new_requests_and_is_stopped_when_it_has_none
     alice: Organisation, bob: Node
 ) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     (lease,) = bring_up(endpoint)
-    gateway_says([lease], in_flight=2)
+    gateway_reports([lease], in_flight=2)
     replicas.drain(Replica.objects.get(), reason="scaled_down")
     Replica.objects.update(draining_at=timezone.now() - timedelta(seconds=5))
     _, table = table_now()
     assert [row.state for row in table.replicas] == ["draining"]
-    keeping.stop_drained()
+    reconcile.stop_drained()
     assert Lease.objects.get().stop_reason == ""
-    gateway_says([lease], in_flight=0)
-    keeping.stop_drained()
+    gateway_reports([lease], in_flight=0)
+    reconcile.stop_drained()
     assert Lease.objects.get().stop_reason == Reason.REPLICA_RETIRED
 
 
 def test_cancelling_stops_every_replica_and_settles_once(alice: Organisation, bob: Node, carol: Node) -> None:
     job, endpoint = launch(alice, replicas={"min": 2, "max": 2})
-    gateway_says()
+    gateway_reports()
     tick()
     for lease in bring_up(endpoint):
         stage.see_running(lease, seconds=3600)
@@ -185,7 +186,7 @@ def test_a_training_that_has_no_output_is_not_served(alice: Organisation, bob: N
 
 def test_an_endpoint_whose_starts_all_break_by_its_owner_is_given_up(alice: Organisation, bob: Node) -> None:
     job, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     for _ in range(3):
         Replica.objects.update(ended_at=timezone.now() - timedelta(hours=1))
         tick()
@@ -197,7 +198,7 @@ def test_an_endpoint_whose_starts_all_break_by_its_owner_is_given_up(alice: Orga
 
 def test_short_lives_in_a_row_are_not_repeated_at_once(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     for _ in range(2):  # the first is replaced at once: most breaks are somebody's accident
         tick()
         (lease,) = leases_of(endpoint)

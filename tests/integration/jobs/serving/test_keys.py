@@ -1,4 +1,4 @@
-"""Keys for endpoints: what a gateway is told of them, and how much money several gateways may give out."""
+"""Keys for endpoints: their key grants at a gateway, and how much money several gateways may give out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from jobs.endpoints import key_grants, keys
+from jobs.endpoints.errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
 from jobs.models import EndpointKey, Gateway, KeySlice
-from jobs.serving import grants, keys
-from jobs.serving.errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token
@@ -36,23 +36,23 @@ def test_key_is_shown_once_and_known_again_by_its_hash(alice: Organisation) -> N
     made, text = keys.issue(organisation=alice, user=None, name="program")
     assert re.fullmatch(r"sk-souk-[0-9A-Za-z]{43}", text)
     assert text.startswith(made.prefix) and text not in str(made.__dict__)
-    [grant] = keys.grants_for(scenes.gateway(), key_hashes=[hash_token(text)])
+    [grant] = keys.key_grants_for(scenes.gateway(), key_hashes=[hash_token(text)])
     assert (grant.key_id, grant.organisation_id, grant.refused) == (made.pk, alice.pk, "")
 
 
 def test_unknown_keys_are_left_out(alice: Organisation) -> None:
-    assert keys.grants_for(scenes.gateway(), key_hashes=["0" * 64], key_ids=[uuid4()]) == []
+    assert keys.key_grants_for(scenes.gateway(), key_hashes=["0" * 64], key_ids=[uuid4()]) == []
 
 
 def test_revoked_key_is_refused_at_the_next_sync_without_being_asked_for(alice: Organisation) -> None:
     gateway, key = scenes.gateway(), scenes.key(alice)
     assert scenes.grant(gateway, key).refused == ""
-    assert keys.refused_for(gateway) == []
+    assert keys.refused_key_grants(gateway) == []
     keys.revoke(key.pk, organisation=alice)
     first = keys.revoke(key.pk, organisation=alice).revoked_at
     assert first is not None
-    assert [(each.key_id, each.refused) for each in keys.refused_for(gateway)] == [(key.pk, "revoked")]
-    assert keys.refused_for(scenes.gateway()) == []  # which never held it
+    assert [(each.key_id, each.refused) for each in keys.refused_key_grants(gateway)] == [(key.pk, "revoked")]
+    assert keys.refused_key_grants(scenes.gateway()) == []  # which never held it
     assert scenes.grant(gateway, key).refused == "revoked"
 
 
@@ -70,7 +70,7 @@ def test_expired_key_is_refused_and_none_is_made_expired(alice: Organisation) ->
     assert given.expires_at_ms == int(key.expires_at.timestamp() * 1000)
     EndpointKey.objects.filter(pk=key.pk).update(expires_at=clock.now() - timedelta(seconds=1))
     assert scenes.grant(gateway, key).refused == "expired"
-    assert [each.refused for each in keys.refused_for(gateway)] == ["expired"]
+    assert [each.refused for each in keys.refused_key_grants(gateway)] == ["expired"]
 
 
 def test_key_names_only_endpoints_that_it_could_call(alice: Organisation, carol: Organisation) -> None:
@@ -119,10 +119,10 @@ def test_months_budget_starts_anew_with_the_month(alice: Organisation) -> None:
     key = scenes.key(alice, budget_usd_micros=DOLLAR, budget_period="month")
     now = clock.now()
     EndpointKey.objects.filter(pk=key.pk).update(
-        spent_usd_micros=DOLLAR, spent_month_usd_micros=DOLLAR, spent_month=grants.month_of(now)
+        spent_usd_micros=DOLLAR, spent_month_usd_micros=DOLLAR, spent_month=key_grants.month_of(now)
     )
     assert scenes.grant(scenes.gateway(), key).refused == "budget_exhausted"
-    EndpointKey.objects.filter(pk=key.pk).update(spent_month=grants.month_of(now) - timedelta(days=31))
+    EndpointKey.objects.filter(pk=key.pk).update(spent_month=key_grants.month_of(now) - timedelta(days=31))
     assert scenes.grant(scenes.gateway(), key).refused == ""
 
 
@@ -149,7 +149,7 @@ def test_callers_without_money_are_refused_elsewhere_and_not_at_home(alice: Orga
 def test_many_keys_share_one_balance(alice: Organisation, carol: Organisation) -> None:
     scenes.endpoint(alice)
     made = [scenes.key(carol) for _ in range(30)]
-    given = keys.grants_for(scenes.gateway(), key_ids=[each.pk for each in made])
+    given = keys.key_grants_for(scenes.gateway(), key_ids=[each.pk for each in made])
     assert len(given) == 30
     assert sum(each.foreign_usd_micros or 0 for each in given) <= 10 * DOLLAR
 
@@ -157,7 +157,7 @@ def test_many_keys_share_one_balance(alice: Organisation, carol: Organisation) -
 def test_thousand_grants_take_a_few_queries(alice: Organisation, django_assert_max_num_queries: Any) -> None:
     made = [scenes.key(alice, budget_usd_micros=DOLLAR) for _ in range(50)]
     with django_assert_max_num_queries(16):
-        assert len(keys.grants_for(scenes.gateway(), key_ids=[each.pk for each in made])) == 50
+        assert len(keys.key_grants_for(scenes.gateway(), key_ids=[each.pk for each in made])) == 50
 
 
 def test_session_key_is_short_lived_and_forgotten(alice: Organisation) -> None:

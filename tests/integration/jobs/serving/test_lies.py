@@ -8,10 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from jobs.gateway.table import AuditRow, GatewaySync, ReplicaLoad
+from jobs.endpoints import ingest, usage
+from jobs.endpoints.views import list_endpoints
+from jobs.gateway.messages import AuditRow, GatewaySync, ReplicaLoad
 from jobs.models import Lease
-from jobs.serving import audits, hearing, usage
-from jobs.serving.views import list_endpoints
+from jobs.serving import audits
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, Reason
@@ -19,7 +20,7 @@ from tests import stage
 from tests.integration.jobs.serving import scenes
 from tests.integration.jobs.serving.conftest import (
     GATEWAY,
-    gateway_says,
+    gateway_reports,
     launch,
     leases_of,
     states,
@@ -37,18 +38,16 @@ def test_an_agents_word_alone_is_no_deadline(alice: Organisation, bob: Node) -> 
     assert job.state == "running"
 
 
-def test_a_replica_that_leaves_by_itself_is_paid_while_it_was_ready_and_earns_no_name(
-    alice: Organisation, bob: Node
-) -> None:
+def test_a_replica_that_leaves_by_itself_is_paid_while_ready_and_earns_no_name(alice: Organisation, bob: Node) -> None:
     _job, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     (lease,) = leases_of(endpoint)
     stage.say(lease, AttemptState.PREPARING)
     stage.say(lease, AttemptState.RUNNING)
     stage.see_running(lease, seconds=100)
     stage.bill(lease, ms=100_000)
-    gateway_says()  # which never had it as ready
+    gateway_reports()  # which never had it as ready
     stage.finish(lease, Reason.COMPLETED)
     ended = Lease.objects.get(pk=lease.pk)
     bob.refresh_from_db()
@@ -58,11 +57,11 @@ def test_a_replica_that_leaves_by_itself_is_paid_while_it_was_ready_and_earns_no
 @pytest.mark.parametrize("engine", ["souk\0", "so\ud800uk"])
 def test_odd_letters_of_a_replica_do_not_stop_a_gateways_sync(alice: Organisation, bob: Node, engine: str) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     (lease,) = leases_of(endpoint)
     load = ReplicaLoad(lease_id=lease.pk, is_ready=True, in_flight=0, engine=engine, capabilities=[engine], why=engine)
-    hearing.take_in(GatewaySync(gateway_id=GATEWAY, boot_id=uuid4(), replicas=[load]))
+    ingest.ingest_sync(GatewaySync(gateway_id=GATEWAY, boot_id=uuid4(), replicas=[load]))
     assert states(endpoint) == ["ready"]
 
 
@@ -77,7 +76,7 @@ def test_odd_letters_of_a_checker_do_not_stop_a_gateways_sync(alice: Organisatio
         detail="a\0b",
         at_ms=0,
     )
-    assert audits.take_in([row]) == []
+    assert audits.ingest_audits([row]) == []
 
 
 # --- gateways that lie
@@ -101,8 +100,8 @@ def test_absurd_use_is_set_aside_and_what_follows_is_booked(alice: Organisation,
     ]
     rows = [scenes.row(seq, key, endpoint, **more) for seq, more in enumerate(absurd, 1)]
     rows.append(scenes.row(len(rows) + 1, key, endpoint, lease_id=lease.pk))
-    gateway_says()
-    assert usage.take_in(GATEWAY, rows) == len(rows)
+    gateway_reports()
+    assert usage.ingest_usage(GATEWAY, rows) == len(rows)
 
 
 def test_absurd_loads_neither_stop_a_sync_nor_the_tick(alice: Organisation, bob: Node) -> None:
@@ -148,7 +147,7 @@ def test_absurd_loads_neither_stop_a_sync_nor_the_tick(alice: Organisation, bob:
         }
         text = json.dumps(body)
         for _ in range(3):
-            hearing.take_in(GatewaySync.model_validate_json(text))
+            ingest.ingest_sync(GatewaySync.model_validate_json(text))
         tick()
     tick()
     endpoint.refresh_from_db()

@@ -12,14 +12,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from billing import deposits, disputes, ledger, promotions, settlement
-from billing.balances import balance
+from billing.books import deposits, ledger
+from billing.books.balances import balance
+from billing.charging import promotions, settlement
+from billing.contesting import disputes
 from billing.errors import InsufficientFunds
 from billing.kinds import AccountKind
 from billing.models import Alert, Hold, Settlement, SettlementShare
 from jobs import lifecycle
+from jobs.endpoints import amounts, payments
 from jobs.models import Endpoint, Job, Lease
-from jobs.serving import payments, windows
+from jobs.serving import prepaid_windows
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
@@ -29,6 +32,7 @@ from tests import stage
 from tests.integration.billing.scenes import assert_ledger_is_true
 from tests.integration.jobs.serving import scenes
 from tests.integration.racing import race
+from tests.row_states import put_in_state
 from tests.stage import DOLLAR
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -72,7 +76,7 @@ def _finish(job: Job) -> Settlement:
 
 def test_window_is_two_hours_at_the_ceiling_of_all_replicas_and_at_most_the_cap(alice: Organisation) -> None:
     job = scenes.serving_job(alice, replicas=3)
-    assert payments.open_window(job) == payments.open_window(job) == 6 * DOLLAR == payments.held_units(job)
+    assert payments.open_window(job) == payments.open_window(job) == 6 * DOLLAR == amounts.held_units(job)
     assert _available(alice) == 44 * DOLLAR
     small = scenes.serving_job(alice, cap=DOLLAR // 2)
     assert payments.open_window(small) == DOLLAR // 2
@@ -92,11 +96,11 @@ def test_submit_says_how_much_of_the_window_is_missing_not_of_the_cap(alice: Org
 
 def test_window_is_moved_on_when_half_of_it_is_used(job: Job, lease: Lease, alice: Organisation) -> None:
     scenes.let_pass(lease, hours=0.5)
-    assert windows.keep_window(job.pk) and payments.held_units(job) == 2 * DOLLAR
+    assert prepaid_windows.refill_window(job.pk) and amounts.held_units(job) == 2 * DOLLAR
     scenes.let_pass(lease, hours=1.5)
-    assert windows.keep_windows() == 0
-    used = payments.unsettled_units(job)
-    assert payments.held_units(job) == pytest.approx(used + 2 * DOLLAR, abs=10)
+    assert prepaid_windows.refill_windows() == 0
+    used = amounts.unsettled_units(job)
+    assert amounts.held_units(job) == pytest.approx(used + 2 * DOLLAR, abs=10)
     assert_ledger_is_true()
 
 
@@ -108,12 +112,12 @@ def test_window_never_grows_beyond_the_cap_and_the_leases_stop_in_time(
     payments.open_window(job)
     lease = scenes.run(job, endpoint, bob)
     scenes.let_pass(lease, hours=1.5)
-    assert windows.keep_window(job.pk) and payments.held_units(job) == 3 * DOLLAR
+    assert prepaid_windows.refill_window(job.pk) and amounts.held_units(job) == 3 * DOLLAR
     scenes.let_pass(lease, hours=2.95)
-    assert not windows.keep_window(job.pk)
+    assert not prepaid_windows.refill_window(job.pk)
     lease.refresh_from_db()
     assert lease.stop_reason == "budget_exhausted"
-    assert payments.used_units(lease) < payments.held_units(job)
+    assert amounts.used_units(lease) < amounts.held_units(job)
 
 
 def test_owner_without_money_is_told_once_and_the_endpoint_is_drained_in_time(
@@ -124,12 +128,12 @@ def test_owner_without_money_is_told_once_and_the_endpoint_is_drained_in_time(
     payments.open_window(endpoint.job)
     lease = scenes.run(endpoint.job, endpoint, bob)
     scenes.let_pass(lease, hours=1.5)
-    assert windows.keep_window(endpoint.job_id) and windows.keep_window(endpoint.job_id)
-    assert payments.held_units(endpoint.job) == 5 * DOLLAR // 2  # what there was
+    assert prepaid_windows.refill_window(endpoint.job_id) and prepaid_windows.refill_window(endpoint.job_id)
+    assert amounts.held_units(endpoint.job) == 5 * DOLLAR // 2  # what there was
     mails = OutboxMessage.objects.filter(kind="billing.mail")
     assert [each.payload["subject"] for each in mails] == ["Your endpoint will run out of money: chat"]
     scenes.let_pass(lease, hours=2.45)
-    assert not windows.keep_window(endpoint.job_id) and windows.keep_window(endpoint.job_id)
+    assert not prepaid_windows.refill_window(endpoint.job_id) and prepaid_windows.refill_window(endpoint.job_id)
     lease.refresh_from_db()
     assert lease.stop_reason == "budget_exhausted"
     # with money it goes on
@@ -137,8 +141,8 @@ def test_owner_without_money_is_told_once_and_the_endpoint_is_drained_in_time(
     with pytest.raises(payments.NotEnoughForWindow):
         payments.resume_window(endpoint.job)
     deposits.credit(poor.id, 10 * DOLLAR, reference="more", actor="operator")
-    Job.objects.filter(pk=endpoint.job_id).update(state="paused")
-    assert windows.keep_window(endpoint.job_id) and payments.held_units(endpoint.job) == 5 * DOLLAR // 2
+    put_in_state(Job.objects.filter(pk=endpoint.job_id), "paused")
+    assert prepaid_windows.refill_window(endpoint.job_id) and amounts.held_units(endpoint.job) == 5 * DOLLAR // 2
     with transaction.atomic():
         assert payments.resume_window(lifecycle.lock(endpoint.job_id)) == pytest.approx(4_460_000)
     assert_ledger_is_true()
@@ -146,15 +150,15 @@ def test_owner_without_money_is_told_once_and_the_endpoint_is_drained_in_time(
 
 def test_leases_are_settled_in_parts_that_add_up_to_the_last_unit(alice: Organisation, job: Job, lease: Lease) -> None:
     scenes.let_pass(lease, hours=1)
-    assert windows.settle_one(job.pk)
-    assert not windows.settle_one(job.pk)
-    assert payments.held_units(job) == DOLLAR and _pending(lease) == 900_000
+    assert prepaid_windows.settle_one(job.pk)
+    assert not prepaid_windows.settle_one(job.pk)
+    assert amounts.held_units(job) == DOLLAR and _pending(lease) == 900_000
     assert_ledger_is_true()
     scenes.let_pass(lease, hours=1.7)
-    assert windows.settle_one(job.pk)
+    assert prepaid_windows.settle_one(job.pk)
     ended = scenes.end(scenes.let_pass(lease, hours=1.8), hours=1.8)
     final = _finish(job)
-    assert ended.charge_units == 1_800_000 == payments.settled_units(job)
+    assert ended.charge_units == 1_800_000 == amounts.settled_units(job)
     assert (final.is_final, final.charged, final.refunded) == (True, 100_000, 200_000)
     assert [each.is_final for each in Settlement.objects.order_by("created_at")] == [False, False, True]
     assert _pending(lease) == 1_620_000
@@ -188,31 +192,31 @@ def test_fees_are_rounded_down_once_whatever_the_parts(alice: Organisation, part
 
 def test_part_pays_only_what_gateways_saw_as_ready(job: Job, lease: Lease) -> None:
     scenes.let_pass(lease, hours=1, ready=0.25)
-    assert windows.settle_one(job.pk)
-    assert payments.settled_units(job) == 250_000
+    assert prepaid_windows.settle_one(job.pk)
+    assert amounts.settled_units(job) == 250_000
 
 
 def test_days_pass_before_the_next_part(job: Job, lease: Lease) -> None:
     scenes.let_pass(lease, hours=1)
-    assert windows.settle_due() == 0
+    assert prepaid_windows.settle_due() == 0
     Job.objects.filter(pk=job.pk).update(running_at=clock.now() - timedelta(days=2))
-    assert windows.settle_due() == 1
+    assert prepaid_windows.settle_due() == 1
     scenes.let_pass(lease, hours=1.1)
-    assert windows.settle_due() == 0
-    assert windows.settle_due(clock.now() + timedelta(hours=25)) == 1
+    assert prepaid_windows.settle_due() == 0
+    assert prepaid_windows.settle_due(clock.now() + timedelta(hours=25)) == 1
 
 
 def test_two_who_settle_a_part_at_once_pay_once(job: Job, lease: Lease) -> None:
     scenes.let_pass(lease, hours=1)
-    said = race(*[lambda: windows.settle_one(job.pk)] * 4)
+    said = race(*[lambda: prepaid_windows.settle_one(job.pk)] * 4)
     assert sorted(map(str, said)) == ["False", "False", "False", "True"]
-    assert payments.settled_units(job) == DOLLAR
+    assert amounts.settled_units(job) == DOLLAR
     assert_ledger_is_true()
 
 
 def test_lease_is_never_charged_more_than_is_set_aside_and_somebody_is_told(job: Job, lease: Lease) -> None:
     scenes.let_pass(lease, hours=1)
-    windows.settle_one(job.pk)
+    prepaid_windows.settle_one(job.pk)
     ended = scenes.end(scenes.let_pass(lease, hours=5), hours=5)  # nobody stopped it in time
     assert ended.charge_units == 2 * DOLLAR
     assert Alert.objects.get(kind=payments.OVERRUN_ALERT).subject == str(lease.pk)
@@ -222,7 +226,7 @@ def test_lease_is_never_charged_more_than_is_set_aside_and_somebody_is_told(job:
 
 def test_lease_is_never_charged_less_than_was_settled(job: Job, lease: Lease) -> None:
     scenes.let_pass(lease, hours=1)
-    windows.settle_one(job.pk)
+    prepaid_windows.settle_one(job.pk)
     assert scenes.end(lease, hours=0).charge_units == DOLLAR
 
 
@@ -241,7 +245,7 @@ def test_caps_of_live_leases_never_add_up_to_more_than_the_jobs(
 def test_each_part_can_be_contested_in_its_window(alice: Organisation, job: Job, lease: Lease) -> None:
     for hours in (0.5, 1):
         scenes.let_pass(lease, hours=hours)
-        windows.settle_one(job.pk)
+        prepaid_windows.settle_one(job.pk)
     first = disputes.open_dispute(customer_id=alice.id, lease_id=lease.pk, text="slow", actor="alice")
     second = disputes.open_dispute(customer_id=alice.id, lease_id=lease.pk, text="slow", actor="alice")
     assert first.share_id != second.share_id
@@ -261,7 +265,7 @@ def test_given_credit_is_spent_first_and_comes_back_as_credit(bob: Node) -> None
     payments.open_window(job)
     lease = scenes.run(job, endpoint, bob)
     scenes.let_pass(lease, hours=1)
-    windows.settle_one(job.pk)
+    prepaid_windows.settle_one(job.pk)
     dispute = disputes.open_dispute(customer_id=dave.id, lease_id=lease.pk, text="slow", actor="dave")
     disputes.decide(dispute.pk, to_customer=dispute.amount, to_provider=0, to_platform=0, text="", actor="op")
     assert_ledger_is_true()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from jobs.serving import endpoints, placing
+from jobs.endpoints import versions
+from jobs.serving import placing
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Device, Node
 from provider_agent.protocol import Reason
 from tests import stage
-from tests.integration.jobs.serving.conftest import deploy, gateway_says, launch, leases_of, tick, up
+from tests.integration.jobs.serving.conftest import deploy, gateway_reports, launch, leases_of, tick, up
 from tests.stage import DOLLAR
 
 
@@ -24,7 +25,7 @@ def test_short_lives_of_a_bad_version_do_not_hold_up_a_good_ones_replacement(
         tick()
         bad = next(lease for lease in leases_of(endpoint) if lease.attempt.replica.version_id == new.pk)
         stage.finish(bad, Reason.EXIT_NONZERO)
-        gateway_says([old])
+        gateway_reports([old])
     tick()
     assert placing.paused_until(new) > timezone.now()
     assert [lease.pk for lease in leases_of(endpoint)] == [old.pk], "another of the bad one would be started later"
@@ -37,12 +38,12 @@ def test_a_start_that_broke_by_the_customers_doing_is_tried_on_another_node(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     (first,) = leases_of(endpoint)
     assert first.node.name == "bobs-node"
     stage.finish(first, Reason.BAD_CONFIG)
-    gateway_says()
+    gateway_reports()
     tick()
     assert [lease.node.name for lease in leases_of(endpoint)] == ["carols-node"], "one agent's word is not enough"
 
@@ -61,7 +62,7 @@ def test_a_token_is_as_dear_as_reading_the_weights_is_slow(
     for node, memory in ((bob, bobs_memory), (carol, carols_memory)):
         Device.objects.filter(node=node).update(memory_bytes_per_second=memory)
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     assert [lease.node.name for lease in leases_of(endpoint)] == ["carols-node"]
 
@@ -69,5 +70,5 @@ def test_a_token_is_as_dear_as_reading_the_weights_is_slow(
 def test_a_version_is_read_once_and_is_its_own(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
     first = endpoint.versions.get()
-    assert endpoints.spec_of(first) is endpoints.spec_of(endpoint.versions.get())
-    assert endpoints.spec_of(first) == from_wire(first.spec)
+    assert versions.spec_of(first) is versions.spec_of(endpoint.versions.get())
+    assert versions.spec_of(first) == from_wire(first.spec)

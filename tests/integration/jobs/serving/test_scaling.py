@@ -10,10 +10,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from jobs.endpoints import minutes, versions
+from jobs.endpoints.errors import DeployMismatch, NothingToRollBack
+from jobs.endpoints.publish import table_now
 from jobs.models import Endpoint, EndpointVersion, Lease, Replica
-from jobs.serving import endpoints, keeping, minutes, seeing
-from jobs.serving.errors import DeployMismatch, NothingToTakeBack
-from jobs.serving.telling import table_now
+from jobs.serving import observe, reconcile
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Device, Node
@@ -22,7 +23,7 @@ from tests import stage
 from tests.integration.jobs.serving.conftest import (
     bring_up,
     deploy,
-    gateway_says,
+    gateway_reports,
     launch,
     leases_of,
     serve_spec,
@@ -40,17 +41,17 @@ def shares(endpoint: Endpoint) -> dict[int, tuple[str, int]]:
 def drained(endpoint: Endpoint) -> None:
     """Every draining replica has nothing left, and has stopped."""
     Replica.objects.filter(state="draining").update(draining_at=timezone.now() - timedelta(seconds=60))
-    keeping.stop_drained()
+    reconcile.stop_drained()
     for lease in Lease.objects.live().filter(attempt__replica__endpoint=endpoint).exclude(stop_reason=""):
         stage.finish(Lease.objects.select_related("node", "attempt").get(pk=lease.pk), Reason.REPLICA_RETIRED)
 
 
 def test_more_requests_than_one_replica_should_have_bring_another(alice: Organisation, bob: Node, carol: Node) -> None:
     _, endpoint = launch(alice, replicas={"min": 1, "max": 3}, scale={"in_flight": 4})
-    gateway_says()
+    gateway_reports()
     tick()
     leases = bring_up(endpoint)
-    gateway_says(leases, endpoint=endpoint, in_flight=4, queued=4, queue_seconds_max=5.0, arrived=8)
+    gateway_reports(leases, endpoint=endpoint, in_flight=4, queued=4, queue_seconds_max=5.0, arrived=8)
     tick()
     assert len(leases_of(endpoint)) >= 2
     assert {lease.node.name for lease in leases_of(endpoint)[:2]} == {"bobs-node", "carols-node"}
@@ -62,12 +63,12 @@ def test_an_endpoint_that_nobody_asks_goes_to_sleep_and_wakes_for_the_first_who_
     alice: Organisation, bob: Node
 ) -> None:
     _, endpoint = launch(alice, replicas={"min": 0, "max": 2}, scale={"idle": "1m"})
-    gateway_says(endpoint=endpoint, arrived=1, queued=1, is_wanted=True)
+    gateway_reports(endpoint=endpoint, arrived=1, queued=1, is_wanted=True)
     tick()
     leases = bring_up(endpoint)
     assert states(endpoint) == ["ready"]
     Endpoint.objects.update(wanted_at=timezone.now() - timedelta(hours=1))
-    gateway_says(leases)
+    gateway_reports(leases)
     tick()
     assert states(endpoint) == ["draining"]
     drained(endpoint)
@@ -75,7 +76,7 @@ def test_an_endpoint_that_nobody_asks_goes_to_sleep_and_wakes_for_the_first_who_
     assert leases_of(endpoint) == []
     endpoint.refresh_from_db()
     assert endpoint.desired == 0 and endpoint.job.state == "running"
-    gateway_says(endpoint=endpoint, arrived=1, queued=1, is_wanted=True)
+    gateway_reports(endpoint=endpoint, arrived=1, queued=1, is_wanted=True)
     tick()
     assert len(leases_of(endpoint)) == 1
 
@@ -83,17 +84,17 @@ def test_an_endpoint_that_nobody_asks_goes_to_sleep_and_wakes_for_the_first_who_
 def test_a_replica_that_fails_most_of_its_requests_is_replaced_before_it_goes(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
-    from jobs.gateway.table import GatewaySync, ReplicaLoad
-    from jobs.serving import hearing
+    from jobs.endpoints import ingest
+    from jobs.gateway.messages import GatewaySync, ReplicaLoad
     from tests.integration.jobs.serving.conftest import GATEWAY
 
     _, endpoint = launch(alice, replicas={"min": 1, "max": 2})
-    gateway_says()
+    gateway_reports()
     tick()
     (lease,) = bring_up(endpoint)
     bad = ReplicaLoad(lease_id=lease.pk, is_ready=True, in_flight=0, served=10, failed=90)
     said = {"gateway_id": GATEWAY, "boot_id": GATEWAY, "url": "ws://127.0.0.1:8003", "public_key": "ab" * 32}
-    hearing.take_in(GatewaySync(**said, replicas=[bad]))
+    ingest.ingest_sync(GatewaySync(**said, replicas=[bad]))
     tick()
     assert states(endpoint) == ["ready", "starting"]  # the bad one answers until there is a better one
     bring_up(endpoint)
@@ -103,7 +104,7 @@ def test_a_replica_that_fails_most_of_its_requests_is_replaced_before_it_goes(
 
 def test_a_new_version_takes_over_when_it_is_ready_and_not_before(alice: Organisation, bob: Node, carol: Node) -> None:
     _, endpoint = launch(alice, rollout={"step": "1m"})
-    gateway_says()
+    gateway_reports()
     tick()
     bring_up(endpoint)
     tick()
@@ -118,7 +119,7 @@ def test_a_new_version_takes_over_when_it_is_ready_and_not_before(alice: Organis
     assert [(each.version, each.share) for each in table.endpoints[0].versions] == [(2, 100)]
     assert table.endpoints[0].limits.max_tokens == 10
     EndpointVersion.objects.filter(number=2).update(stepped_at=timezone.now() - timedelta(minutes=2))
-    gateway_says(leases_of(endpoint))
+    gateway_reports(leases_of(endpoint))
     tick()
     assert shares(endpoint) == {1: ("retired", 0), 2: ("live", 100)}
     tick()
@@ -132,7 +133,7 @@ def test_a_new_version_without_room_says_what_it_waits_for_and_the_old_one_answe
     devices = Device.objects.filter(node__in=[bob, carol]).count()
     all_of_them = {"min": devices, "max": devices}
     _, endpoint = launch(alice, replicas=all_of_them)
-    gateway_says()
+    gateway_reports()
     for _ in range(2):
         tick()
         old = bring_up(endpoint)
@@ -143,15 +144,15 @@ def test_a_new_version_without_room_says_what_it_waits_for_and_the_old_one_answe
     endpoint.job.refresh_from_db()
     assert endpoint.job.waiting_for.startswith("Version 2 waits for room beside the one before it, 60 min at most: ")
     EndpointVersion.objects.filter(number=2).update(created_at=timezone.now() - timedelta(minutes=61))
-    gateway_says(old)
+    gateway_reports(old)
     tick()
-    assert shares(endpoint) == {1: ("live", 100), 2: ("taken_back", 0)}
+    assert shares(endpoint) == {1: ("live", 100), 2: ("rolled_back", 0)}
     tick()
     endpoint.job.refresh_from_db()
     assert endpoint.job.waiting_for == ""
 
 
-def test_a_deploy_in_the_middle_of_a_take_back_is_not_what_is_taken_back(
+def test_a_deploy_in_the_middle_of_a_rollback_is_not_what_is_rolled_back(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     _, endpoint, _ = up(alice)
@@ -160,33 +161,33 @@ def test_a_deploy_in_the_middle_of_a_take_back_is_not_what_is_taken_back(
     tick()
     bring_up(endpoint)
     tick()
-    endpoints.take_back(endpoint.pk, organisation=alice)
+    versions.roll_back(endpoint.pk, organisation=alice)
     third = deploy(endpoint, limits={"max_tokens": 30})
     tick()
     assert shares(endpoint)[3] == ("starting", 0)
-    endpoint.versions.filter(pk=third.pk).update(state="taken_back")
+    endpoint.versions.filter(pk=third.pk).update(state="rolled_back")
     assert deploy(endpoint, limits={"max_tokens": 30}).number == 4, "the same file again is another try"
 
 
-def test_a_new_version_that_never_starts_is_taken_back_and_the_old_one_answers_all_the_while(
+def test_a_new_version_that_never_starts_is_rolled_back_while_the_old_one_answers(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     old = bring_up(endpoint)
     tick()
     deploy(endpoint, engine="vllm")
     for _ in range(3):
-        gateway_says(old)
+        gateway_reports(old)
         Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
         tick()
         new = leases_of(endpoint)[-1]
         assert new.attempt.replica.version.number == 2
         stage.finish(new, Reason.BAD_CONFIG)
-    gateway_says(old)
+    gateway_reports(old)
     tick()
-    assert shares(endpoint) == {1: ("live", 100), 2: ("taken_back", 0)}
+    assert shares(endpoint) == {1: ("live", 100), 2: ("rolled_back", 0)}
     assert endpoint.job.__class__.objects.get(pk=endpoint.job_id).state == "running"
 
 
@@ -194,48 +195,48 @@ def test_starts_that_a_nodes_leaving_ended_say_nothing_against_a_new_version(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     old = bring_up(endpoint)
     tick()
     deploy(endpoint, limits={"max_tokens": 10})
     for _ in range(3):
-        gateway_says(old)
+        gateway_reports(old)
         Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
         Lease.objects.filter(ended_at__isnull=False).update(ended_at=timezone.now() - timedelta(hours=2))
         tick()
         new = leases_of(endpoint)[-1]
         assert new.attempt.replica.version.number == 2
         stage.finish(new, Reason.NODE_DRAINED)
-    gateway_says(old)
+    gateway_reports(old)
     tick()
     assert shares(endpoint) == {1: ("live", 100), 2: ("starting", 0)}
 
 
 def test_replicas_on_equal_devices_are_compared_whatever_they_cost(alice: Organisation, bob: Node, carol: Node) -> None:
     _, endpoint = launch(alice, replicas={"min": 2, "max": 2})
-    gateway_says()
+    gateway_reports()
     tick()
-    seen = seeing.look(endpoint, timezone.now())
+    seen = observe.observe_endpoint(endpoint, timezone.now())
     assert seen is not None
     cheap, dear = seen.leases
     assert cheap.price_usd_micros_per_device_hour != dear.price_usd_micros_per_device_hour
-    assert seeing.node_class(cheap) == seeing.node_class(dear) != ""
+    assert observe.node_class(cheap) == observe.node_class(dear) != ""
     Device.objects.filter(node=dear.node).update(model="another one")
-    seen = seeing.look(endpoint, timezone.now())
-    assert seen is not None and len({seeing.node_class(lease) for lease in seen.leases}) == 2
+    seen = observe.observe_endpoint(endpoint, timezone.now())
+    assert seen is not None and len({observe.node_class(lease) for lease in seen.leases}) == 2
 
 
 def test_what_past_starts_took_is_read_at_once_however_many_there_were(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     version = endpoint.versions.get()
     counts = []
     for _ in range(3):
         Replica.objects.filter(state="gone").update(ended_at=timezone.now() - timedelta(hours=1))
         tick()
         with CaptureQueriesContext(connection) as queries:
-            seeing.predict_start(endpoint, version, timezone.now())
+            observe.predict_start(endpoint, version, timezone.now())
         counts.append(len(queries))
         (lease,) = bring_up(endpoint)
         stage.finish(lease, Reason.NODE_DRAINED)
@@ -246,7 +247,7 @@ def test_a_gateways_median_counts_as_one_measurement_however_many_answers_it_is_
     alice: Organisation, bob: Node
 ) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     (lease,) = bring_up(endpoint)
     replica = lease.attempt.replica
@@ -264,28 +265,28 @@ def test_deploying_what_is_there_changes_nothing_and_other_terms_are_refused(ali
     assert same.number == 1 and endpoint.versions.count() == 1
     dearer = from_wire({**serve_spec(), "budget": {"max_total": "99.00"}})
     with pytest.raises(DeployMismatch):
-        endpoints.deploy(endpoint.pk, dearer, organisation=alice, files=None, actor="alice")
+        versions.deploy(endpoint.pk, dearer, organisation=alice, files=None, actor="alice")
 
 
-def test_its_owner_takes_a_version_back_while_the_old_one_is_still_there(
+def test_its_owner_rolls_a_version_back_while_the_old_one_is_still_there(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     bring_up(endpoint)
     tick()
-    with pytest.raises(NothingToTakeBack):
-        endpoints.take_back(endpoint.pk, organisation=alice)
+    with pytest.raises(NothingToRollBack):
+        versions.roll_back(endpoint.pk, organisation=alice)
     deploy(endpoint, limits={"max_tokens": 10})
     tick()
     bring_up(endpoint)
     tick()
     assert shares(endpoint) == {1: ("live", 0), 2: ("live", 100)}
-    endpoints.take_back(endpoint.pk, organisation=alice)
-    gateway_says(leases_of(endpoint))
+    versions.roll_back(endpoint.pk, organisation=alice)
+    gateway_reports(leases_of(endpoint))
     endpoint.refresh_from_db()
     tick()
-    assert shares(endpoint) == {1: ("live", 100), 2: ("taken_back", 0)}
+    assert shares(endpoint) == {1: ("live", 100), 2: ("rolled_back", 0)}
     endpoint.refresh_from_db()
-    assert endpoint.take_back is False
+    assert endpoint.is_rollback_requested is False

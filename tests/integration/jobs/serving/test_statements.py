@@ -7,18 +7,19 @@ from uuid import uuid4
 
 import pytest
 
-from billing import settlement
+from billing.charging import settlement
 from billing.models import Alert, SettlementShare
-from jobs.bills import make_bill
-from jobs.client.bill_verify import verify_bill
+from jobs.bills.bill import make_bill
+from jobs.client.verify.bill import verify_bill
+from jobs.endpoints import payments, usage, usage_statements
+from jobs.endpoints.usage_statements import StatementRefused
 from jobs.models import Endpoint, EndpointKey, Job, Lease, LeaseStatement, LeaseUse
-from jobs.serving import payments, statements, usage, windows
-from jobs.serving.statements import StatementRefused
+from jobs.serving import prepaid_windows
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.nodes.models import Node
 from provider_agent.protocol import ZERO_HASH
-from provider_agent.protocol.serving_statements import (
+from provider_agent.protocol.usage_statements import (
     ServeStatement,
     SignedStatement,
     sign_statement,
@@ -27,6 +28,7 @@ from provider_agent.protocol.serving_statements import (
 from tests import stage
 from tests.integration.billing.scenes import assert_ledger_is_true
 from tests.integration.jobs.serving import scenes
+from tests.row_states import put_in_state
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,15 +67,15 @@ def stated(lease: Lease, *, requests: int, tokens: int, key: str | None = None, 
 
 def _count(lease: Lease, key: EndpointKey, endpoint: Endpoint, requests: int) -> None:
     rows = [scenes.row(seq, key, endpoint, lease_id=lease.pk) for seq in range(1, requests + 1)]
-    usage.take_in(scenes.gateway(), rows)
+    usage.ingest_usage(scenes.gateway(), rows)
 
 
 def test_statements_are_kept_in_their_chain_and_repeats_are_harmless(lease: Lease) -> None:
     first = stated(lease, requests=1, tokens=10)
-    assert [statements.accept(lease, first) for _ in range(2)] == [1, 1]
+    assert [usage_statements.accept(lease, first) for _ in range(2)] == [1, 1]
     second = stated(lease, requests=5, tokens=10)
     assert second.statement.prev_digest == statement_digest(first.statement)
-    assert statements.accept(lease, second) == 2
+    assert usage_statements.accept(lease, second) == 2
     kept = LeaseStatement.objects.get()
     assert (kept.seq, kept.requests, kept.signer) == (2, 5, lease.node.receipt_address)
 
@@ -90,37 +92,37 @@ def test_statements_are_kept_in_their_chain_and_repeats_are_harmless(lease: Leas
     ],
 )
 def test_statements_that_cannot_be_believed_are_refused(lease: Lease, change: dict[str, Any], why: str) -> None:
-    statements.accept(lease, stated(lease, requests=2, tokens=10))
+    usage_statements.accept(lease, stated(lease, requests=2, tokens=10))
     with pytest.raises(StatementRefused, match=why):
-        statements.accept(lease, stated(lease, **{"requests": 3, "tokens": 10, **change}))
+        usage_statements.accept(lease, stated(lease, **{"requests": 3, "tokens": 10, **change}))
     assert LeaseStatement.objects.get().seq == 1
 
 
 def test_counts_that_match_within_the_tolerance_are_paid(lease: Lease, key: EndpointKey, endpoint: Endpoint) -> None:
     _count(lease, key, endpoint, 100)
-    statements.accept(lease, stated(lease, requests=101, tokens=100 * MILLION + 5_000))
+    usage_statements.accept(lease, stated(lease, requests=101, tokens=100 * MILLION + 5_000))
     ended = scenes.end(scenes.let_pass(lease, hours=1), hours=1)
-    assert not statements.is_contested(ended)
-    assert statements.tell_contested() == 0
+    assert not usage_statements.is_contested(ended)
+    assert usage_statements.raise_contested_alerts() == 0
 
 
 def test_lease_lately_busy_is_given_the_time_for_its_statement(
     lease: Lease, key: EndpointKey, endpoint: Endpoint
 ) -> None:
-    statements.accept(lease, stated(lease, requests=0, tokens=0))
+    usage_statements.accept(lease, stated(lease, requests=0, tokens=0))
     _count(lease, key, endpoint, 100)
     ended = scenes.end(scenes.let_pass(lease, hours=1), hours=1)
-    assert not statements.is_contested(ended)
-    LeaseStatement.objects.update(received_at=clock.now() + statements.UNDER_WAY)  # it stated that much later
-    assert statements.is_contested(ended)
+    assert not usage_statements.is_contested(ended)
+    LeaseStatement.objects.update(received_at=clock.now() + usage_statements.UNDER_WAY)  # it stated that much later
+    assert usage_statements.is_contested(ended)
 
 
 def test_engine_that_does_not_say_its_tokens_is_no_lie(lease: Lease, key: EndpointKey, endpoint: Endpoint) -> None:
     _count(lease, key, endpoint, 100)
-    statements.accept(lease, stated(lease, requests=100, tokens=0, without_usage=100))
-    LeaseStatement.objects.update(received_at=clock.now() + statements.UNDER_WAY)
+    usage_statements.accept(lease, stated(lease, requests=100, tokens=0, without_usage=100))
+    LeaseStatement.objects.update(received_at=clock.now() + usage_statements.UNDER_WAY)
     ended = scenes.end(scenes.let_pass(lease, hours=1), hours=1)
-    assert not statements.is_contested(ended)
+    assert not usage_statements.is_contested(ended)
 
 
 def test_pay_of_a_lease_whose_counts_differ_waits_and_both_are_on_the_bill(
@@ -128,11 +130,11 @@ def test_pay_of_a_lease_whose_counts_differ_waits_and_both_are_on_the_bill(
 ) -> None:
     job = Job.objects.get(pk=endpoint.job_id)
     _count(lease, key, endpoint, 100)
-    statements.accept(lease, stated(lease, requests=1000, tokens=900 * MILLION))
+    usage_statements.accept(lease, stated(lease, requests=1000, tokens=900 * MILLION))
     lease = scenes.let_pass(lease, hours=1)
-    assert not windows.settle_one(job.pk)  # nothing is paid on the way
-    assert statements.tell_contested() == 1
-    assert "says 1000, the gateways 100" in Alert.objects.get(kind=statements.ALERT).message
+    assert not prepaid_windows.settle_one(job.pk)  # nothing is paid on the way
+    assert usage_statements.raise_contested_alerts() == 1
+    assert "says 1000, the gateways 100" in Alert.objects.get(kind=usage_statements.ALERT).message
     scenes.end(lease, hours=1)
     settled = settlement.settle_job(job_id=job.pk, charges=payments.final_charges(job), fee_bps=1000)
     assert payments.keep_contested(settled, job) == 1
@@ -145,7 +147,7 @@ def test_pay_of_a_lease_whose_counts_differ_waits_and_both_are_on_the_bill(
     assert_ledger_is_true()
     # The gateways' spool held the rest of it: now they agree.
     LeaseUse.objects.update(requests=1000, input_tokens=900 * MILLION, output_tokens=900 * MILLION)
-    assert statements.tell_contested() == 0
+    assert usage_statements.raise_contested_alerts() == 0
     assert settlement.release_pending() == 1
     assert_ledger_is_true()
 
@@ -153,13 +155,13 @@ def test_pay_of_a_lease_whose_counts_differ_waits_and_both_are_on_the_bill(
 def test_bill_of_a_job_settled_in_parts_verifies(lease: Lease, endpoint: Endpoint) -> None:
     for hours in (0.333, 0.777, 1.111):
         lease = scenes.let_pass(lease, hours=hours)
-        assert windows.settle_one(endpoint.job_id)
+        assert prepaid_windows.settle_one(endpoint.job_id)
         bill = make_bill(Job.objects.get(pk=endpoint.job_id))
         assert verify_bill(bill).problem is None and not bill.is_final
     scenes.end(scenes.let_pass(lease, hours=1.5), hours=1.5)
     job = Job.objects.get(pk=endpoint.job_id)
     settlement.settle_job(job_id=job.pk, charges=payments.final_charges(job), fee_bps=payments.fee_bps(job.pk))
-    Job.objects.filter(pk=job.pk).update(state="cancelled")
+    put_in_state(Job.objects.filter(pk=job.pk), "cancelled")
     bill = make_bill(Job.objects.get(pk=job.pk))
     assert (bill.is_final, len(bill.parts or []), bill.total_units) == (True, 4, 1_500_000)
     assert verify_bill(bill).problem is None

@@ -1,4 +1,4 @@
-"""Bob's agent brings its statements through the real door, also when it is started anew or cut off."""
+"""Bob's agent sends its token usage statements to the real API, also when it is started anew or cut off."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from jobs.endpoints import payments
 from jobs.models import Endpoint, Lease, LeaseStatement
-from jobs.serving import payments
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
-from provider_agent import statements
 from provider_agent.client import Client
+from provider_agent.lease import usage_statements
 from provider_agent.protocol import NO_CONTRACT
 from tests import stage
 from tests.integration.jobs.conftest import node_with_key, transport_key
@@ -45,11 +45,11 @@ def _state(live_server: Any, lease: Lease, folder: Path, counts: Counts, *, node
     async def go() -> None:
         signer = node or lease.node
         client = Client(api_url=live_server.url, node_id=signer.id, key=transport_key(signer.name))
-        porter: Any = SimpleNamespace(client=client, keys=SimpleNamespace(receipt_hex=stage.receipt_key(signer.name)))
+        context: Any = SimpleNamespace(client=client, keys=SimpleNamespace(receipt_hex=stage.receipt_key(signer.name)))
         assignment = SimpleNamespace(receipt_domain=NO_CONTRACT, fence=lease.fence)
         entry: Any = SimpleNamespace(lease_id=lease.pk, assignment=assignment, has_ended=True)
         try:
-            await statements.keep_stated(porter, entry, folder, lambda: counts)
+            await usage_statements.ship_usage_statements(context, entry, folder, lambda: counts)
         finally:
             await client.close()
 
@@ -70,12 +70,12 @@ def test_agent_states_what_it_counted_and_goes_on_after_a_restart(
 def test_statement_that_no_server_answered_is_sent_again_as_it_was(
     live_server: Any, lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(statements, "LAST_TRIES_MAX", 2)
+    monkeypatch.setattr(usage_statements, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(usage_statements, "LAST_TRIES_MAX", 2)
     _state(SimpleNamespace(url="http://127.0.0.1:9"), lease, tmp_path, Counts(requests=3))
-    before = (tmp_path / statements.STATEMENT_FILE).read_bytes()
+    before = (tmp_path / usage_statements.STATEMENT_FILE).read_bytes()
     assert not LeaseStatement.objects.exists()
-    monkeypatch.setattr(statements, "LAST_TRIES_MAX", 20)
+    monkeypatch.setattr(usage_statements, "LAST_TRIES_MAX", 20)
     _state(live_server, lease, tmp_path, Counts(requests=1))
     kept = LeaseStatement.objects.get()
     assert (kept.seq, kept.requests) == (2, 4)
@@ -85,7 +85,7 @@ def test_statement_that_no_server_answered_is_sent_again_as_it_was(
 def test_nobody_states_for_the_lease_of_another(
     live_server: Any, lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(statements, "LAST_TRIES_MAX", 2)
+    monkeypatch.setattr(usage_statements, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(usage_statements, "LAST_TRIES_MAX", 2)
     _state(live_server, lease, tmp_path, Counts(requests=3), node=node_with_key("mallorys-node"))
     assert not LeaseStatement.objects.exists()

@@ -1,4 +1,4 @@
-"""A gateway that comes later is told to the agents whose replicas run already."""
+"""Agents whose replicas run already get the address of a gateway that is added later."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from provider_agent.protocol import (
     SyncResponse,
     verify_gateways,
 )
-from tests.integration.jobs.serving.conftest import GATEWAY, bring_up, gateway_says, launch, tick
-from tests.integration.jobs.test_sync import message, post, url  # noqa: F401 - a fixture
+from tests.integration.jobs.serving.conftest import GATEWAY, bring_up, gateway_reports, launch, tick
+from tests.integration.jobs.sync.syncing import message, post
 
 
 def urls(signed: SignedGateways | None, node: Node) -> list[str]:
@@ -40,11 +40,11 @@ def second_gateway() -> Gateway:
     )
 
 
-def test_agents_whose_replicas_run_are_told_of_a_gateway_that_was_added_and_others_of_none(
+def test_agents_whose_replicas_run_are_told_of_an_added_gateway_and_others_of_none(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     before = answer_for(bob.pk, message())
     assert urls(before.gateways, bob) == ["ws://127.0.0.1:8003"]
@@ -58,7 +58,7 @@ def test_agents_whose_replicas_run_are_told_of_a_gateway_that_was_added_and_othe
 
 def test_a_minute_without_web_takes_no_tunnel_away_and_a_day_does(alice: Organisation, bob: Node) -> None:
     _, endpoint = launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     bring_up(endpoint)
     second_gateway()
@@ -70,11 +70,9 @@ def test_a_minute_without_web_takes_no_tunnel_away_and_a_day_does(alice: Organis
     assert answer_for(bob.pk, message()).gateways is None, "no word changes nothing at the agent"
 
 
-def test_of_more_gateways_than_are_told_the_same_are_told_each_time_and_a_broken_row_is_passed_over(
-    alice: Organisation, bob: Node
-) -> None:
+def test_of_too_many_gateways_the_same_are_told_and_a_broken_row_is_passed_over(alice: Organisation, bob: Node) -> None:
     launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     many = [second_gateway() for _ in range(GATEWAYS_MAX + 2)]
     broken = Gateway.objects.create(
@@ -87,9 +85,9 @@ def test_of_more_gateways_than_are_told_the_same_are_told_each_time_and_a_broken
         assert answer_for(bob.pk, message()).version == first.version
 
 
-def test_an_older_agent_never_sees_the_field(alice: Organisation, bob: Node, url: str) -> None:  # noqa: F811
+def test_an_older_agent_never_sees_the_field(alice: Organisation, bob: Node, url: str) -> None:
     launch(alice)
-    gateway_says()
+    gateway_reports()
     tick()
     body = message().model_dump_json().encode()
     assert "gateways" not in post(url, bob, body, **{HEADER_FEATURES: FEATURE_CHECKS}).json()

@@ -12,13 +12,13 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import deposits, ledger
-from billing.balances import balance
+from billing.books import deposits, ledger
+from billing.books.balances import balance
 from billing.kinds import AccountKind
 from billing.models import Alert
-from jobs.gateway.table import UsageRow
+from jobs.endpoints import token_payments, usage
+from jobs.gateway.messages import UsageRow
 from jobs.models import Endpoint, EndpointKey, Gateway, UsageAside, UsageDay, UsagePayment, UsageRecord
-from jobs.serving import token_payments, usage
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from tests import stage
@@ -53,7 +53,7 @@ def gateway(transactional_db: None) -> UUID:
 
 
 def _books() -> tuple[object, ...]:
-    """All that use says, but for the times."""
+    """All fields of use but the times."""
     days = sorted(UsageDay.objects.values_list("key_id", "model", "requests", "input_tokens", "cost_usd_micros"))
     records = sorted(UsageRecord.objects.values_list("request_id", "part", "cost_usd_micros"))
     return records, days, sorted(EndpointKey.objects.values_list("pk", "spent_usd_micros"))
@@ -63,19 +63,19 @@ def test_use_is_recorded_added_up_by_day_and_counted_against_the_budget(
     gateway: UUID, key: EndpointKey, endpoint: Endpoint
 ) -> None:
     rows = [scenes.row(1, key, endpoint), scenes.row(2, key, endpoint, status="cancelled", output_tokens=0)]
-    assert usage.take_in(gateway, rows) == 2
+    assert usage.ingest_usage(gateway, rows) == 2
     key.refresh_from_db()
     assert (key.spent_usd_micros, key.spent_month_usd_micros) == (4 * DOLLAR, 4 * DOLLAR)
     day = UsageDay.objects.get()
     assert (day.requests, day.failed, day.input_tokens, day.output_tokens) == (2, 0, 2_000_000, 1_000_000)
     assert day.cost_usd_micros == 4 * DOLLAR
-    assert usage.take_in(gateway, []) == 2
+    assert usage.ingest_usage(gateway, []) == 2
 
 
 def test_cost_is_the_endpoints_price_whatever_the_gateway_says(
     gateway: UUID, key: EndpointKey, endpoint: Endpoint
 ) -> None:
-    usage.take_in(
+    usage.ingest_usage(
         gateway,
         [
             scenes.row(1, key, endpoint, cost_usd_micros=10**12),
@@ -90,7 +90,7 @@ def test_price_is_that_of_the_version_that_answered(gateway: UUID, key: Endpoint
     dearer = json.loads(json.dumps(endpoint.job.spec))
     dearer["serve"]["prices"] = {"input_per_million": "2.00"}
     endpoint.versions.create(number=2, spec=dearer)
-    usage.take_in(gateway, [scenes.row(1, key, endpoint), scenes.row(2, key, endpoint, version=2)])
+    usage.ingest_usage(gateway, [scenes.row(1, key, endpoint), scenes.row(2, key, endpoint, version=2)])
     assert list(UsageRecord.objects.order_by("seq").values_list("cost_usd_micros", flat=True)) == [
         3 * DOLLAR,
         2 * DOLLAR,
@@ -107,7 +107,7 @@ def test_what_cannot_be_booked_is_kept_apart_and_told(
         scenes.row(4, key, endpoint, input_tokens=10**15),
         scenes.row(5, key, endpoint, at_ms=10**17, model="m\0"),
     ]
-    assert usage.take_in(gateway, rows) == 5
+    assert usage.ingest_usage(gateway, rows) == 5
     whys = list(UsageAside.objects.order_by("seq").values_list("why", flat=True))
     assert whys == ["unknown_key", "unknown_endpoint", "key_of_another", "implausible"]
     assert UsageRecord.objects.get().seq == 5
@@ -117,7 +117,7 @@ def test_what_cannot_be_booked_is_kept_apart_and_told(
 def test_one_request_told_by_two_gateways_is_billed_once(gateway: UUID, key: EndpointKey, endpoint: Endpoint) -> None:
     row = scenes.row(1, key, endpoint)
     others = [scenes.gateway() for _ in range(3)]
-    said = race(*[lambda each=each: usage.take_in(each, [row]) for each in [gateway, *others]])
+    said = race(*[lambda each=each: usage.ingest_usage(each, [row]) for each in [gateway, *others]])
     assert said == [1, 1, 1, 1]
     assert UsageRecord.objects.count() == 1
     assert UsageDay.objects.get().requests == 1
@@ -128,7 +128,7 @@ def test_one_request_told_by_two_gateways_is_billed_once(gateway: UUID, key: End
 
 def test_same_batch_from_two_connections_is_booked_once(gateway: UUID, key: EndpointKey, endpoint: Endpoint) -> None:
     rows = [scenes.row(seq, key, endpoint) for seq in range(1, 30)]
-    assert race(*[lambda: usage.take_in(gateway, rows)] * 4) == [29] * 4
+    assert race(*[lambda: usage.ingest_usage(gateway, rows)] * 4) == [29] * 4
     assert UsageRecord.objects.count() == 29 == UsageDay.objects.get().requests
 
 
@@ -136,10 +136,10 @@ def test_gap_keeps_what_follows_out_and_is_told_until_it_is_closed(
     gateway: UUID, key: EndpointKey, endpoint: Endpoint
 ) -> None:
     rows = [scenes.row(seq, key, endpoint) for seq in range(1, 5)]
-    assert usage.take_in(gateway, [rows[0], rows[2], rows[3]]) == 1
-    assert usage.take_in(gateway, rows[2:]) == 1
+    assert usage.ingest_usage(gateway, [rows[0], rows[2], rows[3]]) == 1
+    assert usage.ingest_usage(gateway, rows[2:]) == 1
     assert Alert.objects.filter(kind=usage.GAP_ALERT, closed_at=None).count() == 1
-    assert usage.take_in(gateway, rows) == 4
+    assert usage.ingest_usage(gateway, rows) == 4
     assert Alert.objects.filter(kind=usage.GAP_ALERT, closed_at=None).count() == 0
 
 
@@ -159,9 +159,9 @@ def test_any_order_repeat_or_loss_of_batches_gives_the_same_books(
         batch = rows[start : start + length]
         if is_shuffled:
             order.shuffle(batch)  # type: ignore[attr-defined]
-        usage.take_in(gateway, batch)
-    while (known := usage.take_in(gateway, [])) < ROWS:  # and then the gateway goes on from what it was answered
-        usage.take_in(gateway, rows[known : known + 5])
+        usage.ingest_usage(gateway, batch)
+    while (known := usage.ingest_usage(gateway, [])) < ROWS:  # and then the gateway goes on from what it was answered
+        usage.ingest_usage(gateway, rows[known : known + 5])
     cost = sum(usage.cost_of(row, DOLLAR, 2 * DOLLAR) for row in rows)
     records, days, spent = _books()
     assert records == sorted((row.request_id, 0, usage.cost_of(row, DOLLAR, 2 * DOLLAR)) for row in rows)
@@ -176,13 +176,13 @@ def test_hundreds_of_rows_take_a_few_queries(
     made = [scenes.key(carol) for _ in range(20)]
     rows: list[UsageRow] = [scenes.row(seq, made[seq % 20], endpoint) for seq in range(1, 501)]
     with django_assert_max_num_queries(14):
-        assert usage.take_in(gateway, rows) == 500
+        assert usage.ingest_usage(gateway, rows) == 500
 
 
 def test_caller_of_another_organisation_pays_once_for_many_requests(
     gateway: UUID, alice: Organisation, carol: Organisation, key: EndpointKey, endpoint: Endpoint
 ) -> None:
-    usage.take_in(gateway, [scenes.row(seq, key, endpoint) for seq in range(1, 4)])
+    usage.ingest_usage(gateway, [scenes.row(seq, key, endpoint) for seq in range(1, 4)])
     assert token_payments.pay_due() == 1
     assert token_payments.pay_due() == 0
     payment = UsagePayment.objects.get()
@@ -195,7 +195,7 @@ def test_caller_of_another_organisation_pays_once_for_many_requests(
 
 def test_calls_at_home_cost_nothing(gateway: UUID, alice: Organisation, endpoint: Endpoint) -> None:
     key = scenes.key(alice)
-    usage.take_in(gateway, [scenes.row(1, key, endpoint)])
+    usage.ingest_usage(gateway, [scenes.row(1, key, endpoint)])
     assert token_payments.pay_due() == 0
     key.refresh_from_db()
     assert key.spent_usd_micros == 3 * DOLLAR
@@ -204,7 +204,7 @@ def test_calls_at_home_cost_nothing(gateway: UUID, alice: Organisation, endpoint
 def test_what_the_balance_does_not_cover_stays_due_and_the_key_is_refused(
     gateway: UUID, carol: Organisation, key: EndpointKey, endpoint: Endpoint
 ) -> None:
-    usage.take_in(gateway, [scenes.row(seq, key, endpoint) for seq in range(1, 6)])  # 15 of 10 dollars
+    usage.ingest_usage(gateway, [scenes.row(seq, key, endpoint) for seq in range(1, 6)])  # 15 of 10 dollars
     assert token_payments.pay_due() == 1
     assert UsagePayment.objects.get().records == 3
     assert token_payments.pay_due() == 0
@@ -217,7 +217,7 @@ def test_what_the_balance_does_not_cover_stays_due_and_the_key_is_refused(
 
 
 def test_two_who_pay_at_once_pay_once(gateway: UUID, carol: Organisation, key: EndpointKey, endpoint: Endpoint) -> None:
-    usage.take_in(gateway, [scenes.row(seq, key, endpoint) for seq in range(1, 4)])
+    usage.ingest_usage(gateway, [scenes.row(seq, key, endpoint) for seq in range(1, 4)])
     said = race(*[token_payments.pay_due] * 4)
     assert not [each for each in said if isinstance(each, Exception)]
     token_payments.pay_due()
@@ -228,7 +228,7 @@ def test_two_who_pay_at_once_pay_once(gateway: UUID, carol: Organisation, key: E
 def test_old_records_are_forgotten_once_paid_and_their_sums_stay(
     gateway: UUID, key: EndpointKey, endpoint: Endpoint
 ) -> None:
-    usage.take_in(gateway, [scenes.row(1, key, endpoint)])
+    usage.ingest_usage(gateway, [scenes.row(1, key, endpoint)])
     UsageRecord.objects.update(at=clock.now() - token_payments.KEEP_RECORDS - timedelta(days=1))
     assert token_payments.forget_records() == 0  # it is due
     token_payments.pay_due()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from jobs.artifacts import store as stores
+from jobs.artifacts import choice as stores
 from jobs.models import Endpoint
 from marketplace.accounts.models import Organisation
 from marketplace.portal.chat import page_keys

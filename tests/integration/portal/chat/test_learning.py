@@ -10,6 +10,7 @@ from django.test import Client
 
 from jobs.models import ArtifactKind, Job
 from jobs.spec import parse
+from jobs.spec.kinds.train import train_of
 from jobs.states import ArtifactState
 from marketplace.accounts.models import Organisation
 from marketplace.portal.chat import datasets
@@ -44,7 +45,7 @@ def test_the_trainer_reads_a_document_a_conversation(browser: Client, chat: Chat
     dataset = make(browser, chat)
     (tmp_path / datasets.TEXTS_FILE).write_bytes(read(browser, dataset, datasets.TEXTS_FILE))
     spec = parse(browser.get(f"/chat/datasets/{dataset.pk}/job.yaml").content)
-    [document] = read_documents(tuple(spec.train.data), tmp_path, seed=0)
+    [document] = read_documents(tuple(train_of(spec).data), tmp_path, seed=0)
     assert document == f"Be brief.\nWhat is a souk?{answer.text}"
 
 
@@ -94,7 +95,7 @@ def test_a_model_of_the_hub_can_be_trained_on_and_then_needs_the_network(browser
     answer = browser.post("/chat/datasets", {"chat": [str(chat.pk)], "model": "org/tiny"})
     assert answer.status_code == 302
     spec = datasets.spec_of_dataset(Dataset.objects.get())
-    assert (spec.train.model, spec.network) == ("org/tiny", "public")
+    assert (train_of(spec).model, spec.network) == ("org/tiny", "public")
     refused = browser.post("/chat/datasets", {"chat": [str(chat.pk)], "model": "mallory/other"})
     assert refused.status_code == 400
 

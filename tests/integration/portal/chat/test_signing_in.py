@@ -1,4 +1,4 @@
-"""The door of the pages: who has the password comes in, and goes only to our own paths."""
+"""The sign-in page: the password opens the pages, and its redirect goes only to our own paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alice asks, a model answers: streamed, saved, counted, stopped."""
+"""Alice writes, a model answers: streamed, saved, counted, stopped."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from django.test import Client
 
+from jobs.endpoints.publish import short_name
 from jobs.models import Endpoint, UsageRecord
-from jobs.serving.telling import short_name
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.foundation import clock
 from marketplace.portal.chat import answering

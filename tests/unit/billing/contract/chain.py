@@ -18,7 +18,7 @@ from web3 import EthereumTesterProvider, Web3
 from web3.contract import Contract
 from web3.exceptions import ContractLogicError
 
-from billing.chain import compiling
+from billing.chain.contract import compiling
 
 TOKENS = Path(__file__).parent / "tokens"
 GENESIS_AT = 2_000_000_000  # ahead of the computer's clock, so that every block is one second after the last

@@ -222,7 +222,7 @@ class Scene:
         raw = self.sign(wallet(owner), PERMIT_TYPES, message, **domain).signature
         return raw[64], raw[:32], raw[32:64]
 
-    # --- stories
+    # --- sequences
 
     def open_hold(self, customer: str = "alice", job: str = "job", **changes: Any) -> None:
         """Money deposited by the customer, and a hold opened on it by the settler."""

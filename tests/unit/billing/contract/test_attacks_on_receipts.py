@@ -82,7 +82,7 @@ def test_C06_the_settler_cannot_pay_itself(scene: Scene) -> None:
     assert scene.view("leases", id32("lease"))[1] == address("bob")
 
 
-def test_C06_where_the_customer_allowed_anybody_a_false_provider_is_stopped_within_the_window(scene: Scene) -> None:
+def test_C06_where_anybody_is_allowed_a_false_provider_is_stopped_within_the_window(scene: Scene) -> None:
     scene.open_hold()
     scene.register("settler")
     scene.settle(provider="settler")
@@ -113,7 +113,7 @@ def test_C07_an_older_receipt_changes_nothing(running: Scene) -> None:
 # ------------------------------------------------------------------ C18
 
 
-def test_C18_a_hold_that_a_reorganisation_dropped_can_be_opened_again_and_pays_nobody_before(scene: Scene) -> None:
+def test_C18_a_hold_that_a_reorganisation_dropped_pays_nobody_until_opened_again(scene: Scene) -> None:
     scene.do("alice", "deposit", 10_000)
     scene.register()
     signed: Signed = scene.authorize()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from billing.chain import compiling
+from billing.chain.contract import compiling
 from tests.unit.billing.contract.chain import TOKENS, build
 
 FOLDERS = [(compiling.SOURCES, compiling.BUILD), (TOKENS, TOKENS / "built")]

@@ -39,7 +39,7 @@ from tests.unit.billing.contract.scene import (
 )
 
 STEPS_QUICK = 200
-STEPS_EACH = 50  # of one story, before it starts anew
+STEPS_EACH = 50  # of one sequence, before the next starts
 STEPS_WANTED = int(os.environ.get("SOUK_MONEY_STEPS", STEPS_QUICK))
 LONGEST_SECONDS = 1_800
 MONEY = ("alice", "anna", "bob", "ben", "mallory", "settler", "fee")
@@ -62,7 +62,7 @@ def _world() -> tuple[Scene, Contract]:
     return scene, scene.chain.deploy("Lens")
 
 
-taken: Counter[str] = Counter()  # what was done, and each refusal, over all stories of this process
+taken: Counter[str] = Counter()  # what was done, and each refusal, over all sequences of this process
 
 
 class EscrowMachine(RuleBasedStateMachine):
@@ -405,6 +405,7 @@ class EscrowMachine(RuleBasedStateMachine):
         self.step(who, "compensate", args, lambda: self.model.compensate(who, customer, amount, offence))
 
 
+@pytest.mark.escrow_model
 @pytest.mark.timeout(LONGEST_SECONDS)
 def test_model_and_chain_agree_after_every_step() -> None:
     taken.clear()

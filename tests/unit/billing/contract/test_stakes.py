@@ -1,4 +1,4 @@
-"""A provider's stake: added, asked back, slashed within caps, paid to those who were harmed."""
+"""A provider's stake: added, requested back, slashed within caps, paid to those who were harmed."""
 
 from __future__ import annotations
 

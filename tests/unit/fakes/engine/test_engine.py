@@ -1,4 +1,4 @@
-"""The fake engine does what its users build on: steady text, counts, and the faults it is told to have."""
+"""The fake engine does what its users build on: steady text, counts, and the faults that a test orders."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.client import cli, follow, live, transport
+from jobs.client import cli, follow, transport, watch
 from jobs.client.sdk import Souk
 from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace
 
@@ -45,7 +45,7 @@ Run = Callable[..., Ended]
 def market(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeMarketplace]:
     monkeypatch.setattr(transport, "BACKOFF_SECONDS", 0.005)
     monkeypatch.setattr(follow, "IDLE_SECONDS", 0.02)
-    monkeypatch.setattr(live, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(watch, "TICK_SECONDS", 0.02)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     with FakeMarketplace() as running:

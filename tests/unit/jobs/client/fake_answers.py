@@ -69,6 +69,27 @@ def a_node() -> dict[str, Any]:
     return about | offered | {"fabric": "rack", "links": [link]}
 
 
+def an_endpoint(model: str) -> dict[str, Any]:
+    """A served model without replicas."""
+    return {
+        "endpoint_id": str(uuid4()),
+        "job_id": str(uuid4()),
+        "model": model,
+        "public_model": None,
+        "base_url": "http://127.0.0.1:8003/v1",
+        "state": "ready",
+        "why": "",
+        "replicas_desired": 1,
+        "replicas_ready": 1,
+        "rate_usd_micros_per_hour": 500_000,
+        "input_usd_micros_per_million": None,
+        "output_usd_micros_per_million": None,
+        "in_flight": 0,
+        "queued": 0,
+        "created_at": NOW.isoformat(),
+    }
+
+
 def an_attempt(number: int, node: str, **changes: Any) -> dict[str, Any]:
     """One try on one node."""
     lease = {

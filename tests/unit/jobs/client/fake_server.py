@@ -12,15 +12,22 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from jobs.spec import SpecErrors, from_wire, spec_hash
-
-from .fake_answers import NOW, a_job, a_node, an_offer, fitting_plan, misfitting_plan, signed_export
-from .fake_door import Asked, Fault, Refusal, handler
+from tests.unit.jobs.client.fake_answers import (
+    NOW,
+    a_job,
+    a_node,
+    an_offer,
+    fitting_plan,
+    misfitting_plan,
+    signed_export,
+)
+from tests.unit.jobs.client.fake_http import Asked, Fault, Refusal, handler
 
 KEY = "souk_test_alice"
 
 
 class FakeMarketplace:
-    """Truth of one job of Alice's, told over HTTP. Tests change the attributes; `with` starts and stops it."""
+    """The state of one job of Alice's, served over HTTP. Tests change the attributes; `with` starts and stops it."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -58,7 +65,7 @@ class FakeMarketplace:
         return UUID(self.job["job_id"])
 
     def routes(self, method: str) -> list[str]:
-        """Paths that were asked for with this method, in order."""
+        """Paths that were requested with this method, in order."""
         return [asked.path for asked in self.asked if asked.method == method]
 
     def take_fault(self, route: str, *, is_after: bool) -> Fault | None:

@@ -9,13 +9,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from jobs.client import authorizing
+from billing.proofs.escrow import is_signed_by_customer
 from jobs.client.errors import TermsRefused, UsageMistake
-from jobs.client.plan_view import plan_view
-from jobs.client.wallet import Wallet
+from jobs.client.views.plan import plan_view
+from jobs.client.wallet import authorizing
+from jobs.client.wallet.key_file import Wallet
 from jobs.spec import Spec, parse, spec_hash
 from jobs.wire import AssetView, EscrowTerms, Plan, QuoteView
-from provider_agent.protocol import ReceiptDomain, ethereum, is_signed_by_customer
+from provider_agent.protocol import ReceiptDomain, ethereum
 
 KEY = "0x" + "a1" * 32
 WALLET = Wallet(ethereum.address_of(KEY), KEY)

@@ -1,4 +1,4 @@
-"""What a bill says of money is right: each asset by itself, in its own unit, and nothing told before it is known."""
+"""The money on a bill is right: each asset by itself, in its own unit, and nothing shown before it is known."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from jobs.client.bill_verify import verify_bill
-from jobs.client.bill_view import bill_view
 from jobs.client.output import console
+from jobs.client.verify.bill import verify_bill
+from jobs.client.views.bill import bill_view
 from jobs.wire import BillView
-from tests.unit.jobs.client import test_bill_verify as dollars
-from tests.unit.jobs.client import test_escrow_verify as tokens
+from tests.unit.jobs.client import dollar_bills as dollars
+from tests.unit.jobs.client import token_bills as tokens
 from tests.unit.jobs.client.conftest import Run
 from tests.unit.jobs.client.fake_answers import NOW, signed_export
 

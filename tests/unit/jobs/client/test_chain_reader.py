@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from jobs.client import chain_reader
-from jobs.client.chain_reader import ChainReader
 from jobs.client.errors import ChainFailed
+from jobs.client.wallet import chain_reader
+from jobs.client.wallet.chain_reader import ChainReader
 
 HEAD = 1_000_000
 TOPIC = "0x" + "00" * 32

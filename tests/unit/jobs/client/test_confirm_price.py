@@ -1,4 +1,4 @@
-"""`souk confirm-price`: the customer's word on exactly the price that was shown, and none where none was asked for."""
+"""`souk confirm-price` confirms exactly the price that was shown, and none where none waits for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def waiting(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def said(market: FakeMarketplace, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the marketplace was told; the price it waits for is gone then."""
+    """What the marketplace received; the price that it waits for is gone then."""
     told: list[Any] = []
     post = market._post
 
@@ -85,10 +85,10 @@ def test_nobody_there_is_no_yes(run: Run, said: list[Any], words: tuple[str, ...
     [a_job(), waiting(usd_micros_per_token=None, cap_units_after=None, can_confirm=False), waiting(can_confirm=False)],
     ids=["no price asked", "no price known", "a wallet's hold"],
 )
-def test_where_no_word_is_asked_for_none_is_said(
+def test_a_job_that_waits_for_no_confirmation_gets_none(
     run: Run, market: FakeMarketplace, said: list[Any], job: dict[str, Any]
 ) -> None:
     market.job = job
     ended = run("confirm-price", "tiny", "--yes")
-    assert (ended.status, "waits for no word of yours on a price" in ended.err, said) == (2, True, [])
+    assert (ended.status, "waits for no price confirmation" in ended.err, said) == (2, True, [])
     assert job["waiting_for"] in ended.err

@@ -8,9 +8,9 @@ import pytest
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from billing.chain import builds
-from jobs.client.chain_reader import _refusal
-from jobs.client.contract_errors import SENTENCES, explain_refusal
+from billing.chain.reading import builds
+from jobs.client.wallet.chain_reader import _refusal
+from jobs.client.wallet.contract_errors import SENTENCES, explain_refusal
 
 
 def errors_of(name: str) -> set[str]:
@@ -40,7 +40,7 @@ def test_a_refusal_is_found_wherever_a_node_puts_it(wrap: Any) -> None:
     assert failed.details == {"error": "TooEarly"}
 
 
-def test_old_contracts_own_words_are_told_without_what_steers_a_terminal() -> None:
+def test_an_old_contracts_text_is_shown_without_control_characters() -> None:
     data = selector("Error(string)") + encode(["string"], ["too \x1b[31mpoor"]).hex()
     refusal = explain_refusal(data)
     assert refusal is not None

@@ -10,7 +10,7 @@ from jobs.client.download import PARTIAL_SUFFIX, safe_target
 from jobs.client.errors import TransferFailed
 from jobs.client.transport import ATTEMPTS_MAX
 from tests.unit.jobs.client.conftest import Run
-from tests.unit.jobs.client.fake_door import Fault
+from tests.unit.jobs.client.fake_http import Fault
 from tests.unit.jobs.client.fake_server import FakeMarketplace
 
 MODEL = bytes(range(256)) * 4000
@@ -81,7 +81,7 @@ def test_second_download_fetches_nothing(run: Run, market: FakeMarketplace, into
     assert not [path for path in market.routes("GET") if path.startswith("/store/")]
 
 
-def test_store_that_stays_away_is_told(run: Run, market: FakeMarketplace, into: Path) -> None:
+def test_store_that_stays_away_is_reported(run: Run, market: FakeMarketplace, into: Path) -> None:
     market.faults.append(Fault("GET /store/model", times=ATTEMPTS_MAX))
     ended = run("download", market.job_id, "--into", into)
     assert (ended.status, "could not be fetched" in ended.err) == (12, True)

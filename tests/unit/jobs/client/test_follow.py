@@ -14,7 +14,7 @@ from jobs.client.sdk import Souk
 from jobs.client.transport import ATTEMPTS_MAX
 from tests.unit.jobs.client.conftest import Run
 from tests.unit.jobs.client.fake_answers import an_attempt
-from tests.unit.jobs.client.fake_door import Fault
+from tests.unit.jobs.client.fake_http import Fault
 from tests.unit.jobs.client.fake_server import FakeMarketplace
 
 

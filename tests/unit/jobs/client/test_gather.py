@@ -48,7 +48,7 @@ def test_too_many_bytes_are_refused(job_file: Path, monkeypatch: pytest.MonkeyPa
         paths(job_file.parent, "[train.py]")
 
 
-def test_all_missing_files_are_told_at_once(tmp_path: Path) -> None:
+def test_all_missing_files_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(SpecErrors) as caught:
         paths(tmp_path, "[a, b]")
     assert [error.path for error in caught.value.errors] == ["files[0]", "files[1]"]

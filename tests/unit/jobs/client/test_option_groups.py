@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from jobs.client import commands_escrow
-from jobs.client.option_groups import with_groups
+from jobs.client.commands import escrow
+from jobs.client.commands.option_groups import with_groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def test_every_command_of_escrow_has_the_shared_options() -> None:
     from jobs.client import cli
 
     assert cli.app
-    group: Any = typer.main.get_command(commands_escrow.escrow)
+    group: Any = typer.main.get_command(escrow.escrow)
     sending = {"--wallet-key-file", "--max-fee", "--yes"}
     shared = {"--asset", "--contract", "--chain-id", "--rpc-url", "--server", "--json"}
     reading = {"balance", "show"}

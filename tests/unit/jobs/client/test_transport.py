@@ -1,4 +1,4 @@
-"""Requests are repeated where that is safe, wait as they are told, and carry the key to nobody else."""
+"""Requests are repeated where that is safe, wait as the server asks, and carry the key to nobody else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.client.errors import NotSignedIn, ServerUnreachable, SoukApiError
 from jobs.client.sdk import Souk
 from jobs.client.transport import ATTEMPTS_MAX
 from tests.unit.jobs.client.fake_answers import a_job
-from tests.unit.jobs.client.fake_door import Fault
+from tests.unit.jobs.client.fake_http import Fault
 from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace
 
 
@@ -52,7 +52,7 @@ def test_server_that_stays_busy_says_so(souk: Souk, market: FakeMarketplace) -> 
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 500])
-def test_other_errors_are_told_at_once(souk: Souk, market: FakeMarketplace, status: int) -> None:
+def test_other_errors_are_raised_at_once(souk: Souk, market: FakeMarketplace, status: int) -> None:
     market.faults.append(Fault("GET /balance", status=status))
     with pytest.raises(SoukApiError):
         souk.balance()

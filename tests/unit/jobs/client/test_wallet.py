@@ -1,4 +1,4 @@
-"""A wallet's key in a file: only one that nobody else can read, and that is a key, is taken; it is never told."""
+"""A wallet's key in a file: only one that nobody else can read, and that is a key, is taken; it is never shown."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.client import wallet
-from jobs.client.chain_wallet import show_coins
+from jobs.client.commands.options import FEE_COINS_MAX
 from jobs.client.errors import UsageMistake
-from jobs.client.options import FEE_COINS_MAX
 from jobs.client.settings import write_private
-from jobs.client.wallet import COIN, FEE_MAX, read_wallet, require_fee
+from jobs.client.wallet import key_file
+from jobs.client.wallet.chain_wallet import show_coins
+from jobs.client.wallet.key_file import COIN, FEE_MAX, read_wallet, require_fee
 
 SECRET = "4f" * 32
 
@@ -52,15 +52,15 @@ def test_what_is_no_key_is_refused_without_being_repeated(file: Path, text: str)
 
 def test_a_file_of_any_size_is_read_to_its_bound_only(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with file.open("r+b") as opened:
-        opened.truncate(1 << 40)  # takes no room, and no memory would hold it
+        opened.truncate(1 << 40)  # takes no disk space, and no memory would hold it
     with pytest.raises(UsageMistake, match="no private key"):
         read_wallet(file)
-    monkeypatch.setattr(wallet, "OTHERS", 0)
+    monkeypatch.setattr(key_file, "OTHERS", 0)
     with pytest.raises(UsageMistake, match="no private key"):
         read_wallet(Path("/dev/zero"))
 
 
-def test_files_that_are_not_there_or_no_files_are_told(file: Path, tmp_path: Path) -> None:
+def test_missing_files_and_no_files_are_reported(file: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path, file / "below"):
         with pytest.raises(UsageMistake, match="cannot be read"):
             read_wallet(path)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.gateway import control
+from jobs.gateway import control_sync
 
 
 @pytest.fixture(autouse=True)
 def quick_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "SYNC_SECONDS", 0.15)
+    monkeypatch.setattr(control_sync, "SYNC_SECONDS", 0.15)

@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 
 from jobs.gateway.config import GatewayConfig
-from jobs.gateway.process import Inside, Parts, Serving, serve
+from jobs.gateway.process import Backend, Parts, Serving, serve
 from tests.unit.jobs.gateway.stage import TOKEN, Engine
 
 
 def main() -> None:
     config = GatewayConfig(control_url=sys.argv[1], token=TOKEN, data=Path(sys.argv[2]), port=0, drain_seconds=5)
 
-    def compose(parts: Parts) -> Inside:
+    def compose(parts: Parts) -> Backend:
         async def refuse(scope: object, receive: object, send: object) -> None: ...
 
-        return Inside(Engine(parts.meter), refuse)
+        return Backend(Engine(parts.meter), refuse)
 
     def announce(serving: Serving) -> None:
         print(serving.port, flush=True)

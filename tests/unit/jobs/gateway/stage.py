@@ -1,4 +1,4 @@
-"""A gateway as it is, between a marketplace that says what a test wants and an engine that answers at once.
+"""A gateway as it is, between a marketplace that answers what a test wants and an engine that answers at once.
 
 The marketplace is a real HTTP server that speaks /internal/gateway/v1; the engine is the smallest honest `Answering`.
 """
@@ -20,12 +20,12 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
-from jobs.gateway.asked import Asked, Client, ClientGone, Used
+from jobs.gateway.accounting.metering import Metering
 from jobs.gateway.config import GatewayConfig
-from jobs.gateway.connections import Server
-from jobs.gateway.metering import Metering
-from jobs.gateway.process import Inside, Parts, build
-from jobs.gateway.table import EndpointRow, GatewaySync, Grant, KeyQuestion, Table, UsageRow, VersionRow
+from jobs.gateway.frontend.connections import Server
+from jobs.gateway.inference_request import Client, ClientGone, InferenceRequest, Used
+from jobs.gateway.messages import EndpointRow, GatewaySync, KeyGrant, KeyQuestion, Table, UsageRow, VersionRow
+from jobs.gateway.process import Backend, Parts, build
 
 TOKEN = "gateways-token"
 FAR = 4_000_000_000_000  # unix milliseconds
@@ -37,7 +37,7 @@ def key_of(name: str) -> str:
     return f"sk-souk-{name:x<40}"
 
 
-def grant_for(name: str, organisation_id: UUID = ALICE, **fields: Any) -> Grant:
+def grant_for(name: str, organisation_id: UUID = ALICE, **fields: Any) -> KeyGrant:
     """What the holder of `key_of(name)` may do."""
     fields = {
         "expires_at_ms": FAR,
@@ -46,7 +46,7 @@ def grant_for(name: str, organisation_id: UUID = ALICE, **fields: Any) -> Grant:
         "foreign_usd_micros": 10**9,
     } | fields
     key_hash = sha256(key_of(name).encode()).hexdigest()
-    return Grant(key_hash=key_hash, organisation_id=organisation_id, **fields)
+    return KeyGrant(key_hash=key_hash, organisation_id=organisation_id, **fields)
 
 
 def endpoint_for(model: str, organisation_id: UUID = ALICE, **fields: Any) -> EndpointRow:
@@ -63,10 +63,10 @@ def endpoint_for(model: str, organisation_id: UUID = ALICE, **fields: Any) -> En
 
 @dataclass
 class Marketplace:
-    """What it knows, and what it was told."""
+    """What it knows, and what it received."""
 
     endpoints: list[EndpointRow] = field(default_factory=list)
-    grants: dict[str, Grant] = field(default_factory=dict)  # by hash
+    grants: dict[str, KeyGrant] = field(default_factory=dict)  # by hash
     usage: list[UsageRow] = field(default_factory=list)
     syncs: list[GatewaySync] = field(default_factory=list)
     questions: list[list[str]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Marketplace:
     is_away: bool = False
     url: str = ""
 
-    def let(self, grant: Grant) -> Grant:
+    def let(self, grant: KeyGrant) -> KeyGrant:
         self.grants[grant.key_hash] = grant
         return grant
 
@@ -132,31 +132,31 @@ class Marketplace:
 
 
 class Engine:
-    """Says what it was asked: `max_tokens` words, as a stream where one is asked for; `gate` holds it back."""
+    """Answers as requested: `max_tokens` words, as a stream where one is requested; `gate` delays it."""
 
     def __init__(self, meter: Metering) -> None:
         self.meter = meter
-        self.asked: list[Asked] = []
+        self.requests: list[InferenceRequest] = []
         self.gate: asyncio.Event | None = None
         self.endless = False
         self.gone = 0
 
-    async def answer(self, asked: Asked, client: Client) -> None:
-        self.asked.append(asked)
+    async def answer(self, request: InferenceRequest, client: Client) -> None:
+        self.requests.append(request)
         written = 0
         status: Any = "ok"
         try:
             if self.gate is not None:
                 await self.gate.wait()
-            if asked.is_stream or self.endless:
+            if request.is_stream or self.endless:
                 await client.start(200, [(b"content-type", b"text/event-stream")])
-                while self.endless or written < asked.body["max_tokens"]:
+                while self.endless or written < request.body["max_tokens"]:
                     await client.send(b'data: {"word":%d}\n\n' % written * (1000 if self.endless else 1))
                     written += 1
                 await client.end()
             else:
-                body = json.dumps({"echo": asked.body}).encode()
-                written = asked.body.get("max_tokens", 0)
+                body = json.dumps({"echo": request.body}).encode()
+                written = request.body.get("max_tokens", 0)
                 await client.start(
                     200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
                 )
@@ -166,7 +166,7 @@ class Engine:
             self.gone += 1
             status = "cancelled"
         finally:
-            self.meter(Used(asked, 0, 1, None, status, 10, written))
+            self.meter(Used(request, 0, 1, None, status, 10, written))
 
 
 @dataclass
@@ -227,20 +227,20 @@ async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
 @asynccontextmanager
 async def gateway(marketplace: Marketplace, data: Path, **settings: Any) -> AsyncIterator[Stage]:
     """A gateway of its own, serving."""
-    door = socket.create_server(("127.0.0.1", 0))
-    port = door.getsockname()[1]
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
     config = GatewayConfig(
         control_url=marketplace.url, token=TOKEN, data=data, url="ws://127.0.0.1", **({"drain_seconds": 2} | settings)
     )
     engines: list[tuple[Engine, Parts]] = []
 
-    def compose(parts: Parts) -> Inside:
+    def compose(parts: Parts) -> Backend:
         engine = Engine(parts.meter)
         engines.append((engine, parts))
-        return Inside(engine, _no_tunnel)
+        return Backend(engine, _no_tunnel)
 
     server = await build(config, compose)
-    serving = asyncio.create_task(server._serve([door]))  # without its signal handlers
+    serving = asyncio.create_task(server._serve([listener]))  # without its signal handlers
     engine, parts = engines[0]
     try:
         await until(lambda: server.started and (parts.directory.version or marketplace.is_away))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.gateway import connections
+from jobs.gateway.frontend import connections
+from tests.unit.jobs.gateway.playing import play
 from tests.unit.jobs.gateway.stage import Stage, chat, key_of, until
-from tests.unit.jobs.gateway.test_door import play
 
 HEAD = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key_of('alice')}\r\n"
 JSON = "Content-Type: application/json\r\n"
@@ -67,7 +67,9 @@ def test_a_head_that_drips_is_cut_off(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
 
             dripping = asyncio.create_task(drip())
-            answer = await rest(reader)  # lost where a drip met the closed door: then the kernel resets the connection
+            answer = await rest(
+                reader
+            )  # lost where a drip met the closed connection: then the kernel resets the connection
             assert not answer or error_of(answer) == (408, "request_timeout")
             dripping.cancel()
             assert (await up.post(chat())).status == 200
@@ -88,7 +90,7 @@ def test_a_body_that_drips_is_cut_off_and_was_never_answered(tmp_path: Path) -> 
         async with dial(up) as (reader, writer):
             writer.write((HEAD + JSON + "Content-Length: 1000\r\n\r\n{").encode())
             assert error_of(await rest(reader)) == (408, "request_timeout")
-        assert up.engine.asked == []
+        assert up.engine.requests == []
         await until(lambda: up.parts.metrics.in_flight == 0)
 
     play(tmp_path, story)
@@ -122,7 +124,7 @@ def test_endless_trailers_and_chunk_frames_are_refused(tmp_path: Path) -> None:
             async with dial(up) as (reader, writer):
                 writer.write(begin + endless)
                 assert b" 200 " not in (await rest(reader)).split(b"\r\n")[0]
-        assert up.engine.asked == []
+        assert up.engine.requests == []
 
     play(tmp_path, story)
 
@@ -143,7 +145,7 @@ def test_an_oversized_body_is_refused_by_what_it_says_or_by_what_it_is(tmp_path:
         )
         assert said.status == 413
         assert (await said.json())["error"]["code"] == "request_too_large"
-        assert up.engine.asked == []
+        assert up.engine.requests == []
 
     play(tmp_path, story, body_mib_max=1)
 
@@ -153,7 +155,7 @@ def test_large_bodies_together_are_bounded(tmp_path: Path) -> None:
         up.engine.gate = asyncio.Event()
         large = chat(user="x" * 700_000)
         held = asyncio.create_task(up.post(large))
-        await until(lambda: up.engine.asked)
+        await until(lambda: up.engine.requests)
         said = await up.post(large)
         assert (said.status, said.code) == (503, "server_overloaded")
         up.engine.gate.set()
@@ -169,7 +171,7 @@ def test_a_caller_who_never_reads_is_let_go_and_little_waits_for_them(tmp_path: 
         async with dial(up, receive_buffer=4096) as (_, writer):
             body = json.dumps(chat(stream=True)).encode()
             writer.write((HEAD + JSON + f"Content-Length: {len(body)}\r\n\r\n").encode() + body)
-            await until(lambda: up.engine.asked)
+            await until(lambda: up.engine.requests)
             await until(lambda: up.engine.gone == 1)
         await until(lambda: up.parts.metrics.in_flight == 0)
         await until(lambda: up.marketplace.usage)
@@ -236,7 +238,7 @@ def test_a_flood_of_requests_in_one_breath_is_cut_off(tmp_path: Path) -> None:
         async with dial(up) as (reader, writer):
             writer.write(one * 500)
             assert await rest(reader) == b""
-        assert len(up.engine.asked) <= 1
+        assert len(up.engine.requests) <= 1
         up.engine.gate.set()
 
     play(tmp_path, story)

@@ -17,12 +17,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from jobs.gateway import auditing
-from jobs.gateway.asked import Asked
-from jobs.gateway.auditing import Auditor
-from jobs.gateway.claims import Answered
-from jobs.gateway.table import AuditRow, EndpointRow, Grant, ReplicaRow
-from jobs.gateway.upstream import Announced, UpstreamError
+from jobs.gateway.accounting import auditing
+from jobs.gateway.accounting.auditing import Auditor
+from jobs.gateway.accounting.claims import Answered
+from jobs.gateway.engines.upstream import Announced, UpstreamError
+from jobs.gateway.inference_request import InferenceRequest
+from jobs.gateway.messages import AuditRow, EndpointRow, KeyGrant, ReplicaRow
 
 RIGHT = base64.b64encode(bytes(range(1, 255)) * 2).decode()
 WRONG = base64.b64encode(bytes(range(2, 256)) * 2).decode()
@@ -45,18 +45,18 @@ class Reply:
 
 @dataclass
 class Replica:
-    """A real HTTP server that says of an answer what `says` says."""
+    """A real HTTP server that answers with the verdict that `says` returns."""
 
     says: Callable[[dict[str, Any]], Any]
     row: ReplicaRow
     capabilities: frozenset[str] = frozenset({"chat", "commits"})
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
     session: aiohttp.ClientSession | None = None
 
     async def _check(self, request: web.Request) -> web.Response:
         body = await request.json()
-        self.asked.append(body)
+        self.questions.append(body)
         said = self.says(body)
         return web.Response(body=said) if isinstance(said, bytes) else web.json_response(said)
 
@@ -83,7 +83,7 @@ class Replica:
 
 
 class Town:
-    """Everybody who serves the endpoint: what the tunnels and the table say."""
+    """All replicas of the endpoint, by the tunnels and the table."""
 
     def __init__(self) -> None:
         self.replicas: dict[UUID, Replica] = {}
@@ -146,7 +146,7 @@ def liar(body: dict[str, Any]) -> dict[str, Any]:
 def answered(lease_id: UUID, right: str | None = RIGHT, *, share: int = 100, **more: Any) -> Answered:
     """A stream that this replica answered."""
     now = time.time()
-    grant = Grant(
+    grant = KeyGrant(
         key_id=uuid4(), key_hash="00", kind="endpoint", organisation_id=uuid4(), expires_at_ms=int(1000 * now) + 60_000
     )
     endpoint = EndpointRow(
@@ -158,10 +158,10 @@ def answered(lease_id: UUID, right: str | None = RIGHT, *, share: int = 100, **m
         verify_share=share,
     )
     body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "souk_commit": True, "seed": 7}
-    asked = Asked(uuid4(), more.pop("kind", "chat"), body, True, grant, endpoint, 0.0, 60.0)
+    request = InferenceRequest(uuid4(), more.pop("kind", "chat"), body, True, grant, endpoint, 0.0, 60.0)
     claims = [{"index": 0, "output_ids": [1, 2], "commitment": right}] if right else None
     told: dict[str, Any] = {"text": "hello", "whole": None, "commitment": claims, **more}
-    return Answered(asked, lease_id, body, **told)
+    return Answered(request, lease_id, body, **told)
 
 
 async def rows_of(auditor: Auditor, count: int) -> list[AuditRow]:
@@ -182,7 +182,7 @@ async def rows_of(auditor: Auditor, count: int) -> list[AuditRow]:
 
 @pytest.fixture(autouse=True)
 def no_twins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By chance nothing; a test that wants a spoilt twin says so."""
+    """Nothing is drawn by chance; a test that wants a spoilt twin sets it."""
     monkeypatch.setattr(auditing, "SPOILT_ONE_IN", 1 << 60)
 
 
@@ -193,8 +193,8 @@ async def test_a_right_answer_is_checked_by_another_node_as_the_engine_got_it(to
     auditor.consider(given := answered(bob))
     (row,) = await rows_of(auditor, 1)
     assert (row.lease_id, row.checked_by, row.verdict) == (bob, carol, "match")
-    assert not town.replicas[bob].asked
-    (question,) = town.replicas[carol].asked
+    assert not town.replicas[bob].questions
+    (question,) = town.replicas[carol].questions
     assert question["kind"] == "chat" and "stream" not in question["request"]
     assert question["request"]["seed"] == given.body["seed"] and question["request"]["messages"]
     claim = {"index": 0, "text": "hello", "finish_reason": None, "output_ids": [1, 2], "commitment": RIGHT}
@@ -244,7 +244,7 @@ async def test_who_computes_nothing_calls_a_spoilt_answer_right(town: Town, monk
         (mallory, mallory, "mismatch"),
         (bob, carol, "match"),
     ]
-    assert len(town.replicas[carol].asked) == 2
+    assert len(town.replicas[carol].questions) == 2
 
 
 @in_town
@@ -272,20 +272,20 @@ async def test_of_a_stream_of_several_choices_the_text_is_not_claimed(town: Town
     given = answered(bob, commitment=both)
     auditor.consider(dataclasses.replace(given, body={**given.body, "n": 2}))
     await rows_of(auditor, 1)
-    (question,) = town.replicas[carol].asked
+    (question,) = town.replicas[carol].questions
     assert [(answer["index"], answer["text"]) for answer in question["answers"]] == [(0, None), (1, None)]
 
 
 @pytest.mark.parametrize("said", [b"<html>", b"[]", b'{"verdict":"maybe"}', b"x" * 100_000, b'{"verdict":["match"]}'])
 @in_town
-async def test_a_word_that_is_none_is_passed_over(town: Town, said: bytes):
+async def test_an_invalid_verdict_is_ignored(town: Town, said: bytes):
     bob, mallory = await town.add(honest), await town.add(lambda _: said)
     carol = await town.add(honest, provider_id=town.replicas[bob].row.provider_id)
     auditor = Auditor(town, town)
     auditor.consider(answered(bob))
     (row,) = await rows_of(auditor, 1)
     assert (row.checked_by, row.verdict) == (carol, "match")
-    assert town.replicas[mallory].asked
+    assert town.replicas[mallory].questions
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ async def test_only_who_serves_the_same_and_can_check_is_asked(town: Town, more:
             await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert not auditor.take_rows() and not any(one.asked for one in town.replicas.values())
+    assert not auditor.take_rows() and not any(one.questions for one in town.replicas.values())
 
 
 @in_town

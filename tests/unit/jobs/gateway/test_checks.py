@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.gateway.asked import Kind
-from jobs.gateway.checks import DEPTH_MAX, Checked, check, read_json, read_model
 from jobs.gateway.errors import ApiError
-from jobs.gateway.table import EndpointLimits
+from jobs.gateway.frontend.validation import DEPTH_MAX, ValidatedBody, read_json, read_model, validate_body
+from jobs.gateway.inference_request import Kind
+from jobs.gateway.messages import EndpointLimits
 from tests.unit.jobs.gateway.stage import chat, endpoint_for
 
 ENDPOINT = endpoint_for("tiny", limits=EndpointLimits(max_tokens=100))
 
 
-def checked(body: dict[str, Any], kind: Kind = "chat") -> Checked:
-    return check(kind, body, ENDPOINT, len(json.dumps(body)))
+def validated(body: dict[str, Any], kind: Kind = "chat") -> ValidatedBody:
+    return validate_body(kind, body, ENDPOINT, len(json.dumps(body)))
 
 
 def refused(raw: bytes) -> ApiError:
@@ -124,23 +124,23 @@ def test_a_model_must_be_named(model: Any) -> None:
 )
 def test_each_refusal_names_its_parameter(kind: Kind, fields: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as error:
-        checked(chat() | fields, kind)
+        validated(chat() | fields, kind)
     assert (error.value.status, error.value.param, error.value.code) == (400, param, "invalid_value")
 
 
 def test_fields_that_the_gateway_does_not_know_pass_through() -> None:
-    assert checked(chat(guided_regex="a+", extra={"deep": [1]})).body["extra"] == {"deep": [1]}
+    assert validated(chat(guided_regex="a+", extra={"deep": [1]})).body["extra"] == {"deep": [1]}
 
 
 def test_the_engine_is_always_told_how_much_it_may_write() -> None:
-    body = checked({name: value for name, value in chat().items() if name != "max_tokens"}).body
+    body = validated({name: value for name, value in chat().items() if name != "max_tokens"}).body
     assert body["max_tokens"] == 100
-    assert checked(chat(max_tokens=None, max_completion_tokens=7)).body == chat(max_tokens=7)
-    assert checked(chat(n=3)).output_tokens_max == 15
-    assert checked({"prompt": ["a", "b"], "max_tokens": 5, "n": 2}, "completion").output_tokens_max == 20
+    assert validated(chat(max_tokens=None, max_completion_tokens=7)).body == chat(max_tokens=7)
+    assert validated(chat(n=3)).output_tokens_max == 15
+    assert validated({"prompt": ["a", "b"], "max_tokens": 5, "n": 2}, "completion").output_tokens_max == 20
 
 
 def test_token_ids_are_counted_and_text_is_estimated() -> None:
-    assert checked({"input": [[1, 2, 3], [4]]}, "embedding").input_tokens == 4
-    assert checked({"prompt": [1, 2, 3]}, "completion").input_tokens == 3
-    assert checked({"input": "x" * 3000}, "embedding").input_tokens > 1000
+    assert validated({"input": [[1, 2, 3], [4]]}, "embedding").input_tokens == 4
+    assert validated({"prompt": [1, 2, 3]}, "completion").input_tokens == 3
+    assert validated({"input": "x" * 3000}, "embedding").input_tokens > 1000

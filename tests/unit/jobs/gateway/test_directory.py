@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jobs.gateway.directory import Directory
-from jobs.gateway.table import Table
+from jobs.gateway.messages import Table
+from jobs.gateway.routing.directory import Directory
 from tests.unit.jobs.gateway.stage import BOB, endpoint_for, grant_for
 
 

@@ -1,27 +1,17 @@
-"""What callers see of the door, over real sockets."""
+"""What callers get from the HTTP entry point, over real sockets."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from jobs.gateway.table import EndpointLimits
-from tests.unit.jobs.gateway.stage import BOB, Stage, chat, endpoint_for, grant_for, key_of, stage, until
-
-Story = Callable[[Stage], Awaitable[None]]
-
-
-def play(tmp_path: Path, story: Story, **settings: Any) -> None:
-    async def played() -> None:
-        async with stage(tmp_path, **settings) as up:
-            await story(up)
-
-    asyncio.run(played())
+from jobs.gateway.messages import EndpointLimits
+from tests.unit.jobs.gateway.playing import play
+from tests.unit.jobs.gateway.stage import BOB, Stage, chat, endpoint_for, grant_for, key_of, until
 
 
 def test_alice_asks_and_what_she_used_is_in_the_books(tmp_path: Path) -> None:
@@ -32,7 +22,7 @@ def test_alice_asks_and_what_she_used_is_in_the_books(tmp_path: Path) -> None:
         request_id = UUID(said.headers["X-Request-ID"])
         assert said.headers["X-Client-Request-ID"] == "mine-1"
         assert "Server" not in said.headers
-        assert up.engine.asked[0].is_hedged
+        assert up.engine.requests[0].is_hedged
         streamed = await up.post(chat(stream=True))
         assert streamed.body.count(b"data: ") == 5
         assert streamed.headers["Content-Type"] == "text/event-stream"
@@ -62,7 +52,7 @@ def test_who_has_no_key_or_a_wrong_one_gets_401_before_anything_else(tmp_path: P
         said = await up.post(b"{", key="mallory")
         assert (said.status, said.code, said.headers["WWW-Authenticate"]) == (401, "invalid_api_key", "Bearer")
         assert (await up.get("/v1/models", key="mallory")).status == 401
-        assert up.engine.asked == []
+        assert up.engine.requests == []
 
     play(tmp_path, story)
 
@@ -116,7 +106,7 @@ def test_a_used_up_budget_is_429_until_there_is_more(tmp_path: Path) -> None:
 def test_a_slice_that_is_used_up_is_renewed_before_anybody_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.gateway.grants.RENEW_SECONDS_MIN", 0.0)
+    monkeypatch.setattr("jobs.gateway.accounting.key_grants.RENEW_SECONDS_MIN", 0.0)
 
     async def story(up: Stage) -> None:
         up.marketplace.let(grant_for("bob", BOB, budget_usd_micros=60))
@@ -178,7 +168,7 @@ def test_addresses_methods_and_types_that_are_wrong_are_refused_in_the_known_for
 
 def test_an_engine_that_throws_tells_the_caller_nothing_of_it(tmp_path: Path) -> None:
     async def story(up: Stage) -> None:
-        async def broken(asked: Any, client: Any) -> None:
+        async def broken(request: Any, client: Any) -> None:
             raise RuntimeError("the password is swordfish")
 
         up.engine.answer = broken  # type: ignore[method-assign]
@@ -233,7 +223,7 @@ def test_requests_under_way_are_bounded(tmp_path: Path) -> None:
     async def story(up: Stage) -> None:
         up.engine.gate = asyncio.Event()
         held = [asyncio.create_task(up.post(chat())) for _ in range(3)]
-        await until(lambda: len(up.engine.asked) == 3)
+        await until(lambda: len(up.engine.requests) == 3)
         said = await up.post(chat())
         assert (said.status, said.code, said.headers["Retry-After"]) == (503, "server_overloaded", "1")
         up.engine.gate.set()

@@ -1,4 +1,4 @@
-"""Keys are asked about once and in batches, and go on for a while where nobody can be asked."""
+"""Keys are looked up once and in batches, and stay valid for a while without the marketplace."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from uuid import UUID
 
 import pytest
 
-from jobs.gateway import grants as grants_module
+from jobs.gateway.accounting import key_grants as grants_module
+from jobs.gateway.accounting.key_grants import KeyGrants, Unreachable
 from jobs.gateway.errors import ApiError
-from jobs.gateway.grants import Grants, Unreachable
-from jobs.gateway.table import Grant
+from jobs.gateway.messages import KeyGrant
 from tests.unit.jobs.gateway.stage import grant_for, key_of
 
 
 class Marketplace:
-    def __init__(self, *grants: Grant) -> None:
+    def __init__(self, *grants: KeyGrant) -> None:
         self.grants = {grant.key_hash: grant for grant in grants}
         self.asked: list[list[str]] = []
         self.is_away = False
 
-    async def __call__(self, key_hashes: Sequence[str]) -> list[Grant]:
+    async def __call__(self, key_hashes: Sequence[str]) -> list[KeyGrant]:
         self.asked.append(list(key_hashes))
         await asyncio.sleep(0.01)
         if self.is_away:
@@ -38,11 +38,11 @@ class Clock:
         return self.now
 
 
-def grants_at(marketplace: Marketplace, clock: Clock | None = None) -> Grants:
-    return Grants(marketplace, lambda grant: None, clock or Clock())
+def grants_at(marketplace: Marketplace, clock: Clock | None = None) -> KeyGrants:
+    return KeyGrants(marketplace, lambda grant: None, clock or Clock())
 
 
-async def status_of(grants: Grants, key: str) -> int:
+async def status_of(grants: KeyGrants, key: str) -> int:
     try:
         await grants.holder(key)
     except ApiError as error:

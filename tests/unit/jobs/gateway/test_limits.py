@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.gateway.accounting.limits import Limits, Ticket, cost_usd_micros
 from jobs.gateway.errors import ApiError
-from jobs.gateway.limits import Limits, Ticket, cost_usd_micros
 from tests.unit.jobs.gateway.stage import BOB, endpoint_for, grant_for
 
 ENDPOINT = endpoint_for("tiny")  # $1 and $2 a million tokens
@@ -99,7 +99,7 @@ def test_a_budget_is_reserved_by_the_most_that_a_request_can_cost():
     assert limits.budget_left(grant) == 50
 
 
-def test_a_renewed_budget_is_not_lowered_by_what_the_marketplace_has_taken_off_already():
+def test_a_renewed_budget_is_not_lowered_by_what_was_taken_off_already():
     limits, grant = limits_with(), grant_for("alice", budget_usd_micros=100)
     limits.renew(grant)
     limits.spend(grant.key_id, 1, 60)
@@ -154,7 +154,7 @@ STEPS = st.lists(
 @settings(max_examples=100, deadline=None)
 @given(STEPS, st.integers(1, 2000), st.integers(1, 5), st.integers(1, 30))
 def test_no_order_of_things_lets_a_key_spend_more_than_it_may(steps, budget, in_flight, per_minute):
-    """The marketplace's budget less what it has in its books is what a renewed grant says, as billing does it."""
+    """The marketplace's budget less what it has booked is the amount of a renewed grant, as billing computes it."""
     clock = Clock()
     limits = limits_with(clock)
     grant = grant_for("alice", budget_usd_micros=budget, in_flight_max=in_flight, requests_per_minute=per_minute)

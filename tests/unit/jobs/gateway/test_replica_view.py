@@ -7,10 +7,10 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.gateway import hedging, replica_view
-from jobs.gateway.replica_view import ReplicaView, slow_ones
-from jobs.gateway.tokens import Count
-from jobs.gateway.upstream import Announced
+from jobs.gateway.engines.tokens import Count
+from jobs.gateway.engines.upstream import Announced
+from jobs.gateway.routing import hedging, replica_view
+from jobs.gateway.routing.replica_view import ReplicaView, slow_ones
 from tests.unit.jobs.gateway.asking import KEY
 
 ANY_TIME = settings(deadline=None)  # the machine may be slow
@@ -44,7 +44,7 @@ def test_probes_come_ever_more_seldom_and_a_token_brings_it_back():
         it.note_probe_failed(now, "no")
         pauses.append(it.probe_at - now)
     assert pauses == sorted(pauses) and pauses[-1] == replica_view.PROBE_SECONDS_MAX
-    it.take_back(500.0)
+    it.readmit(500.0)
     assert it.is_good and it.probe_at == 500.0 + replica_view.IDLE_SECONDS
 
 
@@ -54,12 +54,12 @@ def test_what_began_before_it_was_put_aside_does_not_put_off_its_probe():
     it.note_alive(1.5)
     it.note_served(1.6, 0.5, Count(1, 1))
     assert it.probe_at == 1.0 + replica_view.PROBE_SECONDS and not it.is_good
-    it.take_back(2.0)
+    it.readmit(2.0)
     it.note_alive(3.0)
     assert it.probe_at == 3.0 + replica_view.IDLE_SECONDS
 
 
-def test_a_replica_nobody_asks_is_put_aside_by_one_failed_probe_and_a_busy_one_by_three():
+def test_an_idle_replica_is_put_aside_by_one_failed_probe_and_a_busy_one_by_three():
     idle, busy = view(), view()
     idle.note_probe_failed(1.0, "no")
     busy.in_flight = 2

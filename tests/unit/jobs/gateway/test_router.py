@@ -9,9 +9,9 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.gateway import router
-from jobs.gateway.router import Candidate, Conversation, choose
-from jobs.gateway.table import VersionRow
+from jobs.gateway.messages import VersionRow
+from jobs.gateway.routing import router
+from jobs.gateway.routing.router import Candidate, Conversation, choose
 
 ANY_TIME = settings(deadline=None)  # the machine may be slow
 

@@ -1,4 +1,4 @@
-"""What is on disk is told once, whatever happens to the files."""
+"""What is on disk is handed out once, whatever happens to the files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.gateway import segments as segments_module
-from jobs.gateway.segments import Segments
+from jobs.gateway.accounting import segments as segments_module
+from jobs.gateway.accounting.segments import Segments
 
 
 class Books:
@@ -68,7 +68,7 @@ def test_a_restart_goes_on_where_the_marketplace_is(tmp_path: Path) -> None:
     assert names(books) == [1, 2, 3, 4, 5]
 
 
-def test_no_number_that_a_crash_cut_off_is_given_to_another_row_however_often_it_starts_before_it_hears(
+def test_no_number_that_a_crash_cut_off_is_given_to_another_row(
     tmp_path: Path,
 ) -> None:
     first, books = Segments(tmp_path), Books()

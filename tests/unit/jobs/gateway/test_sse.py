@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.gateway import chunks, sse
-from jobs.gateway.chunks import EngineFailed, Rewriter
+from jobs.gateway.engines import chunks, sse
+from jobs.gateway.engines.chunks import EngineFailed, Rewriter
 
 ANY_TIME = settings(deadline=None)  # the machine may be slow
 
@@ -90,8 +90,8 @@ def test_the_text_comes_through_unchanged_by_the_short_way_and_the_long(texts, d
     events = [json.loads(data) for data in read([out])]
     assert [event["choices"][0]["delta"]["content"] for event in events] == texts
     assert all((event["id"], event["model"], event["created"]) == ("ours", "otter", 7) for event in events)
-    assert "".join(it.sent) == "".join(texts) and it.seen.chunks == sum(bool(text) for text in texts)
-    assert it.seen.text_bytes == len("".join(texts).encode())
+    assert "".join(it.sent) == "".join(texts) and it.received.chunks == sum(bool(text) for text in texts)
+    assert it.received.text_bytes == len("".join(texts).encode())
 
 
 def test_most_chunks_take_the_short_way(monkeypatch):
@@ -127,13 +127,13 @@ def test_finish_usage_and_done_are_noted_and_the_count_is_not_passed_on():
     )
     assert "usage" not in json.loads(out[6:])
     assert it.read(b"[DONE]") == b""
-    assert (it.seen.usage, it.seen.finished, it.seen.is_done) == (usage, {0}, True)
+    assert (it.received.usage, it.received.finished, it.received.is_done) == (usage, {0}, True)
 
 
 def test_a_call_of_a_tool_is_output_that_cannot_be_gone_on_with():
     it = rewriter()
     it.read(json.dumps({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0}]}}]}).encode())
-    assert it.seen.has_output and it.sent is None
+    assert it.received.has_output and it.sent is None
 
 
 def test_an_answer_that_grows_too_long_is_not_kept(monkeypatch):
@@ -141,7 +141,7 @@ def test_an_answer_that_grows_too_long_is_not_kept(monkeypatch):
     it = rewriter()
     for _ in range(20):
         it.read(chat_chunk("word"))
-    assert it.sent is None and it.seen.chunks == 20
+    assert it.sent is None and it.received.chunks == 20
 
 
 def test_a_stream_that_goes_on_does_not_begin_again():

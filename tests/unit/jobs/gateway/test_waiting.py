@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.gateway import waiting
-from jobs.gateway.waiting import Line, QueueFull, retry_after
+from jobs.gateway.routing import fair_queue
+from jobs.gateway.routing.fair_queue import FairQueue, QueueFull, retry_after
 
 ANY_TIME = settings(deadline=None)  # the machine may be slow
 
@@ -34,8 +34,8 @@ class Slots:
 @given(st.lists(st.integers(0, 4), max_size=60))
 def test_keys_take_turns_and_each_is_served_in_its_own_order(arrivals):
     async def story():
-        line: Line[object]
-        line, slots, served = Line(), Slots(), []
+        line: FairQueue[object]
+        line, slots, served = FairQueue(), Slots(), []
         waiters = [(key, line.join(KEYS[key], slots.take, place)) for place, key in enumerate(arrivals)]
         while len(line):
             slots.free = 1
@@ -65,8 +65,8 @@ def test_keys_take_turns_and_each_is_served_in_its_own_order(arrivals):
 )
 def test_the_count_is_right_whatever_happens_and_no_place_is_lost(steps):
     async def story():
-        line: Line[object]
-        line, slots, waiting_now, given_out = Line(), Slots(), [], 0
+        line: FairQueue[object]
+        line, slots, waiting_now, given_out = FairQueue(), Slots(), [], 0
         for key, step in steps:
             if step in ("join", "first"):
                 waiting_now.append((KEYS[key], line.join(KEYS[key], slots.take, 0.0, is_first=step == "first")))
@@ -90,12 +90,12 @@ def test_the_count_is_right_whatever_happens_and_no_place_is_lost(steps):
 
 
 def test_a_key_has_its_bound_and_the_queue_another(monkeypatch):
-    monkeypatch.setattr(waiting, "QUEUED_MAX", 5)
-    monkeypatch.setattr(waiting, "KEY_QUEUED_MAX", 3)
+    monkeypatch.setattr(fair_queue, "QUEUED_MAX", 5)
+    monkeypatch.setattr(fair_queue, "KEY_QUEUED_MAX", 3)
 
     async def story():
-        line: Line[object]
-        line, slots = Line(), Slots()
+        line: FairQueue[object]
+        line, slots = FairQueue(), Slots()
         for _ in range(3):
             line.join(KEYS[0], slots.take, 0.0)
         with pytest.raises(QueueFull):
@@ -114,8 +114,8 @@ def test_a_key_has_its_bound_and_the_queue_another(monkeypatch):
 
 def test_a_place_that_one_cannot_use_goes_to_the_next():
     async def story():
-        line: Line[object]
-        line, slots = Line(), Slots(1)
+        line: FairQueue[object]
+        line, slots = FairQueue(), Slots(1)
         picky = line.join(KEYS[0], lambda: None, 0.0)
         other = line.join(KEYS[1], slots.take, 0.0)
         line.pump()
@@ -128,5 +128,5 @@ def test_a_place_that_one_cannot_use_goes_to_the_next():
 @given(st.integers(0, 2000), st.integers(0, 100), st.floats(0.001, 1000))
 def test_the_time_to_come_back_grows_with_the_queue_and_is_bounded(queued, capacity, seconds):
     after = retry_after(queued, capacity, seconds)
-    assert 1 <= after <= waiting.RETRY_AFTER_MAX
+    assert 1 <= after <= fair_queue.RETRY_AFTER_MAX
     assert retry_after(queued + 100, capacity, seconds) >= after

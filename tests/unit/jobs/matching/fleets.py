@@ -31,7 +31,7 @@ def gpus(total: int = 1, *, free: int | None = None, first: int = 0, **fields: A
 
 
 def node(number: int, *, groups: Sequence[DeviceGroup] | None = None, **fields: Any) -> NodeRow:
-    """An online, measured node with one free H100 at $2 an hour, unless told otherwise."""
+    """An online, measured node with one free H100 at $2 an hour, unless arguments change it."""
     given = {
         "node_id": UUID(int=number),
         "name": f"node-{number}",
@@ -58,7 +58,7 @@ def fleet(*rows: NodeRow) -> FleetSnapshot:
 
 
 def demand(**fields: Any) -> Demand:
-    """One GPU for a job of 1e18 FLOPs and at most $1000, unless told otherwise."""
+    """One GPU for a job of 1e18 FLOPs and at most $1000, unless arguments change it."""
     return Demand(**{"devices": 1, "kind": "gpu", "work_flops": 1e18, "cap_usd_micros": 10**9, **fields})
 
 

@@ -12,7 +12,7 @@ from jobs.matching.fabrics import JOIN_LINKS, Link, groups_of
 from jobs.matching.match import match
 from jobs.matching.plan import plan
 from jobs.matching.request import MatchRequest
-from marketplace.nodes.links import wanted_pairs
+from marketplace.nodes.fabrics.links import wanted_pairs
 from tests.unit.jobs.matching.fleets import demand, fleet, node
 
 PAIR = {"nodes": 2, "work_flops": 1e18}

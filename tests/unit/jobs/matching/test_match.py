@@ -63,7 +63,7 @@ def test_first_come_is_first_served_within_a_priority() -> None:
     assert found.reasons["late"].message == "0 of 1 nodes: 1 busy"
 
 
-def test_a_small_job_does_not_overtake_a_large_one_on_a_node_that_the_large_one_waits_for() -> None:
+def test_a_small_job_does_not_overtake_a_large_one_on_a_node_that_it_waits_for() -> None:
     half_free = node(1, groups=[gpus(8, free=4, first=100)])
     queue = [request("large", demand(devices=8), after=1), request("small", after=2)]
     found = match(queue, fleet(half_free))

@@ -7,8 +7,7 @@ import pytest
 from jobs.matching.match import match
 from jobs.matching.plan import plan
 from jobs.matching.request import MatchRequest
-
-from .fleets import demand, fleet, node
+from tests.unit.jobs.matching.fleets import demand, fleet, node
 
 HOUR = 3600.0
 
@@ -25,7 +24,7 @@ def test_job_that_is_done_before_the_node_closes_is_placed_and_a_longer_one_is_n
     assert is_placed(closing, node(2), work_flops=400e12 * 3600)
 
 
-def test_job_without_declared_work_may_last_as_long_as_its_budget_and_deadline_let_it() -> None:
+def test_job_without_declared_work_may_last_as_long_as_budget_and_deadline_let_it() -> None:
     closing = node(1, open_seconds=HOUR)  # at $2 an hour
     assert is_placed(closing, work_flops=None, cap_usd_micros=2_000_000)
     assert not is_placed(closing, work_flops=None, cap_usd_micros=2_100_000)

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from jobs.matching.work import flops_per_token, multiplied_parameters, parameters, training_tokens, work_flops
+from jobs.spec import Spec
+from jobs.spec.kinds.flops import flops_per_token, multiplied_parameters, parameters
+from jobs.spec.kinds.table import kind_of
+from jobs.spec.kinds.train import training_tokens
 from runtimes.contract import shipped_model_config
-from tests.unit.jobs.pricing.test_pricing import spec_of
+from tests.unit.jobs.pricing.specs import spec_of
 
 LLAMA_3_8B = {
     "vocab_size": 128_256,
@@ -19,6 +22,10 @@ LLAMA_3_8B = {
     "num_key_value_heads": 8,
     "tie_word_embeddings": False,
 }
+
+
+def work_flops(spec: Spec) -> float | None:
+    return kind_of(spec).flops(spec)
 
 
 def test_llama_3_8b_has_the_parameters_that_its_authors_say() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,26 +9,12 @@ from jobs.matching.match import match
 from jobs.matching.plan import plan
 from jobs.matching.request import MatchRequest
 from jobs.matching.snapshot import NodeRow
-from jobs.pricing import CEILING_MULTIPLE, chosen_of, demand_of, terms_of
-from jobs.spec import Spec, from_wire
+from jobs.quoting.quote_terms import CEILING_MULTIPLE, chosen_of, demand_of, terms_of
 from jobs.spec.units import format_money
 from tests.unit.jobs.matching.fleets import fleet, fleets, node
+from tests.unit.jobs.pricing.specs import spec_of
 
 DOLLAR = 1_000_000
-
-
-def spec_of(**changes: Any) -> Spec:
-    return from_wire(
-        {
-            "kind": "train",
-            "name": "tiny",
-            "resources": {"gpus": 1, "kind": "any"},
-            "work": {"steps": 1000},
-            "budget": {"max_total": "2.00"},
-            "train": {"model": "tiny-llama"},
-            **changes,
-        }
-    )
 
 
 def test_the_cap_is_the_budget_and_the_ceiling_the_price_that_the_file_names() -> None:
@@ -50,7 +34,7 @@ def test_there_are_no_terms_where_nothing_fits() -> None:
     assert terms_of(spec_of(), plan(demand_of(spec_of()), fleet())) is None
 
 
-def test_a_demand_is_bound_by_the_lower_ceiling_and_by_the_cap_that_resuming_may_have_raised() -> None:
+def test_a_demand_is_bound_by_the_lower_ceiling_and_by_the_cap_that_resuming_raised() -> None:
     spec = spec_of(budget={"max_total": "2.00", "max_per_gpu_hour": "0.50"})
     low = demand_of(spec, price_ceiling_usd_micros=400_000, cap_usd_micros=DOLLAR)
     high = demand_of(spec, price_ceiling_usd_micros=600_000, cap_usd_micros=3 * DOLLAR)

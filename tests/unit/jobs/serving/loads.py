@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from jobs.serving.autoscaling import EndpointView, ReplicaView
-from jobs.serving.forecast import Minute
-from jobs.spec.serve import Serve
+from jobs.scaling.autoscaling import EndpointView, ReplicaView
+from jobs.scaling.forecast import Minute
+from jobs.spec.kinds.serve import Serve
 
 MONDAY = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ def replicas(ready: int = 0, starting: int = 0, draining: int = 0) -> list[Repli
 
 
 def view(ready: int = 0, starting: int = 0, draining: int = 0, **more: Any) -> EndpointView:
-    """An endpoint with so many replicas that was asked a second ago."""
+    """An endpoint with so many replicas, whose last request was a second ago."""
     return EndpointView(replicas(ready, starting, draining), **{"idle_seconds": 1.0, **more})
 
 

@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.serving.autoscaling import WHY_CHARACTERS_MAX, EndpointView, History, decide, scheduled, window_seconds
-from jobs.serving.forecast import Forecast
-from jobs.spec.serve import Hours
+from jobs.scaling.autoscaling import (
+    WHY_CHARACTERS_MAX,
+    EndpointView,
+    History,
+    decide,
+    scheduled,
+    window_seconds,
+)
+from jobs.scaling.forecast import Forecast
+from jobs.spec.kinds.serve import Hours
 from tests.unit.jobs.serving.loads import MONDAY, minute, policy, replica, replicas, view
 
 NOTHING = History()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.serving.cold_start import SECONDS_MAX, SECONDS_MIN, PastStart, StartPlan, estimate, soonest
+from jobs.scaling.cold_start import SECONDS_MAX, SECONDS_MIN, PastStart, StartPlan, estimate, soonest
 
 
 def plan(node_class="A100 docker", cached=True, mib=10_000.0, **more):

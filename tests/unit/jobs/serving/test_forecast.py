@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.serving.forecast import (
-    DAYS_MAX,
-    MINUTES_PER_DAY,
-    Minute,
-    horizon_of,
-    predict,
-    ranges,
-    record,
-)
+from jobs.scaling.forecast import DAYS_MAX, MINUTES_PER_DAY, Minute, horizon_of, predict, ranges, record
 
 NOW = 29_000_000 // MINUTES_PER_DAY * MINUTES_PER_DAY + 9 * 60  # a Wednesday's nine o'clock
 

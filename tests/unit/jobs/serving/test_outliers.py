@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.serving.spreading import Sample, outliers, wilson_low
+from jobs.scaling.spreading import Sample, outliers, wilson_low
 
 
 def sample(number, served=100, failed=0, first=100.0, speed=50.0, node_class="A100"):

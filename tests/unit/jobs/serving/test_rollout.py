@@ -1,4 +1,4 @@
-"""How a new version takes over, and how it is taken back."""
+"""How a new version takes over, and how it is rolled back."""
 
 import random
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.serving.rollout import VersionView, decide, fails_more, is_slower, worse
-from jobs.spec.serve import Rollout
+from jobs.scaling.rollout import VersionView, decide, fails_more, is_slower, worse
+from jobs.spec.kinds.serve import Rollout
 
 BLUE_GREEN = Rollout(step="5m")
 CANARY = Rollout(strategy="canary", shares=[10, 50], step="5m")
@@ -71,18 +71,18 @@ def test_step_that_hardly_anybody_asked_lasts_longer_but_not_forever():
     assert rows(decide(CANARY, 1, [old, version(2, step_seconds=900, **few)]))[1][2] == 50
 
 
-def test_version_that_fails_more_is_taken_back_at_once():
+def test_version_that_fails_more_is_rolled_back_at_once():
     old = version(1, share=90, ready=2, served=500, failed=2)
     plan = decide(CANARY, 2, [old, version(2, share=10, ready=1, served=60, failed=20)])
-    assert rows(plan) == [(1, "live", 100, 2), (2, "taken_back", 0, 0)]
-    assert plan.why == "Version 2 is taken back: 20 of 60 requests failed, of version 1 2 of 500."
+    assert rows(plan) == [(1, "live", 100, 2), (2, "rolled_back", 0, 0)]
+    assert plan.why == "Version 2 is rolled back: 20 of 60 requests failed, of version 1 2 of 500."
 
 
-def test_version_that_proved_bad_after_it_took_all_is_taken_back_while_the_old_one_is_there():
+def test_version_that_proved_bad_after_it_took_all_is_rolled_back_to_the_old_one():
     bad = version(2, share=100, ready=2, step_seconds=30, served=60, failed=20)
     assert rows(decide(BLUE_GREEN, 2, [version(1, ready=2, served=500), bad])) == [
         (1, "live", 100, 2),
-        (2, "taken_back", 0, 0),
+        (2, "rolled_back", 0, 0),
     ]
 
 
@@ -93,11 +93,11 @@ def test_bad_version_goes_on_answering_until_the_old_one_is_ready_again():
 
 
 def test_owner_takes_a_version_back():
-    plan = decide(BLUE_GREEN, 2, [version(1, ready=2), version(2, share=100, ready=2)], take_back=True)
-    assert rows(plan) == [(1, "live", 100, 2), (2, "taken_back", 0, 0)]
+    plan = decide(BLUE_GREEN, 2, [version(1, ready=2), version(2, share=100, ready=2)], is_rollback_requested=True)
+    assert rows(plan) == [(1, "live", 100, 2), (2, "rolled_back", 0, 0)]
 
 
-def test_slower_version_is_taken_back():
+def test_slower_version_is_rolled_back():
     old = version(1, share=90, ready=2, first_tokens=200, first_token_log_mean=5.0, first_token_log_sd=0.5)
     slow = {"first_tokens": 100, "first_token_log_sd": 0.5}
     assert worse(CANARY, version(2, share=10, ready=1, first_token_log_mean=6.0, **slow), old) == (
@@ -106,19 +106,19 @@ def test_slower_version_is_taken_back():
     assert not worse(CANARY, version(2, share=10, ready=1, first_token_log_mean=5.2, **slow), old)
 
 
-def test_version_that_never_starts_is_taken_back():
+def test_version_that_never_starts_is_rolled_back():
     old = version(1, share=100, ready=2)
-    assert rows(decide(BLUE_GREEN, 2, [old, version(2, "starting", starts_failed=3)]))[1][1] == "taken_back"
-    assert rows(decide(BLUE_GREEN, 2, [old, version(2, "starting", age_seconds=3601)]))[1][1] == "taken_back"
+    assert rows(decide(BLUE_GREEN, 2, [old, version(2, "starting", starts_failed=3)]))[1][1] == "rolled_back"
+    assert rows(decide(BLUE_GREEN, 2, [old, version(2, "starting", age_seconds=3601)]))[1][1] == "rolled_back"
     assert rows(decide(BLUE_GREEN, 2, [old, version(2, "starting", starts_failed=2)]))[1][1] == "starting"
 
 
-def test_version_without_room_for_all_its_replicas_is_taken_back_after_an_hour():
+def test_version_without_room_for_all_its_replicas_is_rolled_back_after_an_hour():
     old, new = version(1, share=100, ready=3), {"state": "starting", "ready": 2}
     assert worse(BLUE_GREEN, version(2, age_seconds=3600, **new), old) == ""
     plan = decide(BLUE_GREEN, 3, [old, version(2, age_seconds=3601, **new)])
-    assert rows(plan) == [(1, "live", 100, 3), (2, "taken_back", 0, 0)]
-    assert plan.why == "Version 2 is taken back: too few of its replicas were ready after 60 min."
+    assert rows(plan) == [(1, "live", 100, 3), (2, "rolled_back", 0, 0)]
+    assert plan.why == "Version 2 is rolled back: too few of its replicas were ready after 60 min."
 
 
 def test_broken_version_of_an_endpoint_that_nobody_asked_before_is_found_too():
@@ -134,7 +134,7 @@ def test_version_without_a_ready_replica_is_given_nothing_while_another_has_one(
     assert rows(plan) == [(1, "live", 0, 2), (2, "live", 100, 2)]
 
 
-def test_old_version_answers_again_where_the_new_one_lost_its_replicas_before_it_proved_itself():
+def test_old_version_answers_again_where_the_new_one_lost_its_replicas_too_soon():
     plan = decide(BLUE_GREEN, 2, [version(1, ready=2), version(2, share=100, ready=0, step_seconds=30)])
     assert rows(plan) == [(1, "live", 100, 2), (2, "live", 0, 2)]
 
@@ -157,8 +157,8 @@ def test_few_failures_in_a_small_sample_are_no_proof(failed, served):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 0.5])
-def test_version_like_the_old_one_is_hardly_ever_taken_back(share):
-    # Asked after every answer, as the tick does: over 300 rollouts of 400 answers.
+def test_version_like_the_old_one_is_hardly_ever_rolled_back(share):
+    # Decided after every answer, as at each tick: over 300 rollouts of 400 answers.
     chance, taken = random.Random(3), 0
     for _ in range(300):
         new_failed = old_failed = 0
@@ -196,7 +196,7 @@ def test_equal_latencies_are_hardly_ever_slower():
 views = st.builds(
     version,
     number=st.just(0),
-    state=st.sampled_from(["starting", "live", "retired", "taken_back"]),
+    state=st.sampled_from(["starting", "live", "retired", "rolled_back"]),
     share=st.sampled_from([0, 10, 50, 90, 100]),
     ready=st.integers(0, 4),
     age_seconds=st.floats(0, 5000),
@@ -216,8 +216,8 @@ def fields(each):
 
 @settings(deadline=None)
 @given(st.sampled_from([BLUE_GREEN, CANARY]), st.integers(0, 10), version_lists, st.booleans())
-def test_shares_add_up_and_go_to_whoever_is_ready(policy, desired, versions, take_back):
-    plan = decide(policy, desired, versions, take_back=take_back)
+def test_shares_add_up_and_go_to_whoever_is_ready(policy, desired, versions, rollback):
+    plan = decide(policy, desired, versions, is_rollback_requested=rollback)
     active = {each.number: each for each in versions if each.state in {"starting", "live"}}
     assert {each.number for each in plan.versions} == set(active)
     if not active:
@@ -240,9 +240,9 @@ def test_way_back_is_always_possible_until_the_old_version_is_retired(policy, de
         return
     assert all(each.desired >= desired for each in left[:1])  # the old one keeps what the load takes
     now = [version(each.number, each.state, each.share, ready) for each in left]
-    back = decide(policy, desired, now, take_back=True)
+    back = decide(policy, desired, now, is_rollback_requested=True)
     assert rows(back)[0][2] == 100
-    assert rows(back)[1][1] == "taken_back"
+    assert rows(back)[1][1] == "rolled_back"
 
 
 @settings(deadline=None)

@@ -8,9 +8,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.serving.autoscaling import EndpointView, History, decide, minutes_needed
-from jobs.serving.forecast import Minute, record
-from jobs.serving.stepping import step
+from jobs.scaling.autoscaling import EndpointView, History, decide, minutes_needed
+from jobs.scaling.forecast import Minute, record
+from jobs.scaling.step_plan import plan_steps
 from tests.unit.jobs.serving.loads import MONDAY, policy, replica
 
 TICK = 5
@@ -54,7 +54,7 @@ def follow(serve, load_at, *, seconds, cold_start=40, begin=0):
             need=decision.need,
             desired=decision.desired,
         )
-        found = step(decision.desired, serve, seen, sorted((r.id for r in live), reverse=True))
+        found = plan_steps(decision.desired, serve, seen, sorted((r.id for r in live), reverse=True))
         started = {number: at for number, at in started.items() if replica(number).id not in found.drain}
         top = max(started, default=0)
         started |= {top + 1 + number: second for number in range(found.start)}

@@ -5,7 +5,16 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.serving.spreading import Candidate, Placed, Wish, choose, leaving_order, promises_to_stay, rank, tokens_bound
+from jobs.scaling.spreading import (
+    Candidate,
+    Placed,
+    Requirements,
+    choose,
+    leaving_order,
+    promises_to_stay,
+    rank,
+    tokens_bound,
+)
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -24,41 +33,44 @@ def numbers(found):
 
 
 def leaving(found, wish=None):
-    return [pk.int for pk in leaving_order(found, wish or Wish())]
+    return [pk.int for pk in leaving_order(found, wish or Requirements())]
 
 
 def test_cheapest_is_by_token_and_not_by_hour():
-    assert numbers(rank([node(1, price=1_000_000), node(2, price=1_500_000, speed=2000.0)], [], Wish())) == [2, 1]
+    assert numbers(rank([node(1, price=1_000_000), node(2, price=1_500_000, speed=2000.0)], [], Requirements())) == [
+        2,
+        1,
+    ]
 
 
 def test_node_that_often_breaks_costs_more_a_token():
-    assert numbers(rank([node(1, failures=10, successes=10), node(2, price=1_100_000)], [], Wish())) == [2, 1]
+    assert numbers(rank([node(1, failures=10, successes=10), node(2, price=1_100_000)], [], Requirements())) == [2, 1]
 
 
 def test_node_too_slow_for_what_is_asked_comes_later_however_cheap():
     slow, fast = node(1, price=1, speed=80.0), node(2, speed=800.0)
-    assert numbers(rank([slow, fast], [], Wish(streams=8, tokens_per_second_min=20))) == [2, 1]
-    assert numbers(rank([slow, fast], [], Wish(streams=8, tokens_per_second_min=10))) == [1, 2]
+    assert numbers(rank([slow, fast], [], Requirements(streams=8, tokens_per_second_min=20))) == [2, 1]
+    assert numbers(rank([slow, fast], [], Requirements(streams=8, tokens_per_second_min=10))) == [1, 2]
 
 
 def test_second_replica_goes_to_another_provider():
     candidates = [node(1, provider=7), node(2, provider=7), node(3, provider=8, price=9_000_000)]
     there = [placed(1, provider=7)]
-    assert numbers(rank(candidates, there, Wish(spread="provider"))) == [3, 2, 1]
-    assert numbers(rank(candidates, there, Wish(spread="node"))) == [2, 3, 1]
-    assert numbers(rank(candidates, there, Wish(spread="none"))) == [1, 2, 3]
+    assert numbers(rank(candidates, there, Requirements(spread="provider"))) == [3, 2, 1]
+    assert numbers(rank(candidates, there, Requirements(spread="node"))) == [2, 3, 1]
+    assert numbers(rank(candidates, there, Requirements(spread="none"))) == [1, 2, 3]
 
 
 def test_node_that_failed_this_endpoint_lately_is_last():
     candidates = [node(1, price=1, failed_here_seconds=60.0), node(2), node(3, failed_here_seconds=2 * HOUR)]
-    assert numbers(rank(candidates, [], Wish())) == [2, 3, 1]
+    assert numbers(rank(candidates, [], Requirements())) == [2, 3, 1]
 
 
 def test_nodes_that_promise_to_stay_come_first_until_their_floor_is_reached():
     spot, stays = node(1, price=1, open_seconds=HOUR), node(2, price=9_000_000)
-    assert numbers(rank([spot, stays], [], Wish(on_demand_min=1))) == [2, 1]
-    assert numbers(rank([spot, stays], [placed(5, is_on_demand=True)], Wish(on_demand_min=1))) == [1, 2]
-    assert numbers(rank([spot, stays], [], Wish(only_on_demand=True))) == [2]
+    assert numbers(rank([spot, stays], [], Requirements(on_demand_min=1))) == [2, 1]
+    assert numbers(rank([spot, stays], [placed(5, is_on_demand=True)], Requirements(on_demand_min=1))) == [1, 2]
+    assert numbers(rank([spot, stays], [], Requirements(only_on_demand=True))) == [2]
 
 
 def test_promise_to_stay_is_hours_terms_and_a_record():
@@ -70,7 +82,7 @@ def test_promise_to_stay_is_hours_terms_and_a_record():
 
 
 def test_where_costs_are_equal_the_weights_decide():
-    assert numbers(rank([node(1), node(2, has_weights=True)], [], Wish())) == [2, 1]
+    assert numbers(rank([node(1), node(2, has_weights=True)], [], Requirements())) == [2, 1]
 
 
 def test_bound_of_tokens_is_memory_for_few_streams_and_computing_for_many():
@@ -94,13 +106,13 @@ def test_doubled_provider_goes_before_the_dearest_token():
     there = [placed(1, provider=7, usd_micros_per_token=1.0), placed(2, provider=7, usd_micros_per_token=2.0)]
     there.append(placed(3, provider=8, usd_micros_per_token=5.0))
     assert leaving(there) == [2, 3, 1]
-    assert leaving(there, Wish(spread="none")) == [3, 2, 1]
+    assert leaving(there, Requirements(spread="none")) == [3, 2, 1]
 
 
 def test_floor_of_nodes_that_promise_to_stay_goes_last():
     there = [placed(1, is_on_demand=True, usd_micros_per_token=9.0), placed(2), placed(3)]
-    assert leaving(there, Wish(on_demand_min=1))[-1] == 1
-    assert leaving(there, Wish(on_demand_min=0))[0] == 1
+    assert leaving(there, Requirements(on_demand_min=1))[-1] == 1
+    assert leaving(there, Requirements(on_demand_min=0))[0] == 1
 
 
 def test_coldest_cache_goes_first_among_equals():
@@ -140,7 +152,7 @@ places = st.lists(
 @settings(deadline=None)
 @given(candidates, st.integers(0, 12))
 def test_spread_is_as_wide_as_it_can_be(found, count):
-    chosen = choose(found, [], Wish(spread="provider"), count)
+    chosen = choose(found, [], Requirements(spread="provider"), count)
     providers = {each.provider_id for each in found}
     assert len(chosen) == min(count, len(found))
     assert len({each.provider_id for each in chosen}) == min(len(chosen), len(providers))
@@ -149,7 +161,7 @@ def test_spread_is_as_wide_as_it_can_be(found, count):
 @settings(deadline=None)
 @given(candidates, st.integers(0, 12), st.integers(0, 4))
 def test_floor_is_kept_wherever_it_can_be(found, count, floor):
-    chosen = choose(found, [], Wish(spread="provider", on_demand_min=floor), count)
+    chosen = choose(found, [], Requirements(spread="provider", on_demand_min=floor), count)
     there = sum(each.is_on_demand for each in found)
     assert sum(each.is_on_demand for each in chosen) >= min(floor, there, len(chosen))
 
@@ -157,15 +169,15 @@ def test_floor_is_kept_wherever_it_can_be(found, count, floor):
 @settings(deadline=None)
 @given(candidates, places)
 def test_ranking_leaves_nobody_out_and_does_not_depend_on_the_order(found, there):
-    ranked = rank(found, there, Wish())
+    ranked = rank(found, there, Requirements())
     assert set(ranked) == set(found)
-    assert ranked == rank(found[::-1], there, Wish())
+    assert ranked == rank(found[::-1], there, Requirements())
 
 
 @settings(deadline=None)
 @given(places, st.integers(0, 4), st.sampled_from(["none", "node", "provider"]))
 def test_leaving_is_an_order_of_all_that_keeps_the_floor_of_the_sound(there, floor, spread):
-    wish = Wish(spread=spread, on_demand_min=floor)
+    wish = Requirements(spread=spread, on_demand_min=floor)
     order = leaving_order(there, wish)
     assert sorted(order) == sorted(each.id for each in there)
     known = {each.id: each for each in there}

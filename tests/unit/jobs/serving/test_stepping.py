@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.serving.autoscaling import EndpointView, ReplicaView
-from jobs.serving.stepping import step
+from jobs.scaling.autoscaling import EndpointView, ReplicaView
+from jobs.scaling.step_plan import plan_steps
 from tests.unit.jobs.serving.loads import policy, replica, view
 
 
 def steps(wanted, seen, serve=None, **more):
-    return step(wanted, serve or policy(), seen, [each.id for each in seen.replicas], **more)
+    return plan_steps(wanted, serve or policy(), seen, [each.id for each in seen.replicas], **more)
 
 
 def numbers(found):

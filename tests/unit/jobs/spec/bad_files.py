@@ -1,4 +1,4 @@
-"""Bad job files, each with every mistake it must be told: a line, a path, a piece of the message, the nearest name."""
+"""Bad job files, each with every mistake to be reported: a line, a path, a piece of the message, the nearest name."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ FIELDS = [
     with_lines("a section that is a number", "resources: 3\n", Mistake(6, "resources", "3 is not valid")),
     with_lines("a section that is a list", "retry: [1]\n", Mistake(6, "retry", "a list is not valid")),
     one("no kind", "name: a\n" + BUDGET + TRAIN, 1, "kind", "is missing"),
-    one("an unknown kind", "kind: trian\nname: a\n" + BUDGET + TRAIN, 1, "kind", "'trian' is not valid", "train"),
+    one("an unknown kind", "kind: trian\nname: a\n" + BUDGET + TRAIN, 1, "kind", "'trian' is not a kind", "train"),
     one("no name", "kind: train\n" + BUDGET + TRAIN, 1, "name", "is missing"),
     one("a capital name", "kind: train\nname: Tiny\n" + BUDGET + TRAIN, 2, "name", "'Tiny' is not valid"),
     one("a long name", f"kind: train\nname: {'a' * 64}\n" + BUDGET + TRAIN, 2, "name", "is not valid"),

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -17,7 +18,6 @@ from jobs.spec import (
     Checkpoint,
     Resources,
     Retry,
-    Spec,
     Train,
     Work,
     canonical,
@@ -26,10 +26,12 @@ from jobs.spec import (
     spec_hash,
     train_config,
 )
-from jobs.spec.model import GPUS_MAX, RETRY_REASONS
+from jobs.spec.kinds.train import train_of
+from jobs.spec.model import GPUS_MAX, RETRY_REASONS, JobFields
 from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
 from runtimes.train.config import TrainConfig, parse_config
+from runtimes.train.strategies import STRATEGIES
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
 
@@ -65,7 +67,8 @@ def test_a_full_file_becomes_integers_and_lists() -> None:
     assert (spec.checkpoint.every_steps, spec.checkpoint.every_seconds) == (50, 0)
     assert spec.retry.on == ["exit_nonzero"]
     assert spec.files == ["train.py", "data/"]
-    assert spec.train is not None and (spec.train.learning_rate, spec.train.data) == (3e-4, ["a.txt"])
+    train = train_of(spec)
+    assert train is not None and (train.learning_rate, train.data) == (3e-4, ["a.txt"])
 
 
 def test_canonical_form_reads_back_to_the_same_spec_and_hash() -> None:
@@ -109,6 +112,27 @@ def test_words_that_yaml_1_1_takes_for_something_else_stay_texts() -> None:
 def test_runtime_reads_what_the_spec_gives_it() -> None:
     config = parse_config(train_config(parse(FULL)))
     assert (config.tokens, config.learning_rate, config.betas) == (600_000, 3e-4, (0.0, 0.5))
+
+
+def test_strategy_stands_in_the_canonical_form_only_where_it_is_not_the_default() -> None:
+    unset = parse(FULL)
+    assert "strategy" not in canonical(unset)["train"]
+    assert "strategy" not in train_config(unset)
+    assert spec_hash(parse(FULL.replace("train: {", "train: {strategy: fsdp2, "))) == spec_hash(unset)
+    replicated = parse(FULL.replace("train: {", "train: {strategy: ddp, "))
+    assert spec_hash(replicated) != spec_hash(unset)
+    assert from_wire(canonical(replicated)) == replicated
+    assert parse_config(train_config(replicated)).strategy == "ddp"
+
+
+def test_unknown_strategy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="strategy") as caught:
+        parse(FULL.replace("train: {", "train: {strategy: zero3, "))
+    assert "fsdp2 or ddp" in str(caught.value)
+
+
+def test_spec_and_runtime_know_the_same_strategies() -> None:
+    assert get_args(Train.model_fields["strategy"].annotation) == tuple(STRATEGIES)
 
 
 def test_train_section_has_the_runtimes_keys_and_defaults() -> None:
@@ -182,7 +206,7 @@ def test_units() -> None:
 
 def test_reference_names_every_field_of_every_section() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
-    models = (Spec, Resources, Work, Budget, Checkpoint, Retry, Train)
+    models = (JobFields, Resources, Work, Budget, Checkpoint, Retry, Train)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 

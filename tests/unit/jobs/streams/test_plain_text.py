@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.plain_text import HELD_BYTES_MAX, clean, held_back
+from jobs.running.plain_text import HELD_BYTES_MAX, clean, held_back
 
 PIECES = [
     b"a",

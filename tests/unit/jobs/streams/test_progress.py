@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.progress import advance_progress
+from jobs.running.progress import advance_progress
 
 STARTED = {"event": "started", "steps_total": 100}
 

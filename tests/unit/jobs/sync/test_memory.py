@@ -1,4 +1,4 @@
-"""What the sync process remembers, and when it asks the database again."""
+"""What the sync process remembers, and when it reads the database again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that are asked together: how many at once, whose errors, and what is left of those who left."""
+"""Items of one batch: how many at once, whose errors, and what is left of callers that are cancelled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from jobs.sync.together import BATCH_MAX, Together
+from jobs.sync.batch_loader import BATCH_MAX, BatchLoader
 
 
 class Oracle:
@@ -17,7 +17,7 @@ class Oracle:
         self.batches: list[list[int]] = []
         self.is_open = asyncio.Event()
 
-    async def ask_all(self, questions: Sequence[int]) -> Mapping[int, int]:
+    async def load_all(self, questions: Sequence[int]) -> Mapping[int, int]:
         self.batches.append(list(questions))
         await self.is_open.wait()
         if min(questions) < 0:
@@ -28,11 +28,11 @@ class Oracle:
 def test_the_first_goes_out_at_once_and_what_comes_meanwhile_goes_together():
     async def scene() -> tuple[list[int | None], list[list[int]]]:
         oracle = Oracle()
-        together = Together[int, int](oracle.ask_all)
-        asking = [asyncio.create_task(together.ask(number)) for number in (2,)]
+        loader = BatchLoader[int, int](oracle.load_all)
+        asking = [asyncio.create_task(loader.load(number)) for number in (2,)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        asking += [asyncio.create_task(together.ask(number)) for number in (4, 5, 6)]
+        asking += [asyncio.create_task(loader.load(number)) for number in (4, 5, 6)]
         await asyncio.sleep(0)
         oracle.is_open.set()
         return [await task for task in asking], oracle.batches
@@ -44,8 +44,8 @@ def test_a_batch_has_a_limit():
     async def scene() -> list[int]:
         oracle = Oracle()
         oracle.is_open.set()
-        together = Together[int, int](oracle.ask_all)
-        await asyncio.gather(*(together.ask(number) for number in range(2 * BATCH_MAX + 1)))
+        loader = BatchLoader[int, int](oracle.load_all)
+        await asyncio.gather(*(loader.load(number) for number in range(2 * BATCH_MAX + 1)))
         return [len(batch) for batch in oracle.batches]
 
     sizes = asyncio.run(scene())
@@ -57,11 +57,11 @@ def test_an_error_is_that_of_its_batch_and_the_next_one_is_answered():
     async def scene() -> list[int | None]:
         oracle = Oracle()
         oracle.is_open.set()
-        together = Together[int, int](oracle.ask_all)
+        loader = BatchLoader[int, int](oracle.load_all)
         for _ in range(2):
             with pytest.raises(ValueError, match="negative"):
-                await together.ask(-1)
-        return [await together.ask(8)]
+                await loader.load(-1)
+        return [await loader.load(8)]
 
     assert asyncio.run(scene()) == [16]
 
@@ -69,8 +69,8 @@ def test_an_error_is_that_of_its_batch_and_the_next_one_is_answered():
 def test_who_leaves_while_the_question_is_out_takes_nobody_along():
     async def scene() -> int | None:
         oracle = Oracle()
-        together = Together[int, int](oracle.ask_all)
-        leaving, staying = asyncio.create_task(together.ask(2)), asyncio.create_task(together.ask(4))
+        loader = BatchLoader[int, int](oracle.load_all)
+        leaving, staying = asyncio.create_task(loader.load(2)), asyncio.create_task(loader.load(4))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         leaving.cancel()

@@ -6,7 +6,7 @@ import asyncio
 from uuid import uuid4
 
 from jobs.sync.waiting import Bells
-from jobs.sync.wake import parse_message
+from marketplace.nodes.wake import parse_message
 
 
 def test_a_ring_wakes_every_held_sync_of_its_node_and_no_other():

@@ -14,7 +14,7 @@ from provider_agent.devices import health
 from provider_agent.devices.health import GpuWatch, Reading
 from provider_agent.devices.xids import XIDS, XidKind, xid_of
 
-DRIVER = Path(__file__).parents[1] / "fake_driver" / "pynvml.py"
+DRIVER = Path(__file__).parents[3] / "integration" / "provider_agent" / "fake_driver" / "pynvml.py"
 
 
 class Machine:
@@ -79,7 +79,7 @@ def test_hot_gpu_comes_back_only_below_the_temperature_at_which_it_slows_down(ma
         assert bool(machine.look().fault) is is_out
 
 
-def test_xid_of_an_application_is_counted_and_one_of_the_hardware_takes_the_device_out(
+def test_xid_of_an_application_is_counted_and_one_of_hardware_takes_the_device_out(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.be(xids=[31, 13, 63])

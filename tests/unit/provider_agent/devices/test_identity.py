@@ -6,8 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from provider_agent.devices.identity import identity_of, kernel_gpus
-
-from .test_nvidia import NvmlError, fake_nvml
+from tests.unit.provider_agent.devices.nvml import NvmlError, fake_nvml
 
 
 def plant(root: Path, *, proc: bool = True) -> None:

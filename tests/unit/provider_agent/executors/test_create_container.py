@@ -24,7 +24,7 @@ GPU = "GPU-12345678-1234-1234-1234-123456789abc"
 
 
 class FakeEngine(http.server.BaseHTTPRequestHandler):
-    """Answers what the SDK asks on its way, and keeps what it is told to create."""
+    """Answers the SDK's requests, and keeps the body of each request to create."""
 
     created: list[dict[str, Any]] = []
     info: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def engine() -> Iterator[str]:
 
 
 def create(engine: str, tmp_path: Path, **changes: Any) -> dict[str, Any]:
-    """What the engine was told to create."""
+    """What the engine was ordered to create."""
     executor = DockerExecutor(engine_url=engine)
     asyncio.run(executor.check())
     values: dict[str, Any] = {
@@ -90,7 +90,7 @@ def create(engine: str, tmp_path: Path, **changes: Any) -> dict[str, Any]:
         "cores": [0, 1],
         "memory_mib_max": 2048,
         "image": "alice/program:1",
-        "lent": {"corpus": "/srv/corpus"},
+        "shared_folders": {"corpus": "/srv/corpus"},
     }
     spec = LaunchSpec(**values | changes)
     spec.work.mkdir(exist_ok=True)

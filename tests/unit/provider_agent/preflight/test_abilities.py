@@ -1,4 +1,4 @@
-"""What preflight says of disks, the internet and gangs: what is asked for must be mended, the rest is told."""
+"""Preflight of disks, the internet and gangs: a failed requested ability is an error, any other is reported."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from provider_agent import programs
-from provider_agent.packaging import capabilities
-from provider_agent.packaging.capabilities import BITS, NEEDED, lacking
-from provider_agent.preflight.abilities import Wishes, check_disk_limit, check_egress, check_gangs
+from provider_agent.preflight.abilities import DesiredSettings, check_disk_limit, check_egress, check_gangs
+from provider_agent.system import capabilities, programs
+from provider_agent.system.capabilities import BITS, NEEDED, lacking
 
 CHECKS = (check_disk_limit, check_egress, check_gangs)
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="what root may, only root is told")
@@ -20,17 +19,17 @@ ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="what root may, only root is
 @pytest.mark.parametrize("user", ["nobody", "souk-not-made-yet"])
 def test_a_lesser_account_is_told_what_is_missing_and_how_to_have_it(user: str) -> None:
     for check in CHECKS:
-        found = check(Wishes(user=user))
+        found = check(DesiredSettings(user=user))
         assert found.verdict == "SKIP"
         assert f"the agent runs as {user}, not as root" in found.found
         assert "run the install line with --user root" in found.fix
 
 
 def test_what_a_lesser_account_was_asked_for_must_be_fixed_but_holds_up_no_repair(tmp_path: Path) -> None:
-    asked = Wishes(user="nobody", egress="public", fabric_address="127.0.0.1")
+    asked = DesiredSettings(user="nobody", egress="public", fabric_address="127.0.0.1")
     assert [check(asked).verdict for check in CHECKS] == ["SKIP", "FIX", "FIX"]
     (tmp_path / "config.json").write_text(json.dumps({"egress": "public", "fabric_address": "127.0.0.1"}))
-    again = Wishes(user="nobody").of_node(tmp_path)
+    again = DesiredSettings(user="nobody").of_node(tmp_path)
     assert (again.egress, again.fabric_address) == ("public", "127.0.0.1")
     assert [check(again).verdict for check in CHECKS] == ["SKIP", "SKIP", "SKIP"]
 
@@ -38,14 +37,14 @@ def test_what_a_lesser_account_was_asked_for_must_be_fixed_but_holds_up_no_repai
 @ROOT
 def test_root_without_a_program_is_told_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "SYSTEM_PATH", "/nonexistent")
-    found = check_disk_limit(Wishes())
+    found = check_disk_limit(DesiredSettings())
     assert (found.verdict, found.fix) == ("FIX", "apt install e2fsprogs mount")
-    assert check_egress(Wishes(egress="public")).fix == "apt install iptables"
-    assert check_egress(Wishes()).verdict == "SKIP"
-    gangs = check_gangs(Wishes(fabric_address="127.0.0.1"))
+    assert check_egress(DesiredSettings(egress="public")).fix == "apt install iptables"
+    assert check_egress(DesiredSettings()).verdict == "SKIP"
+    gangs = check_gangs(DesiredSettings(fabric_address="127.0.0.1"))
     assert gangs.verdict == "FIX"
     assert gangs.fix.startswith("apt install iproute2 util-linux wireguard-tools")
-    plain = check_gangs(Wishes(fabric_address="127.0.0.1", fabric_privacy="plain"))
+    plain = check_gangs(DesiredSettings(fabric_address="127.0.0.1", fabric_privacy="plain"))
     assert plain.fix == "apt install iproute2 util-linux iptables"
 
 
@@ -56,10 +55,10 @@ def test_root_of_a_container_that_may_not_mount_is_told(tmp_path: Path, monkeypa
     status.write_text(f"Name:\tpython\nCapEff:\t{held:016x}\n")
     monkeypatch.setattr(capabilities, "STATUS", status)
     assert lacking(NEEDED) == ["CAP_SYS_ADMIN"]
-    found = check_disk_limit(Wishes())
+    found = check_disk_limit(DesiredSettings())
     assert found.verdict == "SKIP"
     assert "root has no CAP_SYS_ADMIN here (is this a container?)" in found.found
-    assert "PASS" in check_egress(Wishes()).as_text()
+    assert "PASS" in check_egress(DesiredSettings()).as_text()
 
 
 @pytest.mark.parametrize(
@@ -72,10 +71,10 @@ def test_root_of_a_container_that_may_not_mount_is_told(tmp_path: Path, monkeypa
     ],
 )
 def test_an_address_that_no_interface_has_is_found(address: str, said: str) -> None:
-    found = check_gangs(Wishes(user="nobody", fabric_address=address))
+    found = check_gangs(DesiredSettings(user="nobody", fabric_address=address))
     assert said in found.found
     assert found.verdict == ("FIX" if address else "SKIP")
 
 
 def test_processes_need_none_of_it() -> None:
-    assert {check(Wishes(executor="process", user="nobody")).verdict for check in CHECKS} == {"SKIP"}
+    assert {check(DesiredSettings(executor="process", user="nobody")).verdict for check in CHECKS} == {"SKIP"}

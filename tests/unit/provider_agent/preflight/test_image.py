@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from provider_agent.preflight.abilities import Wishes
+from provider_agent.preflight.abilities import DesiredSettings
 from provider_agent.preflight.examine import _check_image
 from provider_agent.preflight.image import check_image
-
-from .conftest import Engine
+from tests.unit.provider_agent.preflight.conftest import Engine
 
 
 def test_an_image_that_is_here_or_that_a_registry_has_is_fine(engine: Engine) -> None:
@@ -30,9 +29,9 @@ def test_an_image_that_cannot_be_had_names_the_three_ways_to_have_one(engine: En
 
 
 def test_a_repair_is_not_held_up_by_an_image(engine: Engine, tmp_path: Path) -> None:
-    assert _check_image(Wishes().of_node(tmp_path)).verdict == "FIX"
+    assert _check_image(DesiredSettings().of_node(tmp_path)).verdict == "FIX"
     (tmp_path / "config.json").write_text(json.dumps({"train_image": "lab/train:2"}))
-    found = _check_image(Wishes().of_node(tmp_path))
+    found = _check_image(DesiredSettings().of_node(tmp_path))
     assert (found.verdict, "lab/train:2" in found.found) == ("SKIP", True)
 
 

@@ -1,4 +1,4 @@
-"""What preflight says of serving, asked of an engine that answers over a real socket."""
+"""Preflight of serving, with an engine that answers over a real socket."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from provider_agent.preflight.abilities import Wishes
+from provider_agent.preflight.abilities import DesiredSettings
 from provider_agent.preflight.serving import check_serving, why_no_socket
-
-from .conftest import Engine
+from tests.unit.provider_agent.preflight.conftest import Engine
 
 SERVE_IMAGE = "/images/gpusouk/serve:latest/json"
 LETS_OUT: dict[str, Any] = {"runc": {}, "runsc": {"path": "runsc", "runtimeArgs": ["--host-uds=create"]}}
@@ -42,35 +41,37 @@ def test_an_engine_without_gvisor_keeps_no_socket() -> None:
 
 def test_a_computer_with_the_image_can_serve(engine: Engine) -> None:
     engine.answers = {"/info": (200, {"Runtimes": LETS_OUT}), SERVE_IMAGE: (200, {})}
-    assert check_serving(Wishes()).as_text() == "PASS  serving: gpusouk/serve:latest is here"
+    assert check_serving(DesiredSettings()).as_text() == "PASS  serving: gpusouk/serve:latest is here"
     engine.answers = {"/distribution/lab/serve:2/json": (200, {})}
-    assert "is pulled before the first model is served" in check_serving(Wishes(serve_image="lab/serve:2")).found
+    assert (
+        "is pulled before the first model is served" in check_serving(DesiredSettings(serve_image="lab/serve:2")).found
+    )
 
 
 def test_a_sandbox_that_keeps_the_socket_is_told_with_the_way_out(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.answers = {"/info": (200, {"Runtimes": KEEPS_IN}), SERVE_IMAGE: (200, {})}
-    found = check_serving(Wishes())
+    found = check_serving(DesiredSettings())
     assert found.verdict == "SKIP", "nobody asked for serving, and the rest goes on"
     assert "lacks --host-uds=create" in found.found
     assert "/etc/docker/daemon.json" in found.fix
-    assert check_serving(Wishes(isolation="runc")).verdict == "PASS"
+    assert check_serving(DesiredSettings(isolation="runc")).verdict == "PASS"
     monkeypatch.setattr("provider_agent.preflight.serving.DRIVER_VERSION", Path("/proc/self"))  # as if there were a GPU
-    assert check_serving(Wishes()).verdict == "PASS", "with GPUs gVisor is used only where it is asked for"
-    assert check_serving(Wishes(isolation="gvisor")).verdict == "SKIP"
-    assert check_serving(Wishes(), device_kind="cpu").verdict == "SKIP"
+    assert check_serving(DesiredSettings()).verdict == "PASS", "with GPUs gVisor is used only where it is asked for"
+    assert check_serving(DesiredSettings(isolation="gvisor")).verdict == "SKIP"
+    assert check_serving(DesiredSettings(), device_kind="cpu").verdict == "SKIP"
 
 
 def test_an_image_that_was_asked_for_must_be_had_and_the_usual_one_need_not(engine: Engine) -> None:
-    assert check_serving(Wishes()).verdict == "SKIP"
-    found = check_serving(Wishes(serve_image="lab/serve:2"))
+    assert check_serving(DesiredSettings()).verdict == "SKIP"
+    found = check_serving(DesiredSettings(serve_image="lab/serve:2"))
     assert found.verdict == "FIX"
     assert "lab/serve:2 is not here and cannot be pulled" in found.found
     assert "Dockerfile.serve --target plain -t lab/serve:2" in found.fix
     assert "--serve-image" in found.fix
-    assert check_serving(Wishes(serve_image="lab/serve:2", is_enrolled=True)).verdict == "SKIP"
+    assert check_serving(DesiredSettings(serve_image="lab/serve:2", is_enrolled=True)).verdict == "SKIP"
 
 
 def test_processes_serve_from_the_agents_own_environment() -> None:
-    assert check_serving(Wishes(executor="process")).verdict == "SKIP"
+    assert check_serving(DesiredSettings(executor="process")).verdict == "SKIP"

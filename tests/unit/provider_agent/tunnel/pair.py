@@ -52,7 +52,7 @@ class Reader:
 
 
 class Pair:
-    """A gateway's end and an agent's; `pump` carries messages until nobody has anything to say."""
+    """A gateway's end and an agent's; `pump` carries messages until neither end has any to send."""
 
     def __init__(self) -> None:
         self.gateway = Mux(self, self.wake, opens=True)

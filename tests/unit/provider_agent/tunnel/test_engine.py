@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.gateway.upstream import UpstreamError
+from jobs.gateway.engines.upstream import UpstreamError
 from provider_agent.tunnel import exchange
 from provider_agent.tunnel.engine import EngineAway, connect_to
 from provider_agent.tunnel.exchange import is_passable
@@ -124,7 +124,7 @@ def test_only_an_engines_own_paths_pass(path: str, passes: bool) -> None:
 
 
 def saying(data: bytes, *, closes: bool = False) -> Callable[..., Awaitable[None]]:
-    """An engine that says this to whoever asks."""
+    """An engine that sends this answer to every request."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

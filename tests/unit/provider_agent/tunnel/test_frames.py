@@ -1,4 +1,4 @@
-"""What is said in frames is heard as it was said, and what is malformed is refused."""
+"""What is sent in frames arrives unchanged, and what is malformed is refused."""
 
 from __future__ import annotations
 

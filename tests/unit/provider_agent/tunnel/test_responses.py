@@ -1,4 +1,4 @@
-"""Whatever an engine says is a response or is refused, and h11 reads the same out of what is one."""
+"""Any bytes of an engine are a response or are refused, and h11 reads the same from each response."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ from provider_agent.protocol.tunnel.frames import (
     pack,
     pack_head,
 )
-
-from .pair import LEASE, Pair, Reader
+from tests.unit.provider_agent.tunnel.pair import LEASE, Pair, Reader
 
 
 @given(st.lists(st.binary(max_size=100_000), max_size=8), st.lists(st.binary(max_size=100_000), max_size=8))

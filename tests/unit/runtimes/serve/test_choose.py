@@ -1,4 +1,4 @@
-"""The engine is the named one or the first that can, and who can not is said with its reason."""
+"""The engine is the named one or the first that can, and the message names the reason of each that cannot."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from runtimes.contract import EventWriter
 from runtimes.serve.choose import choose_engine
 from runtimes.serve.config import ServeConfig, Source
-from runtimes.serve.engines.base import Devices, Model
+from runtimes.serve.engines.base import Devices
 from runtimes.serve.errors import BadModel
+from runtimes.serve.model import Model
 from runtimes.serve.weights import find_model
 
 AUTO = ServeConfig(model=Source("job", "x"), served_as="tiny")

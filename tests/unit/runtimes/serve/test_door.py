@@ -1,4 +1,4 @@
-"""The door passes what may pass, byte for byte, and counts it; everything else it refuses in OpenAI's form."""
+"""The listener passes what may pass, byte for byte, and counts it; everything else it refuses in OpenAI's form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimes.serve.door import HEAD_BYTES_MAX, OWN_HEADER, Door
+from runtimes.serve.listener import HEAD_BYTES_MAX, OWN_HEADER, Listener
 
 GET_MODELS = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
@@ -19,21 +19,21 @@ Engine = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Scene:
-    """A door before an engine that is a few lines of a test."""
+    """A listener before an engine that is a few lines of a test."""
 
     def __init__(self, engine: Engine, *, opened: bool = True) -> None:
         self._engine, self._opened = engine, opened
 
-    async def __aenter__(self) -> Door:
+    async def __aenter__(self) -> Listener:
         self._server = await asyncio.start_unix_server(self._engine, "engine.sock")
-        self.door = Door("engine.sock")
-        await self.door.listen("serve.sock")
+        self.listener = Listener("engine.sock")
+        await self.listener.listen("serve.sock")
         if self._opened:
-            self.door.open()
-        return self.door
+            self.listener.open()
+        return self.listener
 
     async def __aexit__(self, *_error: object) -> None:
-        await self.door.close()
+        await self.listener.close()
         self._server.close()
 
 
@@ -95,17 +95,17 @@ def test_what_may_not_pass_is_refused(raw: bytes, status: int, code: str) -> Non
 
 
 def test_closed_door_lets_only_the_runtime_through() -> None:
-    async def scene() -> tuple[bytes, bytes, bytes, Door]:
-        async with Scene(answer_ok, opened=False) as door:
-            own = CHAT.replace(b"Host: x\r\n", door.own_header.encode())
+    async def scene() -> tuple[bytes, bytes, bytes, Listener]:
+        async with Scene(answer_ok, opened=False) as listener:
+            own = CHAT.replace(b"Host: x\r\n", listener.own_header.encode())
             forged = CHAT.replace(b"Host: x\r\n", f"{OWN_HEADER}: 00\r\n".encode())
-            return await ask(CHAT), await ask(forged), await ask(own), door
+            return await ask(CHAT), await ask(forged), await ask(own), listener
 
-    refused, forged, passed, door = asyncio.run(scene())
+    refused, forged, passed, listener = asyncio.run(scene())
     assert code_of(refused) == code_of(forged) == (503, "replica_closed")
     assert passed.startswith(OK)
     assert OWN_HEADER.encode() not in passed
-    assert door.requests == 0
+    assert listener.requests == 0
 
 
 def test_drain_waits_for_what_is_in_flight_and_no_longer_than_it_may() -> None:
@@ -118,14 +118,14 @@ def test_drain_waits_for_what_is_in_flight_and_no_longer_than_it_may() -> None:
             writer.write(OK)
             writer.close()
 
-        async with Scene(slow) as door:
+        async with Scene(slow) as listener:
             asked = asyncio.create_task(ask(CHAT))
-            while not door.in_flight:
+            while not listener.in_flight:
                 await asyncio.sleep(0.01)
-            assert not await door.drain(0.05)
+            assert not await listener.drain(0.05)
             assert code_of(await ask(CHAT)) == (503, "replica_draining")
             let_go.set()
-            assert await door.drain(10)
+            assert await listener.drain(10)
             assert await asked == OK
 
     asyncio.run(scene())
@@ -141,14 +141,14 @@ def test_caller_who_hangs_up_cancels_at_the_engine() -> None:
                 pass
             gone.set()
 
-        async with Scene(endless) as door:
+        async with Scene(endless) as listener:
             reader, writer = await asyncio.open_unix_connection("serve.sock")
             writer.write(CHAT)
             await reader.readexactly(len(OK))
             writer.close()
             async with asyncio.timeout(20):
                 await gone.wait()
-                while door.in_flight:
+                while listener.in_flight:
                     await asyncio.sleep(0.01)
 
     asyncio.run(scene())
@@ -192,15 +192,15 @@ def test_engine_that_is_gone_is_an_error_and_counted(has_socket: bool) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
 
-    async def scene() -> tuple[bytes, Door]:
-        async with Scene(hang_up) as door:
+    async def scene() -> tuple[bytes, Listener]:
+        async with Scene(hang_up) as listener:
             if not has_socket:
                 os.unlink("engine.sock")  # noqa: PTH108
-            return await ask(CHAT), door
+            return await ask(CHAT), listener
 
-    answer, door = asyncio.run(scene())
+    answer, listener = asyncio.run(scene())
     assert code_of(answer) == (502, "engine_gone")
-    assert (door.errors, door.in_flight, door.requests) == (1, 0, 1)
+    assert (listener.errors, listener.in_flight, listener.requests) == (1, 0, 1)
 
 
 def test_socket_is_made_for_its_user_alone() -> None:

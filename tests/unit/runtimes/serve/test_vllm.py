@@ -10,8 +10,9 @@ import pytest
 
 from runtimes.contract import Capability
 from runtimes.serve.config import ServeConfig, Source
-from runtimes.serve.engines.base import Devices, Model
+from runtimes.serve.engines.base import Devices
 from runtimes.serve.engines.vllm import VllmEngine
+from runtimes.serve.model import Model
 from runtimes.serve.weights import PLAIN_TEMPLATE
 
 GIB = 1 << 30

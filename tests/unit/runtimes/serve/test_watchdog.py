@@ -1,4 +1,4 @@
-"""A quiet engine is asked; one that answers somebody is left alone; one that fails twice is given up."""
+"""An idle engine is probed; one that answers is left alone; one that fails twice is given up."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from runtimes.serve.config import ServeConfig, Source
-from runtimes.serve.door import Door
 from runtimes.serve.engines.transformers import TransformersEngine
 from runtimes.serve.errors import ServeError
+from runtimes.serve.listener import Listener
 from runtimes.serve.watchdog import Watch, watch
 
 CONFIG = ServeConfig(model=Source("job", "x"), served_as="tiny")
@@ -20,8 +20,8 @@ GOOD = json.dumps({"usage": {"completion_tokens": 1}}).encode()
 EMPTY = json.dumps({"usage": {"completion_tokens": 0}}).encode()
 
 
-class Asked:
-    """An engine that answers as told, one answer a request, the last one for ever."""
+class RequestOptions:
+    """An engine that gives prepared answers, one a request, the last one for ever."""
 
     def __init__(self, *answers: tuple[int, bytes]) -> None:
         self.answers = list(answers)
@@ -35,22 +35,22 @@ class Asked:
         writer.close()
 
 
-async def watch_for(asked: Asked, seconds: float, *, is_moving: bool = False) -> None:
+async def watch_for(asked: RequestOptions, seconds: float, *, is_moving: bool = False) -> None:
     server = await asyncio.start_unix_server(asked.attend, "engine.sock")
-    door = Door("engine.sock")
-    await door.listen("serve.sock")
-    watching = asyncio.create_task(watch(TransformersEngine(), CONFIG, door, "serve.sock", Watch(0.05, 5)))
+    listener = Listener("engine.sock")
+    await listener.listen("serve.sock")
+    watching = asyncio.create_task(watch(TransformersEngine(), CONFIG, listener, "serve.sock", Watch(0.05, 5)))
     until = time.monotonic() + seconds
     try:
         while time.monotonic() < until and not watching.done():
             if is_moving:
-                door.moved_at = time.monotonic()
+                listener.moved_at = time.monotonic()
             await asyncio.sleep(0.005)
         if watching.done():
             await watching
     finally:
         watching.cancel()
-        await door.close()
+        await listener.close()
         server.close()
 
 
@@ -61,19 +61,19 @@ def work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("answer", [(500, b"{}"), (200, EMPTY), (200, b"no json"), (503, GOOD)])
 def test_engine_that_fails_twice_is_given_up(answer: tuple[int, bytes]) -> None:
-    asked = Asked(answer)
+    asked = RequestOptions(answer)
     with pytest.raises(ServeError, match="no token 2 times"):
         asyncio.run(watch_for(asked, 20))
     assert asked.count == 2
 
 
 def test_one_failure_is_forgiven() -> None:
-    asked = Asked((200, GOOD), (500, b"{}"), (200, GOOD))
+    asked = RequestOptions((200, GOOD), (500, b"{}"), (200, GOOD))
     asyncio.run(watch_for(asked, 0.6))
     assert asked.count >= 3
 
 
 def test_engine_that_answers_somebody_is_not_disturbed() -> None:
-    asked = Asked((500, b"{}"))
+    asked = RequestOptions((500, b"{}"))
     asyncio.run(watch_for(asked, 0.3, is_moving=True))
     assert asked.count == 0

@@ -11,8 +11,8 @@ import pytest
 
 from runtimes.contract import EventWriter
 from runtimes.serve.config import Source
-from runtimes.serve.engines.base import Model
 from runtimes.serve.errors import BadModel
+from runtimes.serve.model import Model
 from runtimes.serve.weights import PLAIN_TEMPLATE, find_model
 
 

@@ -25,7 +25,7 @@ from provider_agent.tunnel import Tunnels
 from tests.fakes.tunnelled import READY, Gateway, World, public_of, row, run, until, world
 
 
-async def greet(gateway: Gateway, node: Ed25519PrivateKey, **changed: Any) -> ClientConnection:
+async def handshake(gateway: Gateway, node: Ed25519PrivateKey, **changed: Any) -> ClientConnection:
     """Dial as an agent does, with what Mallory changes in her hello; returns once her answer is sent."""
     connection = await connect(gateway.url + PATH, compression=None)
     mine = hello.say_hello(node, boot=secrets.token_hex(16), url=gateway.url).model_copy(update=changed)
@@ -47,7 +47,7 @@ async def code_of(connection: ClientConnection) -> int:
 async def expect_refusal(gateway: Gateway, node: Ed25519PrivateKey, **changed: Any) -> None:
     """The gateway closes."""
     with pytest.raises(ConnectionClosed) as caught:
-        connection = await greet(gateway, node, **changed)
+        connection = await handshake(gateway, node, **changed)
         while True:
             await connection.recv()
     assert caught.value.rcvd is not None
@@ -57,12 +57,12 @@ async def expect_refusal(gateway: Gateway, node: Ed25519PrivateKey, **changed: A
 def in_a_world(scenario: Any) -> None:
     """With Alice's replica up at Bob's node."""
 
-    async def inside() -> None:
+    async def backend() -> None:
         async with world() as made:
             await scenario(made)
             assert set(made.hub.announced()) == {made.lease_id}
 
-    run(inside())
+    run(backend())
 
 
 def test_a_node_of_which_nothing_is_expected_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_node_of_which_nothing_is_expected_is_sent_away(monkeypatch: pytest.Mo
 def test_an_agent_that_is_quicker_than_the_table_need_not_dial_again() -> None:
     async def scenario(made: World) -> None:
         early = Ed25519PrivateKey.generate()
-        greeting = asyncio.create_task(greet(made.gateway, early))
+        greeting = asyncio.create_task(handshake(made.gateway, early))
         await asyncio.sleep(0.1)
         assert not greeting.done()
         made.hub.allow([row(made.lease_id, made.node), row(uuid4(), early)])
@@ -154,7 +154,7 @@ def test_a_node_announces_its_own_leases_and_nobody_elses() -> None:
     async def scenario(made: World) -> None:
         mallory, hers = Ed25519PrivateKey.generate(), uuid4()
         made.hub.allow([row(made.lease_id, made.node), row(hers, mallory)])
-        connection = await greet(made.gateway, mallory)
+        connection = await handshake(made.gateway, mallory)
         for lease_id in (made.lease_id, hers):
             await connection.send(pack(Kind.ANNOUNCE, 0, pack_announce(lease_id, {"engine": "hers"})))
         await until(lambda: hers in made.hub.announced())
@@ -175,7 +175,7 @@ def test_what_is_no_frame_ends_that_tunnel_alone(message: str | bytes) -> None:
     async def scenario(made: World) -> None:
         mallory, hers = Ed25519PrivateKey.generate(), uuid4()
         made.hub.allow([row(made.lease_id, made.node), row(hers, mallory)])
-        connection = await greet(made.gateway, mallory)
+        connection = await handshake(made.gateway, mallory)
         await connection.send(message)
         assert await code_of(connection) == 4400
         made.hub.allow([row(made.lease_id, made.node)])
@@ -208,7 +208,7 @@ def test_a_node_has_only_so_many_tunnels_and_the_newest_stay() -> None:
     async def scenario(made: World) -> None:
         mallory, hers = Ed25519PrivateKey.generate(), uuid4()
         made.hub.allow([row(made.lease_id, made.node), row(hers, mallory)])
-        connections = [await greet(made.gateway, mallory) for _ in range(10)]
+        connections = [await handshake(made.gateway, mallory) for _ in range(10)]
         for connection in connections[:2]:
             assert await code_of(connection) == 4409
         await connections[-1].send(pack(Kind.ANNOUNCE, 0, pack_announce(hers, READY)))
@@ -273,7 +273,7 @@ def test_an_agent_refuses_what_a_gateway_was_not_told_of() -> None:
 
         (tunnel,) = made.hub._tunnels[public_of(made.node)]
         answer = TunnelAnswer(tunnel.mux.open(Open(uuid4(), "POST", "/v1/x", [])))
-        with pytest.raises(Exception, match="not reached by this way"):
+        with pytest.raises(Exception, match="not announced to this gateway"):
             await asyncio.wait_for(answer.until_head(5), 5)
 
     in_a_world(scenario)

@@ -1,4 +1,4 @@
-"""A replica behind a tunnel, as a gateway has it: asked, streamed from, cancelled, lost, found again."""
+"""A replica behind a tunnel, as a gateway has it: called, streamed from, cancelled, lost, found again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from jobs.gateway.upstream import UpstreamError
+from jobs.gateway.engines.upstream import UpstreamError
 from provider_agent.protocol.tunnel.frames import WINDOW_MAX
-from provider_agent.tunnel import Tunnels, link
+from provider_agent.tunnel import Tunnels, gateway_connection
 from tests.fakes.tunnelled import READY, gateway, row, run, until, world
 
 
@@ -175,7 +175,7 @@ def test_a_path_that_is_not_an_engines_never_reaches_it() -> None:
 
 
 def test_a_lost_tunnel_fails_what_is_open_at_once_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "RETRY_SECONDS_FIRST", 0.01)
+    monkeypatch.setattr(gateway_connection, "RETRY_SECONDS_FIRST", 0.01)
 
     async def scenario() -> None:
         async with world(Engine()) as made:
@@ -223,7 +223,7 @@ def test_of_an_agent_that_was_started_again_the_newer_one_has_the_lease() -> Non
 
 
 def test_an_agent_that_dials_again_has_given_up_its_tunnel_before() -> None:
-    """As where its line got another address: nothing would be heard of the old one for long."""
+    """As where its line got another address: the old connection would stay silent for long."""
 
     async def scenario() -> None:
         async with world(Engine()) as made:
@@ -247,10 +247,10 @@ def test_a_replica_is_led_to_another_gateway_and_what_the_first_one_streams_goes
         async with world(Engine()) as made, gateway() as other:
             other.hub.allow([row(made.lease_id, made.node)])
             answer = await made.ask("/v1/for-ever")
-            made.tunnels.lead(made.lease_id, [*made.gateway.place.gateways, *other.place.gateways])
+            made.tunnels.change_gateways(made.lease_id, [*made.gateway.place.gateways, *other.place.gateways])
             await until(lambda: made.lease_id in other.hub.announced())
             assert made.lease_id in made.hub.announced()
-            made.tunnels.lead(made.lease_id, other.place.gateways)
+            made.tunnels.change_gateways(made.lease_id, other.place.gateways)
             await until(lambda: made.lease_id not in made.hub.announced())
             chunks = answer.chunks()
             for _ in range(20):
@@ -260,7 +260,7 @@ def test_a_replica_is_led_to_another_gateway_and_what_the_first_one_streams_goes
             again = await upstream.request("POST", "/v1/echo", (), b"here", seconds=5)
             assert b"".join([chunk async for chunk in again.chunks()]) == b"here"
             made.tunnels.withdraw(made.lease_id)
-            made.tunnels.lead(made.lease_id, made.gateway.place.gateways)
+            made.tunnels.change_gateways(made.lease_id, made.gateway.place.gateways)
             await asyncio.sleep(0.1)
             assert made.lease_id not in made.hub.announced(), "who has left is led nowhere"
 

@@ -1,0 +1,12 @@
+"""What the benchmarks measure and what loads it; nothing here publishes a figure of its own.
+
+autoscale_day.py    one simulated day of an endpoint, for the benchmark `autoscale`
+fleet_agents.py     simulated agents, for the benchmark `fleet`
+gateway_load.py     the load generator, for the benchmark `gateway`
+gateway_ours.py     our own gateway, started alone on one core, for the benchmark `gateway`
+gateway_peers.py    no gateway, nginx and LiteLLM, each started alone on one core, for the benchmark `gateway`
+gateway_real.py     an engine that computes, for the benchmark `gateway`
+ledger_bare.py      bare SQL of the ledger's rows, for the benchmark `ledger`
+tunnels_ends.py     the agent's end and the gateway's end, each a process, for the benchmark `tunnels`
+wan.py              a slow connection between two network namespaces, for the benchmark `tunnels`
+"""

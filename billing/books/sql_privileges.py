@@ -1,0 +1,58 @@
+"""What a database role of the application may do: everything but rewrite what was posted.
+
+The triggers refuse it too, but an owner of the tables can switch them off. A role that only has these grants cannot, so
+in production the migrations run as the owner and the servers as this role.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from django.db import connection
+
+# Never updated, never deleted: not even by a query typed as this role.
+IMMUTABLE: Final = (
+    "billing_asset",
+    "billing_dailyroot",
+    "billing_deposit",
+    "billing_receiptevidence",
+    "billing_settlement",
+    "billing_solvencyreport",
+    "billing_usagereceipt",
+    "foundation_event",
+)
+# Of these only some columns may be written; the sums are moved by a trigger, which runs as their owner.
+UPDATABLE: Final = {
+    "billing_account": ("is_frozen",),
+    "billing_hold": ("state", "amount", "closed_at"),
+    "billing_settlementshare": ("released_at", "is_disputed"),
+    "billing_transfer": ("prev_hash", "hash"),
+}
+_ROLE: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def privileges_for(role: str) -> str:
+    """SQL that gives `role` what the servers need of the present tables, and takes the rest.
+
+    Run it as the owner of the tables after every migration. Raises ValueError for what is not a plain role's name.
+    """
+    if not _ROLE.fullmatch(role):
+        raise ValueError(f"{role!r} is not a role's name: lower case letters, digits and _ only")
+    lines = [
+        f"GRANT USAGE ON SCHEMA public TO {role};",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role};",
+        f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role};",
+        f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO {role};",
+        f"REVOKE TRUNCATE ON ALL TABLES IN SCHEMA public FROM {role};",
+    ]
+    lines += [f"REVOKE UPDATE, DELETE, TRUNCATE ON {table} FROM {role};" for table in (*IMMUTABLE, *UPDATABLE)]
+    for table, names in UPDATABLE.items():
+        present = _columns_of(table)
+        lines.append(f"GRANT UPDATE ({', '.join(name for name in names if name in present)}) ON {table} TO {role};")
+    return "\n".join(lines) + "\n"
+
+
+def _columns_of(table: str) -> set[str]:
+    with connection.cursor() as cursor:
+        return {column.name for column in connection.introspection.get_table_description(cursor, table)}

@@ -1,0 +1,5 @@
+"""The contract's events: read in order, booked once.
+
+indexer.py   reads blocks and events, and undoes what lost its block
+effects.py   what each event does to the books
+"""

@@ -1,0 +1,147 @@
+"""Payouts through Stripe: a transfer to the provider's account at Stripe, then a payout from there to its bank.
+
+With the transfer the money has left us and is the provider's: that is `confirmed`. Where the bank then sends the payout
+back, the transfer is reversed and the payout is `returned`. Every step is looked up first by the payout's id
+(transfer_group, metadata), so that each may be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import ClassVar, Final
+
+from billing.kinds import AccountKind
+from billing.models import ConnectAccount, Payout, StripeEvent
+from billing.models.ledger import USD_ASSET_ID
+from billing.money import MICROS_PER_CENT
+from billing.rails.errors import RailError
+from billing.rails.payments_in import cost_reference
+from billing.rails.payouts import EVENT_STORED, Fate, Movement, Outcome, PayoutRail
+from billing.rails.stripe import booking
+from billing.rails.stripe.client import Key, StripeClient, connect
+from billing.rails.stripe.records import Moved, StripeRefused
+
+MIRROR: Final = AccountKind.STRIPE_BALANCE
+BALANCE_SHORT: Final = "balance_insufficient"
+FAILED: Final = frozenset({"failed", "canceled"})
+_ACCOUNT: Final = re.compile(r"acct_[A-Za-z0-9]{8,64}")
+
+log = logging.getLogger(__name__)
+
+
+class StripePayouts(PayoutRail):
+    """Pays providers in dollars to the account that they have at Stripe."""
+
+    name: ClassVar[str] = "stripe"
+
+    def __init__(self, stripe: StripeClient | None = None) -> None:
+        self._stripe = stripe or connect()
+
+    def check_destination(self, destination: str) -> str:
+        destination = destination.strip()
+        if not _ACCOUNT.fullmatch(destination):
+            raise ValueError("The destination is the id of your payout account at Stripe, such as acct_1Abc...")
+        if not ConnectAccount.objects.filter(stripe_id=destination).exists():
+            raise ValueError("This marketplace knows no such payout account. Create one under /api/v1/payout-account.")
+        return destination
+
+    def submit(self, payouts: Sequence[Payout]) -> dict[str, Outcome]:
+        return self._each(payouts, self._submit)
+
+    def find(self, payouts: Sequence[Payout]) -> dict[str, Outcome]:
+        return self._each(payouts, self._find)
+
+    def positions(self) -> dict[tuple[AccountKind, int], int]:
+        return {(MIRROR, USD_ASSET_ID): booking.micros(self._stripe.balance_cents())}
+
+    def movements(self, since: datetime) -> Iterator[Movement]:
+        for entry in self._stripe.list_bookings(since):
+            ref = booking.ref_of(entry)
+            parts = ((ref, entry.amount_cents), (cost_reference(ref), -entry.fee_cents))
+            for name, cents in parts:
+                if cents:
+                    yield Movement(name, MIRROR, USD_ASSET_ID, booking.micros(cents), entry.at)
+
+    def explain(self, ref: str) -> str:
+        is_stored = StripeEvent.objects.filter(processed_at=None, payload__icontains=ref).exists()
+        return EVENT_STORED if is_stored else ""
+
+    def _each(self, payouts: Sequence[Payout], ask: Callable[[Payout], Outcome]) -> dict[str, Outcome]:
+        """What is known of each; one that could not be asked about is left out, and asked about again."""
+        outcomes: dict[str, Outcome] = {}
+        error: RailError | None = None
+        for payout in payouts:
+            try:
+                outcomes[str(payout.pk)] = ask(payout)
+            except RailError as trouble:
+                log.warning("A payout's fate at Stripe is not known yet. payout_id=%s error=%s", payout.pk, trouble)
+                error = trouble
+        if error is not None and not outcomes:
+            raise error
+        return outcomes
+
+    def _submit(self, payout: Payout) -> Outcome:
+        account = ConnectAccount.objects.filter(stripe_id=payout.destination, owner_id=payout.provider_id).first()
+        if account is None:
+            return Outcome(Fate.FAILED, message="The payout account at Stripe is not this provider's.")
+        cents = int(payout.amount) // MICROS_PER_CENT
+        if int(payout.amount) % MICROS_PER_CENT or not cents:
+            return Outcome(Fate.FAILED, message="Stripe moves whole cents only.")
+        if not account.is_payable and self._stripe.find_transfer(str(payout.pk)) is None:
+            wanted = ", ".join(account.requirements) or account.disabled_reason or "it is being checked"
+            return Outcome(Fate.FAILED, message=f"Stripe does not pay this account yet: {wanted}.")
+        try:
+            moved = self._stripe.transfer(
+                account_id=payout.destination,
+                amount_cents=cents,
+                group=str(payout.pk),
+                metadata=_marks(payout),
+                key=Key(f"payout-{payout.pk}", is_repeat=True),
+            )
+        except StripeRefused as error:
+            if error.code == BALANCE_SHORT:
+                log.error("The platform's balance at Stripe is short: payouts wait. payout_id=%s", payout.pk)
+                raise RailError("The platform's balance at Stripe is short.") from error
+            return Outcome(Fate.FAILED, message=error.message)
+        return self._send_on(payout, moved)
+
+    def _find(self, payout: Payout) -> Outcome:
+        moved = self._stripe.find_transfer(str(payout.pk))
+        if moved is None:
+            return Outcome(Fate.ABSENT)
+        return self._send_on(payout, moved)
+
+    def _send_on(self, payout: Payout, moved: Moved) -> Outcome:
+        """The second half: from the provider's account to its bank. What the bank refuses comes back to us."""
+        arrived = Outcome(Fate.CONFIRMED, external_id=moved.id)
+        if moved.reversed_cents and moved.reversed_cents < moved.amount_cents:
+            return arrived  # a part was reversed for a chargeback; the rest is the provider's own to move
+        key = Key(f"bank-{payout.pk}", is_repeat=True)
+        try:
+            sent = self._stripe.pay_bank(
+                moved.destination, amount_cents=moved.amount_cents, metadata=_marks(payout), key=key
+            )
+        except StripeRefused as error:
+            log.warning("Stripe does not send a payout on to the bank. payout_id=%s error=%s", payout.pk, error)
+            return arrived  # it lies in the provider's account there, and is tried again when one looks next
+        if sent.status not in FAILED:
+            return arrived
+        try:
+            back = self._stripe.reverse_transfer(
+                moved.id,
+                amount_cents=moved.amount_cents,
+                metadata={**_marks(payout), "outbox_id": f"return-{payout.pk}"},
+                key=Key(f"return-{payout.pk}", is_repeat=True),
+            )
+        except StripeRefused as error:
+            log.error("A payout that the bank sent back cannot be reversed. payout_id=%s error=%s", payout.pk, error)
+            return arrived
+        cause = sent.failure or "The bank sent it back."
+        return Outcome(Fate.RETURNED, external_id=back.id, message=cause)
+
+
+def _marks(payout: Payout) -> dict[str, str]:
+    return {"outbox_id": str(payout.pk), "payout_id": str(payout.pk)}

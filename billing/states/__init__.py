@@ -1,0 +1,92 @@
+"""States of a hold, of a payout, of a dispute, and of the breaker that stops payouts.
+
+hold      open -> captured | released | expired
+payout    requested -> reserved -> submitted -> confirmed | failed
+          reserved -> failed;   confirmed -> returned
+dispute   opened -> answered -> decided;   opened -> decided;   opened | answered -> withdrawn
+breaker   open -> closed
+
+chain.py      states of transactions, roots, escrow holds and stake slashes
+fiat.py       states of top-ups, refunds, reversals and card disputes
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from marketplace.foundation.states import machine
+
+
+class HoldState(models.TextChoices):
+    """open: the money is set aside. captured: settled. released, expired: all of it went back."""
+
+    OPEN = "open"
+    CAPTURED = "captured"
+    RELEASED = "released"
+    EXPIRED = "expired"
+
+
+HOLD_MACHINE = machine(
+    "hold",
+    {
+        HoldState.OPEN: [HoldState.CAPTURED, HoldState.RELEASED, HoldState.EXPIRED],
+        HoldState.CAPTURED: [],
+        HoldState.RELEASED: [],
+        HoldState.EXPIRED: [],
+    },
+)
+
+
+class PayoutState(models.TextChoices):
+    """reserved: a pending transfer stands. submitted: the rail was asked. returned: the bank sent it back."""
+
+    REQUESTED = "requested"
+    RESERVED = "reserved"
+    SUBMITTED = "submitted"
+    CONFIRMED = "confirmed"
+    FAILED = "failed"
+    RETURNED = "returned"
+
+
+PAYOUT_MACHINE = machine(
+    "payout",
+    {
+        PayoutState.REQUESTED: [PayoutState.RESERVED, PayoutState.FAILED],
+        PayoutState.RESERVED: [PayoutState.SUBMITTED, PayoutState.FAILED],
+        PayoutState.SUBMITTED: [PayoutState.CONFIRMED, PayoutState.FAILED],
+        PayoutState.CONFIRMED: [PayoutState.RETURNED],
+        PayoutState.FAILED: [],
+        PayoutState.RETURNED: [],
+    },
+)
+
+
+class DisputeState(models.TextChoices):
+    """opened: the provider may answer. answered: the operator decides. The other two are the end."""
+
+    OPENED = "opened"
+    ANSWERED = "answered"
+    DECIDED = "decided"
+    WITHDRAWN = "withdrawn"
+
+
+DISPUTE_MACHINE = machine(
+    "dispute",
+    {
+        DisputeState.OPENED: [DisputeState.ANSWERED, DisputeState.DECIDED, DisputeState.WITHDRAWN],
+        DisputeState.ANSWERED: [DisputeState.DECIDED, DisputeState.WITHDRAWN],
+        DisputeState.DECIDED: [],
+        DisputeState.WITHDRAWN: [],
+    },
+)
+PAYOUT_STATES_OPEN = frozenset({PayoutState.REQUESTED, PayoutState.RESERVED, PayoutState.SUBMITTED})
+
+
+class BreakerState(models.TextChoices):
+    """open: no payout leaves, until an operator closes it with a note."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+BREAKER_MACHINE = machine("payout_breaker", {BreakerState.OPEN: [BreakerState.CLOSED], BreakerState.CLOSED: []})

@@ -1,0 +1,101 @@
+"""artifacts, download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from jobs.client.commands.options import JobName, Json, Server, find_job, open_souk
+from jobs.client.errors import TransferFailed, UsageMistake
+
+if TYPE_CHECKING:
+    from jobs.client.sdk import Souk
+    from jobs.wire import ArtifactView
+
+PANEL = "Results"
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    for command in (artifacts, download):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def artifacts(job: JobName, server: Server = None, as_json: Json = False) -> None:
+    """List a job's checkpoints and outputs.
+
+    Example: souk artifacts tiny-llama
+    """
+    from jobs.client.output import ago, console, print_json, size, table
+
+    with open_souk(server) as souk:
+        found = souk.artifacts(find_job(souk, job))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            str(artifact.artifact_id),
+            artifact.kind,
+            "-" if artifact.step is None else str(artifact.step),
+            artifact.state,
+            str(artifact.file_count),
+            size(artifact.size_bytes),
+            ago(artifact.completed_at),
+        )
+        for artifact in found
+    ]
+    columns = ("id", "kind", "step", "state", "files", "size", "complete")
+    console().print(table("", columns, rows, right=("step", "files", "size")))
+
+
+def download(
+    job: JobName,
+    *,
+    into: Annotated[Path | None, typer.Option("--into", "-o", help="The folder; the job's name if not given.")] = None,
+    kind: Annotated[str, typer.Option("--kind", help="The newest complete output or checkpoint.")] = "output",
+    artifact: Annotated[str | None, typer.Option("--artifact", help="This artifact instead, by its id.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch a job's output, verify every file, continue where an earlier download stopped.
+
+    Examples: souk download tiny-llama; souk download tiny-llama --kind checkpoint --into ckpt
+    """
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from jobs.client.download import download_artifact
+    from jobs.client.output import console, print_json
+
+    with open_souk(server) as souk:
+        job_id = find_job(souk, job)
+        chosen = _choose(souk, job_id, kind, artifact)
+        folder = into or Path(souk.job(job_id).name)
+        if as_json:
+            paths = download_artifact(souk, chosen.artifact_id, folder, force=force)
+            print_json({"artifact_id": str(chosen.artifact_id), "files": [str(path) for path in paths]})
+            return
+        columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, console=console()) as bar:
+            task = bar.add_task("", total=chosen.size_bytes)
+            paths = download_artifact(
+                souk, chosen.artifact_id, folder, force=force, on_bytes=lambda count: bar.advance(task, count)
+            )
+    console().print(f"{len(paths)} files, each with its recorded SHA-256, in {folder}", markup=False)
+
+
+def _choose(souk: Souk, job_id: UUID, kind: str, artifact: str | None) -> ArtifactView:
+    if kind not in ("output", "checkpoint"):
+        raise UsageMistake(f"--kind is output or checkpoint, not {kind!r}.")
+    found = [row for row in souk.artifacts(job_id) if row.state == "complete"]
+    if artifact is not None:
+        found = [row for row in found if str(row.artifact_id).startswith(artifact.lower())]
+    else:
+        found = [row for row in found if row.kind == kind]
+    if not found:
+        raise TransferFailed(f"The job has no complete {'artifact of that id' if artifact else kind} yet.")
+    return max(found, key=lambda row: (row.step if row.step is not None else -1, row.created_at))

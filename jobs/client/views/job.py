@@ -1,0 +1,101 @@
+"""A job and a list of jobs, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from jobs.client.output import ago, duration, money, state, table
+from jobs.client.views.hold import escrow_lines
+from jobs.wire import AttemptView, JobView
+
+
+def jobs_view(jobs: Sequence[JobView]) -> Table:
+    """One job a line, newest first."""
+    columns = ("id", "name", "state", "progress", "cost", "at most", "submitted")
+    rows = [
+        (
+            str(job.job_id),
+            escape(job.name),
+            state(job.state),
+            progress_text(job),
+            money(job.cost_so_far_usd_micros),
+            money(job.cap_usd_micros),
+            ago(job.created_at),
+        )
+        for job in jobs
+    ]
+    return table("", columns, rows, right=("cost", "at most"))
+
+
+def job_view(job: JobView, *, scale: int | None = None) -> RenderableType:
+    """Where a job is, what it has cost, and every attempt with its ending; `scale`: decimals of the token that pays."""
+    lines = [
+        f"[bold]{escape(job.name)}[/]  {job.job_id}",
+        f"state     {state(job.state)}" + (" (being cancelled)" if job.is_cancelling else "") + _because(job),
+        f"cost      {money(job.cost_so_far_usd_micros)} of at most {money(job.cap_usd_micros)}",
+        f"submitted {ago(job.created_at)}",
+    ]
+    if job.progress:
+        lines.append(f"progress  {progress_text(job)}")
+    if job.waiting_for:
+        lines.append(f"waiting   {escape(job.waiting_for)}")
+    lines += escrow_lines(job, scale=scale)
+    parts: list[RenderableType] = [Text.from_markup("\n".join(lines))]
+    if job.attempts:
+        parts.append(_attempts(job.attempts))
+    return Group(*parts)
+
+
+def progress_text(job: JobView) -> str:
+    """`step 120/300, loss 3.21, 5.1k tokens/s`"""
+    progress = job.progress
+    parts = []
+    if "step" in progress:
+        total = progress.get("steps_total")
+        parts.append(f"step {progress['step']}" + (f"/{total}" if total else ""))
+    if isinstance(progress.get("loss"), int | float):
+        parts.append(f"loss {progress['loss']:.3f}")
+    if isinstance(progress.get("tokens_per_second"), int | float):
+        parts.append(f"{progress['tokens_per_second']:,.0f} tokens/s")
+    return ", ".join(parts)
+
+
+def _because(job: JobView) -> str:
+    text = ": ".join(part for part in (job.reason, job.message) if part and part != job.state)
+    return f" ({escape(text)})" if text else ""
+
+
+def _attempts(attempts: Sequence[AttemptView]) -> Table:
+    columns = ("attempt", "state", "nodes", "from step", "ran", "billed", "why")
+    rows = []
+    for attempt in attempts:
+        charges = [lease.charge_usd_micros for lease in attempt.leases if lease.charge_usd_micros is not None]
+        ran = (
+            (attempt.ended_at - attempt.running_at).total_seconds() if attempt.running_at and attempt.ended_at else None
+        )
+        why = ", ".join(
+            part
+            for part in (
+                attempt.reason,
+                f"fault: {attempt.fault}" if attempt.fault not in ("", "nobody") else "",
+                attempt.message,
+            )
+            if part
+        )
+        rows.append(
+            (
+                str(attempt.number),
+                attempt.state,
+                escape(", ".join(lease.node_name for lease in attempt.leases)),
+                "-" if attempt.resumed_from_step is None else str(attempt.resumed_from_step),
+                duration(ran),
+                money(sum(charges)) if charges else "-",
+                escape(why),
+            )
+        )
+    return table("", columns, rows, right=("attempt", "from step", "ran", "billed"))

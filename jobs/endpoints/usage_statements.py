@@ -1,0 +1,185 @@
+"""Token usage statements: an agent's signed count of what its lease answered, compared with the gateways' count.
+
+    accept                   stores a signed statement: the newest is kept, its chain has no gap
+    compare                  both counts of one lease, and whether they agree
+    is_contested             they do not: the lease's pay is held back until somebody has decided
+    raise_contested_alerts   a sweep: an alert for each such lease; where the counts agree again, the pay is released
+
+They agree within TOLERANCE_PERCENT, a little more for what is under way: a request is counted by a gateway when it
+has ended, and by an agent when it has come. Where an engine does not report how many tokens an answer took, the
+agent cannot count them, and its count may only be too low.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Count, Sum
+
+from billing.models import SettlementShare
+from billing.notices import alerts
+from jobs.errors import JobsError
+from jobs.models import Lease, LeaseStatement, LeaseUse, UsageRecord
+from marketplace.foundation import clock
+from provider_agent.protocol import NO_CONTRACT, ZERO_HASH, ReceiptDomain
+from provider_agent.protocol.usage_statements import (
+    SignedStatement,
+    recover_statement_signer,
+    statement_digest,
+)
+
+TOLERANCE_PERCENT: Final = 1
+REQUESTS_SLACK: Final = 20  # such as those that ended while a tunnel broke
+TOKENS_SLACK: Final = 20_000
+UNDER_WAY: Final = timedelta(minutes=3)  # how old the counts of a statement may be when it arrives
+COMPARED_MAX: Final = 2_000  # in one sweep
+COUNTS: Final = ("requests", "without_usage", "input_tokens", "output_tokens")
+ALERT: Final = "serve_counts_differ"
+
+
+log = logging.getLogger(__name__)
+
+
+class StatementRefused(JobsError):
+    message = (
+        "The token usage statement of lease {lease_id} is refused: {why}. The newest that is kept is number {seq}."
+    )
+    code = "statement_refused"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both counts of one lease; `agent` is None where it never stated anything."""
+
+    gateways: LeaseUse
+    agent: LeaseStatement | None
+    differs: str  # what does; empty: they agree
+
+
+def accept(lease: Lease, signed: SignedStatement) -> int:
+    """Keep the lease's next token usage statement; the newest sequence that is kept. A repeat changes nothing.
+
+    Raises StatementRefused.
+    """
+    statement = signed.statement
+    with transaction.atomic():
+        Lease.objects.select_for_update(of=("self",)).get(pk=lease.pk)
+        newest = LeaseStatement.objects.filter(pk=lease.pk).first()
+        seq = newest.seq if newest else 0
+        digest = statement_digest(statement, _domain(lease))
+        if newest is not None and (statement.seq, digest) == (newest.seq, newest.digest):
+            return seq
+        if why := _why_not(lease, signed, newest):
+            raise StatementRefused(lease_id=str(lease.pk), why=why, seq=seq)
+        LeaseStatement.objects.update_or_create(
+            lease_id=lease.pk,
+            defaults={
+                "seq": statement.seq,
+                "requests": statement.requests,
+                "without_usage": statement.without_usage,
+                "input_tokens": statement.input_tokens,
+                "output_tokens": statement.output_tokens,
+                "digest": digest,
+                "prev_digest": statement.prev_digest,
+                "signature": signed.signature,
+                "signer": lease.node.receipt_address,
+                "received_at": clock.now(),
+            },
+        )
+        return statement.seq
+
+
+def compare(lease: Lease) -> Comparison:
+    """What both sides counted, and what of it differs by more than is under way."""
+    gateways = LeaseUse.objects.filter(pk=lease.pk).first() or LeaseUse(lease_id=lease.pk)
+    agent = LeaseStatement.objects.filter(pk=lease.pk).first()
+    if agent is None:
+        return Comparison(gateways, None, "")
+    late = _under_way(agent)
+    pairs = [("requests", REQUESTS_SLACK), ("input_tokens", TOKENS_SLACK), ("output_tokens", TOKENS_SLACK)]
+    for name, slack in pairs:
+        ours, theirs = getattr(gateways, name), getattr(agent, name)
+        if name != "requests" and agent.without_usage and theirs < ours:
+            continue
+        if abs(ours - theirs) * 100 > max(ours, theirs) * TOLERANCE_PERCENT + (slack + late[name]) * 100:
+            what = name.replace("_", " ")
+            return Comparison(gateways, agent, f"{what}: the agent says {theirs}, the gateways {ours}")
+    return Comparison(gateways, agent, "")
+
+
+def is_contested(lease: Lease) -> bool:
+    """Whether the two counts of the lease differ."""
+    return bool(compare(lease).differs)
+
+
+def raise_contested_alerts() -> int:
+    """Raise an alert for each lease whose counts differ, and close those of leases where they agree again; how many."""
+    since = clock.now() - timedelta(days=1)
+    stated = LeaseStatement.objects.filter(received_at__gt=since).order_by("-received_at")
+    leases = Lease.objects.filter(pk__in=list(stated.values_list("pk", flat=True)[:COMPARED_MAX]))
+    count = 0
+    for lease in leases.select_related("node"):
+        differs = compare(lease).differs
+        if differs:
+            alert_contested(lease, differs)
+            count += 1
+        elif alerts.close(f"{ALERT}/{lease.pk}"):
+            settle_contested(lease.pk, actor="the counts, which agree again")
+    return count
+
+
+def alert_contested(lease: Lease, differs: str) -> None:
+    """Raise the lease's alert."""
+    message = f"Lease {lease.pk} of node {lease.node_id}: {differs}. Its pay is held back."
+    alerts.raise_once(f"{ALERT}/{lease.pk}", kind=ALERT, subject=lease.pk, message=message)
+
+
+def settle_contested(lease_id: UUID, *, actor: str) -> int:
+    """Somebody has looked, and the lease's pay is released in its time after all; of how many shares.
+
+    Where the customer contests it, or a fine was taken of it, that decides instead.
+    """
+    held = SettlementShare.objects.filter(lease_id=lease_id, is_disputed=True, released_at=None, dispute=None)
+    count = held.exclude(takings__isnull=False).update(is_disputed=False)
+    log.info(
+        "The pay of a lease whose counts differ was let go. lease_id=%s actor=%s shares=%s", lease_id, actor, count
+    )
+    return count
+
+
+def _why_not(lease: Lease, signed: SignedStatement, newest: LeaseStatement | None) -> str:
+    statement, seq = signed.statement, newest.seq if newest else 0
+    falls = [name for name in COUNTS if newest is not None and getattr(statement, name) < getattr(newest, name)]
+    rules = (
+        (statement.lease_id != lease.pk, "it is of another lease"),
+        (_signer_of(lease, signed) != lease.node.receipt_address.lower(), "another key signed it"),
+        (statement.seq <= seq, "another one with its number, or a later one, is kept"),
+        (statement.seq > seq + 1, "it leaves a gap"),
+        (statement.prev_digest != (newest.digest if newest else ZERO_HASH), "it does not follow the one before"),
+        (bool(falls), f"{', '.join(falls)} fell"),
+    )
+    return next((why for is_wrong, why in rules if is_wrong), "")
+
+
+def _signer_of(lease: Lease, signed: SignedStatement) -> str:
+    try:
+        return recover_statement_signer(signed, _domain(lease)).lower()
+    except ValueError:
+        return ""
+
+
+def _domain(lease: Lease) -> ReceiptDomain:
+    return lease.payment_terms.domain if lease.payment_terms else NO_CONTRACT
+
+
+def _under_way(agent: LeaseStatement) -> dict[str, int]:
+    """What the gateways counted since the agent's newest statement, or shortly before: it could not know of it."""
+    since = agent.received_at - UNDER_WAY
+    lately = UsageRecord.objects.filter(lease_id=agent.lease_id, at__gt=since)
+    sums = lately.aggregate(requests=Count("pk"), input_tokens=Sum("input_tokens"), output_tokens=Sum("output_tokens"))
+    return {name: int(sum_ or 0) for name, sum_ in sums.items()}

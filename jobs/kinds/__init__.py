@@ -1,0 +1,11 @@
+"""What the marketplace does with each kind of job. All others use the table, and none compares a kind's name.
+
+base.py     Kind, the interface, as a program that runs to its end needs it; NextStep and Execution, its answers
+table.py    all kinds by name; a name that it does not have raises UnknownKind
+train.py    kind: train
+command.py  kind: command
+serve.py    kind: serve, whose money and replicas are in `jobs/endpoints`
+
+What each kind has in its job file is in `jobs/spec/kinds`, under the same names. To add a kind: its module there
+with its section and rules, its module here, a row in both tables, and a migration of the constraint on `Job.kind`.
+"""

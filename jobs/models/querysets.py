@@ -1,0 +1,65 @@
+"""Queries of jobs, attempts, leases and artifacts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.models import Exists, OuterRef, Q
+
+from billing.models import EscrowHold
+from billing.states.chain import EscrowHoldState
+from jobs.spec.kinds.table import placed_whole
+from jobs.states import ATTEMPT_LIVE, JOB_ENDS, JOB_WAITING, LEASE_LIVE, ArtifactState
+
+if TYPE_CHECKING:
+    from jobs.models import Artifact, Attempt, Job, Lease  # noqa: F401 - names of the generic parameters
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def of(self, organisation: Any) -> JobQuerySet:
+        """Jobs that this organisation pays for."""
+        return self.filter(organisation=organisation)
+
+    def unfinished(self) -> JobQuerySet:
+        """Jobs that have not ended."""
+        return self.exclude(state__in=JOB_ENDS)
+
+    def waiting(self) -> JobQuerySet:
+        """Jobs that want to be placed, in the order in which they will be: priority, then first come."""
+        return self.filter(state__in=JOB_WAITING, cancel_requested_at=None).order_by("-priority", "queued_at", "id")
+
+    def placeable(self) -> JobQuerySet:
+        """Of those that wait the ones that may have leases: no price halts them, and a contract's hold is open."""
+        jobs = self.waiting().filter(kind__in=placed_whole())  # an endpoint's replicas are placed by jobs/serving
+        return jobs.filter(Q(payment_mode="credits") | Exists(_open_in_contract()), price_halt=None)
+
+    def uncovered(self) -> JobQuerySet:
+        """Of those that wait the ones whose hold in the contract is not open yet, or never will be."""
+        return self.waiting().filter(~Exists(_open_in_contract()), payment_mode="escrow")
+
+
+def _open_in_contract() -> models.QuerySet[EscrowHold]:
+    return EscrowHold.objects.filter(pk=OuterRef("pk"), state=EscrowHoldState.OPEN)
+
+
+class AttemptQuerySet(models.QuerySet["Attempt"]):
+    def live(self) -> AttemptQuerySet:
+        """Attempts that have not ended."""
+        return self.filter(state__in=ATTEMPT_LIVE)
+
+
+class LeaseQuerySet(models.QuerySet["Lease"]):
+    def live(self) -> LeaseQuerySet:
+        """Leases that hold their devices."""
+        return self.filter(state__in=LEASE_LIVE)
+
+
+class ArtifactQuerySet(models.QuerySet["Artifact"]):
+    def complete(self) -> ArtifactQuerySet:
+        """Artifacts whose every byte is there."""
+        return self.filter(state=ArtifactState.COMPLETE)
+
+    def resumable(self, job: Any) -> ArtifactQuerySet:
+        """Complete checkpoints of a job, the furthest first."""
+        return self.complete().filter(job=job, kind="checkpoint").order_by("-step", "-completed_at")

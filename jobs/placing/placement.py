@@ -1,0 +1,208 @@
+"""Place what waits: one look at the fleet for the whole batch, then one transaction a job.
+
+    1  the jobs that wait, in the queue's order, each with its demand; not those whose token has no good price now
+    2  match: a pure function decides where each goes, or why it does not
+    3  for each: hold, attempt, leases, events; all of it or nothing
+    4  on commit the nodes are woken
+
+Where two placements want one device, the database lets one have it; the other waits for the next tick's fresh snapshot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+
+from billing.charging import holds, promotions
+from billing.errors import AccountFrozen, InsufficientFunds
+from jobs import lifecycle
+from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort, NotEnoughMoney, NoWallet, PriceUnsettled
+from jobs.escrow import holding
+from jobs.leases import leasing
+from jobs.leases.gangs import choose_port
+from jobs.matching import fleet
+from jobs.matching.match import Placement, SeatTaken, match
+from jobs.matching.request import MatchRequest
+from jobs.models import Artifact, Attempt, Job, Lease
+from jobs.placing import requotes
+from jobs.pricing.costs import charged_of
+from jobs.pricing.price_locks import JobPrice
+from jobs.quoting.quote_terms import demand_of
+from jobs.spec import from_wire
+from jobs.states import JOB_WAITING, JobState
+from marketplace.foundation import clock
+from marketplace.foundation.exclusive import log_failures
+from marketplace.foundation.states import advance, record_birth
+from marketplace.nodes.models import Device, Offer
+from marketplace.nodes.wake import wake_nodes
+from provider_agent.protocol import GANG_PORT_FIRST, ZERO_ADDRESS, Fault, Reason
+
+log = logging.getLogger(__name__)
+
+BATCH_MAX = 500  # jobs looked at in one tick
+BATCHES_MAX = 20
+
+
+def place_waiting() -> int:
+    """Place batches until no job has come meanwhile: a job that is submitted during one batch is in the next."""
+    seen: set[UUID] = set()
+    placed = 0
+    for _ in range(BATCHES_MAX):
+        waiting = set(Job.objects.placeable().values_list("pk", flat=True)[:BATCH_MAX])
+        if not waiting - seen:
+            break
+        seen |= waiting
+        placed += place_batch()
+    return placed
+
+
+def place_batch(limit: int = BATCH_MAX) -> int:
+    """Place as many waiting jobs as fit; returns how many were placed."""
+    waiting = list(Job.objects.placeable()[:limit])
+    if not waiting:
+        return 0
+    requests = []
+    for job in waiting:
+        with log_failures("A waiting job could not be read.", job_id=str(job.id)):
+            if not requotes.halts(job):
+                requests.append(_request(job))
+    result = match(requests, fleet.take_snapshot())
+    placed = 0
+    for key, placement in result.placements.items():
+        with log_failures("A job could not be placed.", job_id=key):
+            placed += place_job(UUID(key), placement)
+    for key, reason in result.reasons.items():
+        say_why(UUID(key), reason.message)
+    return placed
+
+
+def place_job(job_id: UUID, placement: Placement) -> bool:
+    """Give one waiting job its leases, its attempt and its hold, in one transaction; False when it could not be.
+
+    The job stays in the queue then, with what it waits for.
+    """
+    try:
+        with transaction.atomic():
+            return _place(lifecycle.lock(job_id), placement)
+    except (DeviceTaken, NoWallet) as error:
+        log.info("A placement lost a race: %s", error, extra={"job_id": str(job_id)})
+        fleet.forget_supply()
+    except InsufficientFunds as error:
+        say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
+    except PriceUnsettled:
+        requotes.follow(job_id)
+    except (AccountFrozen, AssetTooCoarse, NoGangPort, NotEnoughMoney) as error:
+        say_why(job_id, error.message)
+    return False
+
+
+def _place(job: Job, placement: Placement) -> bool:
+    if job.state not in JOB_WAITING or job.cancel_requested_at is not None:
+        return False
+    # 1. Money first: no lease without a hold that covers it, at a price that is good now.
+    if job.is_escrow and not holding.is_covered(job.id):
+        return False
+    price = requotes.settle_price(job)
+    payment, held = price.payment, price.units_due(job.cap_usd_micros)
+    if job.is_escrow and price.lock is not None:
+        held = min(held, holding.held_units(job.id))  # what was charged at other prices is rounded by itself
+    if not job.is_escrow and not holds.is_open(job.id):
+        promotions.draw(job.organisation_id, job.id, held, asset_id=job.quote.asset_id)
+        holds.place_hold(owner_id=job.organisation_id, job_id=job.id, amount=held, asset_id=job.quote.asset_id)
+    charged = charged_of(job)
+    if held <= charged.units:
+        message = "The budget was used up by earlier attempts."
+        lifecycle.end_job(job, JobState.FAILED, Reason.BUDGET_EXHAUSTED, message=message)
+        return False
+    # 2. The attempt, from the furthest checkpoint that is complete.
+    number = job.attempts.count() + 1
+    attempt = Attempt.objects.create(
+        job=job,
+        number=number,
+        resume_artifact=Artifact.objects.resumable(job).first(),
+        master_port=_port(job, number, placement),
+    )
+    record_birth(attempt, data={"job": str(job.id), "number": number})
+    # 3. Its leases; each may cost its share of what is left.
+    customer = holding.wallet_of(job) if job.is_escrow else ZERO_ADDRESS
+    rates = [seat.price_usd_micros * len(seat.device_ids) for seat in placement.seats]
+    left_usd_micros, left_units = max(0, job.cap_usd_micros - charged.usd_micros), held - charged.units
+    for rank, (seat, rate) in enumerate(zip(placement.seats, rates, strict=True)):
+        lease_price = leasing.LeasePrice(
+            price_usd_micros=seat.price_usd_micros,
+            cap_usd_micros=left_usd_micros * rate // sum(rates),
+            asset=job.quote.asset,
+            rate_units_per_hour=payment.units_down(rate),
+            cap_units=left_units * rate // sum(rates),
+            customer=customer,
+            lock=price.lock,
+        )
+        reserve_seat(attempt, seat, rank, lease_price)
+    # 4. The job.
+    data = {"attempt": str(attempt.id), "number": number} | _price_data(price)
+    advance(job, JobState.PLACED, data=data, waiting_for="", message="")
+    wake_nodes([seat.node_id for seat in placement.seats])
+    return True
+
+
+def _price_data(price: JobPrice) -> dict[str, str]:
+    """Of a token whose price was looked at again since the quote."""
+    if price.lock is None:
+        return {}
+    return {"usd_micros_per_token": str(price.payment.usd_micros_per_token), "price": price.lock.reason}
+
+
+def _port(job: Job, number: int, placement: Placement) -> int:
+    """Of the gang; a job on one node is given one by its agent."""
+    if len(placement.seats) == 1:
+        return GANG_PORT_FIRST
+    return choose_port(job.id.int + number, [seat.node_id for seat in placement.seats])
+
+
+def reserve_seat(attempt: Attempt, seat: SeatTaken, rank: int, price: leasing.LeasePrice) -> Lease:
+    """The seat as the snapshot had it, or DeviceTaken: an offer that was closed or changed since does not bind."""
+    offer = Offer.objects.rentable().filter(pk=seat.offer_id).first()
+    if offer is None or offer.price_usd_micros_per_device_hour != seat.price_usd_micros:
+        raise DeviceTaken(node_id=str(seat.node_id))
+    devices: Sequence[Device] = list(Device.objects.rentable().filter(pk__in=seat.device_ids).order_by("index"))
+    if len(devices) != len(seat.device_ids):
+        raise DeviceTaken(node_id=str(seat.node_id))
+    return leasing.reserve(
+        attempt,
+        offer,
+        devices,
+        node_rank=rank,
+        price=price,
+    )
+
+
+def _request(job: Job) -> MatchRequest:
+    failed = Lease.objects.filter(attempt__job=job, attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
+    failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
+    left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
+    demand = demand_of(
+        from_wire(job.spec),
+        price_ceiling_usd_micros=job.price_ceiling_usd_micros,
+        cap_usd_micros=job.cap_usd_micros - charged_of(job).usd_micros,
+        seconds_left=left,
+        done_share=_done_share(job),
+        avoid=frozenset(failed.values_list("node_id", flat=True)),
+    )
+    return MatchRequest(key=str(job.id), demand=demand, priority=job.priority, queued_at=job.queued_at)
+
+
+def _done_share(job: Job) -> float:
+    """Part of the work that its newest checkpoint has behind it: a job that resumes is not priced as if it began."""
+    checkpoint, total = Artifact.objects.resumable(job).first(), job.progress.get("steps_total")
+    if checkpoint is None or checkpoint.step is None or not total:
+        return 0.0
+    return min(1.0, checkpoint.step / float(total))
+
+
+def say_why(job_id: UUID, message: str) -> None:
+    """What a waiting job waits for, for people."""
+    Job.objects.filter(pk=job_id, state__in=JOB_WAITING).exclude(waiting_for=message).update(waiting_for=message)

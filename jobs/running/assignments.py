@@ -1,0 +1,143 @@
+"""What should run on a node: the server's half of the level-triggered sync.
+
+The answer is the same each time, so that the next sync repairs a lost message. Every lease that the node still reports
+is answered for: run it, stop it, or forget it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from jobs.kinds.table import kind_of
+from jobs.leases.fencing import has_fence
+from jobs.leases.gangs import gang_place
+from jobs.leases.leasing import LEASE_SECONDS
+from jobs.models import Lease, LeaseDevice
+from jobs.states import LEASE_LIVE
+from marketplace.foundation import clock, signing
+from marketplace.foundation.exclusive import log_failures
+from marketplace.nodes.models import Node
+from provider_agent.protocol import (
+    ATTEMPT_ENDS,
+    Assignment,
+    CheckpointPolicy,
+    Desired,
+    LeaseReport,
+    Reason,
+    SignedAssignment,
+    payable_ms,
+    sign_assignment,
+)
+
+LEASE_SECONDS_MAX = 30 * 24 * 3600
+
+
+def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list[Desired], list[UUID]]:
+    """What this node should run and stop, and what it may forget; with a version that changes only when they do."""
+    known = {report.lease_id: report for report in reports}
+    until = clock.now() + timedelta(seconds=LEASE_SECONDS)
+    live = list(
+        Lease.objects.live()
+        .filter(node=node)
+        .select_related("attempt__job", "attempt__replica__version", "attempt__replica__endpoint")
+    )
+    desired = []
+    for lease in live:  # one that cannot be made must not keep the node's others from going on
+        with log_failures("An assignment could not be made.", lease_id=str(lease.id)):
+            desired.append(_wanted(lease, until, is_known=lease.id in known))
+    gone = set(known) - {lease.id for lease in live}
+    ended = {lease.id: lease for lease in Lease.objects.filter(pk__in=gone, node=node)}
+    forget = []
+    for lease_id in sorted(gone):
+        report, old = known[lease_id], ended.get(lease_id)
+        if report.state not in ATTEMPT_ENDS:
+            reason = Reason(old.stop_reason or old.reported_reason or Reason.LEASE_EXPIRED) if old else None
+            desired.append(
+                Desired(
+                    lease_id=lease_id,
+                    fence=report.fence,
+                    action="stop",
+                    stop_reason=reason or Reason.LEASE_EXPIRED,
+                    lease_until=clock.now(),
+                )
+            )
+        elif old is None or not has_fence(old, report.fence) or _has_everything(old):
+            forget.append(lease_id)
+    return _version(node, desired, forget), desired, forget
+
+
+def nothing_desired(node: Node) -> str:
+    """The version that `desired_state` gives a node without leases."""
+    return _version(node, [], [])
+
+
+def make_assignment(lease: Lease) -> SignedAssignment:
+    """The signed order to run one lease's part of its attempt; opens the job's secrets for it."""
+    attempt, job = lease.attempt, lease.attempt.job
+    execution = kind_of(job).execution(attempt)
+    spec = execution.spec
+    secrets = json.loads(signing.decrypt_secret(job.sealed_secrets)) if job.sealed_secrets else {}
+    devices = LeaseDevice.objects.filter(lease=lease).order_by("device__index")
+    assignment = Assignment(
+        node_id=lease.node_id,
+        lease_id=lease.id,
+        fence=lease.fence,
+        attempt_id=attempt.id,
+        attempt_number=attempt.number,
+        job_id=job.id,
+        job_name=job.name,
+        device_uuids=list(devices.values_list("device__uuid", flat=True)),
+        rate_usd_micros_per_hour=lease.rate_usd_micros_per_hour,
+        cap_usd_micros=lease.cap_usd_micros,
+        program=execution.program,
+        env=spec.env,
+        secrets=secrets,
+        input_artifact_id=execution.input_artifact_id,
+        resume_artifact_id=attempt.resume_artifact_id,
+        checkpoint=CheckpointPolicy(
+            every_steps=spec.checkpoint.every_steps,
+            every_seconds=spec.checkpoint.every_seconds,
+            keep=spec.checkpoint.keep,
+        ),
+        gang=gang_place(lease),
+        network=spec.network,
+        lent=spec.lent,
+        seconds_max=seconds_payable(lease),
+        stop_grace_seconds=execution.stop_grace_seconds,
+        payment=lease.payment_terms,
+        serve=execution.serve,
+    )
+    return sign_assignment(signing.server_key(), assignment)
+
+
+def seconds_payable(lease: Lease) -> int:
+    """How long the lease's cap lasts at its rate, in whole seconds, at least one."""
+    seconds = payable_ms(lease.rate_units_per_hour, lease.cap_units) // 1000
+    return max(1, min(seconds, LEASE_SECONDS_MAX))
+
+
+def _wanted(lease: Lease, until: datetime, *, is_known: bool) -> Desired:
+    return Desired(
+        lease_id=lease.id,
+        fence=lease.fence,
+        action="stop" if lease.stop_reason else "run",
+        stop_reason=Reason(lease.stop_reason) if lease.stop_reason else None,
+        lease_until=until,
+        assignment=None if is_known else make_assignment(lease),
+    )
+
+
+def _has_everything(lease: Lease) -> bool:
+    """An ended lease owes nothing more: its streams are drained."""
+    return lease.state not in LEASE_LIVE and (
+        lease.log_bytes >= (lease.log_bytes_final or 0) and lease.event_bytes >= (lease.event_bytes_final or 0)
+    )
+
+
+def _version(node: Node, desired: Sequence[Desired], forget: Sequence[UUID]) -> str:
+    body = [node.state, [(str(d.lease_id), d.action, d.stop_reason) for d in desired], [str(i) for i in forget]]
+    return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:32]

@@ -1,0 +1,81 @@
+"""The interface of a kind of job on the job file's side. Its other half, on the server, is `jobs.kinds.base.Kind`.
+
+The base class describes a program that runs to its end on the customer's own command; a kind overrides what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeGuard
+
+from jobs.spec.document import Path
+from jobs.spec.model import Spec
+from jobs.spec.section import Section
+
+Finding = tuple[Path, str, str]  # where, what is wrong, what was expected
+
+
+class SpecKind:
+    """One kind of job: its section of the job file, the rules between its fields, and what the job file implies."""
+
+    name: ClassVar[str]  # the value of `kind:`; also the key of the section
+    section: ClassVar[type[Section] | None] = None  # None: the kind has no section of its own
+    section_expected: ClassVar[str] = ""  # what an error names as expected in place of the section
+    meaningless: ClassVar[tuple[str, ...]] = ()  # top-level keys that are refused for this kind
+    is_placed_whole: ClassVar[bool] = True  # placed from the queue as one attempt at a time; else by its own loop
+    has_endpoint: ClassVar[bool] = False  # answers requests through the gateway; its node opens a tunnel
+
+    def check(self, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """The rules between fields that a file of this kind breaks, on raw data; wrong types are found elsewhere."""
+        return iter(())
+
+    def canonical_section(self, section: Section) -> dict[str, Any]:
+        """The section as JSON with all defaults written, which the parser reads back to an equal section."""
+        return section.model_dump()
+
+    def config(self, spec: Spec) -> dict[str, Any]:
+        """config.json of the kind's runtime; empty for an own command."""
+        return {}
+
+    def dtype(self, spec: Spec) -> str:
+        """The number type that the program computes in, or `auto`."""
+        return "auto"
+
+    def steps(self, spec: Spec) -> int | None:
+        """Steps of the whole job; None where the file declares none."""
+        return spec.work.steps if spec.work else None
+
+    def flops(self, spec: Spec) -> float | None:
+        """Floating-point operations of the whole job; None where the file declares no work."""
+        work = spec.work
+        if work is None or work.flops_per_step is None or work.steps is None:
+            return None
+        return float(work.flops_per_step) * work.steps
+
+    def shows_events(self, canonical: Mapping[str, Any]) -> bool:
+        """Whether the program's events show all that a person wants to see, so that its log need not be."""
+        return False
+
+
+def check_own_command(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """The rules of `work` beside a command of the customer's own."""
+    yield from check_work(data)
+    work = data.get("work")
+    if isinstance(work, dict) and work.get("tokens") is not None:
+        yield ("work", "tokens"), "means nothing for an own command", "steps, with flops_per_step"
+
+
+def check_work(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Work, where it is declared, is either tokens or steps."""
+    work = data.get("work")
+    if not isinstance(work, dict):
+        return
+    given = [name for name in ("tokens", "steps") if work.get(name) is not None]
+    if len(given) != 1:
+        message = "both tokens and steps are given" if given else "neither tokens nor steps is given"
+        yield ("work",), message, "exactly one of tokens and steps"
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether a raw value is a whole number above 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -1,0 +1,158 @@
+"""`kind: train`: the built-in training runtime, or a training of the customer's own by a command.
+
+The `train` section has the built-in runtime's keys with the bounds and defaults of `runtimes/train/config.py`.
+Layers above may not import a runtime, so the table is here, too; a test holds both to the same keys and defaults.
+Defaults are frozen into the canonical form: what was quoted is what runs, also after a default has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from jobs.spec.kinds.base import Finding, SpecKind, check_own_command, check_work, is_count
+from jobs.spec.kinds.flops import flops_per_token
+from jobs.spec.model import FILES_MAX, Spec
+from jobs.spec.section import Number, Section, listed
+from runtimes.contract import shipped_model_config, shipped_models
+
+STEPS_MAX = 10**9
+BATCH_MAX = 1 << 16
+SEQUENCE_MAX = 1 << 20
+
+
+Text = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class Train(Section):
+    """One training as the built-in runtime does it; `work` is its amount."""
+
+    model: Text = Field("tiny-llama", description="a shipped model (tiny-llama), a folder under files, or a hub id")
+    data: Annotated[list[Text], BeforeValidator(listed), Field(min_length=1, max_length=FILES_MAX)] = Field(
+        ["python-docs"], description="python-docs, a path under files, or a list of paths"
+    )
+    eval_fraction: Number = Field(0.05, gt=0, le=0.5, description="a number above 0 and at most 0.5")
+    vocabulary_size: int | None = Field(
+        None, ge=300, le=1_000_000, description="a whole number from 300 to 1000000, or null for the model's"
+    )
+    sequence_length: int = Field(128, ge=8, le=SEQUENCE_MAX, description=f"a whole number from 8 to {SEQUENCE_MAX}")
+    global_batch_size: int = Field(16, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}")
+    micro_batch_size: int | None = Field(
+        None, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}, or null"
+    )
+    learning_rate: Number = Field(3e-3, gt=0, le=10, description="a number above 0 and at most 10")
+    warmup_steps: int = Field(20, ge=0, le=STEPS_MAX, description=f"a whole number from 0 to {STEPS_MAX}")
+    weight_decay: Number = Field(0.1, ge=0, le=10, description="a number from 0 to 10")
+    betas: Annotated[list[Annotated[Number, Field(ge=0, le=0.99999)]], Field(min_length=2, max_length=2)] = Field(
+        [0.9, 0.95], description="two numbers from 0 to 0.99999"
+    )
+    gradient_clip: Number = Field(1.0, gt=0, le=1e6, description="a number above 0 and at most 1000000")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto, float32 or bfloat16")
+    strategy: Literal["fsdp2", "ddp"] = Field("fsdp2", description="fsdp2 or ddp")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="a whole number from 0")
+    evaluate_every: int = Field(100, ge=0, le=STEPS_MAX, description=f"a whole number from 0 to {STEPS_MAX}")
+    sample_every: int = Field(0, ge=-1, le=STEPS_MAX, description=f"a whole number from -1 to {STEPS_MAX}")
+    sample_prompt: str = Field("The ", max_length=2000, description="a text of at most 2000 characters")
+    log_every: int = Field(1, ge=1, le=STEPS_MAX, description=f"a whole number from 1 to {STEPS_MAX}")
+    log_samples: bool = Field(False, description="true or false")
+
+
+class TrainSpec(SpecKind):
+    """A job file with a `train` section; or, as before `kind: command` was there, with a command in its place."""
+
+    name = "train"
+    section = Train
+    section_expected = "a mapping of the built-in runtime's keys"
+
+    def check(self, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """One of train and command; what each of them needs of `work`, and the sizes of a batch."""
+        has_train, has_command = data.get("train") is not None, data.get("command") is not None
+        if has_train and has_command:
+            yield ("command",), "stands beside train", "one of train and command"
+        if not has_train and not has_command:
+            yield (), "nothing to do: neither train nor command is given", "one of train and command"
+        if data.get("image") is not None and not has_command:
+            expected = "a command, or no image: the built-in runtime brings its own"
+            yield ("image",), "is given without a command", expected
+        yield from check_own_command(data) if has_command else check_work(data)
+        work = data.get("work")
+        if work is None and has_train:
+            expected = "work: {tokens: ...} or work: {steps: ...}"
+            yield ("work",), "is missing: the built-in runtime needs an end", expected
+        if isinstance(work, dict) and work.get("flops_per_step") is not None and not has_command:
+            message = "is for an own command; the built-in runtime reckons it itself"
+            yield ("work", "flops_per_step"), message, "no such field"
+        yield from _check_batches(data)
+
+    def canonical_section(self, section: Section) -> dict[str, Any]:
+        """With every default but the strategy's: specs from before that field keep their hash, and runtimes from
+        before it their configuration.
+        """
+        body = section.model_dump()
+        if body["strategy"] == Train.model_fields["strategy"].default:
+            del body["strategy"]
+        return body
+
+    def config(self, spec: Spec) -> dict[str, Any]:
+        """The section and the declared work; empty for an own command."""
+        if spec.section is None:
+            return {}
+        work = spec.work.model_dump(include={"tokens", "steps"}, exclude_none=True) if spec.work else {}
+        return {**self.canonical_section(spec.section), **work}
+
+    def dtype(self, spec: Spec) -> str:
+        """The section's; `auto` for an own command."""
+        train = train_of(spec)
+        return train.dtype if train else "auto"
+
+    def steps(self, spec: Spec) -> int | None:
+        """Tokens are rounded up to whole steps, as the runtime does."""
+        train = train_of(spec)
+        if spec.work is None or spec.work.steps is not None or spec.work.tokens is None or train is None:
+            return super().steps(spec)
+        return -(-spec.work.tokens // (train.global_batch_size * train.sequence_length))
+
+    def flops(self, spec: Spec) -> float | None:
+        """Of a shipped model by its configuration; of another one nothing is known here."""
+        train, tokens = train_of(spec), training_tokens(spec)
+        if train is None or tokens is None:
+            return super().flops(spec)
+        if train.model not in shipped_models():
+            return None
+        config = shipped_model_config(train.model)
+        if train.vocabulary_size is not None:
+            config = {**config, "vocab_size": train.vocabulary_size}
+        return flops_per_token(config, sequence_length=train.sequence_length) * tokens
+
+    def shows_events(self, canonical: Mapping[str, Any]) -> bool:
+        """The built-in runtime's events do; of an own command only the log shows anything."""
+        return canonical.get(self.name) is not None
+
+
+def train_of(spec: Spec) -> Train | None:
+    """The `train` section; None where the job runs an own command."""
+    return spec.section if isinstance(spec.section, Train) else None
+
+
+def training_tokens(spec: Spec) -> int | None:
+    """Tokens that the built-in runtime trains on: whole steps of `global_batch_size` sequences."""
+    train, steps = train_of(spec), TrainSpec().steps(spec)
+    if steps is None or train is None:
+        return None
+    return steps * train.global_batch_size * train.sequence_length
+
+
+def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:
+    train, resources = data.get("train"), data.get("resources", {})
+    if not isinstance(train, dict):
+        return
+    batch, micro = train.get("global_batch_size", 16), train.get("micro_batch_size")
+    if is_count(batch) and is_count(micro) and micro > batch:
+        path = ("train", "micro_batch_size")
+        yield path, f"{micro} is more than global_batch_size, which is {batch}", f"at most {batch}"
+    gpus, nodes = (resources.get(key, 1) if isinstance(resources, dict) else 1 for key in ("gpus", "nodes"))
+    if is_count(batch) and is_count(gpus) and is_count(nodes) and gpus * nodes > batch:
+        message = f"{batch} sequences a step are too few for {gpus * nodes} devices"
+        yield ("train", "global_batch_size"), message, f"at least {gpus * nodes}, one a device"

@@ -1,0 +1,6 @@
+"""Whether a node can be rented, when, and on which terms.
+
+availability.py    drain and resume, quarantine and release
+offers.py          publish, change and withdraw the terms
+schedule.py        opening hours, and windows in which the node is closed
+"""

@@ -1,0 +1,12 @@
+"""The addresses for signing in and out."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from marketplace.portal.signin.views import sign_in, sign_out
+
+urlpatterns = [
+    path("signin", sign_in, name="signin"),
+    path("signout", sign_out, name="signout"),
+]

@@ -1,0 +1,59 @@
+"""/signin and /signout, by Django's sessions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.contrib.auth import REDIRECT_FIELD_NAME, authenticate, login, logout
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from marketplace.accounts.models import User
+from marketplace.foundation.throttles import ScopedThrottle
+from marketplace.portal.visitors import own_path, with_private_headers
+
+WRONG: Final = "There is no account with this address and this password."
+TOO_OFTEN: Final = "Too many attempts. Please wait a minute, then try again."
+
+
+class _SigninScope(APIView):
+    """The view that the throttle is given: sign-ins by the API and by this page are counted together, by address."""
+
+    throttle_scope = "signin"
+
+
+@sensitive_post_parameters("password")
+@csrf_protect
+@require_http_methods(["GET", "POST"])
+def sign_in(request: HttpRequest) -> HttpResponseBase:
+    """The form, and what it sends. A session begins anew, so that none can have been planted."""
+    after = own_path(request.POST.get(REDIRECT_FIELD_NAME) or request.GET.get(REDIRECT_FIELD_NAME) or "")
+    if request.method == "GET":
+        return redirect(after) if request.user.is_authenticated else with_private_headers(_form(request, after))
+    if not ScopedThrottle().allow_request(Request(request), _SigninScope()):
+        return with_private_headers(_form(request, after, error=TOO_OFTEN, status=429))
+    email = request.POST.get("email", "").strip().lower()
+    user = authenticate(request, username=email, password=request.POST.get("password", ""))
+    if not isinstance(user, User):
+        return with_private_headers(_form(request, after, error=WRONG, email=email, status=403))
+    login(request, user)
+    return redirect(after)
+
+
+@csrf_protect
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    """The session ends."""
+    logout(request)
+    return redirect("signin")
+
+
+def _form(request: HttpRequest, after: str, *, error: str = "", email: str = "", status: int = 200) -> HttpResponse:
+    context = {"next": after, "error": error, "email": email}
+    return render(request, "portal/signin/signin.html", context, status=status)

@@ -1,0 +1,166 @@
+"""Ships checkpoints and the output: announce the files, put their parts, complete. Repeating any step is harmless."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from provider_agent.client import with_retries
+from provider_agent.context import AgentContext
+from provider_agent.errors import AgentError, Retryable
+from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME
+from provider_agent.journal import ArtifactEntry, LeaseEntry
+from provider_agent.lease.snapshot import take_snapshot
+from provider_agent.lease.workfolder import OUTPUT_NAME
+from provider_agent.protocol import ArtifactBegin, ArtifactComplete, ArtifactFile, FileUpload, UploadPart
+from runtimes import contract
+
+PARTS_PARALLEL_MAX = 4
+OUTPUT_SECONDS_MAX = 900.0
+PAUSE_SECONDS = 1.0
+PAUSE_SECONDS_FAILED = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class ArtifactShipper:
+    """The artifacts of one lease."""
+
+    def __init__(self, context: AgentContext, entry: LeaseEntry) -> None:
+        self._context = context
+        self._entry = entry
+        self._folder = context.folder.lease(entry.lease_id)
+        self._added = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+
+    def known(self) -> set[str]:
+        """Names of the folders that were taken already."""
+        return {artifact.folder for artifact in self._context.journal.load_artifacts(self._entry.lease_id)}
+
+    async def take(self, relative: str, *, kind: str, step: int | None, billable_ms: int) -> ArtifactEntry:
+        """Take a complete folder out of the program's reach and journal that it must be shipped."""
+        name = relative.replace("/", "-")
+        work = (self._folder / WORK_NAME).resolve()  # our own link, to the lease's disk
+        await asyncio.to_thread(take_snapshot, work, relative, self._snapshot(name))
+        artifact = ArtifactEntry(folder=name, kind=kind, step=step, billable_ms=billable_ms)
+        self._context.journal.save_artifact(self._entry.lease_id, artifact)
+        self._added.set()
+        return artifact
+
+    async def loop(self) -> None:
+        """Ship what was taken, newest first, until the lease has ended."""
+        while not self._entry.has_ended:
+            self._added.clear()
+            waiting = self.waiting()
+            if not waiting:
+                await self._pause(PAUSE_SECONDS)
+                continue
+            try:
+                await self.ship(waiting[-1])
+            except Retryable as error:
+                log.warning("A checkpoint is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
+                await asyncio.sleep(PAUSE_SECONDS_FAILED)
+            except (AgentError, OSError, ValueError) as error:
+                log.error("A checkpoint cannot be shipped: %s lease_id=%s", error, self._entry.lease_id)
+                self._finish(waiting[-1])
+
+    def waiting(self) -> list[ArtifactEntry]:
+        """Checkpoints that were taken and not shipped; one that a newer shipped one made useless is left out."""
+        artifacts = self._context.journal.load_artifacts(self._entry.lease_id)
+        checkpoints = [artifact for artifact in artifacts if artifact.kind == "checkpoint"]
+        newest = max((item.step or 0 for item in checkpoints if item.shipped), default=-1)
+        for stale in [item for item in checkpoints if not item.shipped and (item.step or 0) < newest]:
+            self._finish(stale)
+        left = [item for item in checkpoints if not item.shipped and (item.step or 0) > newest]
+        return sorted(left, key=lambda item: item.step or 0)
+
+    async def ship_waiting(self) -> None:
+        """Ship the newest checkpoint that waits; raises what ship raises."""
+        waiting = self.waiting()
+        if waiting:
+            await self.ship(waiting[-1])
+
+    async def ship(self, artifact: ArtifactEntry) -> None:
+        """Bring one artifact to the server; raises Retryable, Fatal or OSError."""
+        async with self._one_at_a_time:
+            if any(item.folder == artifact.folder and item.shipped for item in self._artifacts()):
+                return
+            await self._ship(artifact)
+            self._finish(artifact)
+        log.info("Artifact shipped. lease_id=%s folder=%s", self._entry.lease_id, artifact.folder)
+
+    async def ship_output(self, billable_ms: int) -> None:
+        """Bring the output to the server before success is reported. Empty and of one node, it is nothing to bring;
+        of a gang the server waits for every node's part, and most of them are empty.
+
+        Raises what take and ship raise, and TimeoutError when the server stays away for too long.
+        """
+        artifact = await self.take(OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
+        is_alone = self._entry.assignment.gang.nodes == 1
+        if is_alone and not any(self._snapshot(artifact.folder).iterdir()):
+            return
+        async with asyncio.timeout(OUTPUT_SECONDS_MAX):
+            while True:
+                try:
+                    return await self.ship(artifact)
+                except Retryable as error:
+                    log.warning("The output is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
+
+    def _artifacts(self) -> list[ArtifactEntry]:
+        return self._context.journal.load_artifacts(self._entry.lease_id)
+
+    async def _ship(self, artifact: ArtifactEntry) -> None:
+        client, assignment = self._context.client, self._entry.assignment
+        lease_id, fence = assignment.lease_id, assignment.fence
+        folder = self._snapshot(artifact.folder)
+        begin = ArtifactBegin(
+            kind="checkpoint" if artifact.kind == "checkpoint" else "output",
+            step=artifact.step,
+            billable_ms=artifact.billable_ms,
+            node_rank=assignment.gang.node_rank,
+            files=await asyncio.to_thread(_list_files, folder),
+        )
+        uploads = await with_retries(lambda: client.begin_artifact(lease_id, begin, fence=fence))
+        etags = {upload.path: await self._put_file(folder, upload) for upload in uploads.uploads}
+        complete = ArtifactComplete(etags=etags)
+        await with_retries(lambda: client.complete_artifact(lease_id, uploads.artifact_id, complete, fence=fence))
+
+    async def _put_file(self, folder: Path, upload: FileUpload) -> list[str]:
+        """Put every part of one file, some at once; returns their ETags in order."""
+        slots = asyncio.Semaphore(PARTS_PARALLEL_MAX)
+        path = folder / upload.path
+
+        async def put(part: UploadPart) -> str:
+            async with slots:
+                return await with_retries(
+                    lambda: self._context.client.put_part(part.url, path, offset=part.offset, size=part.size)
+                )
+
+        parts = sorted(upload.parts, key=lambda part: part.number)
+        return list(await asyncio.gather(*(put(part) for part in parts)))
+
+    def _finish(self, artifact: ArtifactEntry) -> None:
+        shutil.rmtree(self._snapshot(artifact.folder), ignore_errors=True)  # first: it frees space on a full disk
+        self._context.journal.save_artifact(self._entry.lease_id, replace(artifact, shipped=True))
+
+    def _snapshot(self, name: str) -> Path:
+        return self._folder / SNAPSHOTS_NAME / name
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._added.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+def _list_files(folder: Path) -> list[ArtifactFile]:
+    """Every file with its hash, the manifest among them: a fetched checkpoint must be a complete one."""
+    files = [ArtifactFile(path=e.path, size=e.size, sha256=e.sha256) for e in contract.list_files(folder)]
+    manifest = folder / contract.MANIFEST_NAME
+    if manifest.is_file():
+        digest = contract.sha256_file(manifest)
+        files.append(ArtifactFile(path=contract.MANIFEST_NAME, size=manifest.stat().st_size, sha256=digest))
+    return files

@@ -1,0 +1,61 @@
+"""Decides whether an assignment may run here, and journals it before anything else happens."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+
+from provider_agent.context import AgentContext
+from provider_agent.errors import AssignmentRefused, JournalFailed, StaleFence
+from provider_agent.journal import LeaseEntry, since_fact
+from provider_agent.lease.runtimes import runtime_of
+from provider_agent.lease.workfolder import keep_secrets
+from provider_agent.protocol import PROTOCOL_VERSIONS_SPOKEN, Assignment, Desired, verify_assignment
+
+
+def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
+    """Verify, check the fence, journal; raises AssignmentRefused, StaleFence, JournalFailed or OSError, and then
+    nothing was kept.
+
+    1. the server's signature, then that it is for this node, this lease and devices that are here
+    2. its fence is newer than any seen for each of its devices
+    3. secrets to their file, lease and fences into the journal, in one transaction
+    """
+    assignment = _verify(context, desired)
+    for uuid in assignment.device_uuids:
+        newest = context.journal.newest_fence(uuid)
+        if assignment.fence <= newest:
+            raise StaleFence(f"The fence {assignment.fence} of the device {uuid} is not newer than {newest}.")
+    entry = LeaseEntry(assignment.model_copy(update={"secrets": {}}), lease_until=desired.lease_until)
+    folder = context.folder.lease(assignment.lease_id)
+    try:
+        keep_secrets(folder, assignment.secrets)
+        with context.journal.transaction():
+            context.journal.save_lease(entry)
+            context.journal.save_fact(since_fact(assignment.lease_id), datetime.now(UTC).isoformat())
+            for uuid in assignment.device_uuids:
+                context.journal.save_fence(uuid, assignment.fence)
+    except (JournalFailed, OSError):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return entry
+
+
+def _verify(context: AgentContext, desired: Desired) -> Assignment:
+    if desired.assignment is None:
+        raise AssignmentRefused("The server wants a lease that this node does not have, without its assignment.")
+    try:
+        assignment = verify_assignment(context.config.server_public_key, desired.assignment)
+    except ValueError as error:
+        raise AssignmentRefused(str(error).splitlines()[0]) from error
+    if assignment.protocol not in PROTOCOL_VERSIONS_SPOKEN:
+        raise AssignmentRefused(f"The assignment speaks protocol {assignment.protocol}. Update this agent.")
+    if assignment.node_id != context.config.node_id:
+        raise AssignmentRefused("The assignment is for another node.")
+    if assignment.lease_id != desired.lease_id or assignment.fence != desired.fence:
+        raise AssignmentRefused("The assignment is for another lease than the one named.")
+    unknown = [uuid for uuid in assignment.device_uuids if uuid not in context.devices]
+    if unknown:
+        raise AssignmentRefused(f"The assignment is for devices that are not here: {', '.join(unknown)}.")
+    runtime_of(assignment).check(assignment)
+    return assignment

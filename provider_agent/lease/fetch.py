@@ -1,0 +1,59 @@
+"""Brings an artifact's files into a folder: each inside that folder, each with the SHA-256 that was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path, PurePosixPath
+from uuid import UUID
+
+from provider_agent.client import Client, with_retries
+from provider_agent.errors import ArtifactDamaged, UnsafePath
+from provider_agent.protocol import ArtifactDownloads, RemoteFile
+
+PARALLEL_MAX = 4
+
+
+async def fetch_artifact(client: Client, lease_id: UUID, artifact_id: UUID, into: Path) -> ArtifactDownloads:
+    """Fetch every file of an artifact below `into`; returns the server's description of it."""
+    downloads = await with_retries(lambda: client.get_artifact(lease_id, artifact_id))
+    targets = [(remote, safe_join(into, remote.path)) for remote in downloads.files]
+    slots = asyncio.Semaphore(PARALLEL_MAX)
+
+    async def fetch_one(remote: RemoteFile, target: Path) -> None:
+        async with slots:
+            await with_retries(lambda: _fetch_file(client, remote, target))
+
+    async with asyncio.TaskGroup() as group:
+        for remote, target in targets:
+            group.create_task(fetch_one(remote, target))
+    return downloads
+
+
+def safe_join(root: Path, path: str) -> Path:
+    """`path` below `root`; raises UnsafePath for whatever would lie elsewhere."""
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or not pure.parts or ".." in pure.parts or "\0" in path or "\\" in path:
+        raise UnsafePath(f"The file name {path!r} leaves its folder.")
+    return root.joinpath(*pure.parts)
+
+
+async def _fetch_file(client: Client, remote: RemoteFile, target: Path) -> None:
+    """One file, first under a partial name; a repeat begins anew."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    digest, size = hashlib.sha256(), 0
+    with partial.open("wb") as out:
+
+        def keep(chunk: bytes) -> None:
+            nonlocal size
+            size += len(chunk)
+            if size > remote.size:
+                raise ArtifactDamaged(f"{remote.path} is longer than the {remote.size} bytes promised.")
+            digest.update(chunk)
+            out.write(chunk)
+
+        await client.download(remote.url, keep)
+    if size != remote.size or digest.hexdigest() != remote.sha256:
+        raise ArtifactDamaged(f"{remote.path} does not match its SHA-256.")
+    partial.replace(target)

@@ -1,0 +1,151 @@
+"""Everything before a program starts: folders, inputs, the checkpoint to go on from, command and environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from provider_agent.context import AgentContext
+from provider_agent.devices.base import cores_of
+from provider_agent.errors import ExecutorFailed, ImageUnavailable
+from provider_agent.executors.base import LaunchSpec
+from provider_agent.lease.fetch import fetch_artifact
+from provider_agent.lease.runtimes import Runtime, runtime_of
+from provider_agent.lease.workfolder import (
+    RESUME_NAME,
+    contract_environment,
+    load_secrets,
+    make_work_folder,
+    own_port,
+    place_of,
+    program_environment,
+)
+from provider_agent.overlay import Overlay, overlay_of
+from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
+from runtimes.contract import checkpoint_folder
+
+MEMORY_RESERVE_MIB = 2048  # of the node's memory, for the agent and the engine
+CPUS_MIN = 0.1
+MIB = 1024**2
+
+
+async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
+    """Make the work folder and fetch what belongs in it; may be repeated as long as the program has not started."""
+    runtime = runtime_of(assignment)
+    folder = context.folder.lease(assignment.lease_id)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    share = len(assignment.device_uuids) / len(context.devices)
+    disk_mib = await context.executor.make_room(folder, disk_share=share)
+    work = make_work_folder(folder, assignment)
+    fetched = await runtime.fetch_input(context, assignment, folder)
+    step_folder = await _fetch_checkpoint(context, assignment, work)
+    spec = _launch_spec(context, assignment, runtime, folder, step_folder, disk_mib=disk_mib, share=share)
+    return replace(
+        spec, shared_folders=spec.shared_folders | fetched.shared_folders, env=spec.env | fetched.environment
+    )
+
+
+async def _fetch_checkpoint(context: AgentContext, assignment: Assignment, work: Path) -> str:
+    """Fetch the checkpoint to go on from; returns its folder's name, empty when the program starts anew."""
+    if assignment.resume_artifact_id is None:
+        return ""
+    arriving = work / RESUME_NAME / "arriving"
+    found = await fetch_artifact(context.client, assignment.lease_id, assignment.resume_artifact_id, arriving)
+    target = checkpoint_folder(work / RESUME_NAME, found.step or 0)
+    arriving.rename(target)
+    return target.name
+
+
+def _launch_spec(
+    context: AgentContext,
+    assignment: Assignment,
+    runtime: Runtime,
+    folder: Path,
+    step_folder: str,
+    *,
+    disk_mib: int,
+    share: float,
+) -> LaunchSpec:
+    devices = [context.devices[uuid] for uuid in assignment.device_uuids]
+    executor, config = context.executor, context.config
+    seen_work = executor.seen_work(folder)
+    overlay = _overlay_for(context, assignment, devices)
+    place = place_of(assignment, overlay, fabric_address=config.fabric_address, port=own_port(devices[0].index))
+    contract = contract_environment(
+        assignment,
+        devices,
+        seen_work=seen_work,
+        seen_shared_folders=executor.seen_shared_folders(folder),
+        resume_step_folder=step_folder,
+        place=place,
+    )
+    cores = sorted({core for device in devices for core in cores_of(device)})
+    return LaunchSpec(
+        lease_id=assignment.lease_id,
+        folder=folder,
+        argv=runtime.command_line(assignment, python=executor.python()),
+        env=program_environment(
+            assignment,
+            load_secrets(folder),
+            devices,
+            defaults=executor.environment(seen_work),
+            contract=contract,
+            place=place,
+        ),
+        cores=cores,
+        gpu_uuids=[device.uuid for device in devices if device.kind is DeviceKind.GPU],
+        memory_mib_max=_memory_mib(assignment, share) if executor.name == "docker" else assignment.memory_mib_max,
+        cpus_max=0.0 if cores else round(max(share * len(os.sched_getaffinity(0)), CPUS_MIN), 2),
+        disk_mib_max=disk_mib,
+        image=_image_for(context, assignment, runtime),
+        overlay=overlay,
+        has_egress=assignment.network == "public" and executor.name == "docker",
+        shared_folders=_shared_folders(context, assignment),
+    )
+
+
+def _overlay_for(context: AgentContext, assignment: Assignment, devices: list[DeviceFacts]) -> Overlay | None:
+    """The network of the program's gang; None without a gang, and where gangs use the nodes' own addresses.
+
+    Raises ExecutorFailed for a gang that cannot be joined as the assignment wants.
+    """
+    if assignment.gang.nodes == 1:
+        return None
+    has_gpus = any(device.kind is DeviceKind.GPU for device in devices)
+    if why := context.executor.why_no_gang(has_gpus=has_gpus):
+        raise ExecutorFailed(f"Programs of this node join no gang: {why}.")
+    kind = context.executor.gang(has_gpus=has_gpus)
+    if kind == "address":
+        if assignment.gang.overlay:
+            raise ExecutorFailed("This node's programs have no network of their own, and the assignment asks for one.")
+        return None
+    return overlay_of(
+        assignment, kind=kind, public_key=context.keys.fabric_public_hex, address=context.config.fabric_address
+    )
+
+
+def _memory_mib(assignment: Assignment, share: float) -> int:
+    """The assignment's limit, and never more than the lease's share of what the node can spare."""
+    total = psutil.virtual_memory().total // MIB
+    own = int((total - min(MEMORY_RESERVE_MIB, total // 4)) * share)
+    return min(assignment.memory_mib_max or own, own)
+
+
+def _shared_folders(context: AgentContext, assignment: Assignment) -> dict[str, str]:
+    """The shared host folders that the job names, as they are now; raises ExecutorFailed for one that is not shared."""
+    lend = context.config.lend
+    missing = [label for label in assignment.lent if label not in lend or not lend[label].is_dir()]
+    if missing:
+        raise ExecutorFailed(f"This node does not share the host folders {', '.join(missing)}.")
+    return {label: str(lend[label].resolve()) for label in assignment.lent}
+
+
+def _image_for(context: AgentContext, assignment: Assignment, runtime: Runtime) -> str:
+    if context.executor.name == "docker":
+        return assignment.program.image or runtime.image(context.config)
+    if assignment.program.image:
+        raise ImageUnavailable(f"This node runs no containers, so not the image {assignment.program.image}.")
+    return ""

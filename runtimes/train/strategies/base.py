@@ -1,0 +1,96 @@
+"""What a training strategy decides. The loop calls these methods in the order of this file.
+
+The defaults are those of a synchronous data-parallel training whose state has the names of the plain model: every rank
+computes its part of each batch, and all ranks apply the same averaged gradient. A checkpoint then holds every tensor
+under its plain name, whole or in shards, so that any such strategy loads it on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+
+from runtimes.train.container import Container
+from runtimes.train.parallel import Ranks, join_ranks, leave_ranks, sum_over_ranks
+
+PLAIN_NAMES = "plain-names"  # the layout of a checkpoint: tensors under the plain model's names, whole or in shards
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all ranks know after a step, the same on each."""
+
+    loss: float  # summed over the ranks
+    stop: bool  # at least one rank received a stop signal
+    save: bool  # at least one rank finds a checkpoint due
+
+
+class Strategy(ABC):
+    """How the ranks of one training share its work. It holds no state of a training: all state is in the arguments."""
+
+    layout = PLAIN_NAMES  # of the checkpoints that it writes, and the only one that it loads
+
+    def join(self, container: Container) -> Ranks:
+        """How ranks meet: by default in one process group. `leave` closes it."""
+        return join_ranks(container)
+
+    def leave(self) -> None:
+        """Leave the ranks in order. The last checkpoint must have been waited for: its thread uses their groups."""
+        leave_ranks()
+
+    @abstractmethod
+    def wrap(self, model: nn.Module, ranks: Ranks, dtype: torch.dtype) -> nn.Module:
+        """The model to train with, made from a whole one in float32 on the CPU, the same on every rank.
+
+        The result is called as the model is, is on `ranks.device`, and computes in `dtype`. Its parameters stay in
+        float32; the optimizer is made over them.
+        """
+
+    def scale_loss(self, ranks: Ranks, tokens_per_step: int) -> float:
+        """The factor of a rank's summed loss that makes the final gradient the mean over the global batch's tokens.
+
+        By default gradients are averaged over the ranks, which divides by their number: the factor undoes that.
+        """
+        return ranks.world_size / tokens_per_step
+
+    def accumulate(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
+        """What one micro-batch's forward and backward pass run in; `is_last`: after it the gradient must be final."""
+        return nullcontext()
+
+    def clip_gradients(self, model: nn.Module, norm_max: float) -> torch.Tensor:
+        """Scale the final gradients down to `norm_max`; returns the norm over all ranks' shards, shape (), before."""
+        return nn.utils.clip_grad_norm_(model.parameters(), norm_max, foreach=True)
+
+    def agree(self, ranks: Ranks, *, loss: float, stop: bool, save: bool) -> Agreement:
+        """What all ranks decide in the same way after a step, from each one's findings: by default one small sum."""
+        total, stops, saves = sum_over_ranks(ranks, [loss, float(stop), float(save)])
+        return Agreement(total, stop=stops > 0, save=saves > 0)
+
+    def saved_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """What a checkpoint saves, as torch's distributed checkpoint writes it. All ranks call it."""
+        weights, moments = get_state_dict(model, optimizer)
+        return {"model": weights, "optimizer": moments}
+
+    def load_state(self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> None:
+        """Fill model and optimizer from a checkpoint of this layout, by any number of ranks. All ranks call it."""
+        state = self.saved_state(model, optimizer)
+        load(state, storage_reader=FileSystemReader(folder), process_group=ranks.checkpoint)
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+
+    def whole_weights(self, model: nn.Module) -> dict[str, Any]:
+        """The whole weights on the CPU under the plain model's names, at least on rank 0. All ranks call it."""
+        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))

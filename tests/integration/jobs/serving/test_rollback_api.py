@@ -1,0 +1,90 @@
+"""/api/v1/endpoints/{id}/rollback, its former address `take-back`, and rows in the state's former name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from jobs.endpoints import versions
+from jobs.endpoints.views import list_endpoints
+from jobs.models import Endpoint, EndpointVersion
+from jobs.states import VersionState
+from marketplace.accounts.models import Organisation
+from marketplace.nodes.models import Node
+from tests.integration.jobs.api.api_clients import API, client_of, post
+from tests.integration.jobs.serving.conftest import deploy, up
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def endpoint(alice: Organisation, bob: Node) -> Endpoint:
+    """One with a second version, which has not taken over yet."""
+    _, endpoint, _ = up(alice)
+    deploy(endpoint, limits={"max_tokens": 10})
+    return endpoint
+
+
+def in_the_former_state(endpoint: Endpoint) -> EndpointVersion:
+    """Its newest version, as a process of the version before left it."""
+    newest = endpoint.versions.latest("number")
+    with before_edges_were_enforced():
+        EndpointVersion.objects.filter(pk=newest.pk).update(state="taken_back")
+    return newest
+
+
+@contextmanager
+def before_edges_were_enforced() -> Iterator[None]:
+    """As at that migration: no trigger looks at a version's state yet."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        yield
+        cursor.execute("SET LOCAL session_replication_role = origin")
+
+
+def test_alice_rolls_her_endpoint_back(alice: Organisation, endpoint: Endpoint) -> None:
+    done = post(client_of(alice), f"/endpoints/{endpoint.pk}/rollback")
+    assert done.status_code == 200 and "Deprecation" not in done
+    endpoint.refresh_from_db()
+    assert endpoint.is_rollback_requested
+
+
+def test_former_address_rolls_back_and_names_its_successor(alice: Organisation, endpoint: Endpoint) -> None:
+    done = post(client_of(alice), f"/endpoints/{endpoint.pk}/take-back")
+    assert done.status_code == 200
+    assert done["Deprecation"].startswith("@")
+    assert done["Link"] == f'<{API}/endpoints/{endpoint.pk}/rollback>; rel="successor-version"'
+    endpoint.refresh_from_db()
+    assert endpoint.is_rollback_requested
+
+
+@pytest.mark.parametrize(
+    ("action", "code"), [("rollback", "nothing_to_roll_back"), ("take-back", "nothing_to_take_back")]
+)
+def test_only_version_is_not_rolled_back(alice: Organisation, bob: Node, action: str, code: str) -> None:
+    _, endpoint, _ = up(alice)
+    refused = post(client_of(alice), f"/endpoints/{endpoint.pk}/{action}")
+    assert (refused.status_code, refused.json()["code"]) == (409, code)
+    assert ("Deprecation" in refused) == (action == "take-back")
+
+
+def test_version_in_the_former_state_is_shown_and_treated_as_rolled_back(endpoint: Endpoint) -> None:
+    in_the_former_state(endpoint)
+    [shown] = list_endpoints([endpoint])
+    assert shown.versions[-1].state == "rolled_back"
+    last: Any = versions.last_version(endpoint.job)
+    assert last.number == 1
+
+
+def test_migration_renames_the_former_state(endpoint: Endpoint) -> None:
+    version = in_the_former_state(endpoint)
+    migration = import_module("jobs.migrations.0016_rename_taken_back_versions").Migration
+    with before_edges_were_enforced(), connection.cursor() as cursor:
+        cursor.execute(migration.operations[0].sql)
+    version.refresh_from_db()
+    assert version.state == VersionState.ROLLED_BACK

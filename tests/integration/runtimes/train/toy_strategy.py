@@ -1,0 +1,42 @@
+"""A training strategy that exists in tests alone, and a program that trains with it: a class and a row in the table.
+
+python -m runtimes.launch tests.integration.runtimes.train.toy_strategy
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from runtimes.train.__main__ import main
+from runtimes.train.parallel import Ranks
+from runtimes.train.strategies import STRATEGIES
+from runtimes.train.strategies.base import Strategy
+
+
+class Toy(Strategy):
+    """Sums each gradient over the ranks, one after the other, when all passes of the step are done."""
+
+    layout = "toy"
+
+    def wrap(self, model: nn.Module, ranks: Ranks, dtype: torch.dtype) -> nn.Module:
+        """The model as it is."""
+        return model.to(ranks.device)
+
+    def scale_loss(self, ranks: Ranks, tokens_per_step: int) -> float:
+        """Gradients are summed, not averaged."""
+        return 1 / tokens_per_step
+
+    def clip_gradients(self, model: nn.Module, norm_max: float) -> torch.Tensor:
+        """Sum over the ranks, then clip."""
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        return super().clip_gradients(model, norm_max)
+
+
+if __name__ == "__main__":
+    STRATEGIES["toy"] = "tests.integration.runtimes.train.toy_strategy:Toy"
+    sys.exit(main())
