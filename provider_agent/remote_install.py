@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import re
 import shlex
@@ -60,7 +61,7 @@ class Machine:
         return self.host if self.port == SSH_PORT else f"[{self.host}]:{self.port}"
 
 
-class Desk(Protocol):
+class Terminal(Protocol):
     """The terminal at the provider's computer."""
 
     def confirm_key(self, machine: str, kind: str, fingerprint: str) -> bool:
@@ -110,7 +111,7 @@ def install_on(
     options: Sequence[str],
     as_root: bool,
     known_hosts: Path,
-    desk: Desk,
+    terminal: Terminal,
 ) -> list[Outcome]:
     """Install on each; what goes wrong on one stops none of the others."""
     if len(machines) > MACHINES_MAX:
@@ -121,14 +122,14 @@ def install_on(
             outcome = Outcome(str(machine))
             outcomes.append(outcome)
             try:
-                client = stack.enter_context(_connected(machine, known_hosts, desk))
-                sudo = _how_to_be_root(client, machine, desk) if as_root else _Sudo([])
-                token = desk.token()
+                client = stack.enter_context(_connected(machine, known_hosts, terminal))
+                sudo = _how_to_be_root(client, machine, terminal) if as_root else _Sudo([])
+                token = terminal.token()
             except (HostKeyRefused, RemoteFailed) as error:
                 outcome.error = str(error)
                 continue
-            work: dict[str, Any] = {"script": script, "options": options, "sudo": sudo, "token": token, "desk": desk}
-            running.append(pool.submit(_install, client, outcome, **work))
+            install = functools.partial(_install, script=script, options=options, sudo=sudo, token=token)
+            running.append(pool.submit(install, client, outcome, terminal=terminal))
         for each in running:
             each.result()
     return outcomes
@@ -145,14 +146,14 @@ class _Sudo:
 class _AskFirst(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
     """Unknown keys are shown, and kept only when a person confirmed them; a known machine's other key is refused."""
 
-    def __init__(self, machine: Machine, known_hosts: Path, desk: Desk) -> None:
-        self._machine, self._known_hosts, self._desk = machine, known_hosts, desk
+    def __init__(self, machine: Machine, known_hosts: Path, terminal: Terminal) -> None:
+        self._machine, self._known_hosts, self._terminal = machine, known_hosts, terminal
 
     def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
         if client.get_host_keys().lookup(hostname) is not None:  # known, by a key of another kind
             raise HostKeyRefused(_changed(self._machine, key, self._known_hosts))
         shown = fingerprint(key)
-        if not self._desk.confirm_key(str(self._machine), key.get_name(), shown):
+        if not self._terminal.confirm_key(str(self._machine), key.get_name(), shown):
             raise HostKeyRefused(
                 f"{self._machine} has the {key.get_name()} key {shown}, which nobody has confirmed. Compare it on the "
                 "machine (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then confirm, or give --host-key."
@@ -169,12 +170,12 @@ def fingerprint(key: Any) -> str:
 
 
 @contextlib.contextmanager
-def _connected(machine: Machine, known_hosts: Path, desk: Desk) -> Iterator[Any]:
+def _connected(machine: Machine, known_hosts: Path, terminal: Terminal) -> Iterator[Any]:
     """A signed-in client; raises HostKeyRefused before anything of ours was sent to a machine that is not the one."""
     with contextlib.ExitStack() as stack:
         through = None
         if machine.jump is not None:
-            jump = stack.enter_context(_connected(machine.jump, known_hosts, desk))
+            jump = stack.enter_context(_connected(machine.jump, known_hosts, terminal))
             try:
                 through = jump.get_transport().open_channel(
                     "direct-tcpip", (machine.host, machine.port), ("127.0.0.1", 0), timeout=CONNECT_SECONDS_MAX
@@ -185,15 +186,15 @@ def _connected(machine: Machine, known_hosts: Path, desk: Desk) -> Iterator[Any]
         stack.callback(client.close)
         if known_hosts.exists():
             client.load_host_keys(str(known_hosts))
-        client.set_missing_host_key_policy(_AskFirst(machine, known_hosts, desk))
-        desk.tell(str(machine), "connecting")
-        _sign_in(client, machine, through=through, known_hosts=known_hosts, desk=desk)
+        client.set_missing_host_key_policy(_AskFirst(machine, known_hosts, terminal))
+        terminal.tell(str(machine), "connecting")
+        _sign_in(client, machine, through=through, known_hosts=known_hosts, terminal=terminal)
         client.get_transport().set_keepalive(KEEPALIVE_SECONDS)
         yield client
 
 
 def _sign_in(
-    client: Any, machine: Machine, *, through: Any, known_hosts: Path, desk: Desk, passphrase: str = ""
+    client: Any, machine: Machine, *, through: Any, known_hosts: Path, terminal: Terminal, passphrase: str = ""
 ) -> None:
     try:
         client.connect(
@@ -212,10 +213,10 @@ def _sign_in(
     except paramiko.BadHostKeyException as error:
         raise HostKeyRefused(_changed(machine, error.key, known_hosts)) from error
     except paramiko.PasswordRequiredException as error:
-        given = "" if passphrase or through else desk.secret(f"Passphrase of {machine.key or 'your SSH key'}")
+        given = "" if passphrase or through else terminal.secret(f"Passphrase of {machine.key or 'your SSH key'}")
         if not given:
             raise RemoteFailed(f"{machine}: the SSH key is locked; ssh-add it, then try again.") from error
-        _sign_in(client, machine, through=through, known_hosts=known_hosts, desk=desk, passphrase=given)
+        _sign_in(client, machine, through=through, known_hosts=known_hosts, terminal=terminal, passphrase=given)
     except paramiko.AuthenticationException as error:
         raise RemoteFailed(
             f"{machine} takes none of your SSH keys; ssh-copy-id {machine.user}@{machine.host}, or give --key."
@@ -224,26 +225,26 @@ def _sign_in(
         raise RemoteFailed(f"{machine} cannot be reached: {error or type(error).__name__}") from error
 
 
-def _how_to_be_root(client: Any, machine: Machine, desk: Desk) -> _Sudo:
+def _how_to_be_root(client: Any, machine: Machine, terminal: Terminal) -> _Sudo:
     """Nothing for root; sudo if it needs no password; else sudo with the password, if one is given."""
     if _ask(client, "id -u") == "0":
         return _Sudo([])
     if _ask(client, "sudo -n true && echo yes") == "yes":
         return _Sudo(["sudo", "-n"])
     if _ask(client, "command -v sudo"):
-        password = desk.secret(f"Password for sudo on {machine}, empty to install for {machine.user} alone")
+        password = terminal.secret(f"Password for sudo on {machine}, empty to install for {machine.user} alone")
         if "\n" not in password and password:
             return _Sudo(["sudo", "-S", "-p", ""], password)
     return _Sudo([])
 
 
 def _install(
-    client: Any, outcome: Outcome, *, script: str, options: Sequence[str], sudo: _Sudo, token: str, desk: Desk
+    client: Any, outcome: Outcome, *, script: str, options: Sequence[str], sudo: _Sudo, token: str, terminal: Terminal
 ) -> None:
     first = f"{sudo.password}\n" if sudo.password else ""
     text = f"{first}SOUK_ENROL_TOKEN={shlex.quote(token)}; export SOUK_ENROL_TOKEN\n{script}"
     try:
-        status = _run(client, shlex.join([*sudo.words, "sh", "-s", "--", *options]), text, outcome, desk)
+        status = _run(client, shlex.join([*sudo.words, "sh", "-s", "--", *options]), text, outcome, terminal)
     except (paramiko.SSHException, OSError, EOFError) as error:
         outcome.error = f"The connection broke off ({error or type(error).__name__}). Run the same command again."
         return
@@ -252,7 +253,7 @@ def _install(
         outcome.error = said[-1] if said else f"install.sh ended with {status}"
 
 
-def _run(client: Any, command: str, text: str, outcome: Outcome, desk: Desk) -> int:
+def _run(client: Any, command: str, text: str, outcome: Outcome, terminal: Terminal) -> int:
     """The exit status; every line is shown as it comes, the last ones are kept."""
     until = time.monotonic() + INSTALL_SECONDS_MAX
     channel = client.get_transport().open_session(timeout=CONNECT_SECONDS_MAX)
@@ -267,7 +268,7 @@ def _run(client: Any, command: str, text: str, outcome: Outcome, desk: Desk) -> 
             outcome.lines = [*outcome.lines[-LAST_LINES + 1 :], clean]
             if clean.strip().startswith("Listed: "):
                 outcome.page = clean.strip().removeprefix("Listed: ")
-            desk.tell(outcome.machine, clean)
+            terminal.tell(outcome.machine, clean)
             if time.monotonic() > until:
                 raise TimeoutError(f"not done after {INSTALL_SECONDS_MAX:.0f} s")
     return int(channel.recv_exit_status())

@@ -123,7 +123,7 @@ class Simulation:
     ) -> None:
         self.policy, self.requests, self.sizing = policy, requests, sizing
         self.fleet, self.chance = nodes_of(seed), random.Random(seed + 1)
-        self.wish = spreading.Requirements(policy.spread, policy.scale.on_demand_min, policy.scale.in_flight)
+        self.requirements = spreading.Requirements(policy.spread, policy.scale.on_demand_min, policy.scale.in_flight)
         self.replicas: dict[UUID, Simulated] = {}
         self.queue: deque[int] = deque()
         self.first_tried: dict[int, float] = {}
@@ -301,7 +301,7 @@ class Simulation:
         ]
 
     def _leaving(self, live: Sequence[Simulated]) -> list[UUID]:
-        return spreading.leaving_order(self._placed(live), self.wish)
+        return spreading.leaving_order(self._placed(live), self.requirements)
 
     def _drain(self, replica: Simulated, now: float) -> None:
         replica.is_draining = True
@@ -313,8 +313,10 @@ class Simulation:
             return
         free = {node.candidate.node_id: node for node in self.fleet if not node.is_taken and node.down_until <= now}
         live = [r for r in self.replicas.values() if not r.is_draining]
-        wish = spreading.Requirements(self.wish.spread, self.wish.on_demand_min, only_on_demand=only_on_demand)
-        for candidate in spreading.choose([node.candidate for node in free.values()], self._placed(live), wish, count):
+        least = self.requirements.on_demand_min
+        requirements = spreading.Requirements(self.policy.spread, least, only_on_demand=only_on_demand)
+        candidates = [node.candidate for node in free.values()]
+        for candidate in spreading.choose(candidates, self._placed(live), requirements, count):
             node = free[candidate.node_id]
             median = START_MEDIAN_SECONDS[node.has_weights]
             takes = median * math.exp(self.chance.gauss(0, START_SD))

@@ -147,7 +147,7 @@ class AnswerView(APIView):
 
 
 class WithdrawView(APIView):
-    """The customer takes it back."""
+    """The customer withdraws it."""
 
     permission_classes = [MAY]
 

@@ -1,9 +1,9 @@
 """Given credit, as an account of its own: spent before money, never paid out or refunded as cash, gone when it expires.
 
-    grant, redeem     promo_expense      -> customer_promotion
-    draw              customer_promotion -> customer_available    right before a hold, in its transaction
-    take_back         customer_available -> customer_promotion    what a job drew and did not use
-    expire_due        customer_promotion -> promo_expense
+    grant, redeem    promo_expense      -> customer_promotion
+    draw             customer_promotion -> customer_available    right before a hold, in its transaction
+    return_unused    customer_available -> customer_promotion    what a job drew and did not use
+    expire_due       customer_promotion -> promo_expense
 
 A job uses what it drew first and money after that; of what is refunded, money comes first, and what it
 had drawn beyond its cost is given credit again. So a gift is spent before money, and nobody turns it into cash
@@ -129,7 +129,7 @@ def lock_job(job_id: UUID) -> None:
         _lock_owner(owner_id)
 
 
-def take_back(job_id: UUID, *, spent: int) -> int:
+def return_unused(job_id: UUID, *, spent: int) -> int:
     """Make given credit again what the job drew beyond `spent`, all that it costs its owner now; how much that was.
 
     In the transaction of the refund, after it and after `lock_job`. What returns to a grant that expired meanwhile is
@@ -151,7 +151,7 @@ def take_back(job_id: UUID, *, spent: int) -> int:
         return back
 
 
-def take_back_refunded(job_id: UUID) -> int:
+def return_refunded(job_id: UUID) -> int:
     """The same after anything came back to the customer of a settled job, by a decision or as a fine's compensation.
 
     What it costs its owner now is read from the ledger, so that no two ways of getting it back miss each other.
@@ -162,7 +162,7 @@ def take_back_refunded(job_id: UUID) -> int:
     held = Hold.objects.open().filter(job_id=job_id).aggregate(sum=Sum("amount"))["sum"] or 0  # it goes on
     back = Transfer.objects.filter(job_id=job_id, code__in=REFUNDS, credit__kind=AccountKind.CUSTOMER_AVAILABLE)
     refunded = back.aggregate(sum=Sum("amount"))["sum"] or 0
-    return take_back(job_id, spent=max(0, int(charged) + int(held) - int(refunded)))
+    return return_unused(job_id, spent=max(0, int(charged) + int(held) - int(refunded)))
 
 
 def expire_due(now: datetime | None = None) -> int:

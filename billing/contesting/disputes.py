@@ -265,7 +265,7 @@ def _pay_out(dispute: Dispute, *, to_customer: int, to_provider: int, to_platfor
         savepoint=False,
     )
     # What the customer paid with given credit comes back as given credit, after what was paid with money.
-    promotions.take_back_refunded(dispute.job_id)
+    promotions.return_refunded(dispute.job_id)
 
 
 def _alert_key(dispute: Dispute) -> str:

@@ -109,7 +109,7 @@ def record(
         SettlementShare.objects.filter(pk__in=[share.pk for share, _ in takings]).update(is_disputed=True)
         _post(offence, sources)
         if victim:  # what was paid with given credit comes back as that, not as cash
-            promotions.take_back_refunded(victim.job_id)
+            promotions.return_refunded(victim.job_id)
         if taken < penalty:
             message = f"Provider {provider_id} owes {penalty} base units for {reason}; only {taken} were found."
             alerts.raise_once(f"offence/{offence_id}", kind="offence_unpaid", subject=provider_id, message=message)

@@ -93,7 +93,7 @@ def install_remotely(
             options=options,
             as_root=as_root,
             known_hosts=known_hosts,
-            desk=Terminal(token, host_keys, show),
+            terminal=Terminal(token, host_keys, show),
         )
     return [
         {"machine": each.machine, "page": each.page, "error": each.error, "log": "\n".join(each.lines)}

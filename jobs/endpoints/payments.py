@@ -194,7 +194,7 @@ def settle_rest(job: Job) -> Settlement | None:
         return None
     promotions.lock_job(job.pk)
     settled = settlement.settle_job(job_id=job.pk, charges=final_charges(job), fee_bps=fee_bps(job.pk))
-    promotions.take_back(job.pk, spent=settled_units(job))
+    promotions.return_unused(job.pk, spent=settled_units(job))
     keep_contested(settled, job)
     return settled
 

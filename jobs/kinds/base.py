@@ -147,7 +147,7 @@ class Kind:
             for lease in leases
         ]
         settled = settlement.settle_job(job_id=job.pk, charges=charges, fee_bps=settings.SOUK_FEE_BPS)
-        promotions.take_back(job.pk, spent=settled.charged)
+        promotions.return_unused(job.pk, spent=settled.charged)
 
     def charged_usd_micros(self, job: Job) -> int | None:
         """What a job that ended was charged, where that is not simply what its hold was captured for."""

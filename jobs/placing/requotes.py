@@ -206,7 +206,7 @@ def _fit_hold(job: Job, price: JobPrice) -> None:
         promotions.lock_job(job.pk)
         holds.release_hold(job.pk, reason=REQUOTED)
         holds.place_hold(owner_id=hold.owner_id, job_id=job.pk, amount=due, asset_id=hold.asset_id)
-        promotions.take_back(job.pk, spent=due)
+        promotions.return_unused(job.pk, spent=due)
 
 
 def _require_money(job: Job, price: JobPrice, units: int) -> None:

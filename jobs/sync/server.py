@@ -178,7 +178,7 @@ class SyncServer:
         until = asyncio.get_running_loop().time() + (seconds if self._bells.held <= HELD_MAX else 0)
         while (left := until - asyncio.get_running_loop().time()) > 0 and answer.version == request.known:
             is_listening = self._subscription.is_listening
-            if await bell.heard(left if is_listening else min(left, LOOK_SECONDS)) or not is_listening:
+            if await bell.wait_for_ring(left if is_listening else min(left, LOOK_SECONDS)) or not is_listening:
                 answer = await self._answer(node_id, request)
         return answer
 

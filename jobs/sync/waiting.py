@@ -35,7 +35,7 @@ class Bell:
         """Something may have changed for this node."""
         self._event.set()
 
-    async def heard(self, seconds: float) -> bool:
+    async def wait_for_ring(self, seconds: float) -> bool:
         """Whether it rang within so many seconds; then it may be waited for again."""
         try:
             async with asyncio.timeout(seconds):

@@ -61,7 +61,7 @@ def update_units(prefix: Prefix, folder: DataFolder, name: str, *, is_system: bo
     python, root = prefix.root / "good" / "bin" / "python", quote(prefix.root)
     service = [
         "[Unit]",
-        "Description=Souk agent: installs what its marketplace signed, and takes it back if it does not check in",
+        "Description=Souk agent: installs what its marketplace signed, and rolls it back if it does not check in",
         "",
         "[Service]",
         "Type=oneshot",

@@ -19,7 +19,7 @@ from provider_agent.updating.reviving import TRIES_MAX, Reviver
 
 POLL_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 60.0  # while something is wanted and could not be done
-WISH: Final = "update-wanted.json"
+UPDATE_REQUEST: Final = "update-wanted.json"
 
 
 def keep(prefix: Path, words: list[str]) -> None:
@@ -66,7 +66,7 @@ def _say(sentence: str) -> None:
 
 
 def _is_due(prefix: Path) -> bool:
-    return _has_trial(prefix) or any((data / WISH).exists() for data in _folders(prefix))
+    return _has_trial(prefix) or any((data / UPDATE_REQUEST).exists() for data in _folders(prefix))
 
 
 def _has_trial(prefix: Path) -> bool:
@@ -90,7 +90,7 @@ def _is_busy(prefix: Path) -> bool:
 def _seen(prefix: Path) -> str:
     """Changes when there may be something new to do."""
     marks = []
-    for path in (prefix / "current", prefix / "good", *(data / WISH for data in _folders(prefix))):
+    for path in (prefix / "current", prefix / "good", *(data / UPDATE_REQUEST for data in _folders(prefix))):
         with contextlib.suppress(OSError):
             found = path.lstat()
             marks.append(f"{path} {found.st_mtime_ns} {found.st_ino}")

@@ -48,7 +48,7 @@ WAKES_PER_FLUSH_MAX: Final = 500  # the rest comes back with the next flush
 MASS_SILENCE_NODES: Final = 3
 MASS_SILENCE_SHARE: Final = 0.3
 MASS_SILENCE_PATIENCE_SECONDS: Final = 300  # after which silent nodes are taken to be silent, if other nodes send beats
-HEARD_SECONDS: Final = 60
+RECENT_BEAT_SECONDS: Final = 60
 
 _flushed_at = 0.0
 
@@ -117,7 +117,7 @@ def find_silent(now: datetime, leased_node_ids: Collection[UUID] = ()) -> list[U
     if not is_mass_silence(len(silent), fleet["count"]):
         return silent
     newest = max((seen for seen in (fleet["newest"], *last_seen.values()) if seen), default=None)
-    is_server_hearing = newest is not None and not _is_over(now, newest, HEARD_SECONDS)
+    is_server_hearing = newest is not None and not _is_over(now, newest, RECENT_BEAT_SECONDS)
     logger.error(
         "Many nodes fell silent at once; rescheduling is frozen.",
         extra={"silent": len(silent), "nodes": fleet["count"], "is_server_hearing": is_server_hearing},

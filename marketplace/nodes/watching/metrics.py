@@ -139,7 +139,7 @@ def _fold_minute(minute: int) -> int:
     ]
     with transaction.atomic():
         Metric.objects.bulk_create(rows, batch_size=ROWS_PER_INSERT, ignore_conflicts=True)
-        _count_ghosts(sums)
+        _count_orphans(sums)
     redis.delete(taken)
     return len(rows)
 
@@ -182,12 +182,12 @@ def _means(sums: Sums) -> dict[str, list[float]]:
     return {name: [round(total / count, DIGITS), round(top, DIGITS)] for name, (total, top, count) in sums.items()}
 
 
-def _count_ghosts(sums: dict[Subject, Sums]) -> None:
+def _count_orphans(sums: dict[Subject, Sums]) -> None:
     """The agent's own count, which only rises; most nodes have none, and cost nothing."""
     for (node_id, lease_id), series in sums.items():
-        ghosts = int(series.get("ghosts_killed", [0, 0, 0])[1])
-        if lease_id is None and 0 < ghosts < 2**31:
-            Node.objects.filter(pk=node_id).update(ghosts_killed=Greatest(F("ghosts_killed"), Value(ghosts)))
+        killed = int(series.get("ghosts_killed", [0, 0, 0])[1])
+        if lease_id is None and 0 < killed < 2**31:
+            Node.objects.filter(pk=node_id).update(ghosts_killed=Greatest(F("ghosts_killed"), Value(killed)))
 
 
 def _thin_hour(hour: datetime) -> int:

@@ -39,7 +39,7 @@ ANSWER_SECONDS_MAX: Final = 900.0
 MESSAGES_MAX: Final = 400  # of one chat
 SAVE_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 0.5
-HEARD_SECONDS: Final = 5.0
+ALIVE_SECONDS: Final = 5.0
 SILENT_SECONDS_MAX: Final = 30.0  # after which the process that wrote an answer counts as ended
 HEARTBEAT_SECONDS: Final = 10.0  # between two events to the browser, so that one that left is noticed
 USE_SECONDS_MAX: Final = 120.0  # until the use of an answer that was broken off is in the books
@@ -265,17 +265,17 @@ class _Watch:
     def end(self) -> None:
         """The answer is complete."""
         self._over.set()
-        self._thread.join(HEARD_SECONDS)
+        self._thread.join(ALIVE_SECONDS)
 
     def _look(self) -> None:
-        began = heard = time.monotonic()
+        began = reported = time.monotonic()
         row = Message.objects.filter(pk=self._message_id)
         while not self._over.wait(WATCH_SECONDS):
             now = time.monotonic()
             try:
-                if now - heard > HEARD_SECONDS:
+                if now - reported > ALIVE_SECONDS:
                     row.update(heard_at=clock.now())
-                    heard = now
+                    reported = now
                 is_wanted = row.filter(stop_asked_at=None).exists()
             except Exception:
                 log.exception("A chat's answer could not be watched.", extra={"message_id": str(self._message_id)})

@@ -228,7 +228,7 @@ def test_the_freeze_ends_for_who_stays_silent_while_others_are_heard(fleet: Flee
     nodes = fleet(10)
     silence(nodes[:5], liveness.SILENT_SECONDS_IDLE + liveness.MASS_SILENCE_PATIENCE_SECONDS + 1)
     assert len(liveness.find_silent(clock.now())) == 5
-    silence(nodes[5:], liveness.HEARD_SECONDS + 1)  # now no node reports: the fault is ours
+    silence(nodes[5:], liveness.RECENT_BEAT_SECONDS + 1)  # now no node reports: the fault is ours
     assert liveness.find_silent(clock.now()) == []
 
 

@@ -67,7 +67,7 @@ def test_a_minute_whose_fold_was_cut_off_comes_again(node: Node, at: Any, monkey
     beat(node.pk, node={"cpu_percent": 10})
     at(NOW + timedelta(minutes=1))
     with monkeypatch.context() as broken:
-        broken.setattr(metrics, "_count_ghosts", lambda sums: 1 / 0)
+        broken.setattr(metrics, "_count_orphans", lambda sums: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             metrics.fold()
     assert Metric.objects.count() == 0

@@ -92,7 +92,7 @@ class Shop:
             options=options,
             as_root=True,
             known_hosts=self.known_hosts,
-            desk=bob,
+            terminal=bob,
         )
 
 

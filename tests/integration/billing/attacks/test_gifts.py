@@ -40,7 +40,7 @@ def test_a_decision_after_a_compensation_leaves_no_cash_of_a_gift(bob: UUID) -> 
     made = disputes.open_dispute(customer_id=alice, lease_id=share.lease_id, text="No.", actor="a")
     disputes.decide(made.pk, to_customer=20 * DOLLAR, to_provider=20 * DOLLAR, to_platform=0, text="Half.", actor="op")
     assert (available(alice), promotions.spendable(alice)) == (0, 40 * DOLLAR)
-    assert promotions.take_back_refunded(job_id) == 0
+    assert promotions.return_refunded(job_id) == 0
     assert_ledger_is_true()
 
 

@@ -35,5 +35,5 @@ def settle(job_id, charged, provider=None):
         promotions.lock_job(job_id)
         charges = [LeaseCharge(uuid4(), provider or uuid4(), charged)] if charged else []
         settled = settlement.settle_job(job_id=job_id, charges=charges, fee_bps=1000)
-        promotions.take_back(job_id, spent=settled.charged)
+        promotions.return_unused(job_id, spent=settled.charged)
     return settled

@@ -144,7 +144,7 @@ class Buying(Story):
             with transaction.atomic():
                 promotions.lock_job(job.id)
                 settled = settlement.settle_job(job_id=job.id, charges=charges, fee_bps=FEE_BPS)
-                promotions.take_back(job.id, spent=settled.charged)
+                promotions.return_unused(job.id, spent=settled.charged)
         share = self.model.settle(job, job.meter.lease_id, owed, settled.challenge_until)
         if not owed:
             job.shares.clear()
@@ -158,7 +158,7 @@ class Buying(Story):
         with transaction.atomic():
             promotions.lock_job(job.id)
             holds.release_hold(job.id)
-            promotions.take_back(job.id, spent=0)
+            promotions.return_unused(job.id, spent=0)
         self.model.spend[job.owner, job.asset] += job.held
         self.model.spend[job.owner, job.asset] -= job.give_back(0)
         job.held, job.state = 0, "released"

@@ -271,7 +271,7 @@ def test_given_credit_is_spent_first_and_comes_back_as_credit(bob: Node) -> None
     assert_ledger_is_true()
     scenes.end(scenes.let_pass(lease, hours=1.5), hours=1.5)
     _finish(job)
-    promotions.take_back_refunded(job.pk)
+    promotions.return_refunded(job.pk)
     assert _available(dave) == 5 * DOLLAR
     assert promotions.spendable(dave.id) == 3 * DOLLAR - 500_000
     assert ledger.verify().problems == []

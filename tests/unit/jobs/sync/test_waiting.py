@@ -13,7 +13,8 @@ def test_a_ring_wakes_every_held_sync_of_its_node_and_no_other():
     async def scene() -> list[bool]:
         bells, bob, carol = Bells(), uuid4(), uuid4()
         with bells.hold(bob) as one, bells.hold(bob) as two, bells.hold(carol) as other:
-            waiting = [asyncio.create_task(bell.heard(seconds)) for bell, seconds in ((one, 5), (two, 5), (other, 0.2))]
+            for_seconds = ((one, 5), (two, 5), (other, 0.2))
+            waiting = [asyncio.create_task(bell.wait_for_ring(seconds)) for bell, seconds in for_seconds]
             await asyncio.sleep(0.05)
             bells.ring([bob, uuid4()])
             return [await task for task in waiting]
@@ -26,7 +27,7 @@ def test_a_ring_before_the_waiting_is_heard_once():
         bells, bob = Bells(), uuid4()
         with bells.hold(bob) as bell:
             bells.ring([bob])
-            return await bell.heard(1), await bell.heard(0.05)
+            return await bell.wait_for_ring(1), await bell.wait_for_ring(0.05)
 
     assert asyncio.run(scene()) == (True, False)
 
