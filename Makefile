@@ -18,7 +18,6 @@ WORKERS ?= 4
 UP ?=
 UNTIL ?=
 T ?=
-SELECT ?=
 REPORT ?=
 
 BIN := .venv/bin
@@ -27,6 +26,14 @@ TOKENS := tests/unit/billing/contract/tokens
 BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas payouts solvency \
 	gateway tunnels autoscale inference_checks
 export OMP_NUM_THREADS ?= 1
+
+# What `make test` leaves to `make containers`, `make embedded` and `make models`; .ci/run runs all of them.
+LEFT_OUT := docker or own_servers or escrow_model or money_model
+CONTAINERS_AT_ONCE ?= 2
+ESCROW_STEPS ?= 3000
+# With fewer it never comes to what is rarest.
+MONEY_STEPS ?= 5000
+EMBEDDED_TESTS ?= tests/integration/embedded
 
 CHECKS := check-types check-style check-imports check-migrations check-api check-contracts
 CHECKS_AT_ONCE ?= 2
@@ -37,7 +44,7 @@ SOAK_SCHEDULES ?= 500
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
 
-.PHONY: help demo up test acceptance soak slowest check $(CHECKS) bench lock openapi contracts format clean
+.PHONY: help demo up test containers embedded models escrow-model money-model coverage acceptance soak slowest check $(CHECKS) bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -48,17 +55,40 @@ demo: $(INSTALLED) ## the whole product on real input, checked, in seven minutes
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
 	$(BIN)/souk up $(UP)
 
-test: $(INSTALLED) ## every test but the long stories, and one of those; one file: T=tests/unit/jobs/spec/test_spec.py
+test: $(INSTALLED) ## every test but those of the four targets below; one file: T=tests/unit/jobs/spec/test_spec.py
 ifneq ($(strip $(T)),)
 	$(BIN)/python -m pytest $(T)
 else
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance \
-	  $(if $(SELECT),-m '$(SELECT)') $(REPORT)
+	  -m 'not ($(LEFT_OUT))' $(REPORT)
 	$(BIN)/python -m pytest tests/acceptance/test_whole_path.py
 endif
 
+containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start
+	$(BIN)/python -m pytest -n $(CONTAINERS_AT_ONCE) --dist loadfile --ignore tests/acceptance -m docker
+
+embedded: $(INSTALLED) ## `souk up` on the PostgreSQL and Redis that come as Python packages, killed and started again
+	$(BIN)/python -m pytest $(EMBEDDED_TESTS)
+
+models: escrow-model money-model ## thousands of steps of the escrow, and of all of billing, each against a model of it
+
+escrow-model: $(INSTALLED)
+	SOUK_MONEY_STEPS=$(ESCROW_STEPS) $(BIN)/python -m pytest -s -m escrow_model tests/unit/billing/contract
+
+money-model: $(INSTALLED)
+	SOUK_MONEY_STEPS=$(MONEY_STEPS) $(BIN)/python -m pytest -s -m money_model tests/integration/billing
+
 acceptance: $(INSTALLED) ## the long stories: whole marketplaces, strangers' nodes, a network that breaks
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance --ignore tests/acceptance/test_whole_path.py
+
+# Beside `make test` it takes half as long again. tests/coverage_table.py compares two of its tables.
+coverage: $(INSTALLED) ## which lines and branches `make test` runs, a row a package: benchmarks/results/coverage.json
+	rm -rf .cache/coverage
+	mkdir -p .cache/coverage
+	$(MAKE) test REPORT='--cov --cov-report='
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage json --quiet -o .cache/coverage/report.json
+	$(BIN)/python -m tests.coverage_table .cache/coverage/report.json --write benchmarks/results/coverage.json
 
 # What a commit has no time for: every model, schedule and property with more steps and other seeds. A failure names its seed.
 soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, properties at twenty times the examples

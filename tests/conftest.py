@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Generator, Iterator
 
+import httpx._transports.default as httpx_transports
 import hypothesis
 import pytest
 import redis
@@ -23,12 +25,14 @@ from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
 from django.test import TransactionTestCase  # noqa: E402
 
-from tests import emptying  # noqa: E402
+from tests import databases, emptying  # noqa: E402
 
 # Passwords of tests need not withstand anybody.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 django.setup()
 TransactionTestCase._fixture_teardown = lambda _: emptying.empty_every_table()  # type: ignore[attr-defined]
+# Each `httpx.get` makes a client, and each client reads all certificate authorities anew: 25 ms, mostly for plain HTTP.
+httpx_transports.create_ssl_context = functools.cache(httpx_transports.create_ssl_context)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request would hide everything else
 _redis = redis.Redis.from_url(os.environ["REDIS_URL"])
 
@@ -43,6 +47,7 @@ def pytest_xdist_setupnodes() -> None:
     Named in the environment, the settings would be loaded there by pytest-django before this file is read.
     """
     os.environ.pop("DJANGO_SETTINGS_MODULE", None)
+    databases.name_template()
 
 
 # `make soak`: how many times as many examples Hypothesis tries as a property sets.
@@ -74,6 +79,7 @@ def pytest_sessionfinish() -> None:
     """The process that started the others clears up after all."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         bytecode.forget_what_is_gone()
+        databases.remove_template()
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +87,15 @@ def empty_redis() -> Iterator[None]:
     """Every test leaves Redis empty: beats and throttles do not leak into the next one."""
     yield
     _redis.flushdb()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings: None, django_db_blocker: pytest_django.DjangoDbBlocker
+) -> None:
+    """Workers copy a migrated database."""
+    with django_db_blocker.unblock():
+        databases.copy_template()
 
 
 @pytest.fixture(scope="session")

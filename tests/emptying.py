@@ -1,8 +1,9 @@
 """Emptying the test database after a test that committed, in a tenth of the time of Django's own flush.
 
 Django truncates every table, each of which gets new files for itself and its indexes, and then makes the content types
-and permissions anew: a quarter of a second a test with a hundred tables. Most tests fill ten of them: only rows that
-are there are deleted here, and what `migrate` makes by itself is kept.
+and permissions anew: a quarter of a second a test with a hundred tables. Most tests fill ten of them with a few rows:
+those are deleted here, and what `migrate` makes by itself is kept. A table that grew is truncated: a scan would read
+the pages of deleted rows again in every test that follows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from django.db import connection, transaction
 
 KEPT: Final = frozenset({"django_migrations", "django_content_type", "auth_permission"})
 # Foreign keys and the ledger's own triggers are off: all rows go, and no order would satisfy them easily.
+TRUNCATED_FROM_BYTES: Final = 5 * 8192  # PostgreSQL's pages
 WITHOUT_TRIGGERS: Final = "SET LOCAL session_replication_role = replica"
 DELETE_ROWS: Final = """
 DO $$
@@ -22,9 +24,13 @@ DECLARE
     is_filled boolean;
 BEGIN
     FOREACH name IN ARRAY string_to_array('{names}', ',') LOOP
-        EXECUTE format('SELECT EXISTS (SELECT FROM %I)', name) INTO is_filled;
-        IF is_filled THEN
-            EXECUTE format('DELETE FROM %I', name);
+        IF pg_relation_size(name::regclass) >= {truncated_from} THEN
+            EXECUTE format('TRUNCATE %I CASCADE', name);
+        ELSE
+            EXECUTE format('SELECT EXISTS (SELECT FROM %I)', name) INTO is_filled;
+            IF is_filled THEN
+                EXECUTE format('DELETE FROM %I', name);
+            END IF;
         END IF;
     END LOOP;
 END $$
@@ -42,7 +48,7 @@ def empty_every_table() -> None:
     names = set(connection.introspection.django_table_names(only_existing=True, include_views=False)) - KEPT
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(WITHOUT_TRIGGERS)
-        cursor.execute(DELETE_ROWS.format(names=",".join(sorted(names))))
+        cursor.execute(DELETE_ROWS.format(names=",".join(sorted(names)), truncated_from=TRUNCATED_FROM_BYTES))
 
 
 def _is_superuser() -> bool:

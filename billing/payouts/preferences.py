@@ -14,8 +14,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from eth_account import Account as EthereumAccount
-from eth_account.messages import encode_defunct
 
 from billing.errors import AmountInvalid
 from billing.models import Asset, PayoutSettings
@@ -26,7 +24,7 @@ from billing.rails import registry
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.models import Event
-from provider_agent.protocol import payout_wallet_text
+from provider_agent.protocol import ethereum, payout_wallet_text
 
 SIGNATURE_CHARACTERS_MAX: Final = 200
 
@@ -120,10 +118,8 @@ def _check_signature(provider_id: UUID, asset: Asset, destination: str, signatur
     if not signature:
         raise WalletNotSigned(text=text, why="no signature came with the request")
     try:
-        signer = EthereumAccount.recover_message(
-            encode_defunct(text=text), signature=signature[:SIGNATURE_CHARACTERS_MAX]
-        )
-    except Exception as error:  # the library raises whatever its decoders do; each means that it is no signature
+        signer = ethereum.recover_message(text.encode(), signature[:SIGNATURE_CHARACTERS_MAX])
+    except ValueError as error:
         raise WalletNotSigned(text=text, why="what came is not a signature") from error
     if signer.lower() != destination.lower():
         raise WalletNotSigned(text=text, why="another wallet signed")
