@@ -24,14 +24,15 @@ admin/           pages for operators
 models/          the tables
 states/          state machines
 
-apps.py          the Django app
-breaker.py       stops payouts until an operator has looked
-dispatch.py      makes the calls that the outbox holds
-errors.py        every error of money
-fields.py        exact amounts in the database
-functions.py     the SQL functions of sql/, called from Python
-kinds.py         kinds of account and of transfer, with their rules
-money.py         amounts: shown, read, split without loss
-tasks.py         Celery tasks
-urls.py          addresses below /api/v1
+account_kinds.py   the chart of accounts: kinds of account, with their rules
+apps.py            the Django app
+breaker.py         stops payouts until an operator has looked
+dispatch.py        makes the calls that the outbox holds
+errors.py          every error of money
+fields.py          exact amounts in the database
+functions.py       the SQL functions of sql/, called from Python
+money.py           amounts: shown, read, split without loss
+tasks.py           Celery tasks
+transfer_codes.py  why money moved, and in which mode
+urls.py            addresses below /api/v1
 """

@@ -12,12 +12,12 @@ from typing import ClassVar
 
 from django.db.models import Q
 
+from billing.account_kinds import AccountKind
 from billing.chain import roots
 from billing.chain.contract.registry import contract_of
 from billing.chain.errors import ChainError, ContractUnknown
 from billing.chain.positions import movements, positions
 from billing.chain.wallets import checksummed
-from billing.kinds import AccountKind
 from billing.models import ChainEvent, EscrowContract, Payout, PayoutEntry
 from billing.rails.errors import RailError
 from billing.rails.payouts import EVENT_STORED, Fate, Movement, Outcome, PayoutRail

@@ -9,8 +9,8 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q, Sum
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
-from billing.kinds import AccountKind
 from billing.models import Account, Asset, Payout, PayoutSettings, SettlementShare
 from billing.money import split_fee
 from billing.payouts import reserve

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.errors import AccountFrozen, BillingError
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
 from billing.payouts import reserve
 from billing.payouts.errors import NothingToPay, PayoutUnderWay, RailOff
@@ -27,6 +27,7 @@ from billing.payouts.preferences import adopt_ripe_destinations
 from billing.payouts.reserve import Owner
 from billing.rails import registry
 from billing.states import PAYOUT_STATES_OPEN, PayoutState
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance_all, record_births
 

@@ -264,12 +264,12 @@ def run_development_chain(
 
 
 def _status_of(contract: EscrowContract) -> dict[str, Any]:
+    from billing.account_kinds import AccountKind
     from billing.books.balances import balance
     from billing.chain import coins
     from billing.chain.reading import builds
     from billing.chain.reading.client import client_of
     from billing.errors import BillingError
-    from billing.kinds import AccountKind
     from billing.models import ChainEvent, ChainTransaction
     from billing.states.chain import TransactionState as State
 

@@ -8,16 +8,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.chain import roots
 from billing.chain.devchain import development
 from billing.chain.errors import ProofNotReady
 from billing.chain.payout_rail import ChainPayouts
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Alert, ChainEvent, ChainTransaction, Transfer
 from billing.payouts.outcomes import apply_outcome
 from billing.rails.payouts import Fate
 from billing.states import PayoutState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance
 from tests.integration.billing.chain.earning import earn, reserve, send

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.chain import positions, roots
 from billing.chain.config import chain_of
 from billing.chain.contract import deploy, registry
@@ -19,7 +20,6 @@ from billing.chain.keys import Role, key_for
 from billing.chain.payout_rail import ChainPayouts
 from billing.chain.reading import builds
 from billing.chain.wallets import checksummed
-from billing.kinds import AccountKind
 from billing.models import Alert, Asset, Payout, PayoutEntry, PayoutRoot
 from billing.states.chain import RootState
 from provider_agent.protocol import id_bytes32

@@ -7,11 +7,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from billing import tasks
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_usd
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
-from billing.kinds import AccountKind
 from billing.models import Asset, FakeMovement, Payout, PayoutSettings
 from billing.payouts import preferences, reserve
 from billing.payouts.preferences import DesiredSettings

@@ -18,10 +18,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from billing import breaker
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
 from billing.contesting import disputes
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Alert, FakeMovement, Payout, PayoutSettings, SettlementShare
 from billing.payouts import paying, reserve, statement_formats, submission
 from billing.payouts.accrual import accrued
@@ -34,6 +34,7 @@ from billing.payouts.statement_formats import safe_text, write_csv, write_json, 
 from billing.rails.fake.payout_rail import FakePayouts
 from billing.rails.payouts import Fate, Outcome
 from billing.reconciliation.reconciling import reconcile
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from tests.integration.billing.payouts.adding_up import assert_adds_up, units
 from tests.integration.billing.payouts.scenes import (

@@ -19,11 +19,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from billing import breaker, dispatch
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import AccountName
 from billing.charging import holds, settlement
 from billing.errors import TransferRefused
-from billing.kinds import AccountKind
 from billing.models import Account, Asset, Payout, PayoutSettings, ReserveSlice, SettlementShare
 from billing.money import split_fee
 from billing.payouts import paying, reserve, running, submission

@@ -12,17 +12,18 @@ from uuid import UUID, uuid4
 import pytest
 
 from billing import dispatch
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_account, open_accounts
 from billing.breaker import open_breaker
 from billing.charging import settlement
-from billing.kinds import AccountKind, TransferCode
 from billing.models import FakeMovement, Payout, PayoutBreaker, PayoutSettings, ReserveSlice
 from billing.payouts import outcomes as outcomes_module
 from billing.payouts import paying, reserve, running
 from billing.payouts.outcomes import apply_outcome
 from billing.payouts.running import run_payouts
 from billing.rails.payouts import Fate, Outcome
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.errors import SoukError
 from tests.integration.billing.payouts.scenes import (

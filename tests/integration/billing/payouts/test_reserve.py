@@ -8,12 +8,13 @@ from uuid import UUID
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Payout, PayoutSettings, ReserveSlice
 from billing.payouts import reserve
 from billing.payouts.running import run_payouts
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from tests.integration.billing.payouts.scenes import choose, earn, keep, kept, spendable, usd
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true

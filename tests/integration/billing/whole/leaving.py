@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from billing import breaker
+from billing.account_kinds import AccountKind
 from billing.books import deposits, hash_chain, ledger
 from billing.chain import roots
 from billing.chain.errors import ProofNotReady
 from billing.charging import holds, promotions
 from billing.errors import BillingError
 from billing.fiat import accounts, events, sweeping, topups
-from billing.kinds import AccountKind
 from billing.models import Asset, ConnectAccount, Difference, Payout, PayoutSettings
 from billing.models.ledger import USD_ASSET_ID
 from billing.payouts import paying, preferences, running, submission

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.chain import escrow
 from billing.chain.devchain import methods
@@ -16,7 +17,6 @@ from billing.chain.devchain.chain import CHAIN_ID
 from billing.chain.errors import EndpointsDisagree
 from billing.chain.events import indexer
 from billing.following import chains
-from billing.kinds import AccountKind
 from billing.models import Alert, ChainBlock, ChainEvent
 from billing.states.chain import EscrowHoldState
 from marketplace.foundation.states import advance
