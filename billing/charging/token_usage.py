@@ -7,7 +7,7 @@ from uuid import UUID
 from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
-from billing.money import split_fee
+from billing.charging.fees import split_fee
 from billing.transfer_codes import TransferCode
 
 

@@ -12,7 +12,7 @@ from django.db.models import Q, Sum
 from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.models import Account, Asset, Payout, PayoutSettings, SettlementShare
-from billing.money import split_fee
+from billing.money import BPS_WHOLE
 from billing.payouts import reserve
 from billing.payouts.statement import COLUMNS
 from billing.rails import registry
@@ -85,9 +85,14 @@ def _estimate(row: PayoutSettings, available: int, *, is_new: bool) -> int:
             reserve_slice=None,
         )
         released = min(int(unseen.aggregate(total=Sum("paid"))["total"] or 0), available)
-        available -= split_fee(released, settings.SOUK_RESERVE_BPS)[0]
-        ripening -= split_fee(ripening, settings.SOUK_RESERVE_BPS)[0]
+        available -= _kept_back(released)
+        ripening -= _kept_back(ripening)
     moves = row.next_from is not None and row.due_at is not None and row.next_from <= row.due_at
     unit = registry.row_of(row.next_rail if moves else row.rail).unit
     estimate = max(available + ripening, 0) // unit * unit
     return estimate if estimate >= max(row.minimum, 1) else 0
+
+
+def _kept_back(units: int) -> int:
+    """The part of a new provider's pay that goes into the reserve; rounded down, as reserve.py does."""
+    return units * settings.SOUK_RESERVE_BPS // BPS_WHOLE

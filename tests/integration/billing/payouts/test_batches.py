@@ -23,9 +23,9 @@ from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import AccountName
 from billing.charging import holds, settlement
+from billing.charging.fees import split_fee
 from billing.errors import TransferRefused
 from billing.models import Account, Asset, Payout, PayoutSettings, ReserveSlice, SettlementShare
-from billing.money import split_fee
 from billing.payouts import paying, reserve, running, submission
 from billing.payouts.errors import RailOff
 from billing.payouts.running import run_payouts
