@@ -186,9 +186,9 @@ def retry_root(
     Example: souk chain retry-root USDC
     """
     set_up(data)
-    from billing.chain import roots
+    from billing.chain import payout_roots
 
-    root = roots.retry(contract_named(code))
+    root = payout_roots.retry(contract_named(code))
     typer.echo(f"The next root is {root.root}." if root else "There is nothing to publish.")
 
 

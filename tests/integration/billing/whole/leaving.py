@@ -14,7 +14,7 @@ from hypothesis.stateful import rule
 from billing import breaker
 from billing.account_kinds import AccountKind
 from billing.books import deposits, hash_chain, ledger
-from billing.chain import roots
+from billing.chain import payout_roots
 from billing.chain.errors import ProofNotReady
 from billing.charging import holds, promotions
 from billing.errors import BillingError
@@ -198,7 +198,7 @@ class Whole(Buying, Giving, Paying, Escrowing):
         if payout is None:
             return
         try:
-            proof = roots.prove(payout.pk)
+            proof = payout_roots.prove(payout.pk)
         except ProofNotReady:
             return
         self.calls("claim", "Mallory", "claim", proof.wallet, proof.cumulative, proof.proof)
