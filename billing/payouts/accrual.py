@@ -13,7 +13,7 @@ from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.models import Account, Asset, Payout, PayoutSettings, SettlementShare
 from billing.money import BPS_WHOLE
-from billing.payouts import reserve
+from billing.payouts import rolling_reserve
 from billing.payouts.statement import COLUMNS
 from billing.rails import registry
 from billing.states import PAYOUT_STATES_OPEN
@@ -42,7 +42,7 @@ def accrued(provider_id: UUID) -> list[Accrual]:
     accounts = Account.objects.filter(owner_id=provider_id, kind__in=[str(kind) for kind in COLUMNS])
     settings_of = {row.asset_id: row for row in PayoutSettings.objects.filter(provider_id=provider_id)}
     assets = Asset.objects.filter(Q(pk__in=accounts.values("asset_id")) | Q(pk__in=settings_of)).order_by("pk")
-    is_new = reserve.is_on_probation(provider_id)
+    is_new = rolling_reserve.is_on_probation(provider_id)
     return [_of_asset(provider_id, asset, settings_of.get(asset.pk), is_new=is_new) for asset in assets]
 
 
@@ -52,7 +52,7 @@ def _of_asset(provider_id: UUID, asset: Asset, row: PayoutSettings | None, *, is
         for kind in (AccountKind.PROVIDER_PENDING, AccountKind.PROVIDER_AVAILABLE, AccountKind.PROVIDER_RESERVE)
     }
     under_way = Payout.objects.filter(provider_id=provider_id, asset=asset, state__in=PAYOUT_STATES_OPEN)
-    release = reserve.next_release(provider_id, asset_id=asset.pk)
+    release = rolling_reserve.next_release(provider_id, asset_id=asset.pk)
     return Accrual(
         asset=asset,
         pending=sums[AccountKind.PROVIDER_PENDING],
@@ -94,5 +94,5 @@ def _estimate(row: PayoutSettings, available: int, *, is_new: bool) -> int:
 
 
 def _kept_back(units: int) -> int:
-    """The part of a new provider's pay that goes into the reserve; rounded down, as reserve.py does."""
+    """The part of a new provider's pay that goes into the reserve; rounded down, as rolling_reserve.py does."""
     return units * settings.SOUK_RESERVE_BPS // BPS_WHOLE

@@ -1,4 +1,4 @@
-"""A part of a new provider's pay stays for a while, against chargebacks and faults that are found late.
+"""The rolling reserve: a part of a new provider's pay stays for a while, against chargebacks and faults found late.
 
 keep (before each payout of a provider on probation) -> release_ripe (SOUK_RESERVE_DAYS after the pay was released)
 """
