@@ -21,7 +21,7 @@ from jobs.matching.cost import (
     rework_seconds,
     startup_seconds,
 )
-from jobs.matching.request import Demand
+from jobs.matching.demand import Demand
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.matching.why import Why
 
