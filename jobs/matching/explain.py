@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jobs.matching.demand import Demand
-from jobs.matching.why import Why
+from jobs.matching.exclusion_reasons import Why
 from jobs.spec.units import format_money
 from jobs.wire import Exclusion
 

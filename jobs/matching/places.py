@@ -22,8 +22,8 @@ from jobs.matching.cost import (
     startup_seconds,
 )
 from jobs.matching.demand import Demand
+from jobs.matching.exclusion_reasons import Why
 from jobs.matching.snapshot import FleetSnapshot
-from jobs.matching.why import Why
 
 
 class Place(NamedTuple):
