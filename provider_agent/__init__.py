@@ -16,7 +16,7 @@ journal.py              what must survive a restart, in SQLite
 keys.py                 the node's private keys
 own_log.py              the agent's own log file
 remote_install.py       installs an agent on another computer through SSH
-runtime_environment.py  the virtual environment with torch, for the process executor
+process_venv.py         the virtual environment with torch, for the process executor
 """
 
 import sys

@@ -187,7 +187,7 @@ def retire(
 def _prepare_runtime(folder: DataFolder, config: AgentConfig) -> None:
     """The process executor needs an interpreter that has torch; build it before the first beat."""
     if config.executor == "process" and not config.runtime_python:
-        from provider_agent.runtime_environment import build_environment
+        from provider_agent.process_venv import build_environment
         from provider_agent.system.agent_lock import hold_agent_lock
 
         folder.prepare()
