@@ -4,7 +4,7 @@ __main__.py             `python -m provider_agent`
 cli.py                  the `souk-agent` command
 resident.py             the agent as it stays in memory
 daemon.py               starts the loops, supervises them, stops them
-supervision.py          restarts a loop that ended, and gives up after a named number of failures
+loop_supervisor.py      restarts a loop that ended, and gives up after a named number of failures
 sync.py                 control-plane sync: reports what is, receives what should be, converges
 assembly.py             puts the parts of an enrolled node together
 client.py               signed calls to the marketplace
