@@ -5,24 +5,24 @@ books.deposits.credit -> charging.holds.place_hold -> charging.metering.accept_r
 
 Whatever moves money does so through `books.ledger.post`. Owners, jobs and leases are known by their ids only.
 
-books/           the ledger, its accounts, its hash chain, its verification
-charging/        holds, limits, metering, settlement, release
-contesting/      disputes, offences and their penalties
-rails/           the ways in and out: one interface a direction, one registry
-fiat/            cards, refunds, chargebacks, providers' accounts at Stripe
-chain/           the escrow contract, our transactions, its events
-following/       one look at every chain, again and again
-payouts/         money that leaves for providers
-prices/          prices of tokens
-reconciliation/  the books compared with Stripe and the chains
-solvency/        what is owed, and proofs of it
-proofs/          what anybody checks without a server
-invoices/        invoices and credit notes
-notices/         alerts to operators, mail to users
-api/             routes for customers and providers
-admin/           pages for operators
-models/          the tables
-states/          state machines
+books/            the ledger, its accounts, its hash chain, its verification
+charging/         holds, limits, metering, settlement, release
+contesting/       disputes, offences and their penalties
+rails/            the ways in and out: one interface a direction, one registry
+fiat/             cards, refunds, chargebacks, providers' accounts at Stripe
+chain/            the escrow contract, our transactions, its events
+chain_following/  one look at every chain, again and again
+payouts/          money that leaves for providers
+prices/           prices of tokens
+reconciliation/   the books compared with Stripe and the chains
+solvency/         what is owed, and proofs of it
+proofs/           what anybody checks without a server
+invoices/         invoices and credit notes
+notices/          alerts to operators, mail to users
+api/              routes for customers and providers
+admin/            pages for operators
+models/           the tables
+states/           state machines
 
 account_kinds.py   the chart of accounts: kinds of account, with their rules
 apps.py            the Django app

@@ -171,7 +171,7 @@ def follow_now(data: Data = None) -> None:
     Example: souk chain follow
     """
     set_up(data)
-    from billing.following.chains import follow_chains
+    from billing.chain_following.chains import follow_chains
 
     typer.echo(f"{follow_chains()} events booked.")
 

@@ -17,8 +17,8 @@ from billing.chain.devchain.chain import DEVELOPMENT_KEYS
 from billing.chain.errors import CallReverted, SignerMissing, TriedTooOften
 from billing.chain.keys import Role, key_for
 from billing.chain.reading import builds
+from billing.chain_following import waiting
 from billing.contesting.offences import Victim
-from billing.following import waiting
 from billing.models import Alert, ChainTransaction, EscrowLease, StakeSlash
 from billing.models.ledger import USD_ASSET_ID
 from billing.states.chain import TransactionState

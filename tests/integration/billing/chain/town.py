@@ -24,7 +24,7 @@ from billing.chain.keys import SigningKey
 from billing.chain.reading import builds
 from billing.chain.reading.client import ChainClient, Receipt, client_of
 from billing.chain.wallets import wallet_owner
-from billing.following.chains import follow_chain
+from billing.chain_following.chains import follow_chain
 from billing.models import EscrowContract
 from provider_agent.protocol import id_bytes32
 

@@ -16,7 +16,7 @@ from billing.chain.devchain import methods
 from billing.chain.devchain.chain import CHAIN_ID
 from billing.chain.errors import EndpointsDisagree
 from billing.chain.events import indexer
-from billing.following import chains
+from billing.chain_following import chains
 from billing.models import Alert, ChainBlock, ChainEvent
 from billing.states.chain import EscrowHoldState
 from marketplace.foundation.states import advance

@@ -14,7 +14,7 @@ from billing.chain.devchain.chain import CHAIN_ID
 from billing.chain.errors import ChainMisconfigured, EndpointsDisagree, EndpointsUnreachable
 from billing.chain.events import indexer
 from billing.chain.reading.client import client_of
-from billing.following import chains
+from billing.chain_following import chains
 from billing.models import Alert, ChainEvent
 from tests.chain.proxy import Proxy
 from tests.integration.billing.chain.town import TOKEN, Town
