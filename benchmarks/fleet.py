@@ -104,8 +104,8 @@ def make_nodes(count: int, data: Path) -> list[tuple[UUID, str]]:
     from django.utils import timezone
 
     from marketplace.accounts.models import Organisation
+    from marketplace.nodes.device_checks.demands import INTERVAL_SECONDS
     from marketplace.nodes.models import Device, Node, Offer, Provider
-    from marketplace.nodes.verification.demands import INTERVAL_SECONDS
 
     owner = Organisation.objects.create(name="fleet")
     provider = Provider.objects.create(organisation=owner, display_name="fleet")

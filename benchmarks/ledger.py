@@ -101,8 +101,8 @@ def measure(seconds: float, turns: int) -> dict[str, object]:
 
 def open_books() -> list[UUID]:
     """Providers, each with its accounts: a provider's first pay is not what is measured."""
+    from billing.account_kinds import AccountKind
     from billing.books.chart_of_accounts import AccountName, open_accounts
-    from billing.kinds import AccountKind
 
     providers = [uuid4() for _ in range(PROVIDERS)]
     open_accounts([AccountName(AccountKind.PROVIDER_PENDING, provider) for provider in providers])
@@ -162,10 +162,11 @@ def take_turn(turn: Turn) -> list[float]:
 def ours(providers: Sequence[UUID]) -> dict[str, Callable[[], object]]:
     """The verbs as jobs call them; one client, one customer."""
     from benchmarks.setups.ledger_bare import CHARGE, FEE_BPS, HOLD
+    from billing.account_kinds import AccountKind
     from billing.books import deposits, ledger
     from billing.books.chart_of_accounts import open_account
     from billing.charging import holds, settlement
-    from billing.kinds import AccountKind, TransferCode
+    from billing.transfer_codes import TransferCode
 
     customer = uuid4()
     deposits.credit(customer, 10**15, reference=str(customer), actor="benchmark")

@@ -19,9 +19,9 @@ from typing import Any
 from uuid import UUID
 
 from benchmarks.record import publish
+from jobs.matching.demand import Demand, MatchRequest
 from jobs.matching.match import match
 from jobs.matching.plan import plan
-from jobs.matching.request import Demand, MatchRequest
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot_of
 
 SEED = 20

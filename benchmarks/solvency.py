@@ -102,9 +102,10 @@ def run(owners: list[UUID]) -> dict[str, Any]:
 
 def open_and_fund(count: int) -> list[UUID]:
     """So many owners with one account each, sealed."""
+    from billing.account_kinds import AccountKind
     from billing.books import hash_chain, ledger
     from billing.books.chart_of_accounts import AccountName, open_accounts
-    from billing.kinds import AccountKind, TransferCode
+    from billing.transfer_codes import TransferCode
 
     owners = [uuid4() for _ in range(count)]
     for start in range(0, count, TRANSFERS_PER_POST):

@@ -77,8 +77,8 @@ def of_kind(kind: str, flops: float, bandwidth: float) -> dict[str, Any]:
     """One device of that kind: what its check costs the server and the wire, and a processor share itself."""
     import torch
 
-    from marketplace.nodes.challenges.calibration import DevicePlan
-    from marketplace.nodes.challenges.proofs import ChainPlan, Revealed, find_fault, find_wrong_blocks
+    from marketplace.nodes.device_challenges.calibration import DevicePlan
+    from marketplace.nodes.device_challenges.proofs import ChainPlan, Revealed, find_fault, find_wrong_blocks
     from runtimes.probe.challenge.chain import Chain
 
     plan = plan_of(kind, flops, bandwidth)
@@ -129,7 +129,7 @@ def node_side(plan: Any, chain_seconds: float, flops: float) -> dict[str, Any]:
 
 def relays(trials: int, flops: float, bandwidth: float) -> dict[str, Any]:
     """Of `trials` checks, the share in which a relay is found, for each round trip that it adds."""
-    from marketplace.nodes.verification.findings import seconds_to_read
+    from marketplace.nodes.device_checks.findings import seconds_to_read
 
     plan = plan_of("cpu", flops, bandwidth)
     _, filling = fill(plan)
@@ -152,7 +152,7 @@ def relays(trials: int, flops: float, bandwidth: float) -> dict[str, Any]:
 
 def plan_of(kind: str, flops: float, bandwidth: float) -> Any:
     """The work of one device: a share of this processor, or an 80 GB GPU, of which the server's part is measured."""
-    from marketplace.nodes.challenges.calibration import plan_for
+    from marketplace.nodes.device_challenges.calibration import plan_for
     from marketplace.nodes.models import Device
 
     is_cpu = kind == "cpu"

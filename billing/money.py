@@ -25,7 +25,6 @@ __all__ = [
     "parse_amount",
     "parse_usd",
     "split_cents",
-    "split_fee",
 ]
 
 _DOLLARS = re.compile(r"\$?\s*([0-9][0-9_,]*)(?:\.([0-9]{1,6}))?")
@@ -53,14 +52,6 @@ def parse_usd(text: str) -> int:
         raise ValueError(f"{text!r} is not an amount in dollars with at most six decimals, such as 2.50")
     whole = match[1].replace(",", "").replace("_", "")
     return int(whole) * MICROS_PER_USD + int((match[2] or "").ljust(6, "0"))
-
-
-def split_fee(charged: int, fee_bps: int) -> tuple[int, int]:
-    """(fee, rest) with fee + rest == charged exactly; the fee is rounded down."""
-    if charged < 0 or not 0 <= fee_bps <= BPS_WHOLE:
-        raise ValueError(f"no fee of {fee_bps} basis points on {charged}")
-    fee = charged * fee_bps // BPS_WHOLE
-    return fee, charged - fee
 
 
 def split_cents(usd_micros: int) -> tuple[int, int]:

@@ -73,7 +73,7 @@ def issue_invoices() -> None:
 @shared_task
 def follow_chains() -> None:
     """Read every chain, book what is final, send what is due. web3 is loaded where there is a chain only."""
-    from billing.following.chains import follow_chains as follow
+    from billing.chain_following.chains import follow_chains as follow
 
     follow()
 
@@ -81,7 +81,7 @@ def follow_chains() -> None:
 @shared_task
 def tend_chains() -> None:
     """Slash stakes for what fines did not find, and look whether our keys have coins for gas."""
-    from billing.following.upkeep import maintain_chains as maintain
+    from billing.chain_following.upkeep import maintain_chains as maintain
 
     maintain()
 

@@ -33,12 +33,12 @@ from jobs.states import JOB_WAITING, JobState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.exclusive import log_failures
+from marketplace.nodes.device_checks import checking, demands
 from marketplace.nodes.fabrics import link_reports, links
 from marketplace.nodes.models import Node
 from marketplace.nodes.offering import schedule
 from marketplace.nodes.releases import rollout
 from marketplace.nodes.states import NodeState
-from marketplace.nodes.verification import checking, demands
 from marketplace.nodes.wake import wake_nodes
 from marketplace.nodes.watching import liveness
 from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, AttemptState, Reason, payable_ms

@@ -4,7 +4,7 @@ __main__.py             `python -m provider_agent`
 cli.py                  the `souk-agent` command
 resident.py             the agent as it stays in memory
 daemon.py               starts the loops, supervises them, stops them
-supervision.py          restarts a loop that ended, and gives up after a named number of failures
+loop_supervisor.py      restarts a loop that ended, and gives up after a named number of failures
 sync.py                 control-plane sync: reports what is, receives what should be, converges
 assembly.py             puts the parts of an enrolled node together
 client.py               signed calls to the marketplace
@@ -16,7 +16,7 @@ journal.py              what must survive a restart, in SQLite
 keys.py                 the node's private keys
 own_log.py              the agent's own log file
 remote_install.py       installs an agent on another computer through SSH
-runtime_environment.py  the virtual environment with torch, for the process executor
+process_venv.py         the virtual environment with torch, for the process executor
 """
 
 import sys

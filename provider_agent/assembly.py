@@ -15,7 +15,7 @@ from provider_agent.executors.process import ProcessExecutor
 from provider_agent.journal import Journal
 from provider_agent.keys import FABRIC_KEY_NAME, load_keys
 from provider_agent.overlay import Overlays
-from provider_agent.runtime_environment import environment_python
+from provider_agent.process_venv import environment_python
 
 KEY_PREFIX_CHARACTERS = 12
 INSTALLED_FOLDERS = frozenset({"site-packages", "dist-packages"})

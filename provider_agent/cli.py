@@ -100,8 +100,6 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
     """
 
     def act() -> None:
-        from provider_agent.node.enrolment import enrol as enrol_node
-
         settings = _settings(
             name=name or platform.node(),
             offer={
@@ -126,11 +124,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
             lend=_parse_lend(lend or []),
             benchmark_lock=benchmark_lock,
         )
-        folder = folder_of(data)
-        _refuse_sharing_our_data(settings, folder)
-        _refuse_missing_interpreter(settings)
-        config = asyncio.run(enrol_node(folder, settings, server=server.rstrip("/"), token=token))
-        typer.echo(f"Enrolled as {config.name}, node {config.node_id}. Start it: souk-agent start --data {folder.root}")
+        _enrol(folder_of(data), settings, server=server.rstrip("/"), token=token)
 
     guarded(act)
 
@@ -184,10 +178,20 @@ def retire(
     guarded(act)
 
 
+def _enrol(folder: DataFolder, settings: AgentSettings, *, server: str, token: str) -> None:
+    """Refuse what could not work before the token is spent; then enrol."""
+    from provider_agent.node.enrolment import enrol as enrol_node
+
+    _refuse_sharing_our_data(settings, folder)
+    _refuse_missing_interpreter(settings)
+    config = asyncio.run(enrol_node(folder, settings, server=server, token=token))
+    typer.echo(f"Enrolled as {config.name}, node {config.node_id}. Start it: souk-agent start --data {folder.root}")
+
+
 def _prepare_runtime(folder: DataFolder, config: AgentConfig) -> None:
     """The process executor needs an interpreter that has torch; build it before the first beat."""
     if config.executor == "process" and not config.runtime_python:
-        from provider_agent.runtime_environment import build_environment
+        from provider_agent.process_venv import build_environment
         from provider_agent.system.agent_lock import hold_agent_lock
 
         folder.prepare()

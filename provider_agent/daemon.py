@@ -10,8 +10,8 @@
     speeds              of disk and network, once a start           node/speeds.py
 
 Each lease has a task of its own, with its shippers (lease/attempts.py). A loop that fails is restarted; one that keeps
-failing ends the agent with exit status 11 (supervision.py). When the agent ends, programs go on; the next agent adopts
-them (unless it was started with stop_work_on_exit).
+failing ends the agent with exit status 11 (loop_supervisor.py). When the agent ends, programs go on; the next agent
+adopts them (unless it was started with stop_work_on_exit).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from provider_agent.executors.process import WARNING
 from provider_agent.facts import agent_version, find_facts
 from provider_agent.lease.orphan_containers import sweep_orphans
 from provider_agent.lease.watchdog import watch_leases
+from provider_agent.loop_supervisor import LoopSupervisor
 from provider_agent.node.ability_to_serve import keep_looking, look_before_start
 from provider_agent.node.benchmark import measure_once
 from provider_agent.node.health import Health
@@ -38,7 +39,6 @@ from provider_agent.node.self_test import run_self_tests
 from provider_agent.node.speeds import give_back_memory, measure_speeds
 from provider_agent.packaging.prefix import own_release
 from provider_agent.protocol import Reason
-from provider_agent.supervision import Supervisor
 from provider_agent.sync import Sync
 from provider_agent.system.agent_lock import hold_agent_lock
 from provider_agent.system.atomic import write_atomically
@@ -80,7 +80,7 @@ async def _run(context: AgentContext, stop: asyncio.Event, stop_work_on_exit: bo
     await look_before_start(context)
     context.tunnels = Tunnels(context.keys.transport)
     context.tunnels.start()
-    supervisor = Supervisor(on_failure=lambda: write_status(context, sync, supervisor))
+    supervisor = LoopSupervisor(on_failure=lambda: write_status(context, sync, supervisor))
     sync.answered = lambda: write_status(context, sync, supervisor)
     sync.adopt_all()
     log.info("Agent started. node_id=%s pid=%s", context.config.node_id, os.getpid())
@@ -122,7 +122,7 @@ def _build_sync(context: AgentContext, engine_version: str) -> Sync:
     )
 
 
-def _start_loops(context: AgentContext, sync: Sync, health: Health, supervisor: Supervisor) -> None:
+def _start_loops(context: AgentContext, sync: Sync, health: Health, supervisor: LoopSupervisor) -> None:
     attempts = sync.attempts
     supervisor.start("sync", sync.loop, leaves_on=(Refused,))  # the marketplace has removed this node
     supervisor.start("watchdog", lambda: watch_leases(attempts))
@@ -176,7 +176,7 @@ async def _stop_work(context: AgentContext, sync: Sync) -> None:
         log.warning("The server did not answer the last report.")
 
 
-def write_status(context: AgentContext, sync: Sync, supervisor: Supervisor) -> None:
+def write_status(context: AgentContext, sync: Sync, supervisor: LoopSupervisor) -> None:
     """What `souk-agent status` shows of a running agent."""
     status = {
         "pid": os.getpid(),

@@ -10,10 +10,10 @@ from uuid import UUID, uuid4
 
 from django.utils import timezone
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits
 from billing.books.balances import balance
 from billing.charging import metering
-from billing.kinds import AccountKind
 from jobs import lifecycle
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
 from jobs.placing import placement

@@ -47,8 +47,8 @@ class Bare:
     """One client with a connection of its own. It has looked up every account before the clock runs."""
 
     def __init__(self, customer: UUID, providers: Sequence[UUID]) -> None:
+        from billing.account_kinds import AccountKind
         from billing.books.chart_of_accounts import AccountName
-        from billing.kinds import AccountKind
 
         self.connection = psycopg.connect(os.environ["DATABASE_URL"], autocommit=True, prepare_threshold=0)
         self.name = AccountName

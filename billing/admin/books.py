@@ -10,8 +10,8 @@ from django.contrib import admin, messages
 from django.db import models
 from django.http import HttpRequest
 
+from billing.account_kinds import OWNED_KINDS
 from billing.books import deposits
-from billing.kinds import OWNED_KINDS
 from billing.models import (
     Account,
     Asset,

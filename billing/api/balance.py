@@ -12,10 +12,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from billing.account_kinds import AccountKind
 from billing.books.owned import AssetBalance, balances_of
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Transfer
 from billing.models.ledger import TransferQuerySet
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.accounts.permissions import HasScope
 from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.errors import BadRequest

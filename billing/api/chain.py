@@ -76,12 +76,12 @@ class PayoutProof(APIView):
 
     @extend_schema(operation_id="payout_proof", responses=ProofSerializer)
     def get(self, request: Request, payout_id: UUID) -> Response:
-        from billing.chain import roots  # web3, where there is a chain only
+        from billing.chain import payout_roots  # web3, where there is a chain only
 
         owner_id = organisation_of(request).id
         if not PayoutEntry.objects.filter(payout_id=payout_id, provider_id=owner_id).exists():
             raise Http404
-        found = roots.prove(payout_id)
+        found = payout_roots.prove(payout_id)
         return Response(
             ProofSerializer(
                 {

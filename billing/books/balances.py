@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from billing.models.ledger import USD_ASSET_ID
 
 # An account without a live sum holds what was rolled up, plus the entries since.

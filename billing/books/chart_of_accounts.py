@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID, uuid5
 
-from billing.kinds import ENTRIES_ONLY_KINDS, NONNEGATIVE_KINDS, AccountKind
+from billing.account_kinds import ENTRIES_ONLY_KINDS, NONNEGATIVE_KINDS, AccountKind
 from billing.models import Account, Asset
 from billing.models.ledger import USD_ASSET_CODE, USD_ASSET_ID, USD_SCALE
 

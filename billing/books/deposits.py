@@ -8,14 +8,15 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.errors import AmountInvalid, DepositConflict
 from billing.fields import is_amount
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Deposit, Transfer
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import AMOUNT_CHARACTERS_MAX
+from billing.transfer_codes import TransferCode
 
 
 @dataclass(frozen=True)

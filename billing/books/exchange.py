@@ -8,12 +8,13 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.errors import AccountFrozen, AmountInvalid, InsufficientFunds, QuoteConflict
 from billing.fields import is_amount
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Transfer
+from billing.transfer_codes import TransferCode
 
 QUOTE_CHARACTERS_MAX: Final = 200
 

@@ -12,13 +12,14 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from billing import functions
+from billing.account_kinds import AccountKind
 from billing.books.balances import AssetTotals, asset_totals, balance, balances_by_kind, trial_balance
 from billing.books.verify import VerifyReport, verify
 from billing.errors import AccountFrozen, BillingError, InsufficientFunds, TransferRefused
 from billing.fields import AMOUNT_MAX
 from billing.functions import array, stored
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Transfer
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db.models import F, Sum
 
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from billing.models import Account
 from billing.models.ledger import USD_ASSET_CODE, USD_SCALE
 

@@ -12,12 +12,12 @@ from typing import ClassVar
 
 from django.db.models import Q
 
-from billing.chain import roots
+from billing.account_kinds import AccountKind
+from billing.chain import payout_roots
 from billing.chain.contract.registry import contract_of
 from billing.chain.errors import ChainError, ContractUnknown
 from billing.chain.positions import movements, positions
 from billing.chain.wallets import checksummed
-from billing.kinds import AccountKind
 from billing.models import ChainEvent, EscrowContract, Payout, PayoutEntry
 from billing.rails.errors import RailError
 from billing.rails.payouts import EVENT_STORED, Fate, Movement, Outcome, PayoutRail
@@ -47,9 +47,9 @@ class ChainPayouts(PayoutRail):
             except ContractUnknown as error:
                 outcomes |= {str(payout.pk): Outcome(Fate.FAILED, message=str(error)) for payout in mine}
                 continue
-            entries = roots.include(contract, mine)
+            entries = payout_roots.include(contract, mine)
             try:
-                roots.publish(contract)
+                payout_roots.publish(contract)
             except ChainError as error:  # they are included: whoever follows the chain publishes when it answers
                 log.warning("No root could be planned. asset=%s error=%s", contract.asset_id, error)
             outcomes |= {str(entry.payout_id): _outcome(entry) for entry in entries}
@@ -79,7 +79,7 @@ class ChainPayouts(PayoutRail):
 
 
 def _outcome(entry: PayoutEntry) -> Outcome:
-    root = roots.active_root(entry)
+    root = payout_roots.active_root(entry)
     if root is None:
         return Outcome(Fate.UNDER_WAY)
     return Outcome(Fate.CONFIRMED, external_id=root.root)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
+from billing.account_kinds import AccountKind
 from billing.books.escrow_flows import INWARD, OUTWARD
 from billing.chain.config import chains
 from billing.chain.reading import builds
 from billing.chain.reading.client import client_of
-from billing.kinds import AccountKind
 from billing.models import ChainBlock, ChainEvent, EscrowContract
 from billing.rails.payouts import Movement
 

@@ -23,6 +23,7 @@ from django.db import transaction
 from django.db.models import F
 
 from billing import prices
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import account_id_of
 from billing.chain import operating
 from billing.chain.errors import CallReverted, SignerMissing, TriedTooOften
@@ -32,7 +33,6 @@ from billing.chain.transactions import planning
 from billing.chain.wallets import wallet_owner
 from billing.contesting.penalties import PENALTIES
 from billing.errors import PriceUnavailable
-from billing.kinds import AccountKind
 from billing.models import (
     Account,
     EndRecord,

@@ -8,6 +8,7 @@ from uuid import UUID
 from django.db import transaction
 
 from billing import functions
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts, open_usd
 from billing.errors import (
@@ -22,11 +23,11 @@ from billing.errors import (
 )
 from billing.fields import is_amount
 from billing.functions import stored
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Asset, Hold
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import AMOUNT_CHARACTERS_MAX
 from billing.states import HoldState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance
 

@@ -19,14 +19,15 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Sum
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.errors import AmountInvalid, PromoCodeRefused, PromotionConflict
 from billing.fields import is_amount
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Hold, PromoCode, PromotionDraw, PromotionGrant, Settlement, Transfer
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import AMOUNT_CHARACTERS_MAX
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.ids import new_id

@@ -15,11 +15,12 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.errors import BillingError
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, SettlementShare
+from billing.transfer_codes import TransferCode
 from marketplace.foundation.exclusive import log_failures
 
 SHARES_MAX: Final = 1_000  # released in one transaction; the next tick takes the next

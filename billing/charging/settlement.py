@@ -17,16 +17,17 @@ from django.db import transaction
 from django.db.models import Sum
 
 from billing import functions
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.charging import promotions
+from billing.charging.fees import split_fee
 from billing.charging.holds import place_hold
 from billing.charging.releasing import lock_shares, release_shares
 from billing.errors import AccountFrozen, ChargeAboveHold, ChargesInvalid, HoldNotFound
 from billing.fields import is_amount
 from billing.functions import array, stored
-from billing.kinds import AccountKind
 from billing.models import Settlement, SettlementShare
-from billing.money import BPS_WHOLE, split_fee
+from billing.money import BPS_WHOLE
 from marketplace.foundation import clock
 
 SETTLE_TRIES_MAX: Final = 2  # once more when an account has to be opened first

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
-from billing.kinds import AccountKind, TransferCode
-from billing.money import split_fee
+from billing.charging.fees import split_fee
+from billing.transfer_codes import TransferCode
 
 
 def pay_for_tokens(*, payer_id: UUID, owner_id: UUID, amount: int, fee_bps: int, payment_id: UUID) -> tuple[int, int]:

@@ -22,14 +22,15 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Sum
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.charging import promotions
 from billing.errors import DisputeInvalid, DisputeNotFound, NothingToDispute, SplitInvalid
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Dispute, EndRecord, EscrowHold, OffenceTaking, SettlementShare
 from billing.notices import alerts
 from billing.states import DisputeState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.exclusive import log_failures

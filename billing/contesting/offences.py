@@ -19,13 +19,13 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Sum
 
 from billing import prices
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_account, open_accounts
 from billing.charging import promotions
 from billing.charging.releasing import lock_shares, release_shares
 from billing.contesting.penalties import EQUIVOCATION, PENALTIES
 from billing.errors import OffenceUnknown
-from billing.kinds import AccountKind, TransferCode
 from billing.models import (
     Account,
     Dispute,
@@ -41,6 +41,7 @@ from billing.models.ledger import USD_ASSET_ID
 from billing.money import BPS_WHOLE
 from billing.notices import alerts
 from billing.states import DisputeState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.ids import new_id

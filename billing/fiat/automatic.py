@@ -10,11 +10,11 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Sum
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.errors import BillingError
 from billing.fiat import rules, topups
 from billing.fiat.errors import CardNotFound, TopUpLimitReached, TopUpUnderWay
-from billing.kinds import AccountKind
 from billing.models import Account, AutoTopUp, TopUp
 from billing.money import MICROS_PER_USD, format_usd
 from billing.rails.stripe import client as stripe_client

@@ -16,10 +16,10 @@ from uuid import UUID
 
 from django.db import transaction
 
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName, open_account
 from billing.fiat import claims, evidence, intents, recovery
 from billing.fiat.errors import NotOurs
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, CardDispute, TopUp
 from billing.money import format_usd
 from billing.notices import alerts
@@ -27,6 +27,7 @@ from billing.rails.stripe import booking
 from billing.rails.stripe import client as stripe_client
 from billing.rails.stripe.records import Dispute
 from billing.states.fiat import DisputeState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth

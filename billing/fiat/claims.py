@@ -17,10 +17,10 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.fiat import recovery
-from billing.kinds import AccountKind
 from billing.models import Account, CardDispute, ChargebackRecovery, TopUpRefund
 from billing.rails.stripe import booking
 from marketplace.foundation import clock

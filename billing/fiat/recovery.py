@@ -12,11 +12,11 @@ from django.db import transaction
 from django.db.models import Case, F, OuterRef, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce, Least
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.charging import holds
 from billing.fields import AmountField
-from billing.kinds import AccountKind, TransferCode
 from billing.models import (
     Account,
     CardDispute,
@@ -34,6 +34,7 @@ from billing.rails.stripe.records import Booking
 from billing.states import DisputeState as LeaseDisputeState
 from billing.states import PayoutState
 from billing.states.fiat import DisputeState, ReversalState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import outbox
 from marketplace.foundation.states import advance, record_birth
 

@@ -12,12 +12,12 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Sum
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.charging import holds
 from billing.fiat import claims, recovery
 from billing.fiat.errors import NotOurs, RefundRefused, TopUpNotFound
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, CardDispute, Hold, TopUp, TopUpRefund, Transfer
 from billing.money import MICROS_PER_CENT, format_usd
 from billing.rails import registry
@@ -25,6 +25,7 @@ from billing.rails.stripe import booking
 from billing.rails.stripe import client as stripe_client
 from billing.rails.stripe.records import Refund
 from billing.states.fiat import RefundState, TopUpState
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth

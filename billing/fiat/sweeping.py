@@ -7,15 +7,16 @@ from typing import Final
 
 from django.db import transaction
 
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName
 from billing.fiat import chargebacks, claims, refunds, topups
-from billing.kinds import AccountKind, TransferCode
 from billing.models import CardDispute, StripeCursor, TopUp, TopUpRefund
 from billing.rails import registry
 from billing.rails.stripe import booking
 from billing.rails.stripe import client as stripe_client
 from billing.rails.stripe.records import Booking, StripeMissing
 from billing.states.fiat import TOP_UP_UNDER_WAY, DisputeState, RefundState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures, only_one
 from marketplace.foundation.ids import new_id

@@ -17,12 +17,12 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Sum
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, lock_accounts, open_accounts
 from billing.charging import holds
 from billing.fiat import claims, customers, rules
 from billing.fiat.errors import CardsUnavailable, NotOurs, TopUpLimitReached, TopUpRefused, TopUpUnderWay
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Hold, TopUp
 from billing.money import MICROS_PER_CENT, MICROS_PER_USD, format_usd
 from billing.rails import crediting, registry
@@ -30,6 +30,7 @@ from billing.rails.errors import RailError
 from billing.rails.fake.payment_rail import FakePayments, paid
 from billing.rails.payments_in import PaymentFate, PaymentOutcome, Receipt, RequestedPayments, cost_reference
 from billing.states.fiat import TOP_UP_UNDER_WAY, TopUpState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth

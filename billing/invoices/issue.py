@@ -18,10 +18,11 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Sum
 
+from billing.account_kinds import AccountKind
 from billing.charging.limits import month_of
-from billing.kinds import AccountKind, TransferCode
 from billing.models import BillingDetails, Invoice, InvoiceCounter, Settlement, Transfer
 from billing.money import BPS_WHOLE
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 
 REFUND_CODES: Final = (TransferCode.DISPUTE_TO_CUSTOMER, TransferCode.FAULT_REFUND, TransferCode.COMPENSATION)

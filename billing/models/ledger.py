@@ -11,9 +11,10 @@ from uuid import UUID
 from django.db import models
 from django.db.models import F, Func, Q, Value
 
+from billing.account_kinds import JOB_ACCOUNT_KINDS, NONNEGATIVE_KINDS, OWNED_KINDS, AccountKind
 from billing.fields import AMOUNT_MAX, AmountField, SumField
-from billing.kinds import JOB_KINDS, NONNEGATIVE_KINDS, OWNED_KINDS, AccountKind, TransferCode, TransferMode
 from billing.money import USD_SCALE, format_amount
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
@@ -115,8 +116,8 @@ class Account(models.Model):
                 name="account_of_others_money_nonnegative",
             ),
             models.CheckConstraint(
-                condition=Q(kind__in=sorted(JOB_KINDS), job_id__isnull=False)
-                | (~Q(kind__in=sorted(JOB_KINDS)) & Q(job_id=None)),
+                condition=Q(kind__in=sorted(JOB_ACCOUNT_KINDS), job_id__isnull=False)
+                | (~Q(kind__in=sorted(JOB_ACCOUNT_KINDS)) & Q(job_id=None)),
                 name="account_of_a_job_is_its_hold",
             ),
             models.CheckConstraint(

@@ -7,8 +7,8 @@ from typing import Any
 from django.db import models
 from django.db.models import Q
 
+from billing.account_kinds import AccountKind
 from billing.fields import AmountField
-from billing.kinds import AccountKind
 from billing.models.ledger import Asset
 from billing.states import BREAKER_MACHINE, BreakerState
 from marketplace.foundation import clock

@@ -5,7 +5,7 @@ calendar.py            when the next payout is due
 running.py             the payout run: everybody who is due, once
 paying.py              a payout when its provider asks; the call to the rail
 reserving.py           many payouts' money set aside at once
-reserve.py             the part of a new provider's pay that is kept back
+rolling_reserve.py     the part of a new provider's pay that is kept back
 submission.py          reserved payouts are handed to their rail, each once
 outcomes.py            books what a rail reports
 confirming.py          payouts that arrived

@@ -9,11 +9,11 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q, Sum
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
-from billing.kinds import AccountKind
 from billing.models import Account, Asset, Payout, PayoutSettings, SettlementShare
-from billing.money import split_fee
-from billing.payouts import reserve
+from billing.money import BPS_WHOLE
+from billing.payouts import rolling_reserve
 from billing.payouts.statement import COLUMNS
 from billing.rails import registry
 from billing.states import PAYOUT_STATES_OPEN
@@ -42,7 +42,7 @@ def accrued(provider_id: UUID) -> list[Accrual]:
     accounts = Account.objects.filter(owner_id=provider_id, kind__in=[str(kind) for kind in COLUMNS])
     settings_of = {row.asset_id: row for row in PayoutSettings.objects.filter(provider_id=provider_id)}
     assets = Asset.objects.filter(Q(pk__in=accounts.values("asset_id")) | Q(pk__in=settings_of)).order_by("pk")
-    is_new = reserve.is_on_probation(provider_id)
+    is_new = rolling_reserve.is_on_probation(provider_id)
     return [_of_asset(provider_id, asset, settings_of.get(asset.pk), is_new=is_new) for asset in assets]
 
 
@@ -52,7 +52,7 @@ def _of_asset(provider_id: UUID, asset: Asset, row: PayoutSettings | None, *, is
         for kind in (AccountKind.PROVIDER_PENDING, AccountKind.PROVIDER_AVAILABLE, AccountKind.PROVIDER_RESERVE)
     }
     under_way = Payout.objects.filter(provider_id=provider_id, asset=asset, state__in=PAYOUT_STATES_OPEN)
-    release = reserve.next_release(provider_id, asset_id=asset.pk)
+    release = rolling_reserve.next_release(provider_id, asset_id=asset.pk)
     return Accrual(
         asset=asset,
         pending=sums[AccountKind.PROVIDER_PENDING],
@@ -85,9 +85,14 @@ def _estimate(row: PayoutSettings, available: int, *, is_new: bool) -> int:
             reserve_slice=None,
         )
         released = min(int(unseen.aggregate(total=Sum("paid"))["total"] or 0), available)
-        available -= split_fee(released, settings.SOUK_RESERVE_BPS)[0]
-        ripening -= split_fee(ripening, settings.SOUK_RESERVE_BPS)[0]
+        available -= _kept_back(released)
+        ripening -= _kept_back(ripening)
     moves = row.next_from is not None and row.due_at is not None and row.next_from <= row.due_at
     unit = registry.row_of(row.next_rail if moves else row.rail).unit
     estimate = max(available + ripening, 0) // unit * unit
     return estimate if estimate >= max(row.minimum, 1) else 0
+
+
+def _kept_back(units: int) -> int:
+    """The part of a new provider's pay that goes into the reserve; rounded down, as rolling_reserve.py does."""
+    return units * settings.SOUK_RESERVE_BPS // BPS_WHOLE

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from billing.account_kinds import OWNED_KINDS, AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, lock_accounts, open_accounts
-from billing.kinds import OWNED_KINDS, AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
 from billing.notices import alerts
 from billing.rails import registry
 from billing.rails.payouts import Outcome
 from billing.states import PayoutState
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance_all
 

@@ -21,9 +21,9 @@ from uuid import UUID
 from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_accounts
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
 from billing.notices import alerts
 from billing.payouts import notifying
@@ -33,6 +33,7 @@ from billing.payouts.paying import FAILURES_MAX
 from billing.rails import registry
 from billing.rails.payouts import Fate, Outcome
 from billing.states import PayoutState
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.states import advance

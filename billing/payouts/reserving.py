@@ -16,17 +16,18 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.errors import AccountFrozen, BillingError
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Payout, PayoutSettings
-from billing.payouts import reserve
+from billing.payouts import rolling_reserve
 from billing.payouts.errors import NothingToPay, PayoutUnderWay, RailOff
 from billing.payouts.preferences import adopt_ripe_destinations
-from billing.payouts.reserve import Owner
+from billing.payouts.rolling_reserve import Owner
 from billing.rails import registry
 from billing.states import PAYOUT_STATES_OPEN, PayoutState
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance_all, record_births
 
@@ -60,7 +61,7 @@ def reserve_payouts(
     accounts = _lock(left, is_patient=is_patient)
     left = [row for row in left if _is_free(row, accounts, done)]
     units = {_owner(row): accounts[_owner(row)][AccountKind.PROVIDER_AVAILABLE].available for row in left}
-    for owner, kept in reserve.keep(units).items():
+    for owner, kept in rolling_reserve.keep(units).items():
         units[owner] -= kept
     wanted: list[tuple[PayoutSettings, int]] = []
     for row in left:

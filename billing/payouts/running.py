@@ -23,7 +23,7 @@ from django.db.models import Q, QuerySet
 from billing import breaker
 from billing.fiat import claims
 from billing.models import PayoutSettings, ReserveSlice
-from billing.payouts import reserve
+from billing.payouts import rolling_reserve
 from billing.payouts.calendar import next_due
 from billing.payouts.errors import NothingToPay, PayoutUnderWay
 from billing.payouts.paying import FAILURES_MAX, enqueue
@@ -47,7 +47,7 @@ def run_payouts(now: datetime | None = None) -> int:
         if not is_mine or not _is_anything_due(now):
             return 0
         report = reconcile(reason="payout run")
-        reserve.release_ripe(now)
+        rolling_reserve.release_ripe(now)
         if breaker.is_open():
             log.warning("A payout run was left out: the breaker is open.")
             return 0

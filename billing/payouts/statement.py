@@ -18,9 +18,10 @@ from uuid import UUID
 
 from django.db import connection
 
-from billing.kinds import AccountKind, TransferCode
+from billing.account_kinds import AccountKind
 from billing.models import Account, Asset, SettlementShare
 from billing.payouts.errors import StatementRefused
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 
 LINES_PER_FETCH: Final = 2_000

@@ -11,9 +11,9 @@ from typing import Any, Final
 from reportlab.lib.pagesizes import A4, landscape
 from reportlab.pdfgen.canvas import Canvas
 
-from billing.kinds import TransferCode
 from billing.payouts.errors import StatementRefused
 from billing.payouts.statement import COLUMNS, Line, Period, Section, Sums
+from billing.transfer_codes import TransferCode
 
 JSON_LINES_MAX: Final = 5_000
 PDF_LINES_MAX: Final = 10_000

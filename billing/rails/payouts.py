@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from billing.models import Payout
 
 

@@ -16,8 +16,8 @@ from typing import Final
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from billing.account_kinds import AccountKind
 from billing.books.deposits import Source
-from billing.kinds import AccountKind
 from billing.models.ledger import Asset
 from billing.money import MICROS_PER_CENT
 from billing.rails.errors import RailUnknown

@@ -18,11 +18,11 @@ from typing import Final
 
 from django.db.models import Sum
 
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.chain.contract import registry
 from billing.chain.reading.client import ChainClient, client_of
 from billing.chain.transactions import planning
-from billing.kinds import AccountKind
 from billing.models import Account, ChainTransaction, Difference, Position, Signer, Transfer
 from billing.reconciliation.comparing import Comparison, one_moment
 from billing.states.chain import TransactionState

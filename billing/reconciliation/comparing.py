@@ -20,8 +20,8 @@ from typing import Final
 from django.db import connection, transaction
 from django.db.models import Q
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
-from billing.kinds import AccountKind
 from billing.models import Account, Difference, Payout, Position
 from billing.rails import registry
 from billing.rails.payouts import Movement, PayoutRail

@@ -15,8 +15,8 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Q
 
+from billing.account_kinds import OWNED_KINDS, AccountKind
 from billing.errors import SolvencyUnprovable
-from billing.kinds import OWNED_KINDS, AccountKind
 from billing.models import ChainBlock, ChainEvent, EscrowContract, SolvencyChunk, SolvencyReport, Transfer
 from billing.models.ledger import Asset
 from billing.proofs import solvency, sum_tree

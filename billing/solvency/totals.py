@@ -16,8 +16,8 @@ from django.core.cache import cache
 from redis.exceptions import RedisError
 
 from billing import breaker
+from billing.account_kinds import AccountKind
 from billing.books.balances import balances_by_kind
-from billing.kinds import AccountKind
 from billing.models import Asset, DailyRoot, Transfer
 from billing.reconciliation.reconciling import newest
 from marketplace.foundation import clock

@@ -17,8 +17,9 @@ from django.db.models import BigIntegerField, Count, F, Sum, Value
 from django.db.models.functions import Cast
 
 from billing.chain.contract import periods
+from billing.charging.fees import split_fee
 from billing.models import EscrowLease, SettlementShare, UsageReceipt
-from billing.money import BPS_WHOLE, split_fee
+from billing.money import BPS_WHOLE
 from jobs.bills.bill import line_of, receipts_of, show_price
 from jobs.errors import ExportTooLarge
 from jobs.escrow.views import settled_leases, settled_of, show_lease

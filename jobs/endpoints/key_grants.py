@@ -18,7 +18,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import F, Q, Sum
 
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from billing.models import Account
 from billing.models.ledger import USD_ASSET_ID
 from jobs.gateway.messages import KEYS_MAX, KeyGrant

@@ -15,10 +15,10 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.charging.token_usage import pay_for_tokens
 from billing.errors import AccountFrozen, InsufficientFunds
-from billing.kinds import AccountKind
 from jobs.models import UsagePayment, UsageRecord
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures

@@ -18,13 +18,13 @@ from uuid import UUID
 
 from django.db.models import Sum
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.chain import escrow
 from billing.chain.contract import periods
 from billing.chain.errors import AuthorizationRefused
 from billing.chain.transactions.planning import outcome_of
 from billing.chain.wallets import wallet_owner
-from billing.kinds import AccountKind
 from billing.models import ContractTerms, EscrowHold, UsageReceipt
 from billing.proofs.escrow import ANY_PROVIDER, SignedHoldAuthorization
 from billing.states.chain import EscrowHoldState

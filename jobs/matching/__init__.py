@@ -2,17 +2,17 @@
 
 Only `fleet.py` reads the database; the rest has no ORM and no clock: the same input gives the same answer.
 
-demand.py    from a job file to what is demanded
-request.py   what one job demands, as the matcher reads it
-snapshot.py  the fleet at one moment, in columns
-fleet.py     that snapshot, read from the database
-fit.py       strict fit of each node, with a reason where it does not fit
-why.py       those reasons, in their order
-fabrics.py   which nodes reach each other
-places.py    one node or a gang that takes a whole demand, with its cost
-cost.py      expected cost to complete
-match.py     places a batch of waiting jobs
-plan.py      the plan of one job, for its quote
-explain.py   why nodes were excluded, in words
-fixes.py     the nearest change that would make a job fit
+demand.py             what one job demands, as the matcher reads it
+demand_from_spec.py   from a job file to that demand
+snapshot.py           the fleet at one moment, in columns
+fleet.py              that snapshot, read from the database
+fit.py                strict fit of each node, with a reason where it does not fit
+exclusion_reasons.py  those reasons, in their order
+fabrics.py            which nodes reach each other
+places.py             one node or a gang that takes a whole demand, with its cost
+cost.py               expected cost to complete
+match.py              places a batch of waiting jobs
+plan.py               the plan of one job, for its quote
+explain.py            why nodes were excluded, in words
+fixes.py              the nearest change that would make a job fit
 """

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from jobs.matching.request import Demand
+from jobs.matching.demand import Demand
 
 SECONDS_PER_HOUR = 3600
 EXAFLOP = 1e18

@@ -1,61 +1,60 @@
-"""From a job file, and what became of it so far, to the matcher's demand."""
+"""What one job demands, as the matcher reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
-from jobs.matching.request import ISOLATIONS, Demand
-from jobs.payment.terms import USD
-from jobs.spec.kinds.table import kind_of
-from jobs.spec.model import Spec
-
-DONE_SHARE_MAX = 0.99  # of a job that goes on: a little work is always left
+# resources.isolation of a job file -> what a node may report; empty: whatever it does.
+ISOLATIONS: dict[str, tuple[str, ...]] = {"any": (), "container": ("runc", "gvisor"), "gvisor": ("gvisor",)}
 
 
-def demand_of(
-    spec: Spec,
-    *,
-    price_ceiling_usd_micros: int | None = None,
-    cap_usd_micros: int | None = None,
-    seconds_left: float | None = None,
-    done_share: float = 0.0,
-    avoid: Iterable[UUID] = (),
-) -> Demand:
-    """What `spec` demands. A ceiling given here binds where it is lower than the budget's; a cap in its place, as
-    resuming may have raised it.
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Everything about a job that decides where it fits and what it costs. Equal demands are solved once."""
 
-    For a job that goes on: `done_share` of its work is in a checkpoint, `cap_usd_micros` is what is left of its cap,
-    `seconds_left` until its deadline, and nodes in `avoid` lost it before.
+    devices: int  # per node
+    nodes: int = 1
+    kind: str | None = None  # "gpu", "cpu"; None: either
+    models: tuple[str, ...] = ()  # any of them; empty: every model
+    memory_mib: int = 0  # per device, at least
+    regions: tuple[str, ...] = ()  # any of them; empty: everywhere
+    executors: tuple[str, ...] = ()  # any of them; empty: every executor
+    isolations: tuple[str, ...] = ()  # any of them; empty: every one
+    needs_egress: bool = False  # the program reaches for the internet
+    lent: frozenset[str] = frozenset()  # labels of folders, all of which the node must lend
+    needs_token_receipts: bool = False  # paid in a token: the agent signs for its chain and contract
+    wallet_for: str = ""  # a token whose contract pays: it has to know the provider's wallet; empty: it does not pay
+    needs_serving: bool = False  # the agent knows how to open a tunnel
+    dtype: str = "auto"
+    work_flops: float | None = None  # None: the job declares no work
+    checkpoint_seconds: float = 0  # 0: not by time
+    checkpoint_share: float = 0  # part of the work between two checkpoints; 0: not by steps
+    price_ceiling_usd_micros: int | None = None  # per device and hour
+    cap_usd_micros: int | None = None  # what completing may be expected to cost at most
+    seconds_left: float | None = None  # until the deadline
+    avoid: frozenset[UUID] = frozenset()  # nodes that lost this job before: taken last
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRequest:
+    """One job that waits for a place. `key` names it in the answer."""
+
+    key: str
+    demand: Demand
+    priority: int = 50
+    queued_at: datetime | None = None  # first come, first served within a priority
+
+
+def flops_of(measured: Mapping[str, float], kind: str, dtype: str) -> float:
+    """Measured FLOP/s of a device in the type that the job will compute in; 0 where that was not measured.
+
+    `auto` is what the built-in runtime does: bfloat16 on a GPU that has it, else float32.
     """
-    resources, budget = spec.resources, spec.budget
-    kind = kind_of(spec)
-    flops, steps = kind.flops(spec), kind.steps(spec)
-    return Demand(
-        devices=resources.gpus,
-        nodes=resources.nodes,
-        kind=None if resources.kind == "any" else resources.kind,
-        models=tuple(sorted(resources.models)),
-        memory_mib=resources.memory_mib,
-        regions=tuple(sorted(resources.region)),
-        executors=("docker",) if spec.image else (),
-        isolations=ISOLATIONS[resources.isolation],
-        needs_egress=spec.network == "public",
-        lent=frozenset(spec.lent),
-        needs_token_receipts=spec.payment.asset != USD,
-        wallet_for=spec.payment.asset if spec.payment.mode == "escrow" else "",
-        dtype=kind.dtype(spec),
-        needs_serving=kind.has_endpoint,
-        work_flops=None if flops is None else flops * (1 - min(max(done_share, 0.0), DONE_SHARE_MAX)),
-        checkpoint_seconds=spec.checkpoint.every_seconds,
-        checkpoint_share=spec.checkpoint.every_steps / steps if steps else 0.0,
-        price_ceiling_usd_micros=_lower(price_ceiling_usd_micros, budget.max_per_gpu_hour_usd_micros),
-        cap_usd_micros=budget.max_total_usd_micros if cap_usd_micros is None else cap_usd_micros,
-        seconds_left=seconds_left if seconds_left is not None else budget.deadline_seconds,
-        avoid=frozenset(avoid),
-    )
-
-
-def _lower(given: int | None, other: int | None) -> int | None:
-    known = [value for value in (given, other) if value is not None]
-    return min(known) if known else None
+    if dtype != "auto":
+        return measured.get(dtype, 0.0)
+    if kind == "gpu" and measured.get("bfloat16", 0.0) > 0:
+        return measured["bfloat16"]
+    return measured.get("float32", 0.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jobs.matching.request import Demand
-from jobs.matching.why import Why
+from jobs.matching.demand import Demand
+from jobs.matching.exclusion_reasons import Why
 from jobs.spec.units import format_money
 from jobs.wire import Exclusion
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from jobs.matching.cost import SECONDS_PER_HOUR, Seat
-from jobs.matching.request import Demand, flops_of
+from jobs.matching.demand import Demand, flops_of
+from jobs.matching.exclusion_reasons import ORDER, Why
 from jobs.matching.snapshot import DeviceClass, DeviceGroup, FleetSnapshot, is_model
-from jobs.matching.why import ORDER, Why
 
 
 @dataclass(frozen=True, slots=True)

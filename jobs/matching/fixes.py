@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from jobs.matching.demand import ISOLATIONS, Demand
+from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import format_memory
 from jobs.matching.fit import screen
 from jobs.matching.places import Place, places_of
-from jobs.matching.request import ISOLATIONS, Demand
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot
-from jobs.matching.why import Why
 from jobs.spec.units import format_money
 from jobs.wire import Fix
 

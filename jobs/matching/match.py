@@ -20,12 +20,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from jobs.matching.cost import Estimate, Seat
+from jobs.matching.demand import Demand, MatchRequest
+from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import exclusions_of, waiting_message
 from jobs.matching.fit import Screening, screen
 from jobs.matching.places import Place, Places, best_gang, places_of, seats_by_fabric
-from jobs.matching.request import Demand, MatchRequest
 from jobs.matching.snapshot import FleetSnapshot
-from jobs.matching.why import Why
 from jobs.wire import Exclusion
 
 _LAST = datetime.max.replace(tzinfo=UTC)

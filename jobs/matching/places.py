@@ -21,9 +21,9 @@ from jobs.matching.cost import (
     rework_seconds,
     startup_seconds,
 )
-from jobs.matching.request import Demand
+from jobs.matching.demand import Demand
+from jobs.matching.exclusion_reasons import Why
 from jobs.matching.snapshot import FleetSnapshot
-from jobs.matching.why import Why
 
 
 class Place(NamedTuple):

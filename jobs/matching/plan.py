@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from jobs.matching.demand import Demand
+from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import exclusions_of
 from jobs.matching.fit import screen
 from jobs.matching.fixes import find_fixes
 from jobs.matching.places import Place, places_of
-from jobs.matching.request import Demand
 from jobs.matching.snapshot import FleetSnapshot
-from jobs.matching.why import Why
 from jobs.wire import Candidate, Plan
 
 CANDIDATES_MAX = 20

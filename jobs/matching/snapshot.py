@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from jobs.matching.why import ONLINE, STATE_REASONS, Why
+from jobs.matching.exclusion_reasons import ONLINE, STATE_REASONS, Why
 
 
 class DeviceGroup(NamedTuple):

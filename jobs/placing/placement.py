@@ -25,8 +25,8 @@ from jobs.escrow import holding
 from jobs.leases import leasing
 from jobs.leases.gangs import choose_port
 from jobs.matching import fleet
+from jobs.matching.demand import MatchRequest
 from jobs.matching.match import Placement, SeatTaken, match
-from jobs.matching.request import MatchRequest
 from jobs.models import Artifact, Attempt, Job, Lease
 from jobs.placing import requotes
 from jobs.pricing.costs import charged_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.charging import promotions
-from billing.kinds import AccountKind
 from jobs.errors import NotEnoughMoney
 from jobs.payment.terms import Payment
 

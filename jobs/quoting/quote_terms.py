@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.matching.demand import demand_of
+from jobs.matching.demand_from_spec import demand_of
 from jobs.spec.model import Spec
 from jobs.wire import Candidate, Plan
 

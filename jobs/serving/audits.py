@@ -28,9 +28,9 @@ from jobs.running import reports
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.exclusive import log_failures
+from marketplace.nodes.device_checks import demands
 from marketplace.nodes.models import Node
 from marketplace.nodes.offering import availability
-from marketplace.nodes.verification import demands
 from provider_agent.protocol import Reason
 
 SEEN_MAX: Final = 3

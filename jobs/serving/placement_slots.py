@@ -16,9 +16,9 @@ from django.db.models import Q
 
 from jobs.matching import fleet
 from jobs.matching.cost import Seat
+from jobs.matching.demand import Demand, MatchRequest
 from jobs.matching.fit import screen
 from jobs.matching.match import SeatTaken, match
-from jobs.matching.request import Demand, MatchRequest
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.models import Endpoint, EndpointVersion, Job, Lease
 from jobs.pricing.costs import charged_of

@@ -17,10 +17,10 @@ from uuid import UUID
 
 from django.db import transaction
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.charging import promotions
 from billing.errors import AccountFrozen, InsufficientFunds
-from billing.kinds import AccountKind
 from billing.models import Hold, Settlement
 from billing.notices import mailing
 from jobs import lifecycle

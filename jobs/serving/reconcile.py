@@ -17,7 +17,7 @@ from jobs.endpoints import minutes, replicas
 from jobs.endpoints.gateways import live_gateways
 from jobs.models import Endpoint, EndpointVersion, Lease, Replica
 from jobs.scaling import autoscaling, rollout, step_plan
-from jobs.serving import observe, placing
+from jobs.serving import observe, replica_placement
 from jobs.states import REPLICA_LIVE, VERSION_ROLLED_BACK, JobState, ReplicaState, VersionState
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import unless_raced
@@ -82,7 +82,7 @@ def _drain_ended_versions() -> int:
 
 def _reconcile(endpoint: Endpoint) -> int:
     if not live_gateways():
-        placing.say_why(endpoint, "No gateway is up: start one with `souk gateway`.")
+        replica_placement.say_why(endpoint, "No gateway is up: start one with `souk gateway`.")
         return 0
     now = clock.now()
     observed = observe.observe_endpoint(endpoint, now)
@@ -115,7 +115,7 @@ def _reconcile(endpoint: Endpoint) -> int:
         changed += _apply_steps(observed, version, steps)
         lacking += steps.start
     if not lacking:
-        placing.say_why(endpoint, "")
+        replica_placement.say_why(endpoint, "")
     return changed
 
 
@@ -138,9 +138,9 @@ def _apply_version_plan(version: EndpointVersion, plan: rollout.VersionPlan, why
 def _apply_steps(observed: observe.Observation, version: EndpointVersion, steps: step_plan.StepPlan) -> int:
     """Start what a version lacks, and let go of what it has too much or that is not sound."""
     mine = {lease.attempt.replica.pk: lease.attempt.replica for lease in observed.leases}
-    changed = placing.place_replicas(observed.endpoint, version, steps.start, placed=observed.placed)
+    changed = replica_placement.place_replicas(observed.endpoint, version, steps.start, placed=observed.placed)
     if steps.start_on_demand:
-        changed += placing.place_replicas(
+        changed += replica_placement.place_replicas(
             observed.endpoint, version, steps.start_on_demand, placed=observed.placed, only_on_demand=True
         )
     for replica_id in steps.drain:

@@ -15,7 +15,7 @@ errors.py     SpecErrors, with every mistake and its line
 from jobs.spec.canonical import canonical, spec_hash
 from jobs.spec.errors import SpecError, SpecErrors, UnknownKind
 from jobs.spec.kinds.serve import Serve, serve_of
-from jobs.spec.kinds.table import kind_named, kind_of, serve_config, train_config
+from jobs.spec.kinds.table import kind_named, kind_of
 from jobs.spec.kinds.train import Train
 from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
 from jobs.spec.parse import from_wire, parse
@@ -38,8 +38,6 @@ __all__ = [
     "kind_named",
     "kind_of",
     "parse",
-    "serve_config",
     "serve_of",
     "spec_hash",
-    "train_config",
 ]

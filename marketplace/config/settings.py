@@ -294,7 +294,7 @@ SPECTACULAR_SETTINGS = {
     # The agent's protocol is versioned in provider_agent/protocol/limits.py and is not an API for people.
     "PREPROCESSING_HOOKS": ["marketplace.config.openapi.keep_public_paths"],
     "ENUM_NAME_OVERRIDES": {
-        "AccountKind": "billing.kinds.AccountKind",
+        "AccountKind": "billing.account_kinds.AccountKind",
         "CheckState": "marketplace.nodes.states.CheckState",
         "DeviceKind": [("gpu", "gpu"), ("cpu", "cpu")],
         "InvoiceKind": "billing.models.invoices.Invoice.Kind",

@@ -16,12 +16,12 @@ from django.utils.safestring import SafeString, mark_safe
 from marketplace.foundation import clock
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
 from marketplace.foundation.errors import SoukError
+from marketplace.nodes.device_checks import demands
 from marketplace.nodes.fabrics import links
 from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import AgentRelease, Check, Device, EnrolmentToken, FabricLink, Node, Offer, Provider
 from marketplace.nodes.offering import availability, offers
 from marketplace.nodes.releases.progress import progress_of
-from marketplace.nodes.verification import demands
 from marketplace.nodes.watching import charts, metrics, reputation
 from provider_agent.protocol import install_command
 

@@ -1,7 +1,7 @@
 """Runs programs as process groups of the agent's own user. It isolates nothing.
 
 A program can read and write whatever that user can. Use it for your own jobs, for tests and for the embedded mode.
-Each program has a supervisor (see supervisor.py) that survives the agent and writes down how the program ended.
+Each program has a supervisor (see process_supervisor.py) that survives the agent and writes down how the program ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from uuid import UUID
 import psutil
 
 from provider_agent.errors import ExecutorFailed
-from provider_agent.executors import base, supervisor
+from provider_agent.executors import base, process_supervisor
 from provider_agent.executors.base import Exit, Handle, LaunchSpec, ReportEvent
 from provider_agent.system.atomic import write_atomically
 
@@ -283,7 +283,7 @@ def _spawn_supervisor(spec: LaunchSpec) -> subprocess.Popen[bytes]:
     """In a session of its own and without a parent-death signal: it must outlive the agent."""
     with (spec.folder / "supervisor.log").open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - our own file
-            [sys.executable, "-I", "-S", supervisor.__file__, str(spec.folder)],
+            [sys.executable, "-I", "-S", process_supervisor.__file__, str(spec.folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -33,8 +33,8 @@ from provider_agent.lease.stop_signal import StopRequestedError
 from provider_agent.lease.usage_statements import ship_usage_statements
 from provider_agent.lease.watching import Watch
 from provider_agent.lease.workfolder import drop_secrets
+from provider_agent.loop_supervisor import LoopStatus, Run, keep_running
 from provider_agent.protocol import REASONS, AttemptState, LeaseReport, Reason
-from provider_agent.supervision import LoopStatus, Run, keep_running
 from runtimes import contract
 
 CHECKPOINT_DRAIN_SECONDS_MAX = 120.0

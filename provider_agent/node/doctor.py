@@ -32,7 +32,7 @@ from provider_agent.preflight.finding import Finding, guard
 from provider_agent.preflight.image import check_image
 from provider_agent.preflight.machine import DISK_MIB_MIN
 from provider_agent.preflight.network import check_network
-from provider_agent.runtime_environment import environment_python, is_built
+from provider_agent.process_venv import environment_python, is_built
 from provider_agent.updating.update_request import newest_rollback
 
 DISK_FREE_MIB_MIN = 5 * 1024

@@ -3,11 +3,15 @@
     message.py            the base of every message
     limits.py             versions, limits and intervals of the wire
     node.py               what a node is: devices, facts, terms, enrolment
-    standing.py           drain, resume, price, schedule, earnings, load figures
-    work.py               sync: assignments, and reports of leases
+    desired_settings.py   drain, resume, price, schedule; how the node stands in the market
+    earnings.py           what its provider has earned
+    load.py               what it measures of itself
+    sync.py               reports of leases, and what should run
+    assignment.py         one part of an attempt, signed by the server
     gangs.py              the nodes of one attempt, and how their programs reach each other
     outcomes.py           states of an attempt, and every reason for its end
-    appends.py            logs, events, receipts and artifacts of a lease
+    appends.py            logs, events and receipts of a lease
+    artifacts.py          its checkpoints and outputs
     receipts.py           usage receipts, signed under EIP-712
     usage_statements.py   token usage statements, signed under EIP-712
     payment.py            what a lease is paid in: dollars, or a token
@@ -40,18 +44,31 @@ from __future__ import annotations
 
 from provider_agent.protocol import ethereum
 from provider_agent.protocol.amounts import parse_units, show_units
-from provider_agent.protocol.appends import (
-    AppendResponse,
+from provider_agent.protocol.appends import AppendResponse, ReceiptAck, ReceiptAppend
+from provider_agent.protocol.artifacts import (
     ArtifactBegin,
     ArtifactComplete,
     ArtifactDownloads,
     ArtifactFile,
     ArtifactUploads,
     FileUpload,
-    ReceiptAck,
-    ReceiptAppend,
     RemoteFile,
     UploadPart,
+)
+from provider_agent.protocol.assignment import Assignment, CheckpointPolicy, Program, SignedAssignment
+from provider_agent.protocol.desired_settings import (
+    AWAY_MAX,
+    HOURS_MAX,
+    MINUTES_PER_DAY,
+    PRICE_USD_MICROS_MAX,
+    REASON_CHARACTERS_MAX,
+    Away,
+    DrainRequest,
+    NodeStanding,
+    PriceRequest,
+    ResumeRequest,
+    Schedule,
+    WeeklyHours,
 )
 from provider_agent.protocol.device_checks import (
     FEATURE_CHECKS,
@@ -68,6 +85,7 @@ from provider_agent.protocol.device_checks import (
     Finding,
     RecallStep,
 )
+from provider_agent.protocol.earnings import Earnings
 from provider_agent.protocol.fabric import (
     FEATURE_LINKS,
     LINK_WHY_CHARACTERS_MAX,
@@ -110,6 +128,7 @@ from provider_agent.protocol.limits import (
     REQUEST_WINDOW_SECONDS,
     SYNC_BODY_BYTES_MAX,
 )
+from provider_agent.protocol.load import Load
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.node import (
     FAULT_CHARACTERS_MAX,
@@ -187,30 +206,5 @@ from provider_agent.protocol.signing import (
     verify_gateways,
     verify_request,
 )
-from provider_agent.protocol.standing import (
-    AWAY_MAX,
-    HOURS_MAX,
-    MINUTES_PER_DAY,
-    PRICE_USD_MICROS_MAX,
-    REASON_CHARACTERS_MAX,
-    Away,
-    DrainRequest,
-    Earnings,
-    Load,
-    NodeStanding,
-    PriceRequest,
-    ResumeRequest,
-    Schedule,
-    WeeklyHours,
-)
+from provider_agent.protocol.sync import Desired, LeaseReport, SyncRequest, SyncResponse
 from provider_agent.protocol.wallets import payout_wallet_text, sign_payout_wallet
-from provider_agent.protocol.work import (
-    Assignment,
-    CheckpointPolicy,
-    Desired,
-    LeaseReport,
-    Program,
-    SignedAssignment,
-    SyncRequest,
-    SyncResponse,
-)

@@ -12,9 +12,9 @@ from uuid import UUID
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from provider_agent.protocol.assignment import Assignment, SignedAssignment
 from provider_agent.protocol.limits import HEADER_NODE, HEADER_SIGNATURE, HEADER_TIME
 from provider_agent.protocol.serving import GATEWAYS_PREFIX, GatewayList, SignedGateways
-from provider_agent.protocol.work import Assignment, SignedAssignment
 
 
 def string_to_sign(method: str, path_and_query: str, time_ms: int, body: bytes) -> bytes:

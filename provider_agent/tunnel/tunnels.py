@@ -25,6 +25,7 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from provider_agent.loop_supervisor import LoopStatus, keep_running
 from provider_agent.protocol.serving import GatewayPlace, ServePlace
 from provider_agent.protocol.tunnel.frames import (
     LEASES_PER_TUNNEL_MAX,
@@ -34,7 +35,6 @@ from provider_agent.protocol.tunnel.frames import (
     pack_announce,
 )
 from provider_agent.protocol.tunnel.streams import Stream
-from provider_agent.supervision import LoopStatus, keep_running
 from provider_agent.system.trust import tls_context
 from provider_agent.tunnel.counting import Counts
 from provider_agent.tunnel.engine import Engine

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName
-from billing.chain import escrow, roots
+from billing.chain import escrow, payout_roots
 from billing.chain.reading import builds
 from billing.chain.transactions import planning
-from billing.kinds import AccountKind, TransferCode
 from billing.models import ChainBlock, ChainEvent, ChainTransaction, Payout, Signer, Transfer
 from billing.states import PayoutState
 from billing.states.chain import TransactionState as State
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from tests.chain.conftest import Anvil
 from tests.chain.sending import age
@@ -118,7 +119,7 @@ class Schedule:
     def claim(self) -> None:
         payout = Payout.objects.filter(provider_id=self.bob, state=PayoutState.CONFIRMED).order_by("created_at").last()
         if payout is not None:
-            proof = roots.prove(payout.pk)
+            proof = payout_roots.prove(payout.pk)
             self._user("Mallory", "claim", proof.wallet, proof.cumulative, proof.proof)
 
     def withdraw(self) -> None:

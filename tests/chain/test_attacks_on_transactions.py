@@ -13,7 +13,7 @@ from billing.chain.keys import Role, key_for
 from billing.chain.reading import builds
 from billing.chain.reading.client import ChainClient
 from billing.chain.transactions import planning, signing
-from billing.following import chains
+from billing.chain_following import chains
 from billing.models import Alert, ChainTransaction, Signer
 from billing.states.chain import TransactionState as State
 from marketplace.foundation.states import record_birth

@@ -7,11 +7,11 @@ from uuid import uuid4
 import pytest
 
 from billing import breaker
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.chain import escrow
 from billing.chain.errors import FinalBlockGone
 from billing.chain.events import indexer
-from billing.kinds import AccountKind
 from billing.models import Alert, ChainBlock, ChainEvent, ChainTransaction
 from billing.states.chain import TransactionState
 from tests.chain.conftest import CONFIRMATIONS, Anvil

@@ -28,18 +28,19 @@ from itertools import groupby
 from typing import Any, Final
 from uuid import UUID, uuid5
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.chain import escrow, stakes
 from billing.chain.errors import EventUnbooked
 from billing.chain.payment_rail import ChainPayments
 from billing.chain.wallets import credit_owner, is_organisation, wallet_owner
-from billing.kinds import AccountKind, TransferCode
 from billing.models import ChainEvent, EscrowContract, EscrowHold, EscrowLease, PayoutEntry, PayoutRoot
 from billing.models.ledger import Account
 from billing.notices import alerts
 from billing.rails import crediting
 from billing.states.chain import EscrowHoldState, RootState
+from billing.transfer_codes import TransferCode
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from django.db import transaction
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.chain.contract import registry
 from billing.chain.reading.client import Receipt
-from billing.kinds import AccountKind, TransferCode
 from billing.models import ChainTransaction
 from billing.notices import alerts
 from billing.states.chain import TransactionState as State
+from billing.transfer_codes import TransferCode
 from marketplace.foundation.states import advance
 
 

@@ -19,8 +19,8 @@ from uuid import UUID
 
 from django.db.models import Sum
 
+from billing.account_kinds import AccountKind
 from billing.books.deposits import RAIL_OPERATOR
-from billing.kinds import AccountKind
 from billing.models import Deposit, FakeMovement, Payout
 from billing.rails.loopback import require_loopback
 from billing.rails.payouts import Fate, Movement, Outcome, PayoutRail

@@ -6,14 +6,15 @@ from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, lock_accounts, open_accounts
-from billing.kinds import AccountKind, TransferCode
 from billing.models import StripeBooking
 from billing.money import MICROS_PER_CENT
 from billing.rails.errors import RailError
 from billing.rails.payments_in import cost_reference
 from billing.rails.stripe.records import CURRENCY, Booking
+from billing.transfer_codes import TransferCode
 
 PLATFORM: Final = AccountName(AccountKind.STRIPE_BALANCE)
 FEES: Final = AccountName(AccountKind.STRIPE_FEE_EXPENSE)

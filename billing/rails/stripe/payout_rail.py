@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from billing.models import ConnectAccount, Payout, StripeEvent
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import MICROS_PER_CENT

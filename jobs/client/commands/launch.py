@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jobs.client.launch import JobFile
     from jobs.client.sdk import Souk
     from jobs.client.wallet.key_file import Wallet
+    from jobs.spec import Spec
     from jobs.wire import JobView, QuoteView
 
 PANEL = "Jobs"
@@ -77,9 +78,7 @@ def launch(
 
     souk launch job.yaml --wallet-key-file ~/wallet.key --rpc-url https://rpc.example
     """
-    from jobs.client.launch import prepare, require_fit, require_wallet
-    from jobs.client.output import console, print_json
-    from jobs.client.views.plan import plan_view
+    from jobs.client.launch import prepare, require_wallet
     from jobs.client.wallet.key_file import read_wallet
     from jobs.spec import kind_of
 
@@ -87,10 +86,7 @@ def launch(
     wallet = read_wallet(wallet_key_file) if wallet_key_file else None
     require_wallet(job_file.spec, wallet)
     with open_souk(server) as souk:
-        quote = souk.quote(job_file.spec)
-        if not as_json:
-            console().print(plan_view(quote, job_file.spec))
-        require_fit(quote)
+        quote = _quote(souk, job_file.spec, as_json=as_json)
         authorization = (
             _draw_up(souk, job_file, quote, wallet, (hold_until, rpc_url), as_json=as_json) if wallet else None
         )
@@ -102,15 +98,24 @@ def launch(
         except (SoukClientError, KeyboardInterrupt) as error:
             raise _explained(error, authorization, quote) from None
         if detach:
-            if as_json:
-                print_json({"type": "job", "job": job})
-            else:
-                console().print(f"Submitted {job.name} as {job.job_id}\n{way_back(job.job_id)}", markup=False)
-            return
-        if kind_of(job_file.spec).has_endpoint:
+            _show_submitted(job, as_json=as_json)
+        elif kind_of(job_file.spec).has_endpoint:
             watch_endpoint(souk, job.job_id, as_json=as_json)
         else:
             _watch(souk, job.job_id, as_json=as_json, with_log=not no_log)
+
+
+def _quote(souk: Souk, spec: Spec, *, as_json: bool) -> QuoteView:
+    """The price promise, shown; raises NothingFits where there is none."""
+    from jobs.client.launch import require_fit
+    from jobs.client.output import console
+    from jobs.client.views.plan import plan_view
+
+    quote = souk.quote(spec)
+    if not as_json:
+        console().print(plan_view(quote, spec))
+    require_fit(quote)
+    return quote
 
 
 def _draw_up(
@@ -176,6 +181,15 @@ def _submit(
     with Progress(TextColumn("sending files"), BarColumn(), DownloadColumn(), console=console()) as bar:
         task = bar.add_task("", total=size)
         return send(on_bytes=lambda count: bar.advance(task, count))
+
+
+def _show_submitted(job: JobView, *, as_json: bool) -> None:
+    from jobs.client.output import console, print_json
+
+    if as_json:
+        print_json({"type": "job", "job": job})
+    else:
+        console().print(f"Submitted {job.name} as {job.job_id}\n{way_back(job.job_id)}", markup=False)
 
 
 def _watch(souk: Souk, job_id: UUID, *, as_json: bool, with_log: bool) -> None:

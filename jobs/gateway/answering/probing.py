@@ -14,7 +14,7 @@ from uuid import UUID
 
 from jobs.gateway.answering.opening import ANSWER_BYTES_MAX
 from jobs.gateway.engines.upstream import Announced, Replicas, UpstreamError
-from jobs.gateway.routing.placing import Placing
+from jobs.gateway.routing.replica_pool import ReplicaPool
 from jobs.gateway.routing.replica_view import ReplicaView
 from runtimes.contract import Capability
 
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 class Probing:
     """Starts probes that are due; `start_due` is to be called about once a second."""
 
-    def __init__(self, replicas: Replicas, placing: Placing, clock: Callable[[], float]) -> None:
-        self._replicas, self._placing, self._clock = replicas, placing, clock
+    def __init__(self, replicas: Replicas, pool: ReplicaPool, clock: Callable[[], float]) -> None:
+        self._replicas, self._pool, self._clock = replicas, pool, clock
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start_due(self) -> None:
         """Probe whoever is due and has nothing better to do."""
         now = self._clock()
-        for lease_id, view in self._placing.views().items():
+        for lease_id, view in self._pool.views().items():
             if now >= view.probe_at and not view.is_probed and len(self._tasks) < PROBES_MAX:
                 view.is_probed = True
                 task = asyncio.get_running_loop().create_task(self.probe(lease_id, view))
@@ -58,7 +58,7 @@ class Probing:
         view.readmit(self._clock())
         if was_aside:
             log.info("A replica gave a real token and is back.", extra={"lease_id": str(lease_id)})
-            self._placing.pump()
+            self._pool.pump()
 
     async def close(self) -> None:
         """End those under way."""

@@ -1,7 +1,7 @@
 """A validated request gets its answer, or an error with the reason.
 
 1. Refuse what no engine of the endpoint can do (capabilities.py).
-2. Find a replica that can (router.py), or wait for one (placing.py, endpoint_queue.py).
+2. Find a replica that can (router.py), or wait for one (replica_pool.py, endpoint_queue.py).
 3. Try it up to the first sign of an answer (opening.py); what fails before is tried at another (trying.py), and where
    the caller asked for it a second one is tried beside a slow first one (hedging.py).
 4. Pass the answer on (relaying.py, streaming.py). A stream whose replica dies goes on at another where it can
@@ -35,7 +35,7 @@ from jobs.gateway.inference_request import Client, ClientGone, InferenceRequest,
 from jobs.gateway.messages import EndpointLoad, ReplicaLoad
 from jobs.gateway.routing import capabilities
 from jobs.gateway.routing.endpoint_queue import Search
-from jobs.gateway.routing.placing import Directory, Placing
+from jobs.gateway.routing.replica_pool import Directory, ReplicaPool
 
 RETRY_AFTER_SECONDS = 1.0  # where all tries failed
 
@@ -55,9 +55,9 @@ class Serving:
         clock: Callable[[], float] = time.monotonic,  # which is the event loop's
     ) -> None:
         self._clock, self._meter, self._disconnect_monitor = clock, meter, DisconnectMonitor()
-        self._placing = Placing(replicas, directory, on_wanted, self._clock)
-        self._probing = Probing(replicas, self._placing, self._clock)
-        self._trying = Trying(self._placing, patience or Patience(), self._clock)
+        self._pool = ReplicaPool(replicas, directory, on_wanted, self._clock)
+        self._probing = Probing(replicas, self._pool, self._clock)
+        self._trying = Trying(self._pool, patience or Patience(), self._clock)
         self._relay = Relay(self._trying, self._clock, on_answered)
 
     async def answer(self, request: InferenceRequest, client: Client) -> None:
@@ -82,25 +82,25 @@ class Serving:
     def loads(self) -> list[EndpointLoad]:
         """Of each endpoint, since the last call and now. Meant to be called about once a second, within the loop:
         replicas are judged, and probes that are due are started."""
-        self._placing.judge()
+        self._pool.judge()
         self._probing.start_due()
-        return self._placing.loads()
+        return self._pool.loads()
 
     def replica_loads(self) -> list[ReplicaLoad]:
         """Of each replica that can be reached."""
-        return self._placing.replica_loads()
+        return self._pool.replica_loads()
 
     def on_change(self) -> None:
         """A replica came or went: those who wait are looked after at once, and not some moments later."""
-        self._placing.pump()
+        self._pool.pump()
 
     async def close(self) -> None:
         """End what runs beside the requests."""
         await self._probing.close()
-        await self._placing.close()
+        await self._pool.close()
 
     def _begin(self, request: InferenceRequest, client: Client) -> Work:
-        queue, limits = self._placing.queue(request.endpoint.endpoint_id), request.endpoint.limits
+        queue, limits = self._pool.queue(request.endpoint.endpoint_id), request.endpoint.limits
         queue.arrived += 1
         if not request.body.keys() <= capabilities.PLAIN:
             capabilities.refuse_removed(request)

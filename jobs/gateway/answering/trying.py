@@ -15,7 +15,7 @@ from jobs.gateway.answering.work import Work
 from jobs.gateway.engines.chunks import Rewriter
 from jobs.gateway.routing import capabilities, hedging
 from jobs.gateway.routing.endpoint_queue import Place
-from jobs.gateway.routing.placing import Placing
+from jobs.gateway.routing.replica_pool import ReplicaPool
 from provider_agent.protocol.backoff import backoff_seconds
 
 TRIES_MAX = 3  # of one request before its first token
@@ -40,8 +40,8 @@ class Patience:
 class Trying:
     """Tries replicas for requests."""
 
-    def __init__(self, placing: Placing, patience: Patience, clock: Callable[[], float]) -> None:
-        self._placing, self.patience, self._clock = placing, patience, clock
+    def __init__(self, pool: ReplicaPool, patience: Patience, clock: Callable[[], float]) -> None:
+        self._pool, self.patience, self._clock = pool, patience, clock
         self._draw = random.Random()
 
     def _pause_seconds(self, tries: int) -> float:
@@ -54,7 +54,7 @@ class Trying:
             if attempt:
                 await asyncio.sleep(self._pause_seconds(attempt))
             started = self._clock()
-            place = await self._placing.wait(work.search, is_first=attempt > 0)
+            place = await self._pool.wait(work.search, is_first=attempt > 0)
             work.queue_seconds += self._clock() - started
             try:
                 return await (self._race(work, place) if work.request.is_hedged else self._try(work, place))
@@ -69,7 +69,7 @@ class Trying:
         Raises ReplicaFailed, DeadlineOver, and ApiError where there is no replica that could.
         """
         search = replace(work.search, needs=[*work.search.needs, continuing.NEED])
-        place = await self._placing.wait(search, seconds=self.patience.move, is_first=True)
+        place = await self._pool.wait(search, seconds=self.patience.move, is_first=True)
         try:
             body = continuing.continued(work.request, self._body_for(work, place), "".join(work.sent), work.output)
         except BaseException:
@@ -92,7 +92,7 @@ class Trying:
 
     async def _race(self, work: Work, place: Place) -> OpenedWhole | OpenedStream:
         def second() -> Awaitable[OpenedWhole | OpenedStream] | None:
-            other = self._placing.take(replace(work.search, avoided={*work.search.avoided, place.lease_id}))
+            other = self._pool.take(replace(work.search, avoided={*work.search.avoided, place.lease_id}))
             if other is not None and other.lease_id == place.lease_id:
                 other.release()
                 other = None

@@ -39,13 +39,3 @@ def expected_kinds() -> str:
     """The names for people: `train, serve or command`."""
     *names, last = KINDS
     return f"{', '.join(names)} or {last}" if names else last
-
-
-def train_config(spec: Spec) -> dict[str, object]:
-    """config.json of the training runtime: the `train` section and the declared work; empty for an own command."""
-    return TrainSpec().config(spec)
-
-
-def serve_config(spec: Spec) -> dict[str, object]:
-    """config.json of the serving runtime: what an engine needs to know of the `serve` section."""
-    return ServeSpec().config(spec)

@@ -171,7 +171,7 @@ def follow_now(data: Data = None) -> None:
     Example: souk chain follow
     """
     set_up(data)
-    from billing.following.chains import follow_chains
+    from billing.chain_following.chains import follow_chains
 
     typer.echo(f"{follow_chains()} events booked.")
 
@@ -186,9 +186,9 @@ def retry_root(
     Example: souk chain retry-root USDC
     """
     set_up(data)
-    from billing.chain import roots
+    from billing.chain import payout_roots
 
-    root = roots.retry(contract_named(code))
+    root = payout_roots.retry(contract_named(code))
     typer.echo(f"The next root is {root.root}." if root else "There is nothing to publish.")
 
 
@@ -264,12 +264,12 @@ def run_development_chain(
 
 
 def _status_of(contract: EscrowContract) -> dict[str, Any]:
+    from billing.account_kinds import AccountKind
     from billing.books.balances import balance
     from billing.chain import coins
     from billing.chain.reading import builds
     from billing.chain.reading.client import client_of
     from billing.errors import BillingError
-    from billing.kinds import AccountKind
     from billing.models import ChainEvent, ChainTransaction
     from billing.states.chain import TransactionState as State
 

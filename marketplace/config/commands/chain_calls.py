@@ -36,7 +36,7 @@ def make_call(call: Call, options: CallOptions) -> None:
     from billing.chain import operating
     from billing.chain.errors import SignerMissing
     from billing.chain.transactions import planning
-    from billing.following import waiting
+    from billing.chain_following import waiting
     from billing.states.chain import TransactionState
     from marketplace.foundation.errors import OutboxConflict
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from marketplace.config.embedded.child_supervisor import ChildSupervisor
     from marketplace.config.embedded.folder import DataFolder
     from marketplace.config.embedded.marketplace import Running
-    from marketplace.config.embedded.supervisor import Supervisor
 
 app = typer.Typer(
     help="Start a whole marketplace on this computer, until Ctrl-C.\n\nExample: souk up --open-signup --data ~/souk"
@@ -47,9 +47,9 @@ def up(  # noqa: PLR0917  Typer reads the options from the parameters
     try:
         from marketplace.config.embedded import folder as data_folder
         from marketplace.config.embedded import marketplace
+        from marketplace.config.embedded.child_supervisor import ChildSupervisor, StopRequested, stop_on_signals
         from marketplace.config.embedded.errors import EmbeddedError
         from marketplace.config.embedded.processes import Addresses
-        from marketplace.config.embedded.supervisor import StopRequested, Supervisor, stop_on_signals
     except ModuleNotFoundError as missing:
         _say(f"`souk up` needs the server's packages ({missing.name} is missing): pip install 'gpusouk[server]'")
         raise typer.Exit(1) from None
@@ -57,11 +57,11 @@ def up(  # noqa: PLR0917  Typer reads the options from the parameters
     status = 0
     with stop_on_signals() as ignore_further:
         opened: DataFolder | None = None
-        supervisor: Supervisor | None = None
+        supervisor: ChildSupervisor | None = None
         try:
             opened = data_folder.open_folder(data or data_folder.default_path())
             _say(f"data folder: {opened.path}")
-            supervisor = Supervisor(children_file=opened.path / "children.json", say=_say)
+            supervisor = ChildSupervisor(children_file=opened.path / "children.json", say=_say)
             running = marketplace.start(
                 opened, Addresses(bind, port), supervisor, admin_email=admin_email, open_signup=open_signup, say=_say
             )
@@ -85,7 +85,7 @@ def up(  # noqa: PLR0917  Typer reads the options from the parameters
     raise typer.Exit(status)
 
 
-def _announce(running: Running, opened: DataFolder, supervisor: Supervisor, as_json: bool) -> None:
+def _announce(running: Running, opened: DataFolder, supervisor: ChildSupervisor, as_json: bool) -> None:
     if as_json:
         line = {
             "portal_url": running.portal_url,

@@ -12,16 +12,16 @@ from typing import Final
 
 from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS
 from billing.chain.devchain.token import TOKEN_CODE, TOKEN_PRICE
+from marketplace.config.embedded.child_supervisor import ChildSupervisor, Say
 from marketplace.config.embedded.children import Recipe
 from marketplace.config.embedded.folder import DataFolder
 from marketplace.config.embedded.processes import Addresses
-from marketplace.config.embedded.supervisor import Say, Supervisor
 
 LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 64
 
 
-def start(folder: DataFolder, addresses: Addresses, supervisor: Supervisor, say: Say) -> dict[str, str]:
+def start(folder: DataFolder, addresses: Addresses, supervisor: ChildSupervisor, say: Say) -> dict[str, str]:
     """Start it beside everything else; returns the settings by which the others find it, none where there is no chain.
 
     Nothing waits for it: the next run of Celery's task that finds it deploys the contracts.

@@ -19,11 +19,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from marketplace.config.embedded import children, devchain, orphans, postgres, processes, redis
+from marketplace.config.embedded.child_supervisor import ChildSupervisor, Say
 from marketplace.config.embedded.children import Child, Recipe
 from marketplace.config.embedded.errors import ChildFailed, EmbeddedError
 from marketplace.config.embedded.folder import DataFolder
 from marketplace.config.embedded.processes import PROJECT_ROOT, Addresses, Listeners
-from marketplace.config.embedded.supervisor import Say, Supervisor
 
 PREPARE_SECONDS_MAX = 600
 READY_SECONDS = 120
@@ -42,7 +42,13 @@ class Running:
 
 
 def start(
-    folder: DataFolder, addresses: Addresses, supervisor: Supervisor, *, admin_email: str, open_signup: bool, say: Say
+    folder: DataFolder,
+    addresses: Addresses,
+    supervisor: ChildSupervisor,
+    *,
+    admin_email: str,
+    open_signup: bool,
+    say: Say,
 ) -> Running:
     """Everything runs and answers when this returns; raises EmbeddedError with one clear sentence if it cannot."""
     for name in orphans.end_orphans(folder.path / "children.json"):
@@ -118,7 +124,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _start_servers(folder: DataFolder, supervisor: Supervisor, say: Say) -> tuple[str, str]:
+def _start_servers(folder: DataFolder, supervisor: ChildSupervisor, say: Say) -> tuple[str, str]:
     """DATABASE_URL and REDIS_URL: the operator's, where both are set, else our children's."""
     given = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
     if given[0] and given[1]:
@@ -165,7 +171,7 @@ def _prepare(
 
 
 def _start_programs(
-    folder: DataFolder, listeners: Listeners, supervisor: Supervisor, env: dict[str, str], say: Say
+    folder: DataFolder, listeners: Listeners, supervisor: ChildSupervisor, env: dict[str, str], say: Say
 ) -> None:
     started = time.monotonic()
     env = {name: value for name, value in env.items() if name != "SOUK_ADMIN_PASSWORD"}

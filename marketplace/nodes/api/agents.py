@@ -18,12 +18,12 @@ from marketplace.foundation import clock, signing
 from marketplace.foundation.throttles import AnonThrottle
 from marketplace.nodes.agent_auth import AgentView, node_of
 from marketplace.nodes.api.messages import answer, read
+from marketplace.nodes.device_checks import checking
 from marketplace.nodes.fabrics import link_reports
 from marketplace.nodes.inventory import devices
 from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Node
 from marketplace.nodes.offering import availability, offers, schedule
-from marketplace.nodes.verification import checking
 from provider_agent.protocol import (
     CheckCommit,
     CheckRecall,

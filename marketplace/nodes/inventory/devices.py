@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from marketplace.foundation import clock
-from marketplace.nodes.challenges import calibration
+from marketplace.nodes.device_challenges import calibration
 from marketplace.nodes.errors import AlreadyEnrolled, BadFacts
 from marketplace.nodes.inventory import identity
 from marketplace.nodes.models import Device, Node

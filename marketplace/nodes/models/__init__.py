@@ -1,16 +1,16 @@
 """The tables of supply.
 
-checks.py       device checks
-devices.py      GPUs and CPU shares
-links.py        links between nodes of a fabric, and the probes that measure them
-metrics.py      time series of nodes and leases
-node.py         enrolled machines
-offers.py       the terms on which devices are rented
-providers.py    providers and their enrolment tokens
-releases.py     releases of the agent
+device_checks.py  device checks
+devices.py        GPUs and CPU shares
+links.py          links between nodes of a fabric, and the probes that measure them
+metrics.py        time series of nodes and leases
+node.py           enrolled machines
+offers.py         the terms on which devices are rented
+providers.py      providers and their enrolment tokens
+releases.py       releases of the agent
 """
 
-from marketplace.nodes.models.checks import Check
+from marketplace.nodes.models.device_checks import Check
 from marketplace.nodes.models.devices import Device
 from marketplace.nodes.models.links import LINK_WHY_MAX, FabricLink, LinkProbe
 from marketplace.nodes.models.metrics import SECONDS_PER_HOUR, SECONDS_PER_MINUTE, Metric

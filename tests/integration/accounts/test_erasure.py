@@ -6,9 +6,9 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.charging import limits
-from billing.kinds import AccountKind
 from billing.models import Commitment, Settlement, Transfer
 from jobs.models import Job
 from marketplace.accounts import api_keys, erasure, organisations

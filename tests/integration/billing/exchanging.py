@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits
 from billing.books.chart_of_accounts import open_account
 from billing.books.exchange import Quote
-from billing.kinds import AccountKind
 from billing.models import Asset
 from billing.rails.registry import source_of
 from tests.integration.billing.scenes import DOLLAR

@@ -13,9 +13,9 @@ from uuid import UUID, uuid4
 from django.db import connection
 from eth_account import Account as EthereumAccount
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.charging.metering import LeaseTerms
-from billing.kinds import AccountKind
 from provider_agent.protocol import (
     ZERO_HASH,
     SignedReceipt,

@@ -7,14 +7,15 @@ from uuid import uuid4
 import pytest
 from rest_framework.test import APIClient
 
+from billing.account_kinds import AccountKind
 from billing.api.balance import SHOWN
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Asset
 from billing.rails.registry import source_of
+from billing.transfer_codes import TransferCode, TransferMode
 from tests.integration.billing.clients import organisation_with_client
 from tests.integration.billing.scenes import DOLLAR, fund
 

@@ -11,12 +11,13 @@ from django.db import IntegrityError, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
 from billing.books.exchange import exchange
 from billing.errors import AmountInvalid, InsufficientFunds, QuoteConflict
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Transfer
+from billing.transfer_codes import TransferCode
 from tests.integration.billing.exchanging import TOKEN, give_tokens, quote, token  # noqa: F401 - a fixture
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, fund, race
 

@@ -10,13 +10,14 @@ from django.db import IntegrityError, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
 from billing.books.ledger import NewTransfer
 from billing.errors import AccountFrozen, BillingError, InsufficientFunds, TransferRefused
 from billing.fields import AMOUNT_MAX
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Asset, Transfer
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation.ids import new_id
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, fund
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import open_account
 from billing.books.exchange import Quote, exchange
@@ -26,9 +27,9 @@ from billing.errors import (
     HoldNotFound,
     InsufficientFunds,
 )
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Asset, Transfer
 from billing.rails.registry import source_of
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock
 from provider_agent.protocol import charge
 from tests.integration.billing.scenes import Meter, assert_ledger_is_true, fund

@@ -12,16 +12,17 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import open_account
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
 from billing.errors import BillingError, InsufficientFunds, TransferRefused
 from billing.fields import AMOUNT_MAX
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Account, Asset, Hold, Settlement, SettlementShare, Transfer
 from billing.rails.registry import source_of
 from billing.states import HoldState
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, held
 

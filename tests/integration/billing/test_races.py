@@ -13,14 +13,15 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection, transaction
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import open_account
 from billing.books.hash_chain import chain_transfers
 from billing.charging import holds, metering, settlement
 from billing.charging.settlement import LeaseCharge
 from billing.errors import Equivocation, InsufficientFunds
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Deposit, Hold, ReceiptEvidence, Settlement, Transfer, UsageReceipt
+from billing.transfer_codes import TransferCode
 from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, available, fund, held, race
 
 pytestmark = pytest.mark.django_db(transaction=True)

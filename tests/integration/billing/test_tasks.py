@@ -5,10 +5,10 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 from billing import tasks
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
-from billing.kinds import AccountKind
 from billing.models import Transfer
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true
 

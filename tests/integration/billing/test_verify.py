@@ -7,11 +7,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import hash_chain, ledger
 from billing.books.hash_chain import GENESIS, chain_transfers
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
-from billing.kinds import AccountKind
 from billing.models import Account, DailyRoot, Transfer
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, fund, past_the_triggers

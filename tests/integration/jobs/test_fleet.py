@@ -11,8 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.matching import fleet
+from jobs.matching.exclusion_reasons import Why
 from jobs.matching.snapshot import FleetSnapshot
-from jobs.matching.why import Why
 from jobs.models import Lease
 from jobs.placing import placement
 from jobs.quoting import quotes

@@ -11,9 +11,9 @@ from django.db import IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.charging import holds
-from billing.kinds import AccountKind
 from billing.models import Hold
 from jobs import lifecycle
 from jobs.errors import NotEnoughMoney

@@ -10,10 +10,10 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from billing import prices
+from billing.account_kinds import AccountKind
 from billing.books import deposits
 from billing.books.balances import balance
 from billing.errors import PriceUnavailable, ReceiptForeign, ReceiptSignatureInvalid
-from billing.kinds import AccountKind
 from billing.models import Asset, Hold, ReceiptEvidence, Settlement
 from billing.rails.registry import source_of
 from jobs import lifecycle

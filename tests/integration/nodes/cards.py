@@ -12,7 +12,7 @@ from uuid import UUID
 
 import torch
 
-from marketplace.nodes.challenges import calibration
+from marketplace.nodes.device_challenges import calibration
 from provider_agent.protocol import CheckOpen, CheckTask, CheckVerdict, DeviceTask, RecallStep
 from runtimes.probe.challenge.chain import Chain
 from runtimes.probe.challenge.memory import Filling

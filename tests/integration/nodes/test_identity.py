@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from marketplace.accounts.models import Membership
+from marketplace.nodes.device_checks import demands
 from marketplace.nodes.errors import AlreadyEnrolled, BadFacts
 from marketplace.nodes.inventory import devices
 from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Device, Node, Provider
-from marketplace.nodes.verification import demands
 from provider_agent.protocol import DeviceFacts
 from tests.integration.nodes.agent import Agent, bring_online, device, facts
 from tests.integration.nodes.cards import Cards, small_table, use_table

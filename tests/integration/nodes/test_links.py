@@ -12,11 +12,11 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from marketplace.foundation import clock
+from marketplace.nodes.device_checks import demands
 from marketplace.nodes.errors import BadFacts, ProbeAnswered, ProbeOver
 from marketplace.nodes.fabrics import link_reports, links
 from marketplace.nodes.models import FabricLink, LinkProbe, Node, Provider
 from marketplace.nodes.offering import availability
-from marketplace.nodes.verification import demands
 from provider_agent.protocol import PROBE_PORT_FIRST, PROBE_PORT_LAST, LinkReport
 from tests.integration.nodes.agent import Agent, bring_online, device
 from tests.integration.nodes.conftest import provider_of

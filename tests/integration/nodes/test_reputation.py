@@ -9,8 +9,8 @@ import pytest
 from marketplace.accounts.models import Membership
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
+from marketplace.nodes.device_checks import demands
 from marketplace.nodes.models import Device, Node
-from marketplace.nodes.verification import demands
 from marketplace.nodes.watching import liveness, reputation
 from tests.integration.nodes.agent import Agent
 from tests.integration.nodes.cards import Cards, small_table, use_table

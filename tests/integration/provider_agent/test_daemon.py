@@ -197,7 +197,9 @@ def test_vanished_program_is_lost(running: Bob, server: FakeServer) -> None:
 def test_killed_supervisor_takes_the_program_with_it(running: Bob, server: FakeServer) -> None:
     lease = server.give(running.assignment(*python(SLEEP)))
     until_running(lease)
-    supervisor = next(p for p in processes_of(lease.assignment.lease_id) if "supervisor.py" in " ".join(p.cmdline()))
+    supervisor = next(
+        p for p in processes_of(lease.assignment.lease_id) if "process_supervisor.py" in " ".join(p.cmdline())
+    )
     supervisor.kill()
     assert until_ended(lease).reason is Reason.PROCESS_VANISHED
     assert processes_of(lease.assignment.lease_id) == []

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 
 # The agent as it stays in memory, with one loop that raises at once; RAISES says how often.
 BROKEN_SWEEP = """
-from provider_agent import daemon, resident, supervision
-supervision.RESTART_SECONDS_FIRST = supervision.RESTART_SECONDS_MAX = 0.05
+from provider_agent import daemon, loop_supervisor, resident
+loop_supervisor.RESTART_SECONDS_FIRST = loop_supervisor.RESTART_SECONDS_MAX = 0.05
 sweep_orphans, left = daemon.sweep_orphans, [RAISES]
 async def broken(context, attempts):
     if left[0]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.fields import AMOUNT_MAX
-from billing.money import format_usd, parse_usd, split_cents, split_fee
+from billing.money import format_usd, parse_usd, split_cents
 from provider_agent.protocol import MS_PER_HOUR, charge
 
 amounts = st.integers(min_value=0, max_value=AMOUNT_MAX)
@@ -49,20 +49,6 @@ def test_what_is_no_exact_amount_is_refused(typed: str) -> None:
 @given(st.integers(min_value=0, max_value=10**17))
 def test_what_is_shown_can_be_read_back(usd_micros: int) -> None:
     assert parse_usd(format_usd(usd_micros)) == usd_micros
-
-
-@given(amounts, st.integers(min_value=0, max_value=10_000))
-def test_P12_fee_and_rest_are_the_whole(charged: int, fee_bps: int) -> None:
-    fee, rest = split_fee(charged, fee_bps)
-    assert fee + rest == charged
-    assert 0 <= fee <= charged
-    assert fee * 10_000 <= charged * fee_bps  # rounded down
-
-
-@pytest.mark.parametrize(("charged", "fee_bps"), [(-1, 0), (1, -1), (1, 10_001)])
-def test_P12_no_fee_outside_of_zero_to_one(charged: int, fee_bps: int) -> None:
-    with pytest.raises(ValueError, match="basis points"):
-        split_fee(charged, fee_bps)
 
 
 @given(amounts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from jobs.states import JOB_ENDS, JobState
 from provider_agent.protocol import REASONS, AttemptState
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.matching.demand import demand_of
+from jobs.matching.demand_from_spec import demand_of
 from jobs.payment.terms import USD_MICROS_PER_DOLLAR, Payment
 from jobs.spec import SpecErrors, canonical, from_wire, parse, spec_hash
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from marketplace.nodes.challenges.proofs import (
+from marketplace.nodes.device_challenges.proofs import (
     HASH_BYTES,
     ChainPlan,
     Revealed,

@@ -6,13 +6,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
 from billing.charging import promotions
 from billing.contesting import disputes, offences
 from billing.errors import AmountInvalid
-from billing.kinds import AccountKind, TransferCode
 from billing.models import PromotionGrant, SettlementShare
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from tests.integration.billing.promotions.gifts import give, hold, settle
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available

@@ -7,13 +7,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
 from billing.charging import promotions, settlement
 from billing.contesting import disputes
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, SettlementShare
 from billing.states import DisputeState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from tests.integration.billing.disputes import scenes
 from tests.integration.billing.promotions.gifts import give, hold

@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 import pytest
 from pytest_django import Settings
 
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import open_account
 from billing.charging import holds
 from billing.errors import InsufficientFunds
 from billing.fiat import accounts
 from billing.fiat.errors import TopUpLimitReached
-from billing.kinds import AccountKind
 from billing.models import Account, ConnectAccount, StripeEvent, TopUp
 from billing.rails.stripe.client import StripeClient
 from billing.rails.stripe.records import Connected, StripeRefused

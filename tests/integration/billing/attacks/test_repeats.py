@@ -8,12 +8,12 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits
 from billing.books.chart_of_accounts import open_account
 from billing.books.exchange import exchange
 from billing.charging import metering
 from billing.errors import Equivocation, InsufficientFunds, QuoteConflict
-from billing.kinds import AccountKind
 from billing.models import Account, ReceiptEvidence, Transfer
 from billing.models.ledger import Account as AccountModel
 from marketplace.accounts.models import User

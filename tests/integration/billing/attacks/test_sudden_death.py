@@ -15,10 +15,11 @@ import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
 from billing import dispatch
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
-from billing.kinds import AccountKind, TransferCode
 from billing.models import TopUp, TopUpRefund, Transfer
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import FakeStripe

@@ -11,11 +11,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName
 from billing.charging import holds, settlement
 from billing.contesting import disputes
 from billing.fiat import chargebacks, intents, recovery, refunds, sweeping
-from billing.kinds import AccountKind
 from billing.models import SettlementShare
 from billing.rails.stripe import booking
 from marketplace.foundation import clock

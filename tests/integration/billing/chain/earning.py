@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.chain.payout_rail import ChainPayouts
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Payout
 from billing.rails.payouts import Fate
 from billing.states import PayoutState
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation.states import advance
 from tests.integration.billing.chain.town import Town
 

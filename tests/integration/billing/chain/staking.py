@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.chain import stakes
 from billing.chain.devchain import development
 from billing.contesting import offences
 from billing.contesting.offences import Victim
-from billing.kinds import AccountKind
 from billing.models import Offence, PayoutSettings, StakeSlash
 from marketplace.foundation import clock
 from tests.integration.billing.chain.town import Town

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from billing.chain import roots
+from billing.chain import payout_roots
 from jobs.client.commands.payouts import _require_known
 from jobs.client.errors import ChainFailed, SendingInterrupted, TermsRefused, UsageMistake
 from jobs.client.settings import settings_path
@@ -31,7 +31,7 @@ def proof(town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProofV
     payout = reserve(town, bob, town.key("Bob").address, 5 * TOKEN)
     send(payout)
     town.follow(3)
-    found = roots.prove(payout.pk)
+    found = payout_roots.prove(payout.pk)
     return ProofView(
         chain_id=found.chain_id,
         contract=found.contract,

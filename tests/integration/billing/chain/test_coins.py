@@ -8,17 +8,18 @@ from uuid import uuid4
 import pytest
 
 from billing import breaker
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.chain import coins, escrow
 from billing.chain.keys import Role, key_for
 from billing.chain.transactions import planning
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Alert, Asset, ChainTransaction, Difference, Transfer
 from billing.reconciliation.coins import compare_coins
 from billing.reconciliation.reconciling import reconcile
 from billing.solvency import totals
 from billing.states.chain import TransactionState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation.models import Event
 from tests.integration.billing.chain.escrows import authorize
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town, give_coins

@@ -8,16 +8,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
-from billing.chain import roots
+from billing.chain import payout_roots
 from billing.chain.devchain import development
 from billing.chain.errors import ProofNotReady
 from billing.chain.payout_rail import ChainPayouts
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Alert, ChainEvent, ChainTransaction, Transfer
 from billing.payouts.outcomes import apply_outcome
 from billing.rails.payouts import Fate
 from billing.states import PayoutState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance
 from tests.integration.billing.chain.earning import earn, reserve, send
@@ -51,7 +52,7 @@ def test_a_provider_is_paid_by_a_root_and_claims_it(town: Town) -> None:
     assert rail.find([first])[str(first.pk)].fate == Fate.ABSENT
     assert send(first) == Fate.UNDER_WAY
     with pytest.raises(ProofNotReady):
-        roots.prove(first.pk)
+        payout_roots.prove(first.pk)
     town.follow(3)
     found = rail.find([first])[str(first.pk)]
     assert found.fate == Fate.CONFIRMED
@@ -61,7 +62,7 @@ def test_a_provider_is_paid_by_a_root_and_claims_it(town: Town) -> None:
     rail.submit([second])  # and the process dies before it has noted that it asked
     town.follow(3)
     assert rail.find([second])[str(second.pk)].fate == Fate.CONFIRMED
-    proof = roots.prove(first.pk)
+    proof = payout_roots.prove(first.pk)
     assert proof.cumulative == 70 * TOKEN
 
     town.call("Mallory", "claim", proof.wallet, proof.cumulative, proof.proof)
@@ -107,7 +108,7 @@ def test_more_payouts_than_a_day_may_promise_go_out_over_the_days(small_town: To
     assert [payout.fate for payout in ChainPayouts().find(payouts).values()] == [Fate.CONFIRMED, Fate.CONFIRMED]
     assert not Alert.objects.open().filter(kind="chain_waits").exists()
     for payout in payouts:
-        proof = roots.prove(payout.pk)
+        proof = payout_roots.prove(payout.pk)
         town.call("Mallory", "claim", proof.wallet, proof.cumulative, proof.proof)
     town.follow()
     town.assert_books_match()

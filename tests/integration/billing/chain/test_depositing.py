@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.chain.devchain.chain import DEVELOPMENT_KEYS
-from billing.kinds import AccountKind
 from billing.models import Asset, Deposit
 from jobs.client import cli
 from jobs.client.sdk import Souk

@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from billing.chain import positions, roots
+from billing.account_kinds import AccountKind
+from billing.chain import payout_roots, positions
 from billing.chain.config import chain_of
 from billing.chain.contract import deploy, registry
 from billing.chain.devchain import development
@@ -19,7 +20,6 @@ from billing.chain.keys import Role, key_for
 from billing.chain.payout_rail import ChainPayouts
 from billing.chain.reading import builds
 from billing.chain.wallets import checksummed
-from billing.kinds import AccountKind
 from billing.models import Alert, Asset, Payout, PayoutEntry, PayoutRoot
 from billing.states.chain import RootState
 from provider_agent.protocol import id_bytes32
@@ -159,15 +159,15 @@ def test_a_vetoed_root_is_not_replaced_before_an_operator_has_looked(town: Town)
     town.follow()
     earn(town, alice, bob, 5 * TOKEN)
     payout = reserve(town, bob, town.key("Bob").address, 5 * TOKEN)
-    roots.include(town.contract, [payout])
-    row = roots.publish(town.contract)
+    payout_roots.include(town.contract, [payout])
+    row = payout_roots.publish(town.contract)
     assert row is not None
-    assert roots.publish(town.contract) is None
+    assert payout_roots.publish(town.contract) is None
     PayoutRoot.objects.filter(pk=row.pk).update(state=RootState.PROPOSED)
     PayoutRoot.objects.filter(pk=row.pk).update(state=RootState.VETOED)
-    assert roots.publish(town.contract) is None
+    assert payout_roots.publish(town.contract) is None
     assert Alert.objects.filter(kind="chain_root").count() == 1
-    assert roots.retry(town.contract) is not None
+    assert payout_roots.retry(town.contract) is not None
 
 
 def test_a_payout_is_included_once_however_often_it_is_submitted(town: Town) -> None:

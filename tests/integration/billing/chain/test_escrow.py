@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.chain import escrow
 from billing.chain.devchain import development
@@ -16,7 +17,6 @@ from billing.chain.events import indexer
 from billing.chain.keys import Role, key_for
 from billing.chain.transactions import signing
 from billing.errors import HoldConflict, HoldNotFound
-from billing.kinds import AccountKind
 from billing.models import Account, Alert, ChainTransaction, EscrowHold, EscrowLease
 from billing.proofs.escrow import (
     HoldAuthorization,

@@ -10,15 +10,15 @@ import pytest
 from django.test import Client
 from typer.testing import CliRunner
 
+from billing.account_kinds import AccountKind
 from billing.chain import escrow, operating, stakes
 from billing.chain.contract import deploy
 from billing.chain.devchain.chain import DEVELOPMENT_KEYS
 from billing.chain.errors import CallReverted, SignerMissing, TriedTooOften
 from billing.chain.keys import Role, key_for
 from billing.chain.reading import builds
+from billing.chain_following import waiting
 from billing.contesting.offences import Victim
-from billing.following import waiting
-from billing.kinds import AccountKind
 from billing.models import Alert, ChainTransaction, EscrowLease, StakeSlash
 from billing.models.ledger import USD_ASSET_ID
 from billing.states.chain import TransactionState

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from billing.following import waiting
+from billing.chain_following import waiting
 from billing.models import ChainTransaction
 from billing.states.chain import TransactionState
 from marketplace.config.commands.chain import app

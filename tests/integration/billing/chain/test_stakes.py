@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.chain import operating, stakes
 from billing.chain.keys import Role, key_for
 from billing.chain.transactions import signing
@@ -15,7 +16,6 @@ from billing.charging import endings
 from billing.charging.endings import Ending
 from billing.contesting import offences
 from billing.contesting.offences import Victim
-from billing.kinds import AccountKind
 from billing.models import Alert, EscrowHold, Offence, ReceiptEvidence, StakeSlash, UsageReceipt
 from billing.models.ledger import USD_ASSET_ID
 from billing.states.chain import STAKE_SLASH_MACHINE

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from eth_account import Account as EthereumAccount
 
+from billing.account_kinds import AccountKind
 from billing.books.ledger import balance
 from billing.chain.contract import deploy
 from billing.chain.devchain import development
@@ -23,8 +24,7 @@ from billing.chain.keys import SigningKey
 from billing.chain.reading import builds
 from billing.chain.reading.client import ChainClient, Receipt, client_of
 from billing.chain.wallets import wallet_owner
-from billing.following.chains import follow_chain
-from billing.kinds import AccountKind
+from billing.chain_following.chains import follow_chain
 from billing.models import EscrowContract
 from provider_agent.protocol import id_bytes32
 

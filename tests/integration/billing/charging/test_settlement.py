@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
 from billing.errors import ChargeAboveHold, ChargesInvalid, HoldNotFound
-from billing.kinds import AccountKind
 from billing.models import Hold, Settlement, SettlementShare
 from billing.states import HoldState
 from marketplace.foundation import clock

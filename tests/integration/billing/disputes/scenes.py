@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.charging import endings, holds, settlement
 from billing.charging.endings import Ending
 from billing.charging.settlement import LeaseCharge
-from billing.kinds import AccountKind
 from billing.models import EndRecord, SettlementShare
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
 from billing.charging import releasing, settlement
@@ -20,8 +21,8 @@ from billing.contesting import disputes, offences
 from billing.contesting.offences import Victim
 from billing.contesting.penalties import PENALTIES
 from billing.errors import OffenceUnknown
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Alert, EndRecord, Offence, ReceiptEvidence
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from provider_agent.protocol import REASONS, Fault, Reason
 from tests.integration.billing.disputes.scenes import CHARGED, FEE, PAID, earned, end, has, pending, settle

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
-from billing.kinds import AccountKind
 from marketplace.foundation import clock
 from tests.integration.billing.fiat.scenes import DOLLAR
 

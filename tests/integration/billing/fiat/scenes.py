@@ -9,9 +9,9 @@ from uuid import UUID
 from django.db.models import F
 
 from billing import tasks
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.fiat import customers, events, sweeping, topups
-from billing.kinds import AccountKind
 from billing.models import SavedCard, StripeEvent, TopUp
 from billing.money import MICROS_PER_CENT
 from billing.rails.stripe.records import EventRecord

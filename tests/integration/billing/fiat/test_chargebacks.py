@@ -8,16 +8,17 @@ from uuid import UUID, uuid4
 import pytest
 from pytest_django import Settings
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_account, open_accounts
 from billing.charging import holds
 from billing.errors import AccountFrozen
 from billing.fiat import chargebacks, events, recovery
 from billing.fiat.errors import RefundRefused
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Alert, CardDispute, ConnectAccount, Payout, TopUp, TransferReversal
 from billing.rails.stripe.records import EventRecord
 from billing.states import PayoutState
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import FakeStripe

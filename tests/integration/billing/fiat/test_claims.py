@@ -10,11 +10,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import open_account
 from billing.errors import TransferRefused
 from billing.fiat import chargebacks, claims, refunds, sweeping
-from billing.kinds import AccountKind
 from billing.models import Account, CardDispute, Payout, PayoutSettings, TopUpRefund
 from billing.money import MICROS_PER_CENT
 from billing.payouts import paying

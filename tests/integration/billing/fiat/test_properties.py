@@ -23,13 +23,13 @@ from django.test import Client, override_settings
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
 from billing.charging import holds
 from billing.errors import AccountFrozen, InsufficientFunds
 from billing.fiat import accounts, events, refunds, sweeping
 from billing.fiat.errors import RefundRefused
-from billing.kinds import AccountKind
 from billing.models import Account, CardDispute, Payout, StripeEvent, TopUp, TopUpRefund
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import MICROS_PER_CENT

@@ -6,12 +6,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.charging import holds
 from billing.errors import InsufficientFunds
 from billing.fiat import refunds
 from billing.fiat.errors import RefundRefused, TopUpNotFound
-from billing.kinds import AccountKind
 from billing.models import TopUp, TopUpRefund
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import FakeStripe, Fault

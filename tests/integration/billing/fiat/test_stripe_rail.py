@@ -7,17 +7,18 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits
 from billing.books.chart_of_accounts import AccountName, open_account, open_accounts
 from billing.books.ledger import NewTransfer, post
 from billing.fiat import accounts, events
 from billing.fiat.errors import CardsUnavailable, PayoutAccountMissing
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import ConnectAccount, Payout, StripeEvent
 from billing.models.ledger import USD_ASSET_ID
 from billing.rails.errors import RailError
 from billing.rails.payouts import Fate
 from billing.rails.stripe.payout_rail import StripePayouts
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import FakeStripe, Fault

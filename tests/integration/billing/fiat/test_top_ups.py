@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 import pytest
 from pytest_django import Settings
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.errors import InsufficientFunds
 from billing.fiat import events, sweeping, topups
 from billing.fiat.errors import CardNotFound, CardsUnavailable, TopUpLimitReached, TopUpRefused
-from billing.kinds import AccountKind
 from billing.models import Deposit, TopUp
 from billing.states.fiat import TopUpState
 from marketplace.foundation import clock

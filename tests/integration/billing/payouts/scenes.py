@@ -7,13 +7,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from billing import tasks
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_usd
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
-from billing.kinds import AccountKind
 from billing.models import Asset, FakeMovement, Payout, PayoutSettings
-from billing.payouts import preferences, reserve
+from billing.payouts import preferences, rolling_reserve
 from billing.payouts.preferences import DesiredSettings
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
@@ -66,7 +66,7 @@ def kept(provider: UUID) -> int:
 def keep(provider: UUID, *, asset_id: int = 1) -> int:
     """What a payout does first: the reserve's part of what was earned; how much that was."""
     units = ledger.balance(provider, AccountKind.PROVIDER_AVAILABLE, asset_id=asset_id)
-    return sum(reserve.keep({(provider, asset_id): units}).values())
+    return sum(rolling_reserve.keep({(provider, asset_id): units}).values())
 
 
 def paid_outside(provider: UUID) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from billing.payouts import confirming, outcomes, reserve, reserving, running, submission
+from billing.payouts import confirming, outcomes, reserving, rolling_reserve, running, submission
 from billing.rails.fake.payout_rail import FakePayouts
 from marketplace.foundation import outbox
 
 SEAMS: list[tuple[Any, str]] = [
-    (reserve, "keep"),
+    (rolling_reserve, "keep"),
     (running, "reserve_payouts"),
     (reserving, "_reserve"),
     (running, "enqueue"),

@@ -18,12 +18,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from billing import breaker
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
 from billing.contesting import disputes
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Alert, FakeMovement, Payout, PayoutSettings, SettlementShare
-from billing.payouts import paying, reserve, statement_formats, submission
+from billing.payouts import paying, rolling_reserve, statement_formats, submission
 from billing.payouts.accrual import accrued
 from billing.payouts.calendar import next_due
 from billing.payouts.errors import StatementRefused
@@ -34,6 +34,7 @@ from billing.payouts.statement_formats import safe_text, write_csv, write_json, 
 from billing.rails.fake.payout_rail import FakePayouts
 from billing.rails.payouts import Fate, Outcome
 from billing.reconciliation.reconciling import reconcile
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from tests.integration.billing.payouts.adding_up import assert_adds_up, units
 from tests.integration.billing.payouts.scenes import (
@@ -108,16 +109,16 @@ def test_the_minimum_is_reached_by_itself_and_not_by_a_unit_less(bob: UUID) -> N
 @pytest.mark.django_db
 def test_probation_ends_on_the_day_and_with_the_settlement_that_end_it(bob: UUID, settings: Any) -> None:
     settings.SOUK_PROBATION_DAYS, settings.SOUK_PROBATION_SETTLEMENTS = 30, 3
-    assert reserve.is_on_probation(bob)
+    assert rolling_reserve.is_on_probation(bob)
     earn(bob, leases=2)
     first = min(share.settlement.created_at for share in SettlementShare.objects.select_related("settlement"))
     after = first + timedelta(days=30)
-    assert reserve.is_on_probation(bob, after)  # two leases
+    assert rolling_reserve.is_on_probation(bob, after)  # two leases
     earn(bob)
-    assert reserve.is_on_probation(bob, after - timedelta(microseconds=1))
-    assert not reserve.is_on_probation(bob, after)
+    assert rolling_reserve.is_on_probation(bob, after - timedelta(microseconds=1))
+    assert not rolling_reserve.is_on_probation(bob, after)
     settings.SOUK_PROBATION_SETTLEMENTS = 0
-    assert reserve.is_on_probation(uuid4())  # who has earned nothing is new
+    assert rolling_reserve.is_on_probation(uuid4())  # who has earned nothing is new
 
 
 @pytest.mark.django_db

@@ -19,14 +19,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from billing import breaker, dispatch
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import AccountName
 from billing.charging import holds, settlement
+from billing.charging.fees import split_fee
 from billing.errors import TransferRefused
-from billing.kinds import AccountKind
 from billing.models import Account, Asset, Payout, PayoutSettings, ReserveSlice, SettlementShare
-from billing.money import split_fee
-from billing.payouts import paying, reserve, running, submission
+from billing.payouts import paying, rolling_reserve, running, submission
 from billing.payouts.errors import RailOff
 from billing.payouts.running import run_payouts
 from billing.rails import registry
@@ -144,7 +144,7 @@ def test_of_each_share_is_kept_what_one_after_the_other_would_keep(
     for pay in pays:
         earn(bob, pay)
     left = min(left, sum(pays))
-    assert sum(reserve.keep({(bob, 1): left}).values()) == kept(bob)
+    assert sum(rolling_reserve.keep({(bob, 1): left}).values()) == kept(bob)
     expected, rest = [], left
     for share in SettlementShare.objects.filter(provider_id=bob).order_by("released_at", "pk"):
         part = min(split_fee(int(share.paid), bps)[0], rest)
@@ -365,7 +365,7 @@ def test_runs_settlements_releases_and_returns_at_once_lose_and_double_nothing(s
     ids = [row.pk for row in rows]
     verbs: list[Any] = [partial(running._pay_batch, ids, clock.now(), ["fake"])] * 3
     verbs += [partial(earn, provider, DOLLAR) for provider in providers]
-    verbs += [settlement.release_pending, reserve.release_ripe, dispatch.dispatch_due] * 2
+    verbs += [settlement.release_pending, rolling_reserve.release_ripe, dispatch.dispatch_due] * 2
     answers = race(verbs)
     assert not [each for each in answers if isinstance(each, Exception)], answers
     settlement.release_pending()

@@ -14,8 +14,8 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from billing import dispatch
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName, open_account
-from billing.kinds import AccountKind
 from billing.models import Account, Alert, Payout, PayoutSettings, Transfer
 from billing.notices import alerts
 from billing.payouts import confirming, outcomes, submission

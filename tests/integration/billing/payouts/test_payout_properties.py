@@ -10,15 +10,16 @@ from django.db import IntegrityError, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
 from billing.errors import InsufficientFunds
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import Payout
 from billing.payouts import paying
 from billing.payouts.errors import NothingToPay, PayoutUnderWay
 from billing.payouts.outcomes import apply_outcome
 from billing.rails.payouts import Fate, Outcome
+from billing.transfer_codes import TransferCode, TransferMode
 from tests.integration.billing.payouts.scenes import CENT, choose, earn, spendable, usd
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, race
 

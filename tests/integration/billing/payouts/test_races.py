@@ -12,17 +12,18 @@ from uuid import UUID, uuid4
 import pytest
 
 from billing import dispatch
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_account, open_accounts
 from billing.breaker import open_breaker
 from billing.charging import settlement
-from billing.kinds import AccountKind, TransferCode
 from billing.models import FakeMovement, Payout, PayoutBreaker, PayoutSettings, ReserveSlice
 from billing.payouts import outcomes as outcomes_module
-from billing.payouts import paying, reserve, running
+from billing.payouts import paying, rolling_reserve, running
 from billing.payouts.outcomes import apply_outcome
 from billing.payouts.running import run_payouts
 from billing.rails.payouts import Fate, Outcome
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from marketplace.foundation.errors import SoukError
 from tests.integration.billing.payouts.scenes import (
@@ -113,7 +114,7 @@ def test_reserves_are_given_back_once_by_two_at_once(bob: UUID, settings: Any) -
     keep(bob)
     assert (kept(bob), spendable(bob)) == (3 * DOLLAR, 27 * DOLLAR)
     ReserveSlice.objects.update(release_at=clock.now())
-    released = race([reserve.release_ripe] * 4)
+    released = race([rolling_reserve.release_ripe] * 4)
     assert sum(count for count in released if isinstance(count, int)) == 3, released
     assert (kept(bob), spendable(bob)) == (0, 30 * DOLLAR)
 
@@ -127,7 +128,7 @@ def test_earning_keeping_paying_and_giving_back_at_once_never_deadlock(settings:
         choose(provider, schedule="manual")
         keep(provider)
     ReserveSlice.objects.update(release_at=clock.now())
-    verbs: list[Any] = [reserve.release_ripe, settlement.release_pending] * 2
+    verbs: list[Any] = [rolling_reserve.release_ripe, settlement.release_pending] * 2
     for provider in providers:
         verbs += [partial(earn, provider, DOLLAR), partial(paying.pay_now, provider, usd(), actor="bob")]
     outcomes = race(verbs)
@@ -153,7 +154,7 @@ def test_a_payout_and_a_return_of_one_provider_never_wait_for_each_other(
     choose(bob, schedule="manual")
     clearing, available = open_accounts([AccountName(kind, bob) for kind in kinds])
     ledger.post([ledger.NewTransfer(open_account(AccountKind.ROUNDING), clearing, 5, TransferCode.CORRECTION)])
-    keep, has_kept = reserve.keep, Event()
+    keep, has_kept = rolling_reserve.keep, Event()
 
     def keep_and_dawdle(*args: Any, **kwargs: Any) -> object:
         amount = keep(*args, **kwargs)
@@ -165,7 +166,7 @@ def test_a_payout_and_a_return_of_one_provider_never_wait_for_each_other(
         assert has_kept.wait(timeout=20)
         return ledger.post([ledger.NewTransfer(clearing, available, 5, TransferCode.PAYOUT_RETURNED)])
 
-    monkeypatch.setattr(reserve, "keep", keep_and_dawdle)
+    monkeypatch.setattr(rolling_reserve, "keep", keep_and_dawdle)
     outcomes = race([partial(paying.pay_now, bob, usd(), actor="bob"), come_back])
     assert not [outcome for outcome in outcomes if isinstance(outcome, Exception)], outcomes
 

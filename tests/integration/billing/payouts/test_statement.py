@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import open_account
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Asset, Payout, SettlementShare, Transfer
 from billing.payouts import paying, statement, statement_formats, submission
 from billing.payouts.errors import StatementRefused
@@ -25,6 +25,7 @@ from billing.payouts.running import run_payouts
 from billing.payouts.statement import Period, make_statement
 from billing.payouts.statement_formats import decimal_text, safe_text, write_csv, write_json, write_pdf
 from billing.rails.registry import source_of
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from tests.integration.billing.payouts.adding_up import assert_adds_up, units
 from tests.integration.billing.payouts.scenes import CENT, choose, earn, kept, send, spendable, usd

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.charging import promotions
 from billing.contesting import disputes
 from billing.errors import AmountInvalid, InsufficientFunds, PromoCodeRefused, PromotionConflict
-from billing.kinds import AccountKind
 from billing.models import PromoCode, PromotionGrant
 from marketplace.foundation import clock
 from tests.integration.billing.promotions.gifts import give, hold, settle

@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 import pytest
 from pytest_django import Settings
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
 from billing.fiat import refunds, sweeping, topups
 from billing.fiat.errors import CardsUnavailable, RefundRefused
-from billing.kinds import AccountKind
 from billing.models import Deposit, Payout, TopUp
 from billing.payouts import paying, preferences, submission
 from billing.payouts.errors import DestinationRefused

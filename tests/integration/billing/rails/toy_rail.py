@@ -1,7 +1,7 @@
 """A third rail, both ways, that exists in tests alone: a bank in memory, and the two classes that speak to it.
 
 It books into Stripe's kinds of account, which are free where Stripe is off; a rail with an account kind of its own adds
-that kind to billing/kinds.py.
+that kind to billing/account_kinds.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Final
 
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from billing.models import Payout, TopUp
 from billing.models.ledger import USD_ASSET_ID, Asset
 from billing.money import MICROS_PER_CENT

@@ -13,12 +13,12 @@ from django.db import transaction
 from typer.testing import CliRunner
 
 from billing import breaker, dispatch
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.chart_of_accounts import open_account
 from billing.breaker import close_breaker, open_breaker
 from billing.charging import holds
 from billing.errors import PayoutsStopped
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Asset, FakeMovement, Payout, PayoutBreaker, Reconciliation, StripeEvent
 from billing.payouts import paying
 from billing.payouts.running import run_payouts
@@ -28,6 +28,7 @@ from billing.rails.payouts import Movement
 from billing.rails.stripe.payout_rail import StripePayouts
 from billing.reconciliation import comparing
 from billing.reconciliation.reconciling import forget_old_reports, newest, reconcile
+from billing.transfer_codes import TransferCode
 from marketplace.config.commands.ledger import app
 from marketplace.foundation import clock
 from marketplace.foundation.errors import BadRequest, StateConflict

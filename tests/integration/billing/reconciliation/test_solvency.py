@@ -16,11 +16,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
+from billing.account_kinds import AccountKind
 from billing.books import hash_chain
 from billing.breaker import open_breaker
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
-from billing.kinds import AccountKind
 from billing.models import DailyRoot, FakeMovement, Payout, Transfer
 from billing.payouts import paying, submission
 from billing.reconciliation.reconciling import reconcile

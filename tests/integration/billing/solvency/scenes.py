@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
+from billing.account_kinds import AccountKind
 from billing.books import hash_chain, ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
-from billing.kinds import AccountKind, TransferCode
 from billing.models import SolvencyReport
 from billing.proofs import solvency
 from billing.proofs.solvency import AccountProof, Report, check_accounts, read_report
 from billing.solvency import publishing
 from billing.solvency.proving import prove
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import signing
 from provider_agent.protocol import export_bytes
 

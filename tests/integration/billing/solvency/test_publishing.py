@@ -14,13 +14,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from billing import tasks
+from billing.account_kinds import AccountKind
 from billing.books import hash_chain, ledger
 from billing.books.chart_of_accounts import open_account
 from billing.charging import holds, settlement
 from billing.charging.settlement import LeaseCharge
 from billing.errors import SolvencyReportNotFound, SolvencyUnprovable
 from billing.fields import AMOUNT_MAX
-from billing.kinds import AccountKind, TransferCode, TransferMode
 from billing.models import SolvencyChunk, SolvencyReport, Transfer
 from billing.proofs.solvency import NO_REPORT, SolvencyBroken, check_accounts, commitment_of, read_report
 from billing.solvency import proving, publishing, tree
@@ -28,6 +28,7 @@ from billing.solvency.proving import as_document, prove
 from billing.solvency.publishing import DAILY_PROOFS_KEPT, PROOFS_KEPT, forget_old_proofs, publish_due
 from billing.solvency.totals import solvency
 from billing.solvency.tree import LEAVES_PER_CHUNK, Owed, build
+from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, fund, past_the_triggers, race
 from tests.integration.billing.solvency.scenes import fund_many, proven, publish, whole_proof

@@ -10,6 +10,7 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.books.ledger import NewTransfer, post
 from billing.charging import holds, metering, promotions, settlement
@@ -18,9 +19,9 @@ from billing.contesting import disputes, offences
 from billing.contesting.offences import Victim
 from billing.contesting.penalties import EQUIVOCATION
 from billing.errors import AccountFrozen, BillingError, ChargeAboveHold, InsufficientFunds
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Dispute
 from billing.models.ledger import USD_ASSET_ID
+from billing.transfer_codes import TransferCode
 from marketplace.foundation.errors import StateConflict
 from provider_agent.protocol import SignedReceipt
 from tests.integration.billing.scenes import DOLLAR, Meter

@@ -8,10 +8,10 @@ from uuid import uuid4
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from billing.account_kinds import AccountKind
 from billing.books.exchange import Quote, exchange
 from billing.charging import promotions
 from billing.errors import AccountFrozen, AmountInvalid, InsufficientFunds
-from billing.kinds import AccountKind
 from billing.models import Account
 from billing.models.ledger import USD_ASSET_ID
 from tests.integration.billing.whole.model import Gift

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from billing import breaker
+from billing.account_kinds import AccountKind
 from billing.books import deposits, hash_chain, ledger
-from billing.chain import roots
+from billing.chain import payout_roots
 from billing.chain.errors import ProofNotReady
 from billing.charging import holds, promotions
 from billing.errors import BillingError
 from billing.fiat import accounts, events, sweeping, topups
-from billing.kinds import AccountKind
 from billing.models import Asset, ConnectAccount, Difference, Payout, PayoutSettings
 from billing.models.ledger import USD_ASSET_ID
 from billing.payouts import paying, preferences, running, submission
@@ -198,7 +198,7 @@ class Whole(Buying, Giving, Paying, Escrowing):
         if payout is None:
             return
         try:
-            proof = roots.prove(payout.pk)
+            proof = payout_roots.prove(payout.pk)
         except ProofNotReady:
             return
         self.calls("claim", "Mallory", "claim", proof.wallet, proof.cumulative, proof.proof)

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.chain import escrow
 from billing.chain.errors import AuthorizationRefused
-from billing.kinds import AccountKind
 from billing.models import ChainTransaction, Commitment, EscrowHold
 from billing.proofs.escrow import SignedHoldAuthorization
 from jobs import lifecycle

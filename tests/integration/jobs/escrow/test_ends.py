@@ -6,12 +6,12 @@ from uuid import uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.chain import escrow as contracts
 from billing.chain.contract import deploy, registry
 from billing.chain.devchain import development
 from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS
 from billing.chain.keys import SigningKey
-from billing.kinds import AccountKind
 from billing.models import ChainEvent, ChainTransaction, EscrowHold
 from billing.proofs.escrow import HoldAuthorization, sign_authorization
 from billing.states.chain import EscrowHoldState

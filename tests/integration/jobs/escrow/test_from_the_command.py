@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books.ledger import balance
-from billing.kinds import AccountKind
 from billing.models import EscrowHold
 from billing.states.chain import EscrowHoldState
 from jobs.client import cli

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.chain import escrow as contracts
-from billing.kinds import AccountKind
 from billing.models import Alert, ChainEvent, EscrowHold
 from billing.states.chain import EscrowHoldState
 from jobs import lifecycle, sweeps

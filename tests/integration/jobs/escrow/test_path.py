@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.contesting import disputes
 from billing.errors import NothingToDispute
-from billing.kinds import AccountKind
 from billing.models import Commitment, EscrowClaim, EscrowHold, EscrowLease
 from billing.states.chain import EscrowHoldState
 from jobs import lifecycle

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from billing import prices
+from billing.account_kinds import AccountKind
 from billing.chain.devchain import development
 from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS, DevChain, Refused
 from billing.chain.devchain.rpc import serve
-from billing.kinds import AccountKind
 from billing.models import ChainEvent, ChainTransaction, EscrowHold, EscrowLease
 from billing.states.chain import EscrowHoldState, TransactionState
 from jobs.bills.bill import make_bill

@@ -155,10 +155,10 @@ def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next():
     async def story():
         async with scene(in_flight=1) as it:
             await it.engine()
-            placing, search = it.serving._placing, it.serving._begin(it.ask(), Caller()).search
-            first = await placing.wait(search)
-            leaving = asyncio.create_task(placing.wait(search))
-            staying = asyncio.create_task(placing.wait(search))
+            pool, search = it.serving._pool, it.serving._begin(it.ask(), Caller()).search
+            first = await pool.wait(search)
+            leaving = asyncio.create_task(pool.wait(search))
+            staying = asyncio.create_task(pool.wait(search))
             await asyncio.sleep(0.01)
             first.release()  # the place is handed to the one that leaves
             leaving.cancel()

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
-from billing.kinds import AccountKind
 from jobs import lifecycle, sweeps
 from jobs.errors import CapTooLow
 from jobs.models import Job, Lease

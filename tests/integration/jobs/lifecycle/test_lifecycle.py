@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance, trial_balance
-from billing.kinds import AccountKind
 from jobs import lifecycle
 from jobs.errors import InputNotReady, JobEnded, NotEnoughMoney, QuoteUsed
 from jobs.models import Artifact, Job, LeaseDevice

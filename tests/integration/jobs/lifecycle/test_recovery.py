@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
+from billing.account_kinds import AccountKind
 from billing.books.balances import balance
-from billing.kinds import AccountKind
 from jobs import sweeps
 from jobs.running import assignments, reports
 from marketplace.foundation.models import Event

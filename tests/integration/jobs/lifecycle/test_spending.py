@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.balances import balance
 from billing.charging import limits, promotions
 from billing.errors import SpendLimitReached
-from billing.kinds import AccountKind
 from billing.models import Commitment, EndRecord
 from jobs import lifecycle
 from jobs.models import Job

@@ -7,9 +7,9 @@ from typing import Any
 from uuid import uuid4
 
 from billing import prices
+from billing.account_kinds import AccountKind
 from billing.books import deposits
 from billing.books.balances import balance
-from billing.kinds import AccountKind
 from billing.models import Asset, Hold
 from billing.rails.registry import source_of
 from jobs.models import Job, Lease, PriceLock, Quote

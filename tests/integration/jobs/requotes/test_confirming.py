@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from billing.models import Hold
 from jobs import lifecycle, sweeps
 from jobs.errors import JobEnded, NotEnoughMoney, PriceMoved, PriceNotAsked

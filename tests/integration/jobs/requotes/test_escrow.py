@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from billing import prices
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from billing.models import EscrowHold
 from billing.states.chain import EscrowHoldState
 from jobs import lifecycle, sweeps

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.errors import BillingError
-from billing.kinds import AccountKind
 from jobs import lifecycle
 from jobs.errors import JobsError
 from jobs.models import Job, Lease, PriceHalt, PriceLock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from billing.kinds import AccountKind
+from billing.account_kinds import AccountKind
 from billing.models import Hold, Settlement
 from jobs import lifecycle
 from jobs.errors import JobEnded

@@ -9,9 +9,9 @@ import pytest
 from django.db import IntegrityError, connection
 
 from billing import prices
+from billing.account_kinds import AccountKind
 from billing.charging import promotions
 from billing.errors import PriceUnavailable
-from billing.kinds import AccountKind
 from billing.models import Commitment, Hold, PromotionGrant, Settlement
 from jobs import lifecycle, sweeps
 from jobs.api.job_views import show_job

@@ -19,7 +19,7 @@ from jobs.endpoints.views import list_endpoints
 from jobs.gateway.messages import EndpointLoad, GatewaySync, ReplicaLoad
 from jobs.leases import leasing
 from jobs.models import Attempt, Endpoint, Job, Lease, Replica
-from jobs.serving import observe, placing, prepaid_windows
+from jobs.serving import observe, prepaid_windows, replica_placement
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
@@ -98,7 +98,7 @@ def test_two_ticks_at_once_start_no_replica_twice(alice: Organisation, bob: Node
     ]  # both before either has done anything
     for seen in looks:
         assert seen is not None
-        placing.place_replicas(endpoint, seen.versions[0], 1, placed=seen.placed)
+        replica_placement.place_replicas(endpoint, seen.versions[0], 1, placed=seen.placed)
     assert len(leases_of(endpoint)) == 1
 
 

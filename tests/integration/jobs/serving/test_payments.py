@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.balances import balance
 from billing.charging import promotions, settlement
 from billing.contesting import disputes
 from billing.errors import InsufficientFunds
-from billing.kinds import AccountKind
 from billing.models import Alert, Hold, Settlement, SettlementShare
 from jobs import lifecycle
 from jobs.endpoints import amounts, payments

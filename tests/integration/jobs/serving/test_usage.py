@@ -12,9 +12,9 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits, ledger
 from billing.books.balances import balance
-from billing.kinds import AccountKind
 from billing.models import Alert
 from jobs.endpoints import token_payments, usage
 from jobs.gateway.messages import UsageRow

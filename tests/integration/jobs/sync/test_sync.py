@@ -22,10 +22,10 @@ from marketplace.foundation import signing
 from marketplace.foundation.models import Event
 from marketplace.foundation.states import advance
 from marketplace.nodes import agent_auth, wake
+from marketplace.nodes.device_checks import demands
 from marketplace.nodes.errors import ClockSkew
 from marketplace.nodes.models import AgentRelease, Node
 from marketplace.nodes.releases import publishing
-from marketplace.nodes.verification import demands
 from marketplace.nodes.wake import wake_nodes
 from marketplace.nodes.watching import liveness
 from provider_agent.protocol import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.spec import parse, serve_config
+from jobs.spec import kind_of, parse
 from runtimes.serve.__main__ import rename_options
 from runtimes.serve.config import parse_config, read_config
 from runtimes.serve.errors import BadConfig
@@ -25,7 +25,8 @@ network: public
 
 
 def test_what_a_job_file_gives_is_understood() -> None:
-    config = parse_config(serve_config(parse(JOB)))
+    spec = parse(JOB)
+    config = parse_config(kind_of(spec).config(spec))
     assert (config.model.kind, config.model.value, config.context) == ("hub", "org/name@main", 2048)
     assert config.verify
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from jobs.matching.request import Demand
+from jobs.matching.demand import Demand
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,10 +8,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.matching.demand import MatchRequest
 from jobs.matching.fabrics import JOIN_LINKS, Link, groups_of
 from jobs.matching.match import match
 from jobs.matching.plan import plan
-from jobs.matching.request import MatchRequest
 from marketplace.nodes.fabrics.links import wanted_pairs
 from tests.unit.jobs.matching.fleets import demand, fleet, node
 

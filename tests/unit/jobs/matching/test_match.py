@@ -10,9 +10,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.matching.demand import Demand, MatchRequest, flops_of
 from jobs.matching.fit import screen
 from jobs.matching.match import Policy, match
-from jobs.matching.request import Demand, MatchRequest, flops_of
 from jobs.matching.snapshot import NodeRow, is_model
 from tests.unit.jobs.matching.fleets import NOW, demand, demands, fleet, fleets, gpus, node
 

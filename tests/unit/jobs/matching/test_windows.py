@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.matching.demand import MatchRequest
 from jobs.matching.match import match
 from jobs.matching.plan import plan
-from jobs.matching.request import MatchRequest
 from tests.unit.jobs.matching.fleets import demand, fleet, node
 
 HOUR = 3600.0

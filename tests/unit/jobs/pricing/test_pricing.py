@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.matching.demand import MatchRequest
 from jobs.matching.match import match
 from jobs.matching.plan import plan
-from jobs.matching.request import MatchRequest
 from jobs.matching.snapshot import NodeRow
 from jobs.quoting.quote_terms import CEILING_MULTIPLE, chosen_of, demand_of, terms_of
 from jobs.spec.units import format_money

@@ -22,9 +22,9 @@ from jobs.spec import (
     Work,
     canonical,
     from_wire,
+    kind_of,
     parse,
     spec_hash,
-    train_config,
 )
 from jobs.spec.kinds.train import train_of
 from jobs.spec.model import GPUS_MAX, RETRY_REASONS, JobFields
@@ -110,19 +110,20 @@ def test_words_that_yaml_1_1_takes_for_something_else_stay_texts() -> None:
 
 
 def test_runtime_reads_what_the_spec_gives_it() -> None:
-    config = parse_config(train_config(parse(FULL)))
+    spec = parse(FULL)
+    config = parse_config(kind_of(spec).config(spec))
     assert (config.tokens, config.learning_rate, config.betas) == (600_000, 3e-4, (0.0, 0.5))
 
 
 def test_strategy_stands_in_the_canonical_form_only_where_it_is_not_the_default() -> None:
     unset = parse(FULL)
     assert "strategy" not in canonical(unset)["train"]
-    assert "strategy" not in train_config(unset)
+    assert "strategy" not in kind_of(unset).config(unset)
     assert spec_hash(parse(FULL.replace("train: {", "train: {strategy: fsdp2, "))) == spec_hash(unset)
     replicated = parse(FULL.replace("train: {", "train: {strategy: ddp, "))
     assert spec_hash(replicated) != spec_hash(unset)
     assert from_wire(canonical(replicated)) == replicated
-    assert parse_config(train_config(replicated)).strategy == "ddp"
+    assert parse_config(kind_of(replicated).config(replicated)).strategy == "ddp"
 
 
 def test_unknown_strategy_is_refused_with_the_known_ones() -> None:

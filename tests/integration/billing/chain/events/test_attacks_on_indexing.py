@@ -9,14 +9,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.chain import escrow
 from billing.chain.devchain import methods
 from billing.chain.devchain.chain import CHAIN_ID
 from billing.chain.errors import EndpointsDisagree
 from billing.chain.events import indexer
-from billing.following import chains
-from billing.kinds import AccountKind
+from billing.chain_following import chains
 from billing.models import Alert, ChainBlock, ChainEvent
 from billing.states.chain import EscrowHoldState
 from marketplace.foundation.states import advance

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+from billing.account_kinds import AccountKind
 from billing.chain import escrow
 from billing.chain.contract import deploy, registry
 from billing.chain.devchain import development
 from billing.chain.devchain.chain import CHAIN_ID, DEVELOPMENT_KEYS
 from billing.chain.keys import Role, SigningKey, key_for
-from billing.kinds import AccountKind
 from billing.models import Alert, ChainEvent, EscrowHold, EscrowLease
 from billing.states.chain import EscrowHoldState
 from marketplace.foundation.states import advance

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.chain import wallets
 from billing.chain.contract import deploy
@@ -16,7 +17,6 @@ from billing.chain.devchain.chain import CHAIN_ID
 from billing.chain.devchain.token import MINTED
 from billing.chain.events import effects, indexer
 from billing.chain.reading import builds
-from billing.kinds import AccountKind
 from billing.models import Alert, ChainBlock, ChainEvent
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 from tests.integration.billing.scenes import assert_ledger_is_true, race

@@ -8,13 +8,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.chain.devchain.chain import CHAIN_ID
 from billing.chain.errors import ChainMisconfigured, EndpointsDisagree, EndpointsUnreachable
 from billing.chain.events import indexer
 from billing.chain.reading.client import client_of
-from billing.following import chains
-from billing.kinds import AccountKind
+from billing.chain_following import chains
 from billing.models import Alert, ChainEvent
 from tests.chain.proxy import Proxy
 from tests.integration.billing.chain.town import TOKEN, Town

@@ -11,11 +11,11 @@ from uuid import UUID, uuid4
 import pytest
 from django.db.models import F
 
+from billing.account_kinds import AccountKind
 from billing.chain import escrow
 from billing.chain.devchain import development
 from billing.chain.errors import FinalBlockGone
 from billing.chain.transactions import closing, retrying, signing
-from billing.kinds import AccountKind
 from billing.models import Alert, ChainBlock, ChainTransaction, EscrowHold, EscrowLease
 from billing.states.chain import EscrowHoldState, TransactionState
 from marketplace.foundation import clock

@@ -1,7 +1,7 @@
 """Outlives the agent beside one program: pumps its output to the log, and writes down how it ended.
 
-Started as `python -I supervisor.py LEASE_FOLDER` by the process executor. Standard library only; imports nothing of
-ours. It is the program's subreaper, so that whatever the program detaches still belongs to it.
+Started as `python -I process_supervisor.py LEASE_FOLDER` by the process executor. Standard library only; imports
+nothing of ours. It is the program's subreaper, so that whatever the program detaches still belongs to it.
 
 1. read launch.json (it holds secrets) and delete it
 2. start the program in a session of its own, with limits; write supervisor.json

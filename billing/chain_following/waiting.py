@@ -8,7 +8,7 @@ from typing import Final
 
 from billing.chain.errors import ChainError
 from billing.chain.transactions import planning
-from billing.following.chains import follow_chain
+from billing.chain_following.chains import follow_chain
 from billing.models import ChainTransaction
 from billing.states.chain import TransactionState
 

@@ -15,13 +15,13 @@ from django.db.models import F
 
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance
-from marketplace.nodes.challenges.calibration import DevicePlan
+from marketplace.nodes.device_challenges.calibration import DevicePlan
+from marketplace.nodes.device_checks import demands
 from marketplace.nodes.errors import CheckOver
 from marketplace.nodes.inventory.devices import record_shown
 from marketplace.nodes.models import Check, Node
 from marketplace.nodes.offering import availability
 from marketplace.nodes.states import CheckState, NodeState
-from marketplace.nodes.verification import demands
 from provider_agent.protocol import CheckVerdict, Finding
 
 logger = logging.getLogger(__name__)

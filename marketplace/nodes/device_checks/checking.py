@@ -29,13 +29,13 @@ from django.db.models import Q
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.states import advance
-from marketplace.nodes.challenges.calibration import DevicePlan
-from marketplace.nodes.challenges.proofs import Revealed, find_fault, find_wrong_blocks
+from marketplace.nodes.device_challenges.calibration import DevicePlan
+from marketplace.nodes.device_challenges.proofs import Revealed, find_fault, find_wrong_blocks
+from marketplace.nodes.device_checks.findings import PICKED_BLOCKS, find_all
+from marketplace.nodes.device_checks.verdicts import finish, plans_of, verdict_of
 from marketplace.nodes.errors import BadAnswer, CheckAnswered, CheckOver
 from marketplace.nodes.models import Check, Node
 from marketplace.nodes.states import CHECK_LIVE, CheckState
-from marketplace.nodes.verification.findings import PICKED_BLOCKS, find_all
-from marketplace.nodes.verification.verdicts import finish, plans_of, verdict_of
 from provider_agent.protocol import (
     CheckCommit,
     CheckOpen,

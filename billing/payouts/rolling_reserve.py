@@ -1,4 +1,4 @@
-"""A part of a new provider's pay stays for a while, against chargebacks and faults that are found late.
+"""The rolling reserve: a part of a new provider's pay stays for a while, against chargebacks and faults found late.
 
 keep (before each payout of a provider on probation) -> release_ripe (SOUK_RESERVE_DAYS after the pay was released)
 """
@@ -14,10 +14,11 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Min, Sum
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, ReserveSlice
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 
 SLICES_PER_RELEASE_MAX: Final = 2_000

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.endpoints import versions
-from jobs.serving import placing
+from jobs.serving import replica_placement
 from jobs.spec import from_wire
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Device, Node
@@ -27,7 +27,7 @@ def test_short_lives_of_a_bad_version_do_not_hold_up_a_good_ones_replacement(
         stage.finish(bad, Reason.EXIT_NONZERO)
         gateway_reports([old])
     tick()
-    assert placing.paused_until(new) > timezone.now()
+    assert replica_placement.paused_until(new) > timezone.now()
     assert [lease.pk for lease in leases_of(endpoint)] == [old.pk], "another of the bad one would be started later"
     stage.finish(old, Reason.EXIT_NONZERO)
     tick()

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from marketplace.nodes.challenges.proofs import ChainPlan
+from marketplace.nodes.device_challenges.proofs import ChainPlan
 from marketplace.nodes.models import Device
 
 TABLE: Final = Path(__file__).with_name("calibration.json")

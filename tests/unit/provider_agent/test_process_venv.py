@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from provider_agent import runtime_environment
+from provider_agent import process_venv
 from provider_agent.config import DataFolder
 from provider_agent.errors import RuntimeUnavailable
-from provider_agent.runtime_environment import COMPLETE_NAME, build_environment, environment_python, is_built
+from provider_agent.process_venv import COMPLETE_NAME, build_environment, environment_python, is_built
 
 OWN = "gpusouk[train,serve]==0"
 
@@ -24,8 +24,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         if command[1:3] == ["-m", "venv"]:
             Path(command[3]).mkdir(parents=True)
 
-    monkeypatch.setattr(runtime_environment, "_step", step)
-    monkeypatch.setattr(runtime_environment, "_own_requirement", lambda: OWN)
+    monkeypatch.setattr(process_venv, "_step", step)
+    monkeypatch.setattr(process_venv, "_own_requirement", lambda: OWN)
     return ran
 
 
@@ -66,7 +66,7 @@ def test_source_checkout_says_what_to_do_before_anything_is_touched(
     def absent() -> str:
         raise RuntimeUnavailable("source checkout")
 
-    monkeypatch.setattr(runtime_environment, "_own_requirement", absent)
+    monkeypatch.setattr(process_venv, "_own_requirement", absent)
     with pytest.raises(RuntimeUnavailable):
         build_environment(DataFolder(tmp_path), lambda _line: None)
     assert not list(tmp_path.iterdir())

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from provider_agent import supervision
+from provider_agent import loop_supervisor
 from provider_agent.errors import LoopFailed, Refused
-from provider_agent.supervision import FAILURES_IN_A_ROW_MAX, Supervisor
+from provider_agent.loop_supervisor import FAILURES_IN_A_ROW_MAX, LoopSupervisor
 
 SECONDS_MAX = 10.0
 Run = Callable[[], Awaitable[None]]
@@ -18,8 +18,8 @@ Run = Callable[[], Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "RESTART_SECONDS_FIRST", 0.001)
-    monkeypatch.setattr(supervision, "RESTART_SECONDS_MAX", 0.001)
+    monkeypatch.setattr(loop_supervisor, "RESTART_SECONDS_FIRST", 0.001)
+    monkeypatch.setattr(loop_supervisor, "RESTART_SECONDS_MAX", 0.001)
 
 
 def raises(error: BaseException) -> Run:
@@ -37,11 +37,11 @@ async def goes_on() -> None:
     await asyncio.Event().wait()
 
 
-def supervise(*loops: tuple[str, Run], until: Callable[[Supervisor], bool] = lambda _: False) -> Supervisor:
+def supervise(*loops: tuple[str, Run], until: Callable[[LoopSupervisor], bool] = lambda _: False) -> LoopSupervisor:
     """Run the loops until the supervisor gives up, or `until` holds."""
 
-    async def run() -> Supervisor:
-        supervisor = Supervisor()
+    async def run() -> LoopSupervisor:
+        supervisor = LoopSupervisor()
         for name, loop in loops:
             supervisor.start(name, loop, leaves_on=(Refused,))
         async with asyncio.timeout(SECONDS_MAX):
@@ -86,7 +86,7 @@ def test_loop_that_fails_once_is_restarted_and_its_status_keeps_the_failure() ->
 
 
 def test_failures_far_apart_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "STEADY_SECONDS", 0.0)
+    monkeypatch.setattr(loop_supervisor, "STEADY_SECONDS", 0.0)
     many = FAILURES_IN_A_ROW_MAX * 2
     supervisor = supervise(("health", returns), until=lambda all_loops: all_loops.status()[0]["failures"] > many)
     assert supervisor.error is None
@@ -105,8 +105,8 @@ def test_a_cancel_that_nobody_of_ours_asked_for_is_a_failure() -> None:
 
 
 def test_a_loop_that_is_to_run_once_may_return() -> None:
-    async def run() -> Supervisor:
-        supervisor = Supervisor()
+    async def run() -> LoopSupervisor:
+        supervisor = LoopSupervisor()
         supervisor.start("machine", returns, is_endless=False)
         await asyncio.sleep(0.02)
         await supervisor.close()
@@ -121,7 +121,7 @@ def test_each_failure_is_reported_at_once() -> None:
     seen: list[int] = []
 
     async def run() -> None:
-        supervisor = Supervisor(on_failure=lambda: seen.append(supervisor.status()[0]["failures"]))
+        supervisor = LoopSupervisor(on_failure=lambda: seen.append(supervisor.status()[0]["failures"]))
         supervisor.start("health", returns)
         async with asyncio.timeout(SECONDS_MAX):
             await supervisor.has_failed.wait()

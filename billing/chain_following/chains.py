@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from billing.chain import escrow, roots
+from billing.chain import escrow, payout_roots
 from billing.chain.config import chains
 from billing.chain.devchain import development
 from billing.chain.errors import ChainError
@@ -56,10 +56,10 @@ def follow_chain(chain_id: int) -> int:
 
 
 def _advance_roots(contract: EscrowContract) -> int:
-    moved = roots.follow(contract)
+    moved = payout_roots.follow(contract)
     if moved:  # one has opened: its payouts are confirmed at once, before their claims come
         submission.follow_at_once(ChainPayouts(), contract.asset_id)
-    roots.publish(contract)
+    payout_roots.publish(contract)
     return moved
 
 

@@ -8,12 +8,13 @@ from uuid import UUID
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import open_account
-from billing.kinds import AccountKind, TransferCode
 from billing.models import Account, Payout, PayoutSettings, ReserveSlice
-from billing.payouts import reserve
+from billing.payouts import rolling_reserve
 from billing.payouts.running import run_payouts
+from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
 from tests.integration.billing.payouts.scenes import choose, earn, keep, kept, spendable, usd
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true
@@ -32,12 +33,12 @@ def test_a_new_provider_is_paid_all_but_the_reserve_and_the_reserve_in_time(bob:
     run_payouts()
     assert Payout.objects.get().amount == 9 * DOLLAR
     assert (kept(bob), spendable(bob)) == (DOLLAR, 0)
-    found = reserve.next_release(bob, asset_id=1)
+    found = rolling_reserve.next_release(bob, asset_id=1)
     assert found is not None
     at, amount = found
     assert (amount, at.date()) == (DOLLAR, (clock.now() + timedelta(days=settings.SOUK_RESERVE_DAYS)).date())
-    assert reserve.release_ripe() == 0
-    assert reserve.release_ripe(clock.now() + timedelta(days=31)) == 1
+    assert rolling_reserve.release_ripe() == 0
+    assert rolling_reserve.release_ripe(clock.now() + timedelta(days=31)) == 1
     assert (kept(bob), spendable(bob)) == (0, DOLLAR)
     assert_ledger_is_true()
 
@@ -51,14 +52,14 @@ def test_of_each_lease_the_part_is_kept_once(bob: UUID) -> None:
 
 
 def test_probation_lasts_for_days_and_for_settlements(bob: UUID, settings: Any) -> None:
-    assert reserve.is_on_probation(bob)
+    assert rolling_reserve.is_on_probation(bob)
     settings.SOUK_PROBATION_SETTLEMENTS = 2
     earn(bob)
     later = clock.now() + timedelta(days=settings.SOUK_PROBATION_DAYS, seconds=5)
-    assert reserve.is_on_probation(bob, later)  # one settlement only
+    assert rolling_reserve.is_on_probation(bob, later)  # one settlement only
     earn(bob)
-    assert reserve.is_on_probation(bob)  # enough settlements, too few days
-    assert not reserve.is_on_probation(bob, later)
+    assert rolling_reserve.is_on_probation(bob)  # enough settlements, too few days
+    assert not rolling_reserve.is_on_probation(bob, later)
 
 
 def test_nothing_is_kept_of_a_provider_who_is_known(bob: UUID, settings: Any) -> None:
@@ -76,7 +77,7 @@ def test_what_a_chargeback_took_is_not_given_back(bob: UUID) -> None:
         open_account(AccountKind.PROVIDER_RESERVE, bob), loss, 1_500_000, TransferCode.CHARGEBACK_RECOVERY
     )
     ledger.post([taken])
-    reserve.release_ripe(clock.now() + timedelta(days=31))
+    rolling_reserve.release_ripe(clock.now() + timedelta(days=31))
     assert (kept(bob), sum(ReserveSlice.objects.values_list("released", flat=True))) == (0, 500_000)
     assert_ledger_is_true()
 
@@ -87,11 +88,11 @@ def test_what_was_given_back_after_its_slice_was_over_does_not_stay_for_ever(bob
     loss, mine = open_account(AccountKind.CHARGEBACK_LOSS), open_account(AccountKind.PROVIDER_RESERVE, bob)
     ledger.post([ledger.NewTransfer(mine, loss, 1_500_000, TransferCode.CHARGEBACK_RECOVERY)])
     later = clock.now() + timedelta(days=31)
-    reserve.release_ripe(later)
+    rolling_reserve.release_ripe(later)
     ledger.post([ledger.NewTransfer(loss, mine, 1_500_000, TransferCode.CHARGEBACK_WON)])
     earn(bob)
     keep(bob)  # what a slice stands for stays
-    reserve.release_ripe()
+    rolling_reserve.release_ripe()
     assert (kept(bob), spendable(bob)) == (DOLLAR, 29 * DOLLAR)
     assert_ledger_is_true()
 
@@ -111,10 +112,10 @@ def test_a_frozen_reserve_waits_and_stops_nobody_elses(bob: UUID, alice: UUID) -
         keep(provider)
     Account.objects.filter(owner_id=bob, kind=AccountKind.PROVIDER_RESERVE).update(is_frozen=True)
     later = clock.now() + timedelta(days=31)
-    assert reserve.release_ripe(later) == 1
+    assert rolling_reserve.release_ripe(later) == 1
     assert (kept(bob), kept(alice)) == (DOLLAR, 0)
     Account.objects.update(is_frozen=False)
-    assert reserve.release_ripe(later) == 1
+    assert rolling_reserve.release_ripe(later) == 1
 
 
 def test_one_provider_who_cannot_be_paid_stops_no_other(bob: UUID, alice: UUID) -> None:

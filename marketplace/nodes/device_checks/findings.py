@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from marketplace.nodes.challenges.calibration import DevicePlan
+from marketplace.nodes.device_challenges.calibration import DevicePlan
 from marketplace.nodes.models import Check, Device
 from provider_agent.protocol import Finding
 

@@ -13,11 +13,11 @@ from uuid import UUID
 import pytest
 from django.conf import settings as django_settings
 
+from marketplace.nodes.device_checks import demands
 from marketplace.nodes.inventory import devices as inventory
 from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Node, Provider
 from marketplace.nodes.states import CheckState
-from marketplace.nodes.verification import demands
 from marketplace.nodes.watching import liveness
 from provider_agent.assembly import assemble
 from provider_agent.config import AgentSettings, DataFolder

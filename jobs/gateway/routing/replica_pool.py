@@ -32,7 +32,7 @@ class Directory(Protocol):
         """Leases behind an endpoint, whether or not they can be reached; what was returned does not change any more."""
 
 
-class Placing:
+class ReplicaPool:
     """All replicas and queues of this gateway."""
 
     def __init__(

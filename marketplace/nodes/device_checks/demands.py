@@ -26,7 +26,7 @@ from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth
-from marketplace.nodes.challenges import calibration
+from marketplace.nodes.device_challenges import calibration
 from marketplace.nodes.models import Check, Node
 from marketplace.nodes.states import CHECK_LIVE, CheckState, NodeState
 

@@ -36,7 +36,7 @@ class _Post:
     again_at: float | None = None
 
 
-class Supervisor:
+class ChildSupervisor:
     """Start children through it, then `watch`. Use it from the main thread, which outlives all of them."""
 
     def __init__(self, *, children_file: Path, say: Say) -> None:

@@ -1,25 +1,18 @@
-"""What keeps a node in the market: its provider's desired settings, its pay, and what it measures of itself."""
+"""What a node's provider wants of it: drain, resume, price, hours; and how the node stands after it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Self
-from uuid import UUID
+from typing import Final, Self
 
-from pydantic import AwareDatetime, Field, FiniteFloat, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
-from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX
-from provider_agent.protocol.message import Account, Message
+from provider_agent.protocol.message import Message
 
 REASON_CHARACTERS_MAX: Final = 200
 MINUTES_PER_DAY: Final = 24 * 60
 HOURS_MAX: Final = 64  # spans of a week
 AWAY_MAX: Final = 32
-SERIES_MAX: Final = 24  # figures of one node, device or lease
 PRICE_USD_MICROS_MAX: Final = 1_000_000_000
-
-SeriesName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-Figures = Annotated[dict[SeriesName, FiniteFloat], Field(max_length=SERIES_MAX)]
-DeviceName = Annotated[str, Field(min_length=1, max_length=96)]
 
 
 class DrainRequest(Message):
@@ -44,26 +37,6 @@ class NodeStanding(Message):
     node_state: str
     drain_reason: str
     price_usd_micros_per_device_hour: int | None  # None: no open offer
-
-
-class Earnings(Message):
-    """GET /api/agent/v1/earnings: the provider's part, after the marketplace's fee. Days are UTC's."""
-
-    today_usd_micros: int
-    week_usd_micros: int  # the last seven days, today among them
-    open_usd_micros: int  # of leases that still run: signed by the node and seen by the server
-    today_leases: int
-    week_leases: int
-    open_leases: int
-    fee_bps: int
-
-
-class Load(Account):
-    """What a node measured of itself, with a beat; names are the series' names, of which each is kept by the minute."""
-
-    node: Figures = Field(default_factory=dict)
-    devices: dict[DeviceName, Figures] = Field(default_factory=dict, max_length=DEVICES_PER_NODE_MAX)
-    leases: dict[UUID, Figures] = Field(default_factory=dict, max_length=DEVICES_PER_NODE_MAX)
 
 
 class WeeklyHours(Message):

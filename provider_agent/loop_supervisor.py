@@ -36,7 +36,7 @@ class LoopStatus:
     last_error: str = ""
 
 
-class Supervisor:
+class LoopSupervisor:
     """The loops of one agent. `has_failed` is set once `error` says why the agent must leave."""
 
     def __init__(self, *, on_failure: Callable[[], None] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""Builds the environment that the process executor's programs run in: torch is there, never in the agent.
+"""Builds the virtual environment that the process executor's programs run in: torch is there, never in the agent.
 
 One folder a version, built where it stays (its scripts carry their path) and marked with what is in it when it is
 complete: a half-built one is never used, and one that lacks what a program needs now is added to.

@@ -13,11 +13,11 @@ from django.conf import settings
 
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
-from marketplace.nodes.challenges import calibration
+from marketplace.nodes.device_challenges import calibration
+from marketplace.nodes.device_checks import checking, demands
 from marketplace.nodes.inventory import devices
 from marketplace.nodes.models import Check, Device, Node, Offer, Provider
 from marketplace.nodes.states import CheckState, NodeState
-from marketplace.nodes.verification import checking, demands
 from provider_agent.protocol import CheckVerdict
 from runtimes.probe.challenge.chain import Chain
 from tests.integration.nodes.agent import Agent, bring_online, device, facts, measurements
