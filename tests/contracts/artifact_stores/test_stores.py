@@ -17,7 +17,7 @@ from jobs.errors import UploadIncomplete
 from marketplace.foundation import clock
 from tests.contracts.artifact_stores.conftest import PART_BYTES
 
-pytestmark = [pytest.mark.urls("tests.doors"), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.urls("tests.agent_urls"), pytest.mark.django_db(transaction=True)]
 
 
 def put(upload: Upload, data: bytes, *, only: set[int] | None = None) -> list[str]:

@@ -29,7 +29,7 @@ from tests import stage
 from tests.integration.jobs.conftest import node_with_key, transport_key
 from tests.row_states import put_in_state
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.doors")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
 
 def call(live_server, node, verb):

@@ -16,7 +16,7 @@ from provider_agent.protocol import AttemptState, Earnings, sign_request
 from tests import stage
 from tests.integration.jobs.conftest import node_with_key, transport_key
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.doors")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
 
 def ask(node) -> Earnings:

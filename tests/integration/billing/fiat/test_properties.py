@@ -79,7 +79,7 @@ def fresh_world(seed: int = 0) -> Iterator[FakeStripe]:
 
 
 @dataclass
-class Story:
+class Scenario:
     """What happens at Stripe, step by step; our side learns of it by webhooks only."""
 
     stripe: FakeStripe
@@ -190,10 +190,10 @@ def settle_down() -> None:
     assert list(stuck) == []
 
 
-def final_state(story: Story) -> dict[str, Any]:
+def final_state(scenario: Scenario) -> dict[str, Any]:
     """Everything that must not depend on the order of events, without ids and times."""
     sums = {
-        (account.kind, account.owner_id == story.alice): ledger.balance(account.owner_id, AccountKind(account.kind))
+        (account.kind, account.owner_id == scenario.alice): ledger.balance(account.owner_id, AccountKind(account.kind))
         for account in Account.objects.all()
     }
     return {
@@ -212,9 +212,9 @@ def _row(found: Any, *names: str) -> tuple[str, ...]:
 def tell(steps: Sequence[tuple[str, int, int]], network: WebhookFaults | None, seed: int) -> dict[str, Any]:
     """The final state of a sequence, reported step by step in order, or by a bad network and the poller in the end."""
     with fresh_world() as stripe:
-        story, receive = Story(stripe), receiver()
+        scenario, receive = Scenario(stripe), receiver()
         for number, step in enumerate(steps):
-            story.do(*step)
+            scenario.do(*step)
             faults = network and WebhookFaults(**{**vars(network), "seed": seed + number})
             for delivery in stripe.deliver(receive, faults=faults):
                 assert (delivery.status == 200) == (delivery.fault in {"", "duplicate"}), delivery
@@ -226,7 +226,7 @@ def tell(steps: Sequence[tuple[str, int, int]], network: WebhookFaults | None, s
         settle_down()
         sweeping.sweep()
         scenes.assert_same_books(stripe)
-        return final_state(story)
+        return final_state(scenario)
 
 
 # What was found once: a freeze, or money, is reported before what it is about.
@@ -407,11 +407,11 @@ BUSY_VERBS: Final = (*VERBS, "spend", "refund_ours", "sweep", "charge_saved_card
 def test_p20_stripes_books_and_ours_say_the_same(steps: Any, seed: int, probability: float) -> None:
     """With our own calls over a bad line, a customer who spends, and a webhook that cannot be relied on."""
     with fresh_world(seed) as stripe:
-        story, receive = BusyStory(stripe), receiver()
-        scenes.save_card(stripe, story.alice)
+        scenario, receive = BusyScenario(stripe), receiver()
+        scenes.save_card(stripe, scenario.alice)
         for number, step in enumerate(steps):
             with bad_line(stripe, FAULTS, probability):
-                story.do(*step)
+                scenario.do(*step)
                 scenes.call_due()
             stripe.deliver(receive, faults=WebhookFaults(**{**vars(BAD_NETWORK), "seed": seed + number}))
             if (seed + number) % 2:
@@ -424,7 +424,7 @@ def test_p20_stripes_books_and_ours_say_the_same(steps: Any, seed: int, probabil
         scenes.assert_same_books(stripe)
 
 
-class BusyStory(Story):
+class BusyScenario(Scenario):
     """The same, and what we do ourselves meanwhile."""
 
     def spend(self, which: int, cents: int) -> None:

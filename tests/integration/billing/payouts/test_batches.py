@@ -192,7 +192,7 @@ def test_a_batch_that_fails_as_a_whole_is_made_one_by_one(monkeypatch: pytest.Mo
 
 
 @pytest.mark.django_db
-def test_each_payout_of_a_batch_tells_its_own_story(db: None) -> None:
+def test_each_payout_of_a_batch_records_its_own_events(db: None) -> None:
     for _ in range(3):
         provider = uuid4()
         earn(provider)

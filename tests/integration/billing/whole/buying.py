@@ -24,13 +24,13 @@ from billing.models.ledger import USD_ASSET_ID
 from marketplace.foundation.errors import StateConflict
 from provider_agent.protocol import SignedReceipt
 from tests.integration.billing.scenes import DOLLAR, Meter
+from tests.integration.billing.whole.machine import BillingMachine, amounts, customers, providers, taken, which
 from tests.integration.billing.whole.model import FEE_BPS, Job
-from tests.integration.billing.whole.story import Story, amounts, customers, providers, taken, which
 
 WINDOW_SECONDS = 86_400
 
 
-class Buying(Story):
+class Buying(BillingMachine):
     """Jobs from their hold to the provider's balance, in dollars and in tokens."""
 
     def open_jobs(self) -> list[Job]:

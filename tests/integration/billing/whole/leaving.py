@@ -30,8 +30,8 @@ from marketplace.foundation import clock
 from tests.integration.billing.whole.buying import Buying
 from tests.integration.billing.whole.escrowing import Escrowing
 from tests.integration.billing.whole.giving import Giving
+from tests.integration.billing.whole.machine import customers, providers, taken, which
 from tests.integration.billing.whole.paying import Paying, receive
-from tests.integration.billing.whole.story import customers, providers, taken, which
 from tests.integration.billing.whole.world import CUSTOMERS, PROVIDERS
 
 

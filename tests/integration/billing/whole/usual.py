@@ -7,8 +7,8 @@ from hypothesis.stateful import rule
 
 from billing.models import Payout
 from tests.integration.billing.whole.leaving import Whole
+from tests.integration.billing.whole.machine import amounts, customers, providers, taken, which
 from tests.integration.billing.whole.paying import CENTS
-from tests.integration.billing.whole.story import amounts, customers, providers, taken, which
 from tests.integration.billing.whole.world import DAY
 
 LONG_MS = 3_900_000

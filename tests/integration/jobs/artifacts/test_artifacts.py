@@ -34,7 +34,7 @@ from tests import stage
 from tests.integration.jobs.conftest import node_with_key
 from tests.row_states import put_in_state
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.doors")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
 FILES = {"model.bin": b"weights" * 500, "sub/config.json": b"{}", "empty": b""}
 

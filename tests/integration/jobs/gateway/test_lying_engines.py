@@ -80,7 +80,7 @@ async def ask_both(it, liar: Liar, **how) -> tuple[Caller, str]:
     ids=["no-json", "half-a-line", "no-object", "error", "end"],
 )
 def test_what_came_before_the_rubbish_is_sent_and_the_rubbish_is_not(rubbish):
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             good = await it.engine()
             said = (await it.call(messages=QUESTION, stream=True)).text()
@@ -91,11 +91,11 @@ def test_what_came_before_the_rubbish_is_sent_and_the_rubbish_is_not(rubbish):
             assert caller.is_whole() and caller.text() == expected == said
             assert [used.output_tokens for used in it.used[1:3]] == [2, 18]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_engine_that_writes_on_and_on_is_stopped_at_what_was_asked_for():
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             liar = await it.stack.enter_async_context(saying(lambda: (token(f" word{n}") for n in count())))
             it.replica(liar.port)
@@ -104,25 +104,25 @@ def test_an_engine_that_writes_on_and_on_is_stopped_at_what_was_asked_for():
             assert it.used[0].output_tokens == 30 and len(caller.events()) < 1000
             assert liar.heard == [False]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("piece", [token(""), b": ping\n\n" * 100, b"x" * 1000], ids=["empty", "comment", "no-line"])
 def test_an_engine_that_only_seems_to_begin_is_left(piece):
-    async def story():
+    async def scenario():
         async with scene(patience=Patience(first=60, token=60)) as it:
             async with saying(lambda: (piece for _ in count())) as liar:
                 caller, expected = await ask_both(it, liar)
                 assert caller.is_whole() and caller.text() == expected and not any(liar.heard)
             assert [used.status for used in it.used] == ["ok", "ok"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_after_the_finish_nothing_is_waited_for_long(monkeypatch):
     monkeypatch.setattr("jobs.gateway.answering.streaming.TAIL_SECONDS_MAX", 0.1)
 
-    async def story():
+    async def scenario():
         async with scene(patience=Patience(first=2, token=60)) as it:
             finish = token("", finish_reason="stop")
             pieces = [token("all")] + [finish] + [b": ping\n\n"] * 3
@@ -131,11 +131,11 @@ def test_after_the_finish_nothing_is_waited_for_long(monkeypatch):
                 caller = await it.call(stream=True)
                 assert caller.is_whole() and caller.text() == "all" and it.used[0].status == "ok"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_tokens_cut_into_bytes_are_still_not_more_than_their_bytes():
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             usage = {"prompt_tokens": 10**9, "completion_tokens": 10**9, "total_tokens": 1}
             last = json.dumps({"choices": [], "usage": usage}).encode()
@@ -148,11 +148,11 @@ def test_tokens_cut_into_bytes_are_still_not_more_than_their_bytes():
             assert it.used[0].output_tokens <= len("otter") + 16 and it.used[0].input_tokens < 1000
             assert caller.events()[-2]["usage"]["completion_tokens"] == it.used[0].output_tokens
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next():
-    async def story():
+    async def scenario():
         async with scene(in_flight=1) as it:
             await it.engine()
             placing, search = it.serving._placing, it.serving._begin(it.ask(), Caller()).search
@@ -166,4 +166,4 @@ def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next():
             place.release()
             assert leaving.cancelled() and it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -45,7 +45,7 @@ def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatc
         for engine in engines:
             engine.faults.clear()
 
-    async def story():
+    async def scenario():
         async with scene(patience=Patience(first=0.3, token=0.3, move=2), in_flight=8) as it:
             engines = [await it.engine(model=Model(answer_tokens=20), pace=Pace(token_ms=1)) for _ in range(4)]
             expected = (await it.call(messages=[{"role": "user", "content": QUESTION}])).json()
@@ -94,4 +94,4 @@ def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatc
             if error is None and request.request_id not in parts:
                 assert by_request[request.request_id].gone.is_set()  # it left before any replica was asked
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -11,7 +11,7 @@ from jobs.gateway.engines.tokens import Count
 from jobs.gateway.engines.upstream import Announced
 from jobs.gateway.routing import hedging, replica_view
 from jobs.gateway.routing.replica_view import ReplicaView, slow_ones
-from tests.unit.jobs.gateway.asking import KEY
+from tests.unit.jobs.gateway.inference_requests import KEY
 
 ANY_TIME = settings(deadline=None)  # the machine may be slow
 
@@ -102,7 +102,7 @@ def test_what_is_told_is_counted_once():
 
 
 def test_a_race_takes_the_faster_and_drops_what_comes_too_late():
-    async def story():
+    async def scenario():
         dropped, started = [], []
 
         async def drop(value):
@@ -142,4 +142,4 @@ def test_a_race_takes_the_faster_and_drops_what_comes_too_late():
             return len(asyncio.all_tasks())
         raise AssertionError
 
-    assert asyncio.run(story()) == 1
+    assert asyncio.run(scenario()) == 1

@@ -15,7 +15,7 @@ from tests.unit.jobs.gateway.stage import BOB, Stage, chat, endpoint_for, grant_
 
 
 def test_alice_asks_and_what_she_used_is_in_the_books(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         said = await up.post(chat(), headers={"X-Request-ID": "mine-1", "X-Souk-Hedge": "true"})
         assert said.status == 200
         assert said.json["echo"] == chat()
@@ -32,20 +32,20 @@ def test_alice_asks_and_what_she_used_is_in_the_books(tmp_path: Path) -> None:
         assert (row.model, row.kind, row.status) == ("tiny", "chat", "ok")
         assert (row.input_tokens, row.output_tokens, row.cost_usd_micros) == (10, 5, 20)
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_a_request_id_that_is_not_sane_is_not_echoed(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         for wrong in ("x" * 129, "a b", "<script>"):
             said = await up.post(chat(), headers={"X-Request-ID": wrong})
             assert "X-Client-Request-ID" not in said.headers
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_who_has_no_key_or_a_wrong_one_gets_401_before_anything_else(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         for headers in ({"Authorization": ""}, {"Authorization": "Basic abc"}):
             said = await up.post(b"{", headers=headers)
             assert (said.status, said.code) == (401, "missing_api_key")
@@ -54,11 +54,11 @@ def test_who_has_no_key_or_a_wrong_one_gets_401_before_anything_else(tmp_path: P
         assert (await up.get("/v1/models", key="mallory")).status == 401
         assert up.engine.requests == []
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_a_revoked_key_is_refused_within_a_sync(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         assert (await up.post(chat())).status == 200
         up.marketplace.let(grant_for("alice", refused="revoked"))
         syncs = len(up.marketplace.syncs)
@@ -66,11 +66,11 @@ def test_a_revoked_key_is_refused_within_a_sync(tmp_path: Path) -> None:
         said = await up.post(chat())
         assert (said.status, said.code) == (401, "invalid_api_key")
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_what_is_private_and_what_is_not_there_look_the_same(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         answers = set()
         for name in ("bob/secret", "bob/nosuch"):
             said = await up.post(chat(name))
@@ -84,11 +84,11 @@ def test_what_is_private_and_what_is_not_there_look_the_same(tmp_path: Path) -> 
         assert (await up.get("/v1/models/bob/open")).json["owned_by"] == "bob"
         assert (await up.post(chat("bob/open"))).status == 200
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_a_used_up_budget_is_429_until_there_is_more(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         grant = up.marketplace.let(grant_for("bob", BOB, budget_usd_micros=50))
         assert (await up.post(chat("open"), key="bob")).status == 200
         said = await up.post(chat("open", max_tokens=1000), key="bob")
@@ -100,7 +100,7 @@ def test_a_used_up_budget_is_429_until_there_is_more(tmp_path: Path) -> None:
         await until(lambda: len(up.marketplace.syncs) >= syncs + 2)
         assert (await up.post(chat("open", max_tokens=1000), key="bob")).status == 200
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_a_slice_that_is_used_up_is_renewed_before_anybody_is_refused(
@@ -108,18 +108,18 @@ def test_a_slice_that_is_used_up_is_renewed_before_anybody_is_refused(
 ) -> None:
     monkeypatch.setattr("jobs.gateway.accounting.key_grants.RENEW_SECONDS_MIN", 0.0)
 
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         up.marketplace.let(grant_for("bob", BOB, budget_usd_micros=60))
         assert (await up.post(chat("open"), key="bob")).status == 200
         up.marketplace.let(grant_for("bob", BOB, budget_usd_micros=10_000))
         up.marketplace.is_away = False
         assert (await up.post(chat("open", max_tokens=500), key="bob")).status == 200
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_rates_are_said_and_kept(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         up.marketplace.let(grant_for("bob", BOB, requests_per_minute=2, tokens_per_minute=10_000))
         first = await up.post(chat("open"), key="bob")
         assert first.headers["x-ratelimit-remaining-requests"] == "1"
@@ -130,11 +130,11 @@ def test_rates_are_said_and_kept(tmp_path: Path) -> None:
         assert 1 <= int(said.headers["Retry-After"]) <= 30
         assert said.headers["x-ratelimit-remaining-requests"] == "0"
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_an_endpoint_says_why_it_takes_nothing_and_what_it_is_for(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         up.marketplace.serve(endpoint_for("shut", closed="its budget is used up"))
         up.marketplace.serve(endpoint_for("vectors", task="embed"))
         up.marketplace.serve(endpoint_for("small", limits=EndpointLimits(body_bytes=1000)))
@@ -149,11 +149,11 @@ def test_an_endpoint_says_why_it_takes_nothing_and_what_it_is_for(tmp_path: Path
         said = await up.post(chat("small", user="x" * 1000))
         assert (said.status, said.code) == (413, "request_too_large")
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_addresses_methods_and_types_that_are_wrong_are_refused_in_the_known_form(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         said = await up.get("/v1/chat/completions")
         assert (said.status, said.code, said.headers["Allow"]) == (405, "method_not_allowed", "POST")
         for path in ("/", "/v1", "/v1/chat", "/v1/modelsx", "/internal/gateway/v1/sync", "/../etc/passwd", "/%2e%2e/x"):
@@ -163,11 +163,11 @@ def test_addresses_methods_and_types_that_are_wrong_are_refused_in_the_known_for
         assert (said.status, said.code) == (415, "unsupported_media_type")
         assert (await up.get("/healthz")).status == 200
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_an_engine_that_throws_tells_the_caller_nothing_of_it(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         async def broken(request: Any, client: Any) -> None:
             raise RuntimeError("the password is swordfish")
 
@@ -176,7 +176,7 @@ def test_an_engine_that_throws_tells_the_caller_nothing_of_it(tmp_path: Path) ->
         assert (said.status, said.code) == (500, "internal_error")
         assert b"swordfish" not in said.body
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_browsers_of_other_sites_are_let_in_by_name_only(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_metrics_are_for_loopback_without_a_proxy_or_for_the_token(tmp_path: Pat
 
 
 def test_requests_under_way_are_bounded(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         up.engine.gate = asyncio.Event()
         held = [asyncio.create_task(up.post(chat())) for _ in range(3)]
         await until(lambda: len(up.engine.requests) == 3)
@@ -230,11 +230,11 @@ def test_requests_under_way_are_bounded(tmp_path: Path) -> None:
         assert [(await each).status for each in held] == [200] * 3
         assert (await up.post(chat())).status == 200
 
-    play(tmp_path, story, requests_max=3)
+    play(tmp_path, scenario, requests_max=3)
 
 
 def test_a_key_in_use_is_named_in_each_sync_and_never_shown(tmp_path: Path) -> None:
-    async def story(up: Stage) -> None:
+    async def scenario(up: Stage) -> None:
         await up.post(chat())
         syncs = len(up.marketplace.syncs)
         await until(lambda: len(up.marketplace.syncs) >= syncs + 2)
@@ -243,4 +243,4 @@ def test_a_key_in_use_is_named_in_each_sync_and_never_shown(tmp_path: Path) -> N
         kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
         assert key_of("alice").encode() not in kept
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)

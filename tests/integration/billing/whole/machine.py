@@ -31,7 +31,7 @@ amounts = st.integers(1, 20_000_000)
 taken: Counter[str] = Counter()  # what was done and what was refused, over all sequences of this process
 
 
-class Story(RuleBasedStateMachine):
+class BillingMachine(RuleBasedStateMachine):
     """Alice and Anna buy, Bob and Ben provide, Mallory lies, Stripe and the chain have moods."""
 
     world: ClassVar[World]
