@@ -59,10 +59,10 @@ def world() -> Iterator[World]:
 
 @dataclass
 class Provider:
-    """Bob, and what install.sh said on each of his nodes."""
+    """Bob, and what install.sh printed on each of his nodes."""
 
     party: Party
-    said: dict[str, str]
+    outputs: dict[str, str]
 
     def nodes(self, world: World) -> dict[str, str]:
         """Name -> state, as the marketplace has it."""
@@ -92,7 +92,7 @@ def alice(world: World) -> Party:
 
 
 def test_three_nodes_join_from_behind_nat_and_are_listed(world: World, bob: Provider) -> None:
-    assert all("Listed: " in said for said in bob.said.values())
+    assert all("Listed: " in output for output in bob.outputs.values())
     assert bob.nodes(world) == dict.fromkeys(NODES, "online")
     with Souk(world.market.server, bob.party.key) as souk:
         offers = {offer.node_name: offer for offer in souk.offers()}

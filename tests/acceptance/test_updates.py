@@ -83,8 +83,8 @@ class Fleet:
                 psutil.wait_procs([keeper], 5)
 
     def manage(self, *words: str) -> Any:
-        said = run([sys.executable, str(ROOT / "manage.py"), *words, "--json"], self.operator_env)
-        return json.loads(said[said.index("{") :])
+        printed = run([sys.executable, str(ROOT / "manage.py"), *words, "--json"], self.operator_env)
+        return json.loads(printed[printed.index("{") :])
 
     def publish(self, version: str, changes: dict[str, tuple[str, str]] | None = None) -> Path:
         made = rebuild_wheel(self.first_wheel, self.market.folder / "built", version, changes)
@@ -183,8 +183,8 @@ def test_what_was_not_signed_for_this_node_is_refused_and_changes_nothing(by_han
     for what, version, changes, sentence in lies:
         fleet.want(version)
         with mallory(changes) as proxy:
-            code, said = fleet.once(HTTP_PROXY=proxy, NO_PROXY="", no_proxy="")
-        assert (code in {1, 10}, sentence in said) == (True, True), f"{what}: {code} {said}"
+            code, output = fleet.once(HTTP_PROXY=proxy, NO_PROXY="", no_proxy="")
+        assert (code in {1, 10}, sentence in output) == (True, True), f"{what}: {code} {output}"
         assert fleet.links() == before, what
         assert [path for path in fleet.prefix.releases.iterdir() if path != good] == [], what
         assert not list(fleet.prefix.root.glob(".fetch-*")), what
@@ -201,9 +201,9 @@ def test_a_full_disk_changes_nothing(by_hand: Fleet) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "souk-updates", str(release)], check=True)
     try:
         fleet.want("0.2.0")
-        code, said = fleet.once()
+        code, output = fleet.once()
         assert code == 1
-        assert "No space left" in said
+        assert "No space left" in output
         assert fleet.links() == before
     finally:
         subprocess.run(["umount", str(release)], check=True)
@@ -236,8 +236,8 @@ def test_an_updater_killed_at_each_step_is_repaired_by_the_next(by_hand: Fleet) 
         assert fleet.links()[1] == version_of(old), what
         current = fleet.prefix.root / "current" / "bin" / "souk-agent"
         assert run([str(current), "--version"], {}).strip() in {"0.2.0", version_of(old)}, what
-    code, said = fleet.once()
-    assert (code, "updated" in said) == (0, True), said
+    code, output = fleet.once()
+    assert (code, "updated" in output) == (0, True), output
     assert fleet.links() == ("0.2.0", "0.2.0")
     assert [fleet.version(name) for name in fleet.names] == ["0.2.0", "0.2.0"]
     assert len(list(fleet.prefix.releases.iterdir())) == 1
@@ -320,8 +320,8 @@ def test_a_bad_release_is_taken_back_and_its_rollout_halts(
     assert {one["node"] for one in found["rollbacks"]} == set(fleet.names)
     assert why in found["rollbacks"][0]["reason"]
     assert found["installable"] != version
-    said = run([str(fleet.prefix.program), "status", "--data", str(fleet.data("bob-1").root)], {})
-    assert f"last rollback: {version}" in said
+    output = run([str(fleet.prefix.program), "status", "--data", str(fleet.data("bob-1").root)], {})
+    assert f"last rollback: {version}" in output
     doctor = [str(fleet.prefix.program), "doctor", "--data", str(fleet.data("bob-1").root)]
     assert f"{version} was rolled back" in subprocess.run(doctor, capture_output=True, text=True, check=False).stdout
 

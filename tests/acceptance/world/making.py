@@ -60,7 +60,7 @@ class World:
         return {found for each in self.computers for found in each.namespaces.values()}
 
     def install_by_line(self, name: str, provider: Party, *options: str) -> str:
-        """The line that the provider is shown, pasted on the node; what install.sh said."""
+        """The line that the provider is shown, pasted on the node; what install.sh printed."""
         line = run_json([SOUK, "provider", "add-node"], provider.env(self.market.server))["command"]
         words = " ".join(options)
         return self.nodes[name].shell(f"{line} {words}".strip(), seconds=INSTALL_SECONDS_MAX)

@@ -48,7 +48,7 @@ def test_a_server_taken_back_starts_and_says_that_its_agent_is_older(short_folde
         assert up.is_well()
     with Up(data, port) as again:
         assert again.is_well()
-        _, said = again.stop()
-    assert "WARNING" in said
-    assert "is not above 9.0.0" in said
-    assert "rollout back" in said
+        _, output = again.stop()
+    assert "WARNING" in output
+    assert "is not above 9.0.0" in output
+    assert "rollout back" in output

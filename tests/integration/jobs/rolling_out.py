@@ -25,7 +25,7 @@ def publish(version: str, share: float = 0.05) -> AgentRelease:
     return publishing.publish(version=version, wheel=f"gpusouk-{version}-py3-none-any.whl", sha256=SHA, share=share)
 
 
-def told(version: str) -> set[str]:
+def offered_to(version: str) -> set[str]:
     return set(Node.objects.filter(wanted_version=version).values_list("name", flat=True))
 
 

@@ -41,12 +41,12 @@ def test_alice_sees_what_she_can_rent(alice: Membership, node: Node) -> None:
 
 
 def test_offer_tells_isolation_network_and_labels_of_lent_folders(alice: Membership, node: Node) -> None:
-    said = {"isolation": "gvisor", "egress": True, "lent": ["corpus"]}
+    reported = {"isolation": "gvisor", "egress": True, "lent": ["corpus"]}
     (row,) = sign(alice).get("/api/v1/offers").json()["results"]
-    assert {name: row[name] for name in said} == {"isolation": "none", "egress": False, "lent": []}
-    Node.objects.update(facts={**node.facts, **said})
+    assert {name: row[name] for name in reported} == {"isolation": "none", "egress": False, "lent": []}
+    Node.objects.update(facts={**node.facts, **reported})
     (row,) = sign(alice).get("/api/v1/offers").json()["results"]
-    assert {name: row[name] for name in said} == said
+    assert {name: row[name] for name in reported} == reported
 
 
 @pytest.mark.parametrize("state", ["offline", "draining", "quarantined", "retired"])

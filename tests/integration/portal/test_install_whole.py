@@ -179,8 +179,8 @@ def test_a_broken_agent_that_is_ahead_of_newcomers_is_repaired_with_its_own_vers
     repaired = shared.run(newcomers, *node, *QUICK)
     assert repaired.returncode == 0, repaired.stdout + repaired.stderr
     assert "version 0.9.0 is there and does not run; fetching it again" in repaired.stdout
-    said = subprocess.run([current / "bin" / "souk-agent", "--version"], capture_output=True, text=True, check=True)
-    assert said.stdout == "0.9.0\n"
+    version = subprocess.run([current / "bin" / "souk-agent", "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout == "0.9.0\n"
 
 
 def test_uninstalling_one_keeps_the_others_and_the_last_leaves_nothing(script: str, shared: Computer) -> None:

@@ -75,16 +75,16 @@ def test_ports_that_are_taken_are_counted_and_none_left_is_to_be_fixed(
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict", "said"),
+    ("changes", "verdict", "finding"),
     [
         ({"fabric": ""}, "SKIP", "none is declared"),
         ({"fabric_address": ""}, "FIX", "none is declared, but the fabric rack"),
         ({"fabric_address": "192.0.2.77"}, "FIX", "192.0.2.77 is not one of this computer"),
     ],
 )
-def test_an_address_that_is_none_is_told(bob: Bob, changes: dict[str, str], verdict: str, said: str) -> None:
+def test_an_address_that_is_none_is_told(bob: Bob, changes: dict[str, str], verdict: str, finding: str) -> None:
     found = address_of(bob, **changes)
-    assert (found.verdict, said in found.found) == (verdict, True), found
+    assert (found.verdict, finding in found.found) == (verdict, True), found
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root asks for others")

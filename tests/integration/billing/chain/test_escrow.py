@@ -110,8 +110,8 @@ def test_a_lease_that_a_stolen_key_settles_beyond_the_books_counting_is_told(tow
     town.buy_credits("Bob", bob, 25 * TOKEN)
     town.follow(indexer.ATTEMPTS_UNTIL_ALERT)
     assert ledger.balance(bob, AccountKind.CUSTOMER_AVAILABLE, asset_id=town.asset_id) == 25 * TOKEN
-    [told] = Alert.objects.open().filter(kind="chain_event")
-    assert f"its receipt {2**64 - 1} is beyond" in told.message
+    [alert] = Alert.objects.open().filter(kind="chain_event")
+    assert f"its receipt {2**64 - 1} is beyond" in alert.message
     assert not EscrowLease.objects.exists()
 
 

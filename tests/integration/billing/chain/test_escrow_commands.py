@@ -204,7 +204,7 @@ def test_a_key_that_speaks_for_a_wallet_is_taken_back(people: Shells) -> None:
 def test_wrong_places_are_told_apart(people: Shells) -> None:
     town, key = people.town, ["--wallet-key-file", people.key_file("Alice"), "--yes", "--json"]
     url = ["--rpc-url", people.rpc_url]
-    told = {
+    refusals = {
         "not both": ["--asset", "TUSD", "--contract", town.contract.address, *url],
         "no address": ["--contract", "0x12", *url],
         "do not fit (EIP-55)": ["--contract", _mistyped(town.contract.address), *url],
@@ -213,7 +213,7 @@ def test_wrong_places_are_told_apart(people: Shells) -> None:
         "and the token is on chain 5": ["--contract", town.contract.address, "--chain-id", "5", *url],
         "does not answer (ConnectError)": ["--contract", town.contract.address, "--rpc-url", NOWHERE],
     }
-    for words, place in told.items():
+    for words, place in refusals.items():
         ended = people.run("escrow", "withdraw", "all", *place, *key)
         assert words in ended.refusal, (words, ended)
         assert ended.status in {2, 6}

@@ -168,9 +168,9 @@ def test_the_order_in_which_it_is_heard_does_not_matter(stripe: FakeStripe, alic
     [charge] = stripe.store.all("charge")
     dispute = stripe.open_dispute(charge["id"])
     stripe.close_dispute(dispute["id"], won=bool(seed % 2))
-    heard = [EventRecord.read(one) for one in stripe.events] * 2
-    random.Random(seed).shuffle(heard)
-    for one in heard:
+    deliveries = [EventRecord.read(one) for one in stripe.events] * 2
+    random.Random(seed).shuffle(deliveries)
+    for one in deliveries:
         events.store([one])
         scenes.work_off(1)
     assert available(alice) == (100 * DOLLAR if seed % 2 else 0)
@@ -271,9 +271,9 @@ def test_the_evidence_tells_what_ran_and_is_sent_once(stripe: FakeStripe, alice:
     for _ in range(2):
         chargebacks.request_evidence(dispute.pk, text=dispute.evidence, actor="operator")
         scenes.call_until_done()
-    said = stripe.get(made["id"])
-    assert said["evidence"]["uncategorized_text"] == dispute.evidence
-    assert said["evidence_details"]["submission_count"] == 1
+    dispute_at_stripe = stripe.get(made["id"])
+    assert dispute_at_stripe["evidence"]["uncategorized_text"] == dispute.evidence
+    assert dispute_at_stripe["evidence_details"]["submission_count"] == 1
 
 
 @pytest.mark.django_db(transaction=True)

@@ -128,14 +128,14 @@ def test_a_dispute_that_is_won_late_gives_back_what_a_later_top_up_paid(stripe: 
     scenes.assert_same_books(stripe)
 
 
-@pytest.mark.parametrize("is_told_late", [False, True])
+@pytest.mark.parametrize("arrives_late", [False, True])
 def test_a_disputed_top_up_waits_no_more_whenever_its_end_is_heard(
-    stripe: FakeStripe, alice: UUID, settings: Settings, is_told_late: bool
+    stripe: FakeStripe, alice: UUID, settings: Settings, arrives_late: bool
 ) -> None:
     settings.SOUK_TOP_UP_NEW_USD_DAY_MAX = 1000
     top_up = scenes.pay_in(stripe, alice, 300 * DOLLAR)
     dispute = stripe.open_dispute(top_up.charge_id)
-    if not is_told_late:
+    if not arrives_late:
         scenes.hear(stripe)
     stripe.close_dispute(dispute["id"], won=True)
     scenes.hear(stripe)

@@ -216,11 +216,11 @@ def test_no_secret_reaches_a_log_an_answer_or_a_row(
         page = client.post("/api/v1/cards/setup", {}, format="json")
     from marketplace.foundation.models import OutboxMessage
 
-    told = caplog.text + answer.content.decode() + page.content.decode()
-    told += " ".join(OutboxMessage.objects.values_list("last_error", flat=True))
-    assert "does not accept SOUK_STRIPE_KEY" in told
+    output = caplog.text + answer.content.decode() + page.content.decode()
+    output += " ".join(OutboxMessage.objects.values_list("last_error", flat=True))
+    assert "does not accept SOUK_STRIPE_KEY" in output
     for secret in (stripe.secret_key, stripe.webhook_secret, "sk_test_wrongwrongwrong"):
-        assert secret not in told
+        assert secret not in output
 
 
 @pytest.fixture

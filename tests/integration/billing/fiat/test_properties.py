@@ -209,7 +209,7 @@ def _row(found: Any, *names: str) -> tuple[str, ...]:
     return tuple(str(getattr(found, name)) for name in names)
 
 
-def tell(steps: Sequence[tuple[str, int, int]], network: WebhookFaults | None, seed: int) -> dict[str, Any]:
+def outcome_of(steps: Sequence[tuple[str, int, int]], network: WebhookFaults | None, seed: int) -> dict[str, Any]:
     """The final state of a sequence, reported step by step in order, or by a bad network and the poller in the end."""
     with fresh_world() as stripe:
         scenario, receive = Scenario(stripe), receiver()
@@ -254,7 +254,7 @@ ALL_AT_ONCE: Final = [*REFUND_AND_DISPUTE, ("lose", 0, 0), ("bank_refuses_refund
 @example(steps=ALL_AT_ONCE, seed=8)
 @given(steps=STEPS, seed=st.integers(0, 10_000))
 def test_p18_any_stream_of_webhooks_ends_in_the_same_state(steps: Any, seed: int) -> None:
-    assert tell(steps, BAD_NETWORK, seed) == tell(steps, None, seed)
+    assert outcome_of(steps, BAD_NETWORK, seed) == outcome_of(steps, None, seed)
 
 
 @contextmanager

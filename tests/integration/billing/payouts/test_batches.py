@@ -33,7 +33,7 @@ from billing.rails import registry
 from billing.rails.fake.payout_rail import FakePayouts
 from billing.rails.registry import source_of
 from marketplace.foundation import clock
-from marketplace.foundation.models import Event as Told
+from marketplace.foundation.models import Event as StateEvent
 from marketplace.foundation.models import OutboxMessage
 from tests.integration.billing.payouts.scenes import (
     CENT,
@@ -200,8 +200,10 @@ def test_each_payout_of_a_batch_records_its_own_events(db: None) -> None:
     run_payouts()
     send()
     for payout in Payout.objects.all():
-        told = list(Told.objects.filter(subject_id=payout.pk).order_by("id").values_list("from_state", "to_state"))
-        assert told == [
+        changes = list(
+            StateEvent.objects.filter(subject_id=payout.pk).order_by("id").values_list("from_state", "to_state")
+        )
+        assert changes == [
             ("", "requested"),
             ("requested", "reserved"),
             ("reserved", "submitted"),

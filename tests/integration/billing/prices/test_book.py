@@ -47,12 +47,12 @@ class Exchange:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
-    def says(self, **said: object) -> list[Feed]:
+    def says(self, **answers: object) -> list[Feed]:
         """Feeds by these names that say these things; bytes are sent as they are."""
-        for name, value in said.items():
+        for name, value in answers.items():
             body = value if isinstance(value, bytes) else json.dumps({"ether": {"usd": value}}).encode()
             self.answers[f"/{name}"] = (200, body)
-        return [Feed(name, f"http://127.0.0.1:{self.server.server_port}/{name}", "ether.usd") for name in said]
+        return [Feed(name, f"http://127.0.0.1:{self.server.server_port}/{name}", "ether.usd") for name in answers]
 
 
 @pytest.fixture
@@ -185,8 +185,8 @@ def test_many_digits_are_read_exactly(weth, exchange):
 
 
 def test_the_tick_asks_the_feeds_of_every_configured_asset(weth, exchange, settings):
-    said = exchange.says(a=3120, b=3120)
-    settings.SOUK_PRICE_FEEDS = {"WETH": [vars(feed) for feed in said], "NONE": []}
+    all_feeds = exchange.says(a=3120, b=3120)
+    settings.SOUK_PRICE_FEEDS = {"WETH": [vars(feed) for feed in all_feeds], "NONE": []}
     assert feeds.refresh_prices() == 1
 
 

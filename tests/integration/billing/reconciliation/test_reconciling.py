@@ -228,8 +228,8 @@ def test_a_breaker_is_closed_once_and_only_with_a_note() -> None:
     assert (closed.state, closed.closed_by) == ("closed", "operator")
     with pytest.raises(StateConflict):
         close_breaker(row, actor="operator", note="Again.")
-    told = Event.objects.filter(subject_id=row.pk).order_by("id").values_list("to_state", "actor")
-    assert list(told) == [("open", "system"), ("closed", "operator")]
+    events = Event.objects.filter(subject_id=row.pk).order_by("id").values_list("to_state", "actor")
+    assert list(events) == [("open", "system"), ("closed", "operator")]
 
 
 def test_clean_reports_are_forgotten_in_time_and_others_never(paid: Payout) -> None:

@@ -76,8 +76,8 @@ def test_the_page_shows_the_sealed_roots_and_says_what_they_do_not_prove(alice: 
     report = publish()
     page = client.get("/solvency", SERVER_NAME="localhost").content.decode()
     root = report.body["assets"][0]["root"]
-    for said in (report.commitment, root, "1 account, root", "souk solvency --verify", "What this does not prove"):
-        assert said in page, said
+    for text in (report.commitment, root, "1 account, root", "souk solvency --verify", "What this does not prove"):
+        assert text in page, text
 
 
 def test_reports_come_in_pages_and_an_old_one_by_its_number(alice: UUID, client: Client) -> None:

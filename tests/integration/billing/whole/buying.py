@@ -100,8 +100,8 @@ class Buying(BillingMachine):
                 assert not taken["lie"], "a receipt was believed that claims what it may not"
             return
         meter.read(ran + ms)
-        told = meter.made if is_resent else meter.made[-1:]
-        metering.accept_receipts(meter.terms, told[-50:], observed_ms=ran + ms)
+        sent = meter.made if is_resent else meter.made[-1:]
+        metering.accept_receipts(meter.terms, sent[-50:], observed_ms=ran + ms)
         self.did("run")
 
     def lies(self, meter: Meter, ran: int, ms: int) -> Iterator[SignedReceipt]:

@@ -81,7 +81,7 @@ def check(machine: Whole) -> None:
     machine.books.check_chain(is_settled=True)
     machine.world.stripe.check()
     _check_nothing_waits(machine)
-    _check_told_again(machine)
+    _check_replayed(machine)
     _check_effects(machine)
     _check_reconciled(machine)
     _check_owners(machine)
@@ -97,7 +97,7 @@ def _check_nothing_waits(machine: Whole) -> None:
     assert not OutboxMessage.objects.exclude(state="done").exists(), _waiting()
 
 
-def _check_told_again(machine: Whole) -> None:
+def _check_replayed(machine: Whole) -> None:
     """P18: all of it once more, backwards, changes nothing."""
     before = machine.fingerprint()
     StripeEvent.objects.update(processed_at=None, outcome="waiting", attempts=0)

@@ -39,7 +39,7 @@ class Whole(Buying, Giving, Paying, Escrowing):
     """All of billing at once."""
 
     def begin(self) -> None:
-        """Customers have paid by card once, providers have said where they want to be paid."""
+        """Customers have paid by card once, providers have chosen where they want to be paid."""
         for name in CUSTOMERS:
             self.ask(name, 10_000)
         for name in PROVIDERS:

@@ -114,7 +114,7 @@ class BillingMachine(RuleBasedStateMachine):
         self.check_all()
 
     def check_all(self) -> None:
-        self.world.tell_stripe_the_time()
+        self.world.set_stripe_clock()
         fire_deferred_rules()
         if self.books.read():
             self.books.check()

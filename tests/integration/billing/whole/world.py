@@ -82,9 +82,9 @@ class World:
 
     def advance(self, seconds: float) -> None:
         self.time.advance(seconds)
-        self.tell_stripe_the_time()
+        self.set_stripe_clock()
 
-    def tell_stripe_the_time(self) -> None:
+    def set_stripe_clock(self) -> None:
         if int(self.time.seconds()) > self.stripe.clock.now():
             self.stripe.clock.move_to(int(self.time.seconds()))
 

@@ -47,8 +47,8 @@ def test_while_the_marketplace_is_away_known_keys_are_served_and_unknown_get_503
             up.marketplace.is_away = True
             await until(lambda: up.parts.control.failures)
             assert (await up.post(chat())).status == 200
-            said = await up.post(chat(), key="bob")
-            assert (said.status, said.code) == (503, "control_plane_unavailable")
+            answer = await up.post(chat(), key="bob")
+            assert (answer.status, answer.code) == (503, "control_plane_unavailable")
             assert len(up.marketplace.usage) == 1
             up.marketplace.is_away = False
             await until(lambda: len(up.marketplace.usage) == 2)
@@ -106,29 +106,29 @@ def test_load_that_could_not_be_told_is_told_with_the_next_word(tmp_path: Path) 
         async with stage(tmp_path) as up:
             endpoint, lease = up.marketplace.endpoints[0].endpoint_id, up.marketplace.endpoints[1].endpoint_id
             arrived = iter(range(1, 1000))
-            told: list[int] = []
+            counts: list[int] = []
 
             def loads() -> list[EndpointLoad]:
-                told.append(next(arrived))
+                counts.append(next(arrived))
                 return [
                     EndpointLoad(
-                        endpoint_id=endpoint, in_flight=1, queued=0, queue_seconds_max=0, arrived=told[-1], failed=0
+                        endpoint_id=endpoint, in_flight=1, queued=0, queue_seconds_max=0, arrived=counts[-1], failed=0
                     )
                 ]
 
             def replica_loads() -> list[ReplicaLoad]:
-                return [ReplicaLoad(lease_id=lease, is_ready=True, in_flight=1, served=told[-1])]
+                return [ReplicaLoad(lease_id=lease, is_ready=True, in_flight=1, served=counts[-1])]
 
             up.marketplace.is_away = True
             await until(lambda: up.parts.control.failures)
             begun = len(up.marketplace.syncs)
             up.parts.control.loads, up.parts.control.replica_loads = loads, replica_loads
-            await until(lambda: len(told) >= 2)
+            await until(lambda: len(counts) >= 2)
             up.marketplace.is_away = False
             await until(lambda: len(up.marketplace.syncs) >= begun + 2)
-            heard = sum(load.arrived for sync in up.marketplace.syncs[begun:] for load in sync.loads)
+            reported = sum(load.arrived for sync in up.marketplace.syncs[begun:] for load in sync.loads)
             served = sum(load.served for sync in up.marketplace.syncs[begun:] for load in sync.replicas)
-            assert heard == served == sum(told)
+            assert reported == served == sum(counts)
 
     asyncio.run(scenario())
 
@@ -155,7 +155,7 @@ def test_much_use_is_told_in_batches_one_after_the_other(tmp_path: Path, monkeyp
     async def scenario() -> None:
         async with stage(tmp_path) as up:
             answers = await asyncio.gather(*(up.post(chat()) for _ in range(95)))
-            assert {said.status for said in answers} == {200}
+            assert {answer.status for answer in answers} == {200}
             await until(lambda: len(up.marketplace.usage) == 95)
             assert [row.seq for row in up.marketplace.usage] == list(range(1, 96))
             assert len({row.request_id for row in up.marketplace.usage}) == 95

@@ -99,7 +99,7 @@ def until(condition) -> None:
         time.sleep(0.02)
 
 
-# --- what is said
+# --- what is answered
 
 
 def test_a_stream_says_what_the_whole_answer_says_and_both_are_counted_alike(client):
@@ -109,8 +109,8 @@ def test_a_stream_says_what_the_whole_answer_says_and_both_are_counted_alike(cli
             model="fake", messages=HELLO, stream=True, stream_options={"include_usage": True}
         )
     )
-    said = "".join(choice.delta.content or "" for event in events for choice in event.choices)
-    assert said == whole.choices[0].message.content
+    streamed = "".join(choice.delta.content or "" for event in events for choice in event.choices)
+    assert streamed == whole.choices[0].message.content
     assert events[-1].usage.completion_tokens == whole.usage.completion_tokens == 20
     assert {event.model for event in events} == {"fake"} and len({event.id for event in events}) == 1
 

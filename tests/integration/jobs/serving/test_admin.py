@@ -39,8 +39,8 @@ def endpoint(alice: Organisation, bob: Node) -> Endpoint:
     scenes.key(alice)
     EndpointMinute.objects.get_or_create(endpoint=made, minute=29_000_000)
     ReplicaMinute.objects.get_or_create(replica=Replica.objects.get(), minute=29_000_000)
-    told = {"request_id": uuid4(), "verdict": "mismatch", "at": clock.now()}
-    Audit.objects.create(endpoint=made, lease=lease, checked_by=lease, **told)
+    verdict = {"request_id": uuid4(), "verdict": "mismatch", "at": clock.now()}
+    Audit.objects.create(endpoint=made, lease=lease, checked_by=lease, **verdict)
     WrongReplica.objects.create(lease=lease, node=lease.node, because="2 against 1")
     return made
 

@@ -32,9 +32,9 @@ def souk(alice: Organisation, live_server: Any, monkeypatch: pytest.MonkeyPatch,
     def call(*words: str, status: int = 0) -> Any:
         with pytest.raises(SystemExit) as left:
             cli.main([*words])
-        said = capsys.readouterr().out
-        assert left.value.code == status, said
-        return json.loads(said) if "--json" in words else said
+        output = capsys.readouterr().out
+        assert left.value.code == status, output
+        return json.loads(output) if "--json" in words else output
 
     return call
 

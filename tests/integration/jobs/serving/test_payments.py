@@ -208,8 +208,8 @@ def test_days_pass_before_the_next_part(job: Job, lease: Lease) -> None:
 
 def test_two_who_settle_a_part_at_once_pay_once(job: Job, lease: Lease) -> None:
     scenes.let_pass(lease, hours=1)
-    said = race(*[lambda: prepaid_windows.settle_one(job.pk)] * 4)
-    assert sorted(map(str, said)) == ["False", "False", "False", "True"]
+    results = race(*[lambda: prepaid_windows.settle_one(job.pk)] * 4)
+    assert sorted(map(str, results)) == ["False", "False", "False", "True"]
     assert amounts.settled_units(job) == DOLLAR
     assert_ledger_is_true()
 

@@ -28,9 +28,9 @@ from tests.integration.jobs.sync.syncing import message, post
 def urls(signed: SignedGateways | None, node: Node) -> list[str]:
     """The addresses in a list that is the marketplace's and this node's."""
     assert signed is not None
-    told = verify_gateways(signing.server_public_key_hex(), signed)
-    assert told.node_id == node.pk
-    return [place.url for place in told.gateways]
+    verified = verify_gateways(signing.server_public_key_hex(), signed)
+    assert verified.node_id == node.pk
+    return [place.url for place in verified.gateways]
 
 
 def second_gateway() -> Gateway:

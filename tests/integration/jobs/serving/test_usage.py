@@ -117,8 +117,8 @@ def test_what_cannot_be_booked_is_kept_apart_and_told(
 def test_one_request_told_by_two_gateways_is_billed_once(gateway: UUID, key: EndpointKey, endpoint: Endpoint) -> None:
     row = scenes.row(1, key, endpoint)
     others = [scenes.gateway() for _ in range(3)]
-    said = race(*[lambda each=each: usage.ingest_usage(each, [row]) for each in [gateway, *others]])
-    assert said == [1, 1, 1, 1]
+    results = race(*[lambda each=each: usage.ingest_usage(each, [row]) for each in [gateway, *others]])
+    assert results == [1, 1, 1, 1]
     assert UsageRecord.objects.count() == 1
     assert UsageDay.objects.get().requests == 1
     key.refresh_from_db()
@@ -218,8 +218,8 @@ def test_what_the_balance_does_not_cover_stays_due_and_the_key_is_refused(
 
 def test_two_who_pay_at_once_pay_once(gateway: UUID, carol: Organisation, key: EndpointKey, endpoint: Endpoint) -> None:
     usage.ingest_usage(gateway, [scenes.row(seq, key, endpoint) for seq in range(1, 4)])
-    said = race(*[token_payments.pay_due] * 4)
-    assert not [each for each in said if isinstance(each, Exception)]
+    results = race(*[token_payments.pay_due] * 4)
+    assert not [each for each in results if isinstance(each, Exception)]
     token_payments.pay_due()
     assert balance(carol.id, AccountKind.CUSTOMER_AVAILABLE) == 1 * DOLLAR
     assert_ledger_is_true()

@@ -70,8 +70,8 @@ def test_nodes_that_come_at_once_get_in_a_few_queries_what_each_gets_alone(alice
     assert {each.node_id for each in answers} == {bob.id, carol.id} - {leased}
     for each, answer in answers.items():
         assert answer == answer_for(each.node_id, message())
-    told = dict(Node.objects.values_list("pk", "synced_ms"))
-    assert (told[bob.id], told[carol.id], told[dora.id]) == (4_000, 4_000, 5_000)
+    synced_ms = dict(Node.objects.values_list("pk", "synced_ms"))
+    assert (synced_ms[bob.id], synced_ms[carol.id], synced_ms[dora.id]) == (4_000, 4_000, 5_000)
     assert Node.objects.get(pk=carol.id).boot_id == BOOT
 
 
@@ -317,10 +317,10 @@ def test_waiting_agent_is_told_of_a_check_and_an_older_one_never_sees_the_field(
         time.sleep(0.5)
         assert not held.done()
         assert sweeps.sweep_checks() == 1
-        told = SyncResponse.model_validate_json(held.result(10).content)
+        answer = SyncResponse.model_validate_json(held.result(10).content)
     check_id = Node.objects.get(pk=bob.pk).wanted_check_id
-    assert told.check == check_id
-    assert told.version != known
+    assert answer.check == check_id
+    assert answer.version != known
     older = post(url, bob, message().model_dump_json().encode())
     assert "check" not in older.json()
     assert demands.withdraw_where_busy({bob.pk}) == [bob.pk]
@@ -337,9 +337,9 @@ def test_waiting_agent_is_told_of_a_release_not_during_a_check_an_older_one_neve
         time.sleep(0.5)
         assert not held.done()
         assert sweeps.sweep_releases() == 1
-        said = SyncResponse.model_validate_json(held.result(10).content)
-    assert said.update is not None
-    assert said.update.version == "0.2.0"
+        answer = SyncResponse.model_validate_json(held.result(10).content)
+    assert answer.update is not None
+    assert answer.update.version == "0.2.0"
     assert "update" not in post(url, bob, message().model_dump_json().encode()).json()
     Node.objects.filter(pk=bob.pk).update(next_check_at=timezone.now())
     assert sweeps.sweep_checks() == 1

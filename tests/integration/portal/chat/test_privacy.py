@@ -22,7 +22,7 @@ ATTACK = (
 
 
 def say(chat: Chat, text: str, answer: str) -> Message:
-    """As if it had been said."""
+    """As if it had been written."""
     _, row = answering.begin(chat, text)
     Message.objects.filter(pk=row.pk).update(text=answer, ended_at=row.created_at)
     return row

@@ -49,8 +49,8 @@ signal.signal(signal.SIGTERM, lambda *_: end(0))
 lock = open(data / "agent.lock", "a")
 fcntl.flock(lock, fcntl.LOCK_EX)
 if manner == "well":
-    said = {{"release": release.name, "contact_at": "2026-11-22T00:00:00+00:00", "version": "x"}}
-    (data / "status.part").write_text(json.dumps(said))
+    claim = {{"release": release.name, "contact_at": "2026-11-22T00:00:00+00:00", "version": "x"}}
+    (data / "status.part").write_text(json.dumps(claim))
     (data / "status.part").replace(data / "status.json")
 if manner == "refused":
     signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -127,9 +127,9 @@ class Installation:
     def is_settled(self, version: str) -> bool:
         """Everything agrees that this version runs."""
         good = self.prefix.release("good")
-        said = {str(read_claim(folder.status).get("release")) for folder in self.nodes()}
+        releases = {str(read_claim(folder.status).get("release")) for folder in self.nodes()}
         runs = all(is_running(folder) for folder in self.nodes())
-        return runs and said == {good.name if good else ""} and self.links() == (version, version)
+        return runs and releases == {good.name if good else ""} and self.links() == (version, version)
 
 
 @contextlib.contextmanager

@@ -138,13 +138,13 @@ def test_an_oversized_body_is_refused_by_what_it_says_or_by_what_it_is(tmp_path:
             yield large
 
         data = large if framing == "declared" else pieces()
-        said = await up.session.post(
+        answer = await up.session.post(
             up.url + "/v1/chat/completions",
             data=data,
             headers={"Authorization": f"Bearer {key_of('alice')}", "Content-Type": "application/json"},
         )
-        assert said.status == 413
-        assert (await said.json())["error"]["code"] == "request_too_large"
+        assert answer.status == 413
+        assert (await answer.json())["error"]["code"] == "request_too_large"
         assert up.engine.requests == []
 
     play(tmp_path, scenario, body_mib_max=1)
@@ -156,8 +156,8 @@ def test_large_bodies_together_are_bounded(tmp_path: Path) -> None:
         large = chat(user="x" * 700_000)
         held = asyncio.create_task(up.post(large))
         await until(lambda: up.engine.requests)
-        said = await up.post(large)
-        assert (said.status, said.code) == (503, "server_overloaded")
+        answer = await up.post(large)
+        assert (answer.status, answer.code) == (503, "server_overloaded")
         up.engine.gate.set()
         assert (await held).status == 200
         assert (await up.post(large)).status == 200
@@ -218,8 +218,8 @@ def test_connections_beyond_the_bound_are_for_agents(tmp_path: Path, monkeypatch
     async def scenario(up: Stage) -> None:
         silent = [await asyncio.open_connection("127.0.0.1", up.port) for _ in range(3)]
         await until(lambda: len(up.server.server_state.connections) == 3)
-        said = await up.post(chat())
-        assert (said.status, said.code) == (503, "server_overloaded")
+        answer = await up.post(chat())
+        assert (answer.status, answer.code) == (503, "server_overloaded")
         more = [await asyncio.open_connection("127.0.0.1", up.port) for _ in range(2)]
         await until(lambda: len(up.server.server_state.connections) == 5)
         async with dial(up) as (reader, _):

@@ -13,7 +13,7 @@ from provider_agent.system import capabilities, programs
 from provider_agent.system.capabilities import BITS, NEEDED, lacking
 
 CHECKS = (check_disk_limit, check_egress, check_gangs)
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="what root may, only root is told")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="what root may, only root is shown")
 
 
 @pytest.mark.parametrize("user", ["nobody", "souk-not-made-yet"])
@@ -62,7 +62,7 @@ def test_root_of_a_container_that_may_not_mount_is_told(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "finding"),
     [
         ("192.0.2.77", "192.0.2.77 is not one of this computer"),
         ("2001:db8::77", "2001:db8::77 is not one of this computer"),
@@ -70,9 +70,9 @@ def test_root_of_a_container_that_may_not_mount_is_told(tmp_path: Path, monkeypa
         ("", "jobs over several nodes"),
     ],
 )
-def test_an_address_that_no_interface_has_is_found(address: str, said: str) -> None:
+def test_an_address_that_no_interface_has_is_found(address: str, finding: str) -> None:
     found = check_gangs(DesiredSettings(user="nobody", fabric_address=address))
-    assert said in found.found
+    assert finding in found.found
     assert found.verdict == ("FIX" if address else "SKIP")
 
 
