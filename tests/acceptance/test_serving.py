@@ -297,7 +297,7 @@ def test_a_deploy_and_its_way_back_fail_no_request(world: World, chat: EndpointV
         world.souk.deploy(chat.endpoint_id, changed)
         wait_for("the new version to answer", lambda: versions()[2] == ("live", 100), REPLACED_SECONDS)
         assert versions()[1] == ("live", 0), "the way back is open"
-        world.souk.take_back(chat.endpoint_id)
+        world.souk.rollback(chat.endpoint_id)
         wait_for("the old version to answer", lambda: versions()[1] == ("live", 100), REPLACED_SECONDS)
         assert versions()[2][0] == "rolled_back"
         asked = load.answered

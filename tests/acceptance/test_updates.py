@@ -285,7 +285,7 @@ def test_a_rollout_reaches_the_nodes_and_a_job_goes_on_through_it(fleet: Fleet) 
         assert program.is_running(), "the same program"
         souk.cancel(job.job_id)
     script = httpx.get(f"{fleet.market.server}/install.sh").text
-    assert "\nVERSION=0.3.0\n" in script, "newcomers get what has gone all the way"
+    assert "\nVERSION=0.3.0\n" in script, "new nodes get what has gone all the way"
 
 
 def test_an_agent_that_crashed_comes_back_by_itself(fleet: Fleet) -> None:
@@ -301,7 +301,7 @@ def test_an_agent_that_crashed_comes_back_by_itself(fleet: Fleet) -> None:
     [("0.4.0", CRASHES, "did not start"), ("0.5.0", CANNOT_SYNC, "did not check in within 6 s")],
     ids=["it crashes at its start", "it runs and cannot sync"],
 )
-def test_a_bad_release_is_taken_back_and_its_rollout_halts(
+def test_a_bad_release_is_rolled_back_and_its_rollout_halts(
     fleet: Fleet, version: str, changes: dict[str, tuple[str, str]], why: str
 ) -> None:
     good = fleet.links()[1]
@@ -348,7 +348,7 @@ def test_the_operator_goes_back_and_the_provider_may_hold(fleet: Fleet) -> None:
 def mallory(changes: dict[str, Callable[[bytes], bytes]]) -> Iterator[str]:
     """A man in the middle: an HTTP proxy that changes the bodies of some paths; yields its address."""
 
-    class Door(http.server.BaseHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer = httpx.get(self.path, trust_env=False)
             change = changes.get(urlsplit(self.path).path)
@@ -360,7 +360,7 @@ def mallory(changes: dict[str, Callable[[bytes], bytes]]) -> Iterator[str]:
         def log_message(self, *args: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

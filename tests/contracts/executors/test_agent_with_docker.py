@@ -59,7 +59,7 @@ def test_image_that_cannot_be_had_is_named(bob: Bob) -> None:
 
 
 @pytest.mark.docker
-def test_doctor_tells_whether_disks_and_networks_can_be_limited(bob: Bob) -> None:
+def test_doctor_reports_whether_disks_and_networks_can_be_limited(bob: Bob) -> None:
     found = {finding["check"]: finding for finding in json.loads(bob.run("doctor", "--json").stdout)}
     assert found["disk limit"]["verdict"] == "PASS", found
     assert found["egress"] == {"verdict": "SKIP", "check": "egress", "found": "jobs are offered no network", "fix": ""}

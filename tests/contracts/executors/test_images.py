@@ -38,10 +38,10 @@ http: {{addr: "127.0.0.1:{port}"}}
 """
 SILENT = """
 import socket, time
-door = socket.create_server(('127.0.0.1', 5001))
+listener = socket.create_server(('127.0.0.1', 5001))
 print('ready', flush=True)
 held = []
-while True: held.append(door.accept())
+while True: held.append(listener.accept())
 """
 
 
@@ -84,7 +84,7 @@ def published_anew(published: Published) -> Iterator[Published]:
         published.engine.images.remove(image.id, force=True)
 
 
-def test_pull_tells_bytes_and_the_digest_that_runs(published_anew: Published, tmp_path: Path) -> None:
+def test_pull_reports_bytes_and_the_digest_that_runs(published_anew: Published, tmp_path: Path) -> None:
     events = ready(published_anew, published_anew.tag)
     pulling = [data for event, data in events if event == "pulling"]
     assert pulling[-1]["bytes"] == pulling[-1]["bytes_total"] > PAYLOAD_BYTES

@@ -71,9 +71,9 @@ def test_shared_weights_withstand_a_program_that_answers_callers(bob: Bob) -> No
     assert set(printed[2:]) == {"write", "chmod", "utime", "unlink", "replace", "link", "add", "remount"}
     shared = bob.data / "weights" / "files" / hashlib.sha256(WEIGHTS).hexdigest()
     assert shared.read_bytes() == WEIGHTS
-    door = os.open(bob.folder.lease(lease.assignment.lease_id) / "work" / SERVE_SOCKET, os.O_PATH | os.O_NOFOLLOW)
+    descriptor = os.open(bob.folder.lease(lease.assignment.lease_id) / "work" / SERVE_SOCKET, os.O_PATH | os.O_NOFOLLOW)
     with socket.socket(socket.AF_UNIX) as caller:  # as the agent does
-        caller.connect(f"/proc/self/fd/{door}")
+        caller.connect(f"/proc/self/fd/{descriptor}")
         assert caller.recv(100) == b"hello"
-    os.close(door)
+    os.close(descriptor)
     eventually(lambda: lease.report and lease.report.state is AttemptState.SUCCEEDED, "success")

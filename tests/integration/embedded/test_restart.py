@@ -40,7 +40,7 @@ def test_healthz_names_what_is_down(running: Up) -> None:
     wait_for(running.is_well)
 
 
-def test_a_server_taken_back_starts_and_says_that_its_agent_is_older(short_folder: Path) -> None:
+def test_a_server_rolled_back_starts_and_warns_that_its_agent_is_older(short_folder: Path) -> None:
     """What was published before stays what nodes receive."""
     newer = rebuild_wheel(build_wheel(short_folder / "dist"), short_folder, "9.0.0")
     data, port = short_folder / "data", free_port()

@@ -36,7 +36,7 @@ def check_in(version: str, *names: str) -> None:
     AgentRelease.objects.filter(version=version).update(stage_at=hour_ago)
 
 
-def take_back(version: str, *names: str) -> None:
+def roll_back(version: str, *names: str) -> None:
     Node.objects.filter(name__in=names).update(rolled_back_version=version, rolled_back_reason="it did not check in")
 
 

@@ -54,7 +54,7 @@ def test_yesterday_counts_in_the_week_and_last_week_nowhere(alice, bob, lease) -
 
 
 def test_mallory_sees_nothing_of_bobs(alice, bob, lease) -> None:
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     mallory = node_with_key("mallorys-node")
     assert ask(mallory) == Earnings(
         today_usd_micros=0,

@@ -54,7 +54,7 @@ def lease(request: pytest.FixtureRequest, transactional_db: None) -> Lease:
     stage.checkpoint(job, broken, step=10, ms=36_001)
     stage.finish(broken, Reason.DEVICE_FAILED)
     (lease,) = stage.place(job)
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     stage.see_running(lease, seconds=60)
     stage.bill(lease, ms=60_001)
     stage.finish(lease)

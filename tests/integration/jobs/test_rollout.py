@@ -18,7 +18,7 @@ from marketplace.nodes.models import AgentRelease, Node
 from marketplace.nodes.releases import catalogue, progress, publishing, rollout
 from marketplace.nodes.states import ReleaseState
 from provider_agent.protocol import NodeFacts, Rollback, UpdateFacts
-from tests.integration.jobs.rolling_out import SHA, check_in, node, offered_to, publish, state, take_back
+from tests.integration.jobs.rolling_out import SHA, check_in, node, offered_to, publish, roll_back, state
 from tests.row_states import create_in_state, put_in_state
 
 pytestmark = pytest.mark.django_db
@@ -48,7 +48,7 @@ def test_a_release_goes_to_a_share_then_to_more_then_to_all(settings: Settings) 
     assert len(first) == 2
     rollout.sweep()
     assert offered_to("0.2.0") == first, "the same nodes, however often it is swept"
-    assert catalogue.installable().version == "0.1.0", "newcomers are not what it is tried on"
+    assert catalogue.installable().version == "0.1.0", "new nodes do not get it while it is tried"
     check_in("0.2.0", *list(first)[:1])
     rollout.sweep()
     assert offered_to("0.2.0") == first, "one of two is not enough"
@@ -77,7 +77,7 @@ def test_who_is_tried_first_is_not_always_the_same() -> None:
     assert len(drawn) > 2
 
 
-def test_one_rollback_stalls_and_the_limit_halts_and_nobody_is_told_any_more(settings: Settings) -> None:
+def test_one_rollback_stalls_and_the_limit_halts_and_nobody_is_offered_it_any_more(settings: Settings) -> None:
     settings.SOUK_ROLLOUT_ROLLBACKS_MAX = 2
     settings.SOUK_ROLLOUT_CHECKED_IN_MIN = 1
     for number in range(8):
@@ -86,13 +86,13 @@ def test_one_rollback_stalls_and_the_limit_halts_and_nobody_is_told_any_more(set
     rollout.sweep()
     bad, worse, *good = sorted(offered_to("0.2.0"))
     check_in("0.2.0", *good)
-    take_back("0.2.0", bad)
+    roll_back("0.2.0", bad)
     rollout.sweep()
     assert (state("0.2.0"), AgentRelease.objects.get().share) == (ReleaseState.ROLLING, 0.5)
     assert progress.progress_of(AgentRelease.objects.get()).waiting == 2, (
         "one that is at it still, and one in the place of the bad"
     )
-    take_back("0.2.0", worse)
+    roll_back("0.2.0", worse)
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.HALTED
     assert offered_to("0.2.0") == set(good), "nobody but those who have it already"
@@ -109,7 +109,7 @@ def test_a_rollback_after_the_end_halts_too(settings: Settings) -> None:
     publish("0.2.0", share=1)
     put_in_state(AgentRelease.objects.all(), ReleaseState.COMPLETE)
     rollout.sweep()
-    take_back("0.2.0", late.name)
+    roll_back("0.2.0", late.name)
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.HALTED
 
@@ -136,7 +136,7 @@ def test_versions_only_rise(version: str) -> None:
     assert AgentRelease.objects.count() == 1
 
 
-def test_a_provider_who_updates_by_hand_is_told_last_and_waited_for_by_nobody(settings: Settings) -> None:
+def test_a_provider_who_updates_by_hand_is_offered_it_last_and_waited_for_by_nobody(settings: Settings) -> None:
     settings.SOUK_ROLLOUT_CHECKED_IN_MIN = 3
     by_hand, by_itself = node(1, mode="manual"), node(2)
     node(3, mode="none")
@@ -163,7 +163,7 @@ def test_going_back_reaches_who_has_the_release_and_nobody_else() -> None:
     assert low.name not in offered_to("0.2.0")
 
 
-def test_the_node_says_what_it_took_back_and_since_when_it_has_its_version() -> None:
+def test_the_node_reports_what_it_rolled_back_and_since_when_it_has_its_version() -> None:
     one = node(1)
     device = one.devices.all()[0]
     facts = NodeFacts.model_validate(
@@ -184,7 +184,7 @@ def test_the_node_says_what_it_took_back_and_since_when_it_has_its_version() -> 
     assert (again.agent_version_at, again.rolled_back_version, again.update_mode) == (since, "", "none")
 
 
-def test_the_operators_command_tells_and_refuses(settings: Settings) -> None:
+def test_the_operators_command_shows_and_refuses(settings: Settings) -> None:
     def ask(*words: str) -> dict[str, Any]:
         out = io.StringIO()
         call_command("rollout", *words, "--json", stdout=out)

@@ -16,7 +16,7 @@ from pytest_django import Settings
 from marketplace.nodes.models import AgentRelease, Node
 from marketplace.nodes.releases import progress, publishing, rollout
 from marketplace.nodes.states import ReleaseState
-from tests.integration.jobs.rolling_out import check_in, node, offered_to, publish, state, take_back
+from tests.integration.jobs.rolling_out import check_in, node, offered_to, publish, roll_back, state
 from tests.integration.racing import race
 from tests.row_states import put_in_state
 
@@ -95,7 +95,7 @@ def test_a_node_that_never_comes_back_keeps_no_release_from_its_end(settings: Se
     assert state("0.2.0") == ReleaseState.COMPLETE
 
 
-def test_a_version_that_nobody_was_told_of_proves_nothing(settings: Settings) -> None:
+def test_a_version_that_nobody_was_offered_proves_nothing(settings: Settings) -> None:
     """Mallory's nodes claim the new version on the day it comes out."""
     settings.SOUK_ROLLOUT_CHECKED_IN_MIN = 3
     for number in range(20):
@@ -135,12 +135,12 @@ def test_a_tiny_fleet_is_tried_on_one_node_first(settings: Settings, nodes: int,
     assert (seen, state("0.2.0")) == (stages, ReleaseState.COMPLETE)
 
 
-def test_the_only_node_of_a_market_halts_what_it_took_back(settings: Settings) -> None:
+def test_the_only_node_of_a_market_halts_what_it_rolled_back(settings: Settings) -> None:
     settings.SOUK_ROLLOUT_ROLLBACKS_MAX = 2
     only = node(1)
     publish("0.2.0")
     rollout.sweep()
-    take_back("0.2.0", only.name)
+    roll_back("0.2.0", only.name)
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.HALTED
 
@@ -182,7 +182,7 @@ def test_sweeps_at_the_same_moment_halt_once_and_fail_never(settings: Settings) 
     late = node(1)
     publish("0.2.0", share=1)
     rollout.sweep()
-    take_back("0.2.0", late.name)
+    roll_back("0.2.0", late.name)
     found = race(*[rollout.sweep] * 4)
     assert [one for one in found if isinstance(one, Exception)] == []
     assert state("0.2.0") == ReleaseState.HALTED
@@ -215,7 +215,7 @@ def test_an_operator_who_lowers_the_share_is_not_overruled_by_a_sweep(settings: 
     assert AgentRelease.objects.get().share == 0.1
 
 
-def test_a_rollback_of_what_a_node_was_never_told_halts_nothing(settings: Settings) -> None:
+def test_a_rollback_of_what_a_node_was_never_offered_halts_nothing(settings: Settings) -> None:
     """Mallory enrols two nodes on the day of every release."""
     settings.SOUK_ROLLOUT_ROLLBACKS_MAX = 2
     for number in range(20):
@@ -223,7 +223,7 @@ def test_a_rollback_of_what_a_node_was_never_told_halts_nothing(settings: Settin
     publish("0.2.0")
     rollout.sweep()
     (first,) = offered_to("0.2.0")
-    take_back("0.2.0", *[f"node-{number}" for number in range(20) if f"node-{number}" != first][:5])
+    roll_back("0.2.0", *[f"node-{number}" for number in range(20) if f"node-{number}" != first][:5])
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.ROLLING
     assert offered_to("0.2.0") == {first}

@@ -100,7 +100,7 @@ def test_agent_answers_a_check_on_all_its_devices_and_shows_the_verdict(
     assert all(device.shown_flops_per_second for device in node.devices.all())
 
 
-def test_check_gives_way_and_leaves_nothing_behind(context: AgentContext, live_server: Any) -> None:
+def test_check_that_is_stopped_leaves_nothing_behind(context: AgentContext, live_server: Any) -> None:
     check_id = check_of(context)
     began = lambda: any(context.folder.leases.glob("*/work"))  # noqa: E731
     asyncio.run(answer(context, check_id, until=began))

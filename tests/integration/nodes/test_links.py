@@ -71,7 +71,7 @@ def demand_for(node: Node):
 # --- demands
 
 
-def test_two_nodes_of_a_label_are_both_told_at_once_and_know_the_same_secret(pair, probe):
+def test_two_nodes_of_a_label_both_receive_it_at_once_and_know_the_same_secret(pair, probe):
     (_, first), (_, second) = pair
     demand, peers = demand_for(first), demand_for(second)
     assert demand.probe_id == peers.probe_id == probe.pk
@@ -86,7 +86,7 @@ def test_two_nodes_of_a_label_are_both_told_at_once_and_know_the_same_secret(pai
     )
 
 
-def test_nodes_of_other_labels_and_other_providers_are_never_told_of_each_other(provider, mallory):
+def test_nodes_of_other_labels_and_other_providers_never_learn_of_each_other(provider, mallory):
     add_nodes(provider, 1, fabric="rack")
     add_nodes(provider, 1, fabric="other", first=10)
     add_nodes(provider, 1, fabric="", first=20)
@@ -245,7 +245,7 @@ def test_a_repeated_report_changes_nothing_and_another_one_is_refused(pair, prob
     assert FabricLink.objects.values().get() == before
 
 
-def test_reports_of_other_nodes_and_for_other_probes_are_refused_at_the_door(pair, probe, provider, mallory):
+def test_reports_of_other_nodes_and_for_other_probes_are_refused_by_the_api(pair, probe, provider, mallory):
     ((stranger, _),) = add_nodes(provider_of(mallory), 1, first=40)
     ((neighbour, _),) = add_nodes(provider, 1, first=50)
     (own, _), _ = pair
@@ -317,7 +317,7 @@ def test_failures_are_tried_again_soon_and_then_later_each_time(pair, monkeypatc
     assert (healed.is_reachable, healed.failures_in_row, healed.why) == (True, 0, "")
 
 
-def test_a_probe_gives_way_to_a_lease_and_says_nothing(pair, probe):
+def test_a_probe_is_withdrawn_for_a_lease_and_records_nothing(pair, probe):
     (_, first), _ = pair
     assert set(link_reports.withdraw_where_busy([first.pk])) == {node.pk for _, node in pair}
     link, _ = FabricLink.objects.get(), probe.refresh_from_db()

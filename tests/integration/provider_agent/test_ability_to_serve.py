@@ -57,7 +57,7 @@ def test_the_doctor_says_that_a_node_serves(bob: Bob) -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_tells_the_marketplace_and_its_provider(bob: Bob, server: FakeServer, bare_python: str) -> None:
+def test_an_agent_reports_to_the_marketplace_and_its_provider(bob: Bob, server: FakeServer, bare_python: str) -> None:
     bob.enrol()
     assert not server.nodes[bob.node_id()].facts.is_server, "nobody knows before the first start"
     bob.start()
@@ -67,7 +67,7 @@ def test_an_agent_tells_the_marketplace_and_its_provider(bob: Bob, server: FakeS
     bob.stop()
     change_config(bob, runtime_python=bare_python)
     bob.start()
-    eventually(lambda: not reported(server)[-1], "the fact is taken back")
+    eventually(lambda: not reported(server)[-1], "the fact is withdrawn")
     status = json.loads(bob.run("status", "--json").stdout)
     assert "has no torch" in status["serving"]["why_not"]
 

@@ -33,5 +33,5 @@ def test_gang_meets_at_its_master() -> None:
         ([64, 64], 64),
     ],
 )
-def test_code_that_says_most_is_told(codes: list[int], exit_code: int) -> None:
+def test_code_that_says_most_is_reported(codes: list[int], exit_code: int) -> None:
     assert exit_code_of(codes) == exit_code

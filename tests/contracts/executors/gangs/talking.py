@@ -16,8 +16,8 @@ def patiently(action):
         try: return action()
         except OSError: time.sleep(0.1)
 if rank == '0':
-    door = patiently(lambda: socket.create_server(master))
-    lines = door.accept()[0].makefile()
+    listener = patiently(lambda: socket.create_server(master))
+    lines = listener.accept()[0].makefile()
     for number, line in enumerate(lines): print('received', number, line.strip())
 else:
     out = patiently(lambda: socket.create_connection(master, 2))

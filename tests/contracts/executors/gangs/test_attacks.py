@@ -34,7 +34,7 @@ def patiently(action):
         try: return action()
         except OSError: time.sleep(0.1)
 if os.environ['SOUK_NODE_RANK'] == '0':
-    door = patiently(lambda: socket.create_server(master))
+    listener = patiently(lambda: socket.create_server(master))
     box = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     box.bind(master)
     def read():
@@ -42,7 +42,7 @@ if os.environ['SOUK_NODE_RANK'] == '0':
     threading.Thread(target=read, daemon=True).start()
     def serve(peer):
         for line in peer.makefile(): print('received', line.strip())
-    while True: threading.Thread(target=serve, args=[door.accept()[0]], daemon=True).start()
+    while True: threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
 else:
     out = patiently(lambda: socket.create_connection(master, 2))
     while True:
@@ -134,7 +134,7 @@ def test_neighbour_joins_wireguard_neither_with_its_key_nor_from_another_address
         assert intrude(fabric, true, stolen) == "failed"
 
 
-def test_neighbour_speaks_in_a_plain_gang_only_without_its_rules(make_gang: Make, fabric: Fabric) -> None:
+def test_neighbour_sends_into_a_plain_gang_only_without_its_rules(make_gang: Make, fabric: Fabric) -> None:
     gang = make_gang("plain")
     leases = gang.command(TALK)
     gang.says(0, f"received {MARKER}")
@@ -222,7 +222,7 @@ def output_of(process: subprocess.Popen[str]) -> str:
     return out.strip()
 
 
-def test_program_of_another_tenant_does_not_speak_in_a_members_name(node: Node, fabric: Fabric) -> None:
+def test_program_of_another_tenant_does_not_send_in_a_members_name(node: Node, fabric: Fabric) -> None:
     """One that may reach the internet leaves by its node's address, which the other members' rules let in."""
     overlay, (here, there) = node.overlay(29_701), fabric.nodes
     with program() as pid, tenant(fabric, here) as inside:

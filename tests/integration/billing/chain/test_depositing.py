@@ -126,7 +126,7 @@ def test_what_is_no_amount_is_refused_before_anything_is_signed(alice: Shell, am
     assert alice.credit() == 0
 
 
-def test_a_wallet_with_too_little_and_a_wrong_chain_are_told_apart(alice: Shell, tmp_path: Path) -> None:
+def test_a_wallet_with_too_little_and_a_wrong_chain_are_distinguished(alice: Shell, tmp_path: Path) -> None:
     poor = tmp_path / "poor.key"
     poor.write_text("0x" + "11" * 32)
     poor.chmod(0o600)

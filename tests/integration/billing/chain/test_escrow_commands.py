@@ -190,7 +190,7 @@ def test_a_provider_stakes_asks_for_it_back_waits_and_takes_it(people: Shells) -
     people.town.assert_books_match()
 
 
-def test_a_key_that_speaks_for_a_wallet_is_taken_back(people: Shells) -> None:
+def test_a_key_that_signs_for_a_wallet_is_revoked(people: Shells) -> None:
     people.town.deposit("Alice", 20 * TOKEN)
     people.settle(people.open_hold())
     node = people.town.key("Bob's node").address
@@ -201,7 +201,7 @@ def test_a_key_that_speaks_for_a_wallet_is_taken_back(people: Shells) -> None:
     assert (again.status, "does not sign for" in again.refusal) == (2, True)
 
 
-def test_wrong_places_are_told_apart(people: Shells) -> None:
+def test_wrong_places_are_distinguished(people: Shells) -> None:
     town, key = people.town, ["--wallet-key-file", people.key_file("Alice"), "--yes", "--json"]
     url = ["--rpc-url", people.rpc_url]
     refusals = {

@@ -235,7 +235,7 @@ def test_many_who_pause_at_once_send_one_transaction(settings: Any) -> None:
         assert town.view("paused")
 
 
-def test_status_tells_how_long_each_keys_coins_last(town: Town, settings: Any) -> None:
+def test_status_shows_how_long_each_keys_coins_last(town: Town, settings: Any) -> None:
     [row] = souk("status")
     [signer] = row["signers"]
     assert signer["address"] == key_for(Role.SETTLER).address

@@ -39,7 +39,7 @@ def move_much(stripe: FakeStripe) -> datetime:
     return since
 
 
-def test_a_list_is_told_whole_in_its_order_however_long(stripe: FakeStripe) -> None:
+def test_a_list_is_read_whole_in_its_order_however_long(stripe: FakeStripe) -> None:
     since = move_much(stripe)
     bookings = list(stripe_client.connect().list_bookings(since))
     assert [one.amount_cents for one in bookings] == [100 + number for number in range(ROWS)]
@@ -48,7 +48,7 @@ def test_a_list_is_told_whole_in_its_order_however_long(stripe: FakeStripe) -> N
     assert len({one.id for part in parts for one in part}) == sum(map(len, parts)) == ROWS
 
 
-def test_the_poller_and_the_sweep_hear_all_of_a_long_list(stripe: FakeStripe) -> None:
+def test_the_poller_and_the_sweep_read_all_of_a_long_list(stripe: FakeStripe) -> None:
     move_much(stripe)
     assert events.poll() == ROWS
     assert StripeEvent.objects.count() == ROWS
@@ -82,7 +82,7 @@ def test_what_one_poll_does_not_reach_the_next_ones_do(stripe: FakeStripe, monke
     scenes.assert_same_books(stripe)
 
 
-def test_more_in_one_second_than_a_list_can_tell_is_said_and_skips_nothing(stripe: FakeStripe) -> None:
+def test_more_in_one_second_than_a_list_holds_is_reported_and_skips_nothing(stripe: FakeStripe) -> None:
     for number in range(10):
         stripe.fund(100 + number)
     before = StripeCursor.objects.filter(name=sweeping.CURSOR).values_list("seen_until", flat=True).first()

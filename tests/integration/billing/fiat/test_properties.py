@@ -299,7 +299,7 @@ def test_p19_a_saved_card_is_charged_once(faults: Any, probability: float, day_p
         # Nobody is charged for a request of yesterday; whoever was charged is credited.
         assert (top_up.state, made) in {("succeeded", 1), *([("expired", 0)] if day_passes else [])}
         assert scenes.available(alice) == (top_up.amount if made else 0)
-        scenes.hear(stripe)
+        scenes.receive_events(stripe)
         scenes.assert_same_books(stripe)
 
 
@@ -316,7 +316,7 @@ def test_p19_a_page_is_paid_once(faults: Any, probability: float, day_passes: bo
         assert is_open or day_passes
         if is_open:
             stripe.pay_session(top_up.session_id)
-        scenes.hear(stripe)
+        scenes.receive_events(stripe)
         top_up.refresh_from_db()
         assert top_up.state == ("succeeded" if is_open else "expired")
         assert sum(one["paid"] for one in stripe.store.all("charge")) == is_open
@@ -334,7 +334,7 @@ def test_p19_a_refund_is_made_once(faults: Any, probability: float, day_passes: 
         refund = refunds.request_refund(top_up.pk, owner_id=alice, actor="alice", amount=cents * MICROS_PER_CENT)
         message = OutboxMessage.objects.get(kind=refunds.CALL)
         call_badly(stripe, faults, probability, day_passes=day_passes)
-        scenes.hear(stripe)
+        scenes.receive_events(stripe)
         refund.refresh_from_db()
         assert (refund.state, stripe.effects(message.pk, kind="refund")) == ("succeeded", 1)
         assert scenes.available(alice) == top_up.amount - refund.amount
@@ -364,7 +364,7 @@ def test_p19_a_provider_is_paid_once(faults: Any, probability: float, day_passes
         scenes.call_until_done()
         account = accounts.find(bob)
         stripe.onboard(account.stripe_id or "")
-        scenes.hear(stripe)
+        scenes.receive_events(stripe)
         stripe.fund(10_000)
         open_account(AccountKind.PROVIDER_AVAILABLE, bob)  # and the dollar with it
         payout = Payout.objects.create(

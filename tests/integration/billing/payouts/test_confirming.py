@@ -81,7 +81,7 @@ def test_a_payout_more_asks_the_database_once_more() -> None:
     assert counts[2] - counts[1] == 10
 
 
-def test_one_that_cannot_be_booked_stops_no_other_and_is_told_until_it_is() -> None:
+def test_one_that_cannot_be_booked_stops_no_other_and_is_reported_until_it_is() -> None:
     for _ in range(3):
         provider = uuid4()
         earn(provider, DOLLAR)

@@ -45,7 +45,7 @@ def alerts() -> dict[str, Any]:
     return found
 
 
-def test_every_owner_is_told_of_another_destination_and_nobody_else(owner: Membership) -> None:
+def test_every_owner_is_notified_of_another_destination_and_nobody_else(owner: Membership) -> None:
     join(owner, "barbara", Role.OWNER)
     join(owner, "dave", Role.BILLING)
     join(owner, "carol", Role.MEMBER)
@@ -59,7 +59,7 @@ def test_every_owner_is_told_of_another_destination_and_nobody_else(owner: Membe
     assert "pay-to" in body  # how to stop it
 
 
-def test_who_removes_the_owners_cannot_keep_them_from_hearing(owner: Membership) -> None:
+def test_who_removes_the_owners_cannot_keep_their_notice_from_them(owner: Membership) -> None:
     choose_as(owner, "fake:bob")
     mallory = join(owner, "mallory", Role.OWNER)
     organisations.remove(owner.organisation, owner.user_id)
@@ -68,7 +68,7 @@ def test_who_removes_the_owners_cannot_keep_them_from_hearing(owner: Membership)
     assert set(alerts()) == {"bob@example.org", "mallory@example.org"}
 
 
-def test_the_same_again_another_schedule_and_the_way_back_tell_nobody(owner: Membership) -> None:
+def test_the_same_again_another_schedule_and_the_way_back_notify_nobody(owner: Membership) -> None:
     choose_as(owner, "fake:bob")
     choose_as(owner, "fake:new")
     alerts()
@@ -80,7 +80,7 @@ def test_the_same_again_another_schedule_and_the_way_back_tell_nobody(owner: Mem
     assert set(alerts()) == {"bob@example.org"}
 
 
-def test_a_choice_that_is_refused_tells_nobody(owner: Membership) -> None:
+def test_a_choice_that_is_refused_notifies_nobody(owner: Membership) -> None:
     from billing.payouts.errors import DestinationRefused
 
     with pytest.raises(DestinationRefused):
@@ -98,7 +98,7 @@ def test_no_address_lies_in_the_outbox_and_an_erased_owner_gets_no_mail(owner: M
     assert waiting.get().state == "done"
 
 
-def test_a_failed_payout_tells_its_owners_and_the_operators_until_one_arrives(owner: Membership) -> None:
+def test_a_failed_payout_notifies_its_owners_and_the_operators_until_one_arrives(owner: Membership) -> None:
     bob: UUID = owner.organisation_id
     earn(bob)
     row = choose_as(owner, "fake:refused:bob")
@@ -120,7 +120,7 @@ def test_a_failed_payout_tells_its_owners_and_the_operators_until_one_arrives(ow
     assert not Alert.objects.open().filter(kind="payout_failed").exists()
 
 
-def test_a_provider_that_was_erased_is_paid_and_told_nothing(owner: Membership) -> None:
+def test_a_provider_that_was_erased_is_paid_and_not_notified(owner: Membership) -> None:
     """Its money is still its own: the destination that it chose gets it, and a failure stays in the books."""
     bob: UUID = owner.organisation_id
     earn(bob)

@@ -161,7 +161,7 @@ def test_a_payout_that_comes_back_is_credited_again_exactly(bob: UUID) -> None:
 
 
 @pytest.mark.parametrize("fates", [[Fate.CONFIRMED] * 3, [Fate.UNDER_WAY, Fate.CONFIRMED, Fate.UNDER_WAY]])
-def test_what_is_told_twice_or_late_is_booked_once(bob: UUID, fates: list[Fate]) -> None:
+def test_what_is_reported_twice_or_late_is_booked_once(bob: UUID, fates: list[Fate]) -> None:
     earn(bob)
     choose(bob, "fake:slow:bob", schedule="manual")
     payout = paying.pay_now(bob, usd(), actor="bob")

@@ -28,7 +28,7 @@ def member_of(name: str) -> Membership:
     return Membership.objects.create(user=user, organisation=organisation, role=Role.OWNER)
 
 
-def test_each_organisation_is_told_of_its_own_accounts_and_salts_alone() -> None:
+def test_each_organisation_gets_its_own_accounts_and_salts_alone() -> None:
     alice, bob = member_of("alice"), member_of("bob")
     job_id = uuid4()
     holds.place_hold(owner_id=alice.organisation_id, job_id=job_id, amount=DOLLAR)
@@ -48,7 +48,7 @@ def test_each_organisation_is_told_of_its_own_accounts_and_salts_alone() -> None
     assert not salts[alice.pk] & salts[bob.pk]
 
 
-def test_only_those_who_may_read_the_money_are_told() -> None:
+def test_only_those_who_may_read_the_money_get_an_answer() -> None:
     owner = member_of("alice")
     publish()
     assert APIClient().get(PROOF).status_code == 401

@@ -107,7 +107,7 @@ def test_an_endpoint_of_a_chain_without_our_assets_is_refused_and_its_key_not_sh
     assert "a-key" not in ended.out + ended.err
 
 
-def test_an_endpoint_that_does_not_answer_is_told(shell: Shell) -> None:
+def test_an_endpoint_that_does_not_answer_is_reported(shell: Shell) -> None:
     publish()
     ended = shell.run("solvency", "--rpc-url", "http://127.0.0.1:1")
     assert ended.status == 6 and "does not answer" in ended.err

@@ -59,7 +59,7 @@ def test_alice_proves_what_is_hers_and_her_transfers_say_the_same(sealed: Shell)
     assert sealed.verify().status == 0
 
 
-def test_who_is_owed_nothing_is_told_so(shell: Shell) -> None:
+def test_who_has_only_a_hold_is_shown_only_that(shell: Shell) -> None:
     holds.place_hold(owner_id=shell.owner, job_id=uuid4(), amount=10 * DOLLAR)
     fund_many([DOLLAR])
     publish()
@@ -166,7 +166,7 @@ def test_alice_is_shown_another_report_than_everybody(sealed: Shell) -> None:
     assert (ended.status, "another report 1 than everybody" in ended.refusal) == (BROKEN, True)
 
 
-def test_a_history_that_is_told_in_two_ways_is_noticed(sealed: Shell) -> None:
+def test_a_history_that_is_published_in_two_ways_is_noticed(sealed: Shell) -> None:
     assert sealed.run("solvency").status == 0  # remembered
     report = SolvencyReport.objects.get()
     other = changed(report.body, lambda body: body.update(at="2026-01-01T00:00:00+00:00"))
@@ -203,7 +203,7 @@ def test_reports_that_are_gone_and_another_key_are_noticed(sealed: Shell, monkey
     assert "is signed by the key" in sealed.run("solvency", "--json").refusal
 
 
-def test_of_an_older_report_than_the_one_seen_it_is_said_that_nothing_ties_them(sealed: Shell) -> None:
+def test_an_older_report_than_the_one_seen_is_shown_as_not_tied_to_it(sealed: Shell) -> None:
     fund(uuid4())
     publish()
     assert sealed.run("solvency").status == 0

@@ -230,7 +230,9 @@ def _check_chargebacks(machine: Whole) -> None:
             room = _kept_of(machine, customer, machine.owners[name], since) - _taken_from(
                 customer, machine.owners[name]
             )
-            assert min(room, _has(machine, machine.owners[name])) <= 0, f"{name} kept {room} of what a bank took back"
+            assert min(room, _has(machine, machine.owners[name])) <= 0, (
+                f"{name} kept {room} of what a bank charged back"
+            )
             assert room < MICROS_PER_CENT or not _left_to_ask(dispute, machine.owners[name], since), (
                 f"{name} was not asked"
             )

@@ -110,7 +110,7 @@ class Escrowing(BillingMachine):
 
     @rule(number=which, share=st.integers(1, 4))
     def settle_late(self, number: int, share: int) -> None:
-        """A receipt that comes when the hold is closed, or was taken back: the contract has nothing left for it."""
+        """A receipt that comes when the hold is closed, or was refunded: the contract has nothing left for it."""
         hold = self.pick([h for h in self.holds if h.is_closing], number)
         if hold is not None:
             self.claim_for(hold, share)

@@ -96,9 +96,11 @@ class Whole(Buying, Giving, Paying, Escrowing):
         )
         text = preferences.wallet_text(owner, token, wallet, version or 0)
         forged = self.sign("Mallory", text)
-        wish = DesiredSettings("chain", wallet, signature=forged)
+        desired = DesiredSettings("chain", wallet, signature=forged)
         if not version:
-            self.tries("forged wallet", lambda: preferences.choose(owner, token, wish, actor="mallory"), BillingError)
+            self.tries(
+                "forged wallet", lambda: preferences.choose(owner, token, desired, actor="mallory"), BillingError
+            )
             assert not taken["forged wallet"]
         preferences.choose(owner, token, DesiredSettings("chain", wallet, signature=self.sign(who, text)), actor=who)
 

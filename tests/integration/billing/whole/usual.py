@@ -84,7 +84,7 @@ class Usual(Whole):
 
     @rule(who=customers, provider=providers, cents=CENTS, is_paid_out=st.booleans())
     def charged_back_at_once(self, who: str, provider: str, cents: int, is_paid_out: bool) -> None:
-        """Paid by card, spent to the last unit, earned and perhaps paid out; then the bank takes it back."""
+        """Paid by card, spent to the last unit, earned and perhaps paid out; then the bank charges it back."""
         with self.line_is_good():
             self.pay_at_once(who, cents, False)
         self.spend_all(who, provider)

@@ -106,8 +106,8 @@ def running(town: Town, alice: Organisation, **changes: Any) -> tuple[Job, list[
 def start(job: Job) -> list[Lease]:
     leases = stage.place(job)
     for lease in leases:
-        stage.say(lease, AttemptState.PREPARING)
-        stage.say(lease, AttemptState.RUNNING)
+        stage.send_report(lease, AttemptState.PREPARING)
+        stage.send_report(lease, AttemptState.RUNNING)
     job.refresh_from_db()
     return leases
 

@@ -151,7 +151,7 @@ def test_a_plan_needs_no_wallet_and_says_what_it_will_sign(shell: Shell, bob: No
     assert [each["modes"] for each in json.loads(out)] == [["credits"], ["credits", "escrow"]]
 
 
-def test_a_wallet_with_too_little_in_the_contract_is_told_how_to_pay_in(shell: Shell, bob: Node) -> None:
+def test_a_wallet_with_too_little_in_the_contract_is_shown_how_to_pay_in(shell: Shell, bob: Node) -> None:
     key = shell.key_file("Anna")
     status, printed = shell.launch("--wallet-key-file", key)
     assert (status, printed["error"]["code"]) == (6, "wallet_short")
@@ -244,7 +244,7 @@ def test_files_that_do_not_arrive_leave_no_signature(shell: Shell, bob: Node, mo
     assert not signatures(shell)
 
 
-def test_a_submit_that_is_refused_says_how_to_take_the_signature_back(shell: Shell, bob: Node) -> None:
+def test_a_submit_that_is_refused_says_how_to_revoke_the_signature(shell: Shell, bob: Node) -> None:
     status, printed = shell.launch("--wallet-key-file", shell.key_file("Anna"))
     [job_id] = signatures(shell)
     assert (status, printed["error"]["code"], printed["error"]["details"]["job_id"]) == (6, "wallet_short", job_id)

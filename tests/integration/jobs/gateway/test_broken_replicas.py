@@ -193,7 +193,7 @@ def test_a_dead_engine_behind_an_open_way_is_put_aside_until_a_real_token(monkey
     asyncio.run(scenario())
 
 
-def test_a_request_whose_time_is_up_is_told_so_and_nobody_is_blamed():
+def test_a_request_whose_time_is_up_is_ended_and_nobody_is_blamed():
     async def scenario():
         async with scene() as it:
             engine = await it.engine(pace=Pace(first_token_ms=60_000))

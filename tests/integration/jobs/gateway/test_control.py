@@ -75,7 +75,7 @@ def test_a_gateway_that_starts_while_the_marketplace_is_away_serves_what_it_knew
     asyncio.run(scenario())
 
 
-def test_a_gateway_that_never_heard_of_a_table_says_so(tmp_path: Path) -> None:
+def test_a_gateway_that_never_received_a_table_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with market() as marketplace:
             marketplace.is_away = True
@@ -101,7 +101,7 @@ def test_what_a_budget_has_left_survives_a_restart(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_load_that_could_not_be_told_is_told_with_the_next_word(tmp_path: Path) -> None:
+def test_load_that_could_not_be_reported_is_in_the_next_report(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with stage(tmp_path) as up:
             endpoint, lease = up.marketplace.endpoints[0].endpoint_id, up.marketplace.endpoints[1].endpoint_id
@@ -149,7 +149,7 @@ def test_somebody_who_waits_for_a_replica_brings_a_sync_at_once(
     asyncio.run(scenario())
 
 
-def test_much_use_is_told_in_batches_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_use_is_reported_in_batches_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_sync, "USAGE_ROWS_MAX", 10)
 
     async def scenario() -> None:
@@ -268,7 +268,7 @@ def test_kill_9_under_load_bills_nothing_twice_and_loses_only_the_last_moment(tm
     asyncio.run(scenario())
 
 
-def test_a_gateway_that_is_stopped_ends_its_answers_and_tells_the_last_use(tmp_path: Path) -> None:
+def test_a_gateway_that_is_stopped_ends_its_answers_and_reports_the_last_use(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with market() as marketplace, aiohttp.ClientSession() as session:
             child, url = await begin(marketplace, tmp_path)

@@ -144,7 +144,7 @@ def test_a_killed_gateway_breaks_every_stream_visibly_and_bills_nothing_twice(wo
 
 
 @pytest.mark.parametrize("world", [FIXED], indirect=True, ids=["no continuing"])
-def test_where_no_engine_can_go_on_each_caller_is_told(world):
+def test_where_no_engine_can_go_on_each_caller_gets_an_error(world):
     crowd = world.crowd()
     shares: list[int] = []
 

@@ -115,7 +115,7 @@ def test_a_stream_says_what_the_whole_answer_says_and_both_are_counted_alike(cli
     assert {event.model for event in events} == {"fake"} and len({event.id for event in events}) == 1
 
 
-def test_a_request_can_be_told_by_its_id(client):
+def test_a_request_has_the_callers_id_and_one_of_its_own(client):
     answer = client.chat.completions.with_raw_response.create(
         model="fake", messages=HELLO, extra_headers={"x-client-request-id": "mine-17"}
     )
@@ -202,7 +202,7 @@ def test_bad_input_is_an_error_of_the_clients_own_kind(client, model, fields, er
         (OUT, openai.NotFoundError, "model_not_found"),
     ],
 )
-def test_who_may_not_is_told_so(world, key, error, code):
+def test_who_may_not_is_refused_with_the_reason(world, key, error, code):
     with world.client(key) as mallory, pytest.raises(error) as raised:
         mallory.chat.completions.create(model="fake", messages=HELLO)
     if code is not None:

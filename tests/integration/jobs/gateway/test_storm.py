@@ -18,7 +18,7 @@ QUESTION = "Say something about otters, and take your time: I want to know all o
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatch):
+def test_a_storm_leaves_nothing_behind_and_every_caller_gets_an_end(seed, monkeypatch):
     monkeypatch.setattr("jobs.gateway.routing.replica_view.PROBE_SECONDS", 0.05)
     monkeypatch.setattr("jobs.gateway.answering.probing.PROBE_SECONDS_MAX", 0.5)
     dice = random.Random(seed)

@@ -52,7 +52,7 @@ def test_a_word_against_a_cancel_ends_the_job_and_gives_all_back(alice: Organisa
 
 
 @pytest.mark.parametrize("attempt", range(TRIES))
-def test_a_word_said_four_times_at_once_counts_once(alice: Organisation, asked: Job, attempt: int) -> None:
+def test_a_confirmation_sent_four_times_at_once_counts_once(alice: Organisation, asked: Job, attempt: int) -> None:
     results = race(*[lambda: confirm(asked)] * 4)
     assert all(isinstance(each, Job) for each in results)
     assert [reason for _, reason in locks(asked)] == ["renewed", "confirmed"]

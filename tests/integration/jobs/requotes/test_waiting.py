@@ -56,7 +56,7 @@ def test_an_old_price_is_looked_at_again(alice: Organisation, bob: Node, setting
 
 
 @pytest.mark.parametrize("bps", [-200, -1, 0, 199])
-def test_a_small_move_renews_the_lock_and_tells_so(alice: Organisation, bob: Node, bps: int) -> None:
+def test_a_small_move_renews_the_lock_and_records_it(alice: Organisation, bob: Node, bps: int) -> None:
     job = scenes.waiting(alice)
     tick(moved(bps) + 1)
     [lease] = stage.place(job)

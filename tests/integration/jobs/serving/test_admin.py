@@ -89,7 +89,7 @@ def test_the_operator_ends_an_endpoint_whose_replicas_then_stop(operator: Client
     assert endpoint.job.cancel_reason == "cancelled_by_operator"
     (lease,) = leases_of(endpoint)
     assert lease.stop_reason == "cancelled_by_operator"
-    stage.say(lease, AttemptState.CANCELLED)
+    stage.send_report(lease, AttemptState.CANCELLED)
     endpoint.refresh_from_db()
     endpoint.job.refresh_from_db()
     assert (endpoint.is_open, endpoint.job.state, states(endpoint)) == (False, "cancelled", ["gone"])

@@ -66,6 +66,6 @@ def test_key_is_made_used_listed_and_revoked(souk: Any, alice: Organisation) -> 
         ("usage", "--from", "yesterday"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_asked(souk: Any, words: tuple[str, ...]) -> None:
+def test_mistakes_are_reported_before_anything_is_asked(souk: Any, words: tuple[str, ...]) -> None:
     souk(*words, status=ExitCode.USAGE)
     assert not EndpointKey.objects.exists()

@@ -142,7 +142,7 @@ def test_the_output_of_another_organisations_training_is_not_served(alice: Organ
             deploy_spec(endpoint, {**serve_spec(), "serve": {"model": model}})
 
 
-def test_an_endpoint_that_spends_all_pauses_goes_on_and_ends_with_every_cent_told(
+def test_an_endpoint_that_spends_all_pauses_goes_on_and_ends_with_every_cent_booked(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     job, endpoint, leases = up(alice, replicas={"min": 2, "max": 2})

@@ -52,7 +52,7 @@ def report(lease: Lease, state: AttemptState, **more) -> LeaseReport:
     return LeaseReport(lease_id=lease.id, fence=lease.fence, attempt_id=lease.attempt_id, state=state, **more)
 
 
-def test_an_idle_node_is_told_to_do_nothing_every_15_seconds(url, bob):
+def test_an_idle_node_gets_nothing_to_do_every_15_seconds(url, bob):
     answer = sync(url, bob)
     assert (answer.desired, answer.forget, answer.node_state) == ([], [], "online")
     assert 13 <= answer.beat_seconds <= 15
@@ -254,7 +254,7 @@ def test_a_body_that_is_too_large_is_refused(url, bob):
         assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 
 
-def test_there_is_nothing_else_at_this_door(url):
+def test_there_is_nothing_else_at_this_server(url):
     assert httpx.get(f"{url}{SYNC_PATH}").status_code == 404
     assert httpx.get(f"{url}/admin/").json()["code"] == "not_found"
 
@@ -308,7 +308,7 @@ def test_a_retired_node_is_let_in_no_more(url, bob):
     assert post(url, bob, message().model_dump_json().encode()).status_code == 401
 
 
-def test_waiting_agent_is_told_of_a_check_and_an_older_one_never_sees_the_field(url, bob):
+def test_waiting_agent_receives_a_check_and_an_older_one_never_sees_the_field(url, bob):
     Node.objects.filter(pk=bob.pk).update(next_check_at=timezone.now())
     known = sync(url, bob).version
     body = message(known=known, wait_seconds=10).model_dump_json().encode()
@@ -326,7 +326,7 @@ def test_waiting_agent_is_told_of_a_check_and_an_older_one_never_sees_the_field(
     assert demands.withdraw_where_busy({bob.pk}) == [bob.pk]
 
 
-def test_waiting_agent_is_told_of_a_release_not_during_a_check_an_older_one_never(url, bob):
+def test_waiting_agent_receives_a_release_not_during_a_check_an_older_one_never(url, bob):
     publishing.publish(version="0.2.0", wheel="gpusouk-0.2.0-py3-none-any.whl", sha256="ab" * 32, share=1)
     put_in_state(AgentRelease.objects.all(), "rolling")
     Node.objects.filter(pk=bob.pk).update(update_mode="auto", agent_version="0.1.0")
@@ -367,7 +367,7 @@ def test_neighbour_of_a_lease_on_one_computer_is_not_checked_either(bob, lease, 
     assert Node.objects.get(pk=other.pk).wanted_check_id is not None
 
 
-def test_server_that_was_taken_back_hears_agents_that_are_ahead_of_it(url, alice, bob):
+def test_server_that_was_rolled_back_accepts_agents_that_are_ahead_of_it(url, alice, bob):
     """A newer agent's fields, at every depth: it is accepted, its lease goes on, and it can get an older version."""
     (lease,) = stage.place(stage.submit(alice))
     device = bob.devices.all()[0]

@@ -50,7 +50,7 @@ def ask(base: str, node: Node, *, known: str = "", wait_seconds: float = 0, **he
     return SyncResponse.model_validate_json(post(base, node, body, **headers).content)
 
 
-def test_both_waiting_nodes_are_told_within_seconds_and_an_older_agent_never(url, rack):
+def test_both_waiting_nodes_receive_it_within_seconds_and_an_older_agent_never(url, rack):
     known = [ask(url, node, **KNOWS).version for node in rack]
     with ThreadPoolExecutor(2) as pool:
         held = [
@@ -97,5 +97,5 @@ def test_a_lease_on_either_node_keeps_the_probe_away_and_ends_one_that_was_deman
     assert not link_reports.live().exists()
     FabricLink.objects.update(next_probe_at=timezone.now())
     assert sweeps.sweep_checks() == 0
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     assert sweeps.sweep_checks() == 0

@@ -155,7 +155,7 @@ def test_this_computer_passes_where_the_tests_run() -> None:
 def engine(path: Path, version: dict[str, Any]) -> Iterator[None]:
     """A container engine that reports its version over a Unix socket."""
 
-    class Door(http.server.BaseHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = json.dumps(version).encode()
             self.send_response(200)
@@ -169,7 +169,7 @@ def engine(path: Path, version: dict[str, Any]) -> Iterator[None]:
         def address_string(self) -> str:
             return "unix"
 
-    server = socketserver.ThreadingUnixStreamServer(str(path), Door)
+    server = socketserver.ThreadingUnixStreamServer(str(path), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield

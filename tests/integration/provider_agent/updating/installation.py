@@ -137,7 +137,7 @@ def installed(root: Path, *names: str) -> Iterator[Installation]:
     """0.1.0 runs on these nodes; its marketplace answers."""
     made = Installation(root)
 
-    class Door(http.server.BaseHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, body = made.health if self.path == "/healthz" else (200, made.served.get(self.path, b""))
             self.send_response(status if body else 404)
@@ -151,7 +151,7 @@ def installed(root: Path, *names: str) -> Iterator[Installation]:
         def log_message(self, *args: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     made.server = f"http://127.0.0.1:{server.server_port}"
     public = made.key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()

@@ -154,7 +154,7 @@ def test_a_release_that_is_asked_for_once_is_tried_once(bob: Installation) -> No
     assert bob.updater().once() == "rolled back", "asked for anew it is tried anew"
 
 
-def test_what_is_held_is_not_installed_whatever_was_wished_before(bob: Installation) -> None:
+def test_what_is_held_is_not_installed_whatever_was_requested_before(bob: Installation) -> None:
     """The agent wrote its request at the very moment at which the provider asked to hold updates."""
     bob.add_release("0.2.0")
     bob.want("0.2.0")

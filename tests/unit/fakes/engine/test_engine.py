@@ -84,7 +84,7 @@ def test_a_fault_comes_as_often_as_it_was_asked_for(engine, client):
     assert client.chat.completions.create(model="any", messages=HELLO).choices[0].finish_reason == "stop"
 
 
-def test_a_killed_engine_breaks_the_stream_after_the_token_it_was_told(tmp_path):
+def test_a_killed_engine_breaks_the_stream_after_the_configured_token(tmp_path):
     with EngineChild(uds=tmp_path / "serve.sock") as child:
         assert child.call("GET", "/v1/models")["data"][0]["id"] == "fake"
         child.fail("die", tokens=3)

@@ -122,7 +122,7 @@ def test_a_slice_that_is_used_up_is_renewed_before_anybody_is_refused(
     play(tmp_path, scenario)
 
 
-def test_rates_are_said_and_kept(tmp_path: Path) -> None:
+def test_rates_are_shown_and_kept(tmp_path: Path) -> None:
     async def scenario(up: Stage) -> None:
         up.marketplace.let(grant_for("bob", BOB, requests_per_minute=2, tokens_per_minute=10_000))
         first = await up.post(chat("open"), key="bob")
@@ -170,7 +170,7 @@ def test_addresses_methods_and_types_that_are_wrong_are_refused_in_the_known_for
     play(tmp_path, scenario)
 
 
-def test_an_engine_that_throws_tells_the_caller_nothing_of_it(tmp_path: Path) -> None:
+def test_an_engine_that_throws_shows_the_caller_nothing_of_it(tmp_path: Path) -> None:
     async def scenario(up: Stage) -> None:
         async def broken(request: Any, client: Any) -> None:
             raise RuntimeError("the password is swordfish")

@@ -92,7 +92,7 @@ def test_never_more_than_a_third_is_put_aside_for_being_slow(medians, already):
     assert aside <= max(min(already, len(views)), len(views) * replica_view.ASIDE_SHARE_MAX)
 
 
-def test_what_is_told_is_counted_once():
+def test_what_is_reported_is_counted_once():
     it = view(0.2)
     it.note_served(1.0, 2.0, Count(10, 21), stream_seconds=2.0)
     load = it.load(KEY)

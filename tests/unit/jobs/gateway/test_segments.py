@@ -88,7 +88,7 @@ def test_no_number_that_a_crash_cut_off_is_given_to_another_row(
     assert names(books) == [1, 2, 3, 4, 5, 6]
 
 
-def test_files_that_are_told_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_were_taken_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments_module, "SEGMENT_BYTES", 200)
     segments, books = Segments(tmp_path), Books()
     segments.settle(0)
@@ -137,7 +137,7 @@ def test_a_marketplace_that_was_restored_gets_what_is_still_here(tmp_path: Path)
     draw=st.randoms(use_true_random=False),
     segment_bytes=st.sampled_from([64, 200, 1 << 20]),
 )
-def test_whatever_harm_the_files_take_sound_rows_are_told_once_and_without_gaps(
+def test_whatever_harm_the_files_take_sound_rows_are_sent_once_and_without_gaps(
     written: list[list[int]], taken: int, harm: str, draw: random.Random, segment_bytes: int
 ) -> None:
     before, segments_module.SEGMENT_BYTES = segments_module.SEGMENT_BYTES, segment_bytes

@@ -17,7 +17,7 @@ ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="what root may, only root is
 
 
 @pytest.mark.parametrize("user", ["nobody", "souk-not-made-yet"])
-def test_a_lesser_account_is_told_what_is_missing_and_how_to_have_it(user: str) -> None:
+def test_a_lesser_account_is_shown_what_is_missing_and_how_to_have_it(user: str) -> None:
     for check in CHECKS:
         found = check(DesiredSettings(user=user))
         assert found.verdict == "SKIP"
@@ -35,7 +35,7 @@ def test_what_a_lesser_account_was_asked_for_must_be_fixed_but_holds_up_no_repai
 
 
 @ROOT
-def test_root_without_a_program_is_told_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_a_program_is_shown_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "SYSTEM_PATH", "/nonexistent")
     found = check_disk_limit(DesiredSettings())
     assert (found.verdict, found.fix) == ("FIX", "apt install e2fsprogs mount")
@@ -49,7 +49,7 @@ def test_root_without_a_program_is_told_the_package(monkeypatch: pytest.MonkeyPa
 
 
 @ROOT
-def test_root_of_a_container_that_may_not_mount_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_of_a_container_that_may_not_mount_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = sum(1 << bit for name, bit in BITS.items() if name != "CAP_SYS_ADMIN")
     status = tmp_path / "status"
     status.write_text(f"Name:\tpython\nCapEff:\t{held:016x}\n")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from provider_agent.tunnel.responses import CHUNK_LINE_BYTES_MAX, BadResponse, ResponseReader
 
 
-class Heard:
+class RecordingSink:
     """Sink that keeps everything."""
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class Heard:
         self.has_ended = True
 
 
-def hear(*pieces: bytes, closes: bool = False) -> tuple[Heard, ResponseReader]:
+def feed_all(*pieces: bytes, closes: bool = False) -> tuple[RecordingSink, ResponseReader]:
     """Feed the pieces."""
-    response = Heard()
+    response = RecordingSink()
     reader = ResponseReader(response)
     for piece in pieces:
         reader.feed(piece)
@@ -67,7 +67,7 @@ def test_a_response_in_any_pieces_is_what_h11_wrote(chunks: list[bytes], kind: s
     for chunk in chunks:
         written += engine.send(h11.Data(data=chunk)) or b""
     written += engine.send(h11.EndOfMessage()) or b""
-    response, reader = hear(*cut(written, at), closes="Connection: close" in written.decode("latin-1"))
+    response, reader = feed_all(*cut(written, at), closes="Connection: close" in written.decode("latin-1"))
     assert response.status == 200
     assert (b"x-a", b"b") in response.headers
     assert all(name not in {b"transfer-encoding", b"connection"} for name, _ in response.headers)
@@ -80,7 +80,7 @@ def test_a_response_in_any_pieces_is_what_h11_wrote(chunks: list[bytes], kind: s
 def test_whatever_bytes_come_it_is_a_response_or_refused(pieces: list[bytes]) -> None:
     for first in (b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"):
         try:
-            hear(first, *pieces, closes=True)
+            feed_all(first, *pieces, closes=True)
         except BadResponse:
             continue
 
@@ -114,9 +114,9 @@ REFUSED = {
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_no_response_is_refused(data: bytes) -> None:
     with pytest.raises(BadResponse):
-        hear(data)
+        feed_all(data)
     with pytest.raises(BadResponse):
-        hear(*[data[i : i + 1] for i in range(len(data))])
+        feed_all(*[data[i : i + 1] for i in range(len(data))])
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_what_is_no_response_is_refused(data: bytes) -> None:
 )
 def test_a_response_that_is_cut_off_is_never_taken_for_whole(data: bytes) -> None:
     with pytest.raises(BadResponse, match="within its response"):
-        hear(*([data] if data else []), closes=True)
+        feed_all(*([data] if data else []), closes=True)

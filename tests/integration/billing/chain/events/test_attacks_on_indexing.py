@@ -132,7 +132,7 @@ def test_a_page_that_leaves_out_what_was_seen_before_is_not_believed(town: Town,
     assert credit_of(town, alice) == 25 * TOKEN
 
 
-def test_a_chain_that_stands_still_is_told(town: Town, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_that_stands_still_is_reported(town: Town, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One endpoint that is frozen holds all of them back: the others' newer blocks are not believed alone."""
     monkeypatch.setattr(indexer, "FINAL_AGE_MAX", timedelta(days=-1))
     [chain] = settings.SOUK_CHAINS

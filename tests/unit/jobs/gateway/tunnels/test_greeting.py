@@ -120,7 +120,7 @@ def test_nobody_passes_for_a_node_without_its_key() -> None:
     in_a_world(scenario)
 
 
-def test_an_answer_that_was_heard_before_is_worth_nothing() -> None:
+def test_an_answer_that_was_received_before_is_worth_nothing() -> None:
     async def scenario(made: World) -> None:
         connection = await connect(made.gateway.url + PATH, compression=None)
         mine = hello.say_hello(made.node, boot="0" * 32, url=made.gateway.url)
@@ -266,7 +266,7 @@ def test_a_proof_fits_one_hello_one_gateway_and_one_node() -> None:
     assert not hello.is_answered(mine, proof, public_of(node), answered)
 
 
-def test_an_agent_refuses_what_a_gateway_was_not_told_of() -> None:
+def test_an_agent_refuses_what_was_not_announced_to_a_gateway() -> None:
     async def scenario(made: World) -> None:
         from jobs.gateway.tunnels.answers import TunnelAnswer
         from provider_agent.protocol.tunnel.frames import Open
