@@ -36,7 +36,7 @@ def choose_as(owner: Membership, destination: str, **more: Any) -> PayoutSetting
     return preferences.choose(provider_id, usd(), DesiredSettings("fake", destination, **more), actor=actor)
 
 
-def alerts() -> dict[str, Any]:
+def new_mails() -> dict[str, Any]:
     """Who got a mail since, and its subject."""
     send()
     found = {to: message.subject for message in mail.outbox for to in message.to}
@@ -50,7 +50,7 @@ def test_every_owner_is_notified_of_another_destination_and_nobody_else(owner: M
     join(owner, "dave", Role.BILLING)
     join(owner, "carol", Role.MEMBER)
     choose_as(owner, "fake:bob")
-    assert set(alerts()) == {"bob@example.org", "barbara@example.org"}
+    assert set(new_mails()) == {"bob@example.org", "barbara@example.org"}
     row = choose_as(owner, "fake:mallory")
     send()
     assert {to for message in mail.outbox for to in message.to} == {"bob@example.org", "barbara@example.org"}
@@ -63,21 +63,21 @@ def test_who_removes_the_owners_cannot_keep_their_notice_from_them(owner: Member
     choose_as(owner, "fake:bob")
     mallory = join(owner, "mallory", Role.OWNER)
     organisations.remove(owner.organisation, owner.user_id)
-    alerts()
+    new_mails()
     choose_as(mallory, "fake:mallory")
-    assert set(alerts()) == {"bob@example.org", "mallory@example.org"}
+    assert set(new_mails()) == {"bob@example.org", "mallory@example.org"}
 
 
 def test_the_same_again_another_schedule_and_the_way_back_notify_nobody(owner: Membership) -> None:
     choose_as(owner, "fake:bob")
     choose_as(owner, "fake:new")
-    alerts()
+    new_mails()
     choose_as(owner, "fake:new", minimum=5)
     choose_as(owner, "fake:bob")
     choose_as(owner, "fake:bob", schedule="weekly")
-    assert alerts() == {}
+    assert new_mails() == {}
     choose_as(owner, "fake:new")  # waits again, and is announced again
-    assert set(alerts()) == {"bob@example.org"}
+    assert set(new_mails()) == {"bob@example.org"}
 
 
 def test_a_choice_that_is_refused_notifies_nobody(owner: Membership) -> None:
@@ -85,7 +85,7 @@ def test_a_choice_that_is_refused_notifies_nobody(owner: Membership) -> None:
 
     with pytest.raises(DestinationRefused):
         choose_as(owner, "nowhere")
-    assert alerts() == {}
+    assert new_mails() == {}
 
 
 def test_no_address_lies_in_the_outbox_and_an_erased_owner_gets_no_mail(owner: Membership) -> None:
@@ -94,7 +94,7 @@ def test_no_address_lies_in_the_outbox_and_an_erased_owner_gets_no_mail(owner: M
     assert waiting.count() == 1
     assert not any("example.org" in str(message.payload) for message in waiting)
     erasure.erase(owner.user_id)
-    assert alerts() == {}
+    assert new_mails() == {}
     assert waiting.get().state == "done"
 
 
@@ -102,7 +102,7 @@ def test_a_failed_payout_notifies_its_owners_and_the_operators_until_one_arrives
     bob: UUID = owner.organisation_id
     earn(bob)
     row = choose_as(owner, "fake:refused:bob")
-    alerts()
+    new_mails()
     for failures in range(1, paying.FAILURES_MAX + 1):
         make_due(row)
         run_payouts()
@@ -127,5 +127,5 @@ def test_a_provider_that_was_erased_is_paid_and_not_notified(owner: Membership) 
     choose(bob, "fake:bob")
     erasure.erase(owner.user_id)
     assert run_payouts() == 1
-    assert alerts() == {}
+    assert new_mails() == {}
     assert PayoutSettings.objects.get(provider_id=bob).due_at > clock.now()
