@@ -1,6 +1,6 @@
 """The table of the fifty slowest tests in CONTRIBUTING.md, from a JUnit report of pytest: `make slowest` writes it.
 
-What each waits for is said here for a file or a folder; where nothing is said, the test computes.
+What each waits for is written here for a file or a folder; where nothing is written, the test computes.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def main() -> int:
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
     total = sum(seconds for seconds, _, _ in found)
-    said = f"{len(found):,} tests took {total:,.0f} s in all, divided among parallel processes. The fifty slowest:"
-    PAGE.write_text(f"{before}{BEGIN}\n{said}\n\n{table(found)}\n{END}{after}")
+    heading = f"{len(found):,} tests took {total:,.0f} s in all, divided among parallel processes. The fifty slowest:"
+    PAGE.write_text(f"{before}{BEGIN}\n{heading}\n\n{table(found)}\n{END}{after}")
     return 0
 
 

@@ -149,7 +149,7 @@ def place(job: Job) -> list[Lease]:
     return list(attempt.leases.select_related("node", "attempt").order_by("node_rank")) if attempt else []
 
 
-def say(
+def send_report(
     lease: Lease, state: AttemptState, *, fence: int | None = None, boot_id: UUID | None = None, **more: Any
 ) -> None:
     """The lease's node reports it (and its other live leases as they were last reported)."""
@@ -172,8 +172,8 @@ def running_job(alice: Organisation, **changes: Any) -> tuple[Job, list[Lease]]:
     job = submit(alice, spec_of(**changes))
     leases = place(job)
     for lease in leases:
-        say(lease, AttemptState.PREPARING)
-        say(lease, AttemptState.RUNNING)
+        send_report(lease, AttemptState.PREPARING)
+        send_report(lease, AttemptState.RUNNING)
     job.refresh_from_db()
     return job, leases
 
@@ -210,7 +210,7 @@ def finish(lease: Lease, reason: Reason = Reason.COMPLETED, **more: Any) -> None
     from provider_agent.protocol import REASONS
 
     newest = metering.newest(lease.id)
-    say(lease, REASONS[reason].state, reason=reason, receipt_seq=newest.seq if newest else 0, **more)
+    send_report(lease, REASONS[reason].state, reason=reason, receipt_seq=newest.seq if newest else 0, **more)
 
 
 def newest_attempt(job: Job) -> Attempt:

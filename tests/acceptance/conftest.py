@@ -27,7 +27,7 @@ def market() -> Iterator[Market]:
             running.add_node("cheap", price="0.30")
             running.add_node("dear", price="0.60")
             yield running
-        assert running.left == [], "everything ends when the marketplace is told to stop"
+        assert running.left == [], "everything ends when the marketplace gets the signal to stop"
 
 
 @pytest.fixture

@@ -67,8 +67,8 @@ class Rack:
 
     def listening(self, name: str) -> list[str]:
         """Addresses beyond its own loopback at which a node takes connections."""
-        said = [_do(*self.way(name), "cat", f"/proc/net/tcp{family}") for family in ("", "6")]
-        places = [line.split()[1] for table in said for line in table.splitlines()[1:] if line.split()[3] == "0A"]
+        tables = [_do(*self.way(name), "cat", f"/proc/net/tcp{family}") for family in ("", "6")]
+        places = [line.split()[1] for table in tables for line in table.splitlines()[1:] if line.split()[3] == "0A"]
         return [place for place in places if not place.startswith(("0100007F", "00000000000000000000000001000000"))]
 
 

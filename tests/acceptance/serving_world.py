@@ -200,7 +200,7 @@ def serving_world() -> Iterator[World]:
         trained = wait_until(souk, launch(souk, TRAINING), ENDS)
         assert trained.state == "completed", trained.message
         yield World(market, net, alice, souk, trained)
-    assert market.left == [], "everything ends when the marketplace is told to stop"
+    assert market.left == [], "everything ends when the marketplace gets the signal to stop"
 
 
 def within(what: str, seconds: float, act: Callable[[], Any], kind: type[BaseException]) -> Any:

@@ -59,10 +59,10 @@ def world() -> Iterator[World]:
 
 @dataclass
 class Provider:
-    """Bob, and what install.sh said on each of his nodes."""
+    """Bob, and what install.sh printed on each of his nodes."""
 
     party: Party
-    said: dict[str, str]
+    outputs: dict[str, str]
 
     def nodes(self, world: World) -> dict[str, str]:
         """Name -> state, as the marketplace has it."""
@@ -92,7 +92,7 @@ def alice(world: World) -> Party:
 
 
 def test_three_nodes_join_from_behind_nat_and_are_listed(world: World, bob: Provider) -> None:
-    assert all("Listed: " in said for said in bob.said.values())
+    assert all("Listed: " in output for output in bob.outputs.values())
     assert bob.nodes(world) == dict.fromkeys(NODES, "online")
     with Souk(world.market.server, bob.party.key) as souk:
         offers = {offer.node_name: offer for offer in souk.offers()}
@@ -100,7 +100,7 @@ def test_three_nodes_join_from_behind_nat_and_are_listed(world: World, bob: Prov
     speeds = [device.flops_per_second for offer in offers.values() for device in offer.devices]
     assert len(speeds) == 3
     assert all(speed and min(speed.values()) > 0 for speed in speeds), "each was measured"
-    assert world.router.speaks_to(MARKET) == {ROUTER_OUTSIDE}, "the marketplace sees the router's address alone"
+    assert world.router.sources_of(MARKET) == {ROUTER_OUTSIDE}, "the marketplace sees the router's address alone"
 
 
 def test_nobody_dials_into_a_node_from_outside(world: World, bob: Provider) -> None:
@@ -142,7 +142,7 @@ def test_a_gang_outlives_a_node_that_is_cut_off_and_pays_once(
         world.router.heal(world.nodes[lost])
         world.router.renumber()
         later = {ROUTER_OUTSIDE_LATER}
-        wait_for("the nodes to come from there", lambda: world.router.speaks_to(MARKET) == later, HEAL_SECONDS)
+        wait_for("the nodes to come from there", lambda: world.router.sources_of(MARKET) == later, HEAL_SECONDS)
         # 3. What the node went on with is stopped, and it is for rent again.
         wait_for("the orphan to be stopped", lambda: not _works(world, lost), HEAL_SECONDS)
         wait_for("the node to be back", lambda: bob.nodes(world)[lost] == "online", HEAL_SECONDS)

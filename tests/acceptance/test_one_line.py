@@ -42,10 +42,10 @@ def test_the_line_of_add_node_makes_a_listed_node_until_it_is_uninstalled(market
         "stranger",
         *NodeOptions(devices=1).arguments(),
     ]
-    said = run(["sh", "-c", f"{line} {shlex.join(own)}"], env, seconds=200)
+    output = run(["sh", "-c", f"{line} {shlex.join(own)}"], env, seconds=200)
     node_id = json.loads((data / "config.json").read_text())["node_id"]
     page = f"{market.server}/nodes/{node_id}"
-    assert f"Listed: {page}" in said
+    assert f"Listed: {page}" in output
     shown = httpx.get(page).text
     for seen in ("stranger", "for rent", "$0.77 per device and hour"):
         assert seen in shown

@@ -54,8 +54,8 @@ def test_anyones_client_is_answered_streamed_to_and_refused_by_name(world: World
         model=MODEL, messages=HELLO, max_tokens=12, temperature=0, stream=True, stream_options={"include_usage": True}
     )
     chunks = list(stream)
-    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert said == answer.choices[0].message.content
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert streamed == answer.choices[0].message.content
     assert chunks[-1].usage == answer.usage
     assert len(chunks) > 4
     assert world.wait_used(name, 2) == 2 * answer.usage.completion_tokens
@@ -190,7 +190,7 @@ def test_the_gateway_dies_under_streams_and_comes_back_as_itself(
     name, key = world.key()
     client = world.client(key)
     client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=4)
-    told = world.wait_used(name, 1)
+    reported = world.wait_used(name, 1)
     crowd = world.crowd(key, CALLERS)
     gateway = world.child("commands.gateway")
     outcomes = struck(crowd, gateway.kill)
@@ -203,7 +203,7 @@ def test_the_gateway_dies_under_streams_and_comes_back_as_itself(
     wait_for("the last request in the books", lambda: world.used(name)[0] >= 2, SOON_SECONDS)
     requests, written = world.used(name)
     assert 2 <= requests <= 2 + CALLERS
-    assert told < written <= told + answer.usage.completion_tokens + tokens, "no token twice"
+    assert reported < written <= reported + answer.usage.completion_tokens + tokens, "no token twice"
     world.wait_ready(chat, 2)
     wait_for(
         "nothing to be computed for who is gone",
@@ -297,7 +297,7 @@ def test_a_deploy_and_its_way_back_fail_no_request(world: World, chat: EndpointV
         world.souk.deploy(chat.endpoint_id, changed)
         wait_for("the new version to answer", lambda: versions()[2] == ("live", 100), REPLACED_SECONDS)
         assert versions()[1] == ("live", 0), "the way back is open"
-        world.souk.take_back(chat.endpoint_id)
+        world.souk.rollback(chat.endpoint_id)
         wait_for("the old version to answer", lambda: versions()[1] == ("live", 100), REPLACED_SECONDS)
         assert versions()[2][0] == "rolled_back"
         asked = load.answered

@@ -83,8 +83,8 @@ class Fleet:
                 psutil.wait_procs([keeper], 5)
 
     def manage(self, *words: str) -> Any:
-        said = run([sys.executable, str(ROOT / "manage.py"), *words, "--json"], self.operator_env)
-        return json.loads(said[said.index("{") :])
+        printed = run([sys.executable, str(ROOT / "manage.py"), *words, "--json"], self.operator_env)
+        return json.loads(printed[printed.index("{") :])
 
     def publish(self, version: str, changes: dict[str, tuple[str, str]] | None = None) -> Path:
         made = rebuild_wheel(self.first_wheel, self.market.folder / "built", version, changes)
@@ -183,8 +183,8 @@ def test_what_was_not_signed_for_this_node_is_refused_and_changes_nothing(by_han
     for what, version, changes, sentence in lies:
         fleet.want(version)
         with mallory(changes) as proxy:
-            code, said = fleet.once(HTTP_PROXY=proxy, NO_PROXY="", no_proxy="")
-        assert (code in {1, 10}, sentence in said) == (True, True), f"{what}: {code} {said}"
+            code, output = fleet.once(HTTP_PROXY=proxy, NO_PROXY="", no_proxy="")
+        assert (code in {1, 10}, sentence in output) == (True, True), f"{what}: {code} {output}"
         assert fleet.links() == before, what
         assert [path for path in fleet.prefix.releases.iterdir() if path != good] == [], what
         assert not list(fleet.prefix.root.glob(".fetch-*")), what
@@ -201,9 +201,9 @@ def test_a_full_disk_changes_nothing(by_hand: Fleet) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "souk-updates", str(release)], check=True)
     try:
         fleet.want("0.2.0")
-        code, said = fleet.once()
+        code, output = fleet.once()
         assert code == 1
-        assert "No space left" in said
+        assert "No space left" in output
         assert fleet.links() == before
     finally:
         subprocess.run(["umount", str(release)], check=True)
@@ -236,8 +236,8 @@ def test_an_updater_killed_at_each_step_is_repaired_by_the_next(by_hand: Fleet) 
         assert fleet.links()[1] == version_of(old), what
         current = fleet.prefix.root / "current" / "bin" / "souk-agent"
         assert run([str(current), "--version"], {}).strip() in {"0.2.0", version_of(old)}, what
-    code, said = fleet.once()
-    assert (code, "updated" in said) == (0, True), said
+    code, output = fleet.once()
+    assert (code, "updated" in output) == (0, True), output
     assert fleet.links() == ("0.2.0", "0.2.0")
     assert [fleet.version(name) for name in fleet.names] == ["0.2.0", "0.2.0"]
     assert len(list(fleet.prefix.releases.iterdir())) == 1
@@ -285,7 +285,7 @@ def test_a_rollout_reaches_the_nodes_and_a_job_goes_on_through_it(fleet: Fleet) 
         assert program.is_running(), "the same program"
         souk.cancel(job.job_id)
     script = httpx.get(f"{fleet.market.server}/install.sh").text
-    assert "\nVERSION=0.3.0\n" in script, "newcomers get what has gone all the way"
+    assert "\nVERSION=0.3.0\n" in script, "new nodes get what has gone all the way"
 
 
 def test_an_agent_that_crashed_comes_back_by_itself(fleet: Fleet) -> None:
@@ -301,7 +301,7 @@ def test_an_agent_that_crashed_comes_back_by_itself(fleet: Fleet) -> None:
     [("0.4.0", CRASHES, "did not start"), ("0.5.0", CANNOT_SYNC, "did not check in within 6 s")],
     ids=["it crashes at its start", "it runs and cannot sync"],
 )
-def test_a_bad_release_is_taken_back_and_its_rollout_halts(
+def test_a_bad_release_is_rolled_back_and_its_rollout_halts(
     fleet: Fleet, version: str, changes: dict[str, tuple[str, str]], why: str
 ) -> None:
     good = fleet.links()[1]
@@ -320,8 +320,8 @@ def test_a_bad_release_is_taken_back_and_its_rollout_halts(
     assert {one["node"] for one in found["rollbacks"]} == set(fleet.names)
     assert why in found["rollbacks"][0]["reason"]
     assert found["installable"] != version
-    said = run([str(fleet.prefix.program), "status", "--data", str(fleet.data("bob-1").root)], {})
-    assert f"last rollback: {version}" in said
+    output = run([str(fleet.prefix.program), "status", "--data", str(fleet.data("bob-1").root)], {})
+    assert f"last rollback: {version}" in output
     doctor = [str(fleet.prefix.program), "doctor", "--data", str(fleet.data("bob-1").root)]
     assert f"{version} was rolled back" in subprocess.run(doctor, capture_output=True, text=True, check=False).stdout
 
@@ -348,7 +348,7 @@ def test_the_operator_goes_back_and_the_provider_may_hold(fleet: Fleet) -> None:
 def mallory(changes: dict[str, Callable[[bytes], bytes]]) -> Iterator[str]:
     """A man in the middle: an HTTP proxy that changes the bodies of some paths; yields its address."""
 
-    class Door(http.server.BaseHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer = httpx.get(self.path, trust_env=False)
             change = changes.get(urlsplit(self.path).path)
@@ -360,7 +360,7 @@ def mallory(changes: dict[str, Callable[[bytes], bytes]]) -> Iterator[str]:
         def log_message(self, *args: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -49,7 +49,7 @@ class Schedule:
     jobs: list[UUID] = field(default_factory=list)
     leases: dict[UUID, tuple[UUID, int]] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
     first_event: int = 0
 
     def __post_init__(self) -> None:
@@ -65,10 +65,10 @@ class Schedule:
         ]  # fmt: skip
         for _ in range(STEPS):
             verb = self.chance.choice(verbs)
-            self.told.append(verb.__name__)
+            self.history.append(verb.__name__)
             verb()
             if self.chance.random() < 0.3:
-                self.tell_dropped()
+                self.rebroadcast_dropped()
                 age(self.chance.choice([40, 3600]))  # rebroadcast, or replaced by fee
             if self.chance.random() < 0.6:
                 self.anvil.follow()
@@ -135,24 +135,24 @@ class Schedule:
         back = [raw for raw in lost if self.chance.random() < 0.7]
         self.dropped += [raw for raw in lost if raw not in back]
         pairs = [[raw, self.chance.randrange(depth)] for raw in back]
-        self.told.append(f"reorg {depth}: {len(lost)} lost, {len(back)} back")
+        self.history.append(f"reorg {depth}: {len(lost)} lost, {len(back)} back")
         try:
             self.anvil.rpc("anvil_reorg", depth, sorted(pairs, key=lambda pair: (pair[1], lost.index(pair[0]))))
         except AssertionError:  # anvil takes none that no longer fits, such as one whose nonce waits for another
             self.dropped = [raw for raw in self.dropped if raw not in lost] + lost
             self.anvil.reorg(depth)
 
-    def tell_dropped(self) -> None:
+    def rebroadcast_dropped(self) -> None:
         """Wallets send again what they miss; what is mined already, or does not fit yet, is refused."""
         for raw in self.dropped:
-            self._tell(raw)
+            self._send_raw(raw)
 
     def settle_down(self) -> None:
         """Users send again what was dropped, the chain goes on, and we follow until nothing of ours is under way."""
         live = ChainTransaction.objects.filter(state__in=[State.PLANNED, State.NONCED, *planning.SENT])
         waiting = ChainEvent.objects.filter(processed_at=None, block__state=ChainBlock.State.FINAL)
         for _ in range(ROUNDS_TO_SETTLE_MAX):
-            self.tell_dropped()
+            self.rebroadcast_dropped()
             live.filter(state=State.PLANNED).update(next_at=clock.now())
             age(40)  # nodes receive again what they forgot
             self.anvil.follow()
@@ -183,7 +183,7 @@ class Schedule:
     def _user(self, name: str, function: str, *arguments: Any) -> None:
         """Somebody's transaction, which may revert: that is theirs."""
         key = self.anvil.key(name)
-        self._tell(
+        self._send_raw(
             key.sign(
                 {
                     "type": 2,
@@ -199,6 +199,6 @@ class Schedule:
             )[0]
         )
 
-    def _tell(self, raw: str) -> None:
+    def _send_raw(self, raw: str) -> None:
         body = {"jsonrpc": "2.0", "id": 1, "method": "eth_sendRawTransaction", "params": [raw]}
         self.anvil.proxy.ask.post(self.anvil.url, json=body)

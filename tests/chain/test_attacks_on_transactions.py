@@ -33,7 +33,7 @@ def bury(anvil: Anvil) -> None:
     dispatch(anvil)
 
 
-def test_a_nonce_that_somebody_else_used_is_told_and_its_purpose_counts_as_failed(anvil: Anvil):
+def test_a_nonce_that_somebody_else_used_is_reported_and_its_purpose_failed(anvil: Anvil):
     """The thief's transaction has our nonce and a higher fee: ours can never be mined, and the count looks right."""
     anvil.rpc("evm_setAutomine", False)
     one = plan(anvil, 1)
@@ -111,7 +111,7 @@ def test_R13_a_tenfold_base_fee_for_fifty_blocks_leaves_each_nonce_final_once(an
             assert int(one.fees[fee]) * 1000 >= int(one.replaces.fees[fee]) * 1125
 
 
-def test_what_became_too_cheap_before_it_was_sent_is_hurried_like_the_rest(
+def test_what_became_too_cheap_before_it_was_sent_is_replaced_by_fee_like_the_rest(
     anvil: Anvil, monkeypatch: pytest.MonkeyPatch
 ):
     """Killed between signing and sending, and the base fee rises meanwhile: no node takes these bytes any more."""
@@ -136,7 +136,7 @@ def test_what_became_too_cheap_before_it_was_sent_is_hurried_like_the_rest(
     assert_P22(anvil, first, 1)
 
 
-def test_a_key_without_coins_is_told_and_goes_on_when_it_has_some(anvil: Anvil):
+def test_a_key_without_coins_is_reported_and_goes_on_when_it_has_some(anvil: Anvil):
     first = anvil.client.nonce(key_for(Role.SETTLER).address)
     one = plan(anvil, 1)
     key = key_for(Role.SETTLER)
@@ -238,7 +238,7 @@ def test_words_that_nobody_knows_for_a_transaction_that_is_mined_stop_nothing(
     assert one.state == State.BROADCAST
 
 
-def test_what_a_node_forgot_is_told_to_it_again(anvil: Anvil):
+def test_what_a_node_forgot_is_sent_to_it_again(anvil: Anvil):
     anvil.rpc("evm_setAutomine", False)
     one = plan(anvil, 1)
     dispatch(anvil)

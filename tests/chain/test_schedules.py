@@ -43,8 +43,8 @@ def test_R12_after_any_schedule_the_books_are_the_contracts(build_anvil: Callabl
         try:
             schedule.play()
         except Exception as error:
-            raise AssertionError(f"seed {seed}: {schedule.told}") from error
-        reorganisations += sum(told.startswith("reorg") for told in schedule.told)
+            raise AssertionError(f"seed {seed}: {schedule.history}") from error
+        reorganisations += sum(action.startswith("reorg") for action in schedule.history)
     assert_ledger_is_true()
     minutes = (time.monotonic() - started) / 60
     booked = ChainEvent.objects.exclude(processed_at=None).values_list("name").annotate(Count("pk")).order_by("name")

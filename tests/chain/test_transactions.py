@@ -51,7 +51,7 @@ def test_a_stuck_transaction_is_replaced_with_both_fees_an_eighth_higher(anvil: 
     assert_ledger_is_true()
 
 
-def test_what_cannot_be_made_dearer_is_told_to_the_operator(anvil: Anvil, settings: Any):
+def test_what_cannot_be_made_dearer_is_reported_to_the_operator(anvil: Anvil, settings: Any):
     anvil.rpc("evm_setAutomine", False)
     one = plan(anvil, 1)
     dispatch(anvil)
@@ -160,7 +160,7 @@ def test_a_key_that_is_used_elsewhere_signs_nothing_more(anvil: Anvil):
     assert Alert.objects.get(kind="chain_nonce").severity == "critical"
 
 
-def test_a_reverted_transaction_is_final_paid_for_and_told(anvil: Anvil, monkeypatch: pytest.MonkeyPatch):
+def test_a_reverted_transaction_is_final_paid_for_and_reported(anvil: Anvil, monkeypatch: pytest.MonkeyPatch):
     one = plan(anvil, 1)
     twin = planning.plan(
         chain_id=one.chain_id, role=Role.SETTLER, purpose=one.purpose, to=one.to, data=one.data, business_key="twin"

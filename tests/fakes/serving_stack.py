@@ -118,7 +118,7 @@ class Stack:
     def add_endpoint(self, model: str, **fields: Any) -> EndpointRow:
         """One more model; its replicas are started with `of=`."""
         self.endpoints.append(endpoint(model, **fields))
-        self.tell_table()
+        self.publish_table()
         return self.endpoints[-1]
 
     def start_engine(
@@ -143,7 +143,7 @@ class Stack:
     def adopt(
         self, engine: Elsewhere, *, ready: dict[str, Any] | None = None, of: EndpointRow | None = None
     ) -> Replica:
-        """A replica whose engine is there already; `ready`: what it said of itself, else that it can do everything."""
+        """A replica whose engine is there already; `ready`: what it reported of itself, else everything."""
         return self._add(engine, ready or {"engine": "fake", "capabilities": [str(each) for each in Capability]}, of)
 
     def _add(self, engine: EngineChild | Elsewhere, ready: dict[str, Any], of: EndpointRow | None = None) -> Replica:
@@ -151,10 +151,10 @@ class Stack:
         row = replica(of or self.endpoint, node.public_key().public_bytes_raw().hex())
         made = Replica(engine, row, node.private_bytes_raw().hex(), ready)
         self.replicas.append(made)
-        self.tell_table()
+        self.publish_table()
         return made
 
-    def tell_table(self) -> None:
+    def publish_table(self) -> None:
         """The marketplace serves these endpoints by these replicas."""
         self.control.serve(self.endpoints, [each.row for each in self.replicas])
 
@@ -179,10 +179,10 @@ class Stack:
 
     def start_provider(self, *replicas: Replica, prefix: Sequence[str] = ()) -> Process:
         """One node's end of the tunnel, which announces these replicas (of one node) to the gateway that is up."""
-        (told,) = self.control.state()["gateways"]
+        (gateway,) = self.control.state()["gateways"]
         place = {
             "endpoint_id": str(self.endpoint.endpoint_id),
-            "gateways": [{"url": told["url"], "public_key": told["public_key"]}],
+            "gateways": [{"url": gateway["url"], "public_key": gateway["public_key"]}],
         }
         leases = [
             {"lease_id": str(each.row.lease_id), "socket": str(each.engine.uds), "ready": each.ready}

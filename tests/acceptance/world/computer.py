@@ -109,10 +109,10 @@ class Computer:
             preexec_fn=dying_with_parent(signal.SIGKILL),  # noqa: PLW1509 - before the tests start any thread
         )
         assert self._shell.stdout is not None
-        said = _first_line(self._shell.stdout)
-        if said != "ready\n":
+        first_line = _first_line(self._shell.stdout)
+        if first_line != "ready\n":
             self.stop()
-            raise ComputerFailed(f"{self.name} did not start: {said}")
+            raise ComputerFailed(f"{self.name} did not start: {first_line}")
         (first,) = psutil.Process(self._shell.pid).children()
         self._first = first.pid
         self.namespaces = {kind: str(Path(f"/proc/{self._first}/ns/{kind}").readlink()) for kind in NAMESPACES}
@@ -195,4 +195,4 @@ def _first_line(output: IO[str]) -> str:
     reader = threading.Thread(target=lambda: lines.append(output.readline()), daemon=True)
     reader.start()
     reader.join(READY_SECONDS_MAX)
-    return lines[0] if lines else f"nothing was said in {READY_SECONDS_MAX:.0f} s"
+    return lines[0] if lines else f"nothing was printed in {READY_SECONDS_MAX:.0f} s"

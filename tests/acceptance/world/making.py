@@ -31,7 +31,7 @@ from tests.contracts.executors.train_image import saved_train_image
 ROOT = Path(__file__).parents[3]
 FOLDERS, PREFIX = Path("/tmp"), "souk-world-"
 NODES = {"node-1": "10.77.0.11", "node-2": "10.77.0.12", "node-3": "10.77.0.13"}
-DESK = "10.77.0.5"
+LAPTOP = "10.77.0.5"
 BY_SSH = "node-3"  # its SSH server answers the router alone: the provider has to jump
 INSTALL_SECONDS_MAX = 300
 END_SECONDS_MAX = 30.0
@@ -45,14 +45,14 @@ class World:
     folder: Path
     market: Market
     router: Router
-    desk: Computer
+    laptop: Computer
     nodes: dict[str, Computer]
     fingerprints: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
     @property
     def computers(self) -> list[Computer]:
-        return [self.router.computer, self.desk, *self.nodes.values()]
+        return [self.router.computer, self.laptop, *self.nodes.values()]
 
     @property
     def namespaces(self) -> set[str]:
@@ -60,7 +60,7 @@ class World:
         return {found for each in self.computers for found in each.namespaces.values()}
 
     def install_by_line(self, name: str, provider: Party, *options: str) -> str:
-        """The line that the provider is shown, pasted on the node; what install.sh said."""
+        """The line that the provider is shown, pasted on the node; what install.sh printed."""
         line = run_json([SOUK, "provider", "add-node"], provider.env(self.market.server))["command"]
         words = " ".join(options)
         return self.nodes[name].shell(f"{line} {words}".strip(), seconds=INSTALL_SECONDS_MAX)
@@ -71,7 +71,7 @@ class World:
         known = [word for shown in self.fingerprints for word in ("--host-key", shown)]
         env = [f"SOUK_SERVER={self.market.server}", f"SOUK_API_KEY={provider.key}", f"PYTHONPATH={ROOT}"]
         command = ["env", *env, SOUK, "provider", "add-node", *way, *known, "--", *options]
-        return self.desk.run(*command, seconds=INSTALL_SECONDS_MAX)
+        return self.laptop.run(*command, seconds=INSTALL_SECONDS_MAX)
 
 
 @contextlib.contextmanager
@@ -129,7 +129,7 @@ def draw(folder: Path) -> World:
             wrapper=["setpriv", "--pdeathsig", "TERM"],
         ),
         router=Router(computer("router")),
-        desk=computer("desk"),
+        laptop=computer("laptop"),
         nodes={name: computer(name, kept / name) for name in NODES},
     )  # fmt: skip
 
@@ -139,7 +139,7 @@ def connect(world: World) -> None:
     for each in world.computers:
         each.start()
     world.router.connect_outside()
-    world.router.connect(world.desk, DESK)
+    world.router.connect(world.laptop, LAPTOP)
     for name, address in NODES.items():
         world.router.connect(world.nodes[name], address)
 
@@ -158,7 +158,7 @@ def open_market(world: World, wheels: Path) -> None:
 
 
 def _let_in_by_ssh(world: World) -> None:
-    public, node = ssh.make_key(world.desk), world.nodes[BY_SSH]
+    public, node = ssh.make_key(world.laptop), world.nodes[BY_SSH]
     world.fingerprints.append(ssh.start_ssh(world.router.computer, public, address=ROUTER_INSIDE))
     world.fingerprints.append(ssh.start_ssh(node, public, address=NODES[BY_SSH]))
     node.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "22", "!", "-s", ROUTER_INSIDE, "-j", "DROP")

@@ -3,7 +3,7 @@
     this computer          198.51.100.1   the marketplace listens here: the world outside
     the router   outside   198.51.100.2   masquerades; nothing that begins outside comes through
                  inside    10.77.0.1      also the switch: one port a computer
-    desk                   10.77.0.5      the provider's own computer
+    laptop                 10.77.0.5      the provider's own computer
     node-1..3              10.77.0.11..13
 
 A cable is cut at the switch: its port drops every frame, and the node sees a link that is up, as with a broken line.
@@ -87,7 +87,7 @@ class Router:
         )
         _here("ip", "route", "replace", INSIDE, "via", ROUTER_OUTSIDE_LATER, "dev", OUTSIDE_INTERFACE)
 
-    def speaks_to(self, address: str) -> set[str]:
+    def sources_of(self, address: str) -> set[str]:
         """Addresses that connections to `address` come from, as the router's own table has them after translation."""
         lines = self.computer.run("conntrack", "-L", "-p", "tcp", "-d", address, is_checked=False).splitlines()
         answers = [[word[4:] for word in line.split() if word.startswith("dst=")] for line in lines]

@@ -53,8 +53,8 @@ def agent_wheels() -> Path:
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    told = [NODE_PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    version = subprocess.run(told, check=True, capture_output=True, text=True).stdout.strip()
+    version_command = [NODE_PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    version = subprocess.run(version_command, check=True, capture_output=True, text=True).stdout.strip()
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(part), "--python-version", version]
     command += ["--only-binary", ":all:", "--require-hashes", "--requirement", str(LOCK)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX)

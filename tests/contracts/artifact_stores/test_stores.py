@@ -17,7 +17,7 @@ from jobs.errors import UploadIncomplete
 from marketplace.foundation import clock
 from tests.contracts.artifact_stores.conftest import PART_BYTES
 
-pytestmark = [pytest.mark.urls("tests.doors"), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.urls("tests.agent_urls"), pytest.mark.django_db(transaction=True)]
 
 
 def put(upload: Upload, data: bytes, *, only: set[int] | None = None) -> list[str]:
@@ -125,7 +125,7 @@ def test_an_upload_that_the_store_gave_up_begins_anew(store: Store, key: str):
     assert fetch(store, key).content == data
 
 
-def test_sizes_tell_what_is_there(store: Store):
+def test_sizes_are_of_what_is_there(store: Store):
     artifact_id, other = uuid4(), uuid4()
     store_file(store, key_for(artifact_id, 0, 0), b"a")
     store_file(store, key_for(artifact_id, 1, 7), b"four")

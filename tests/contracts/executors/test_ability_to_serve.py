@@ -32,11 +32,11 @@ def why_not(engine: str, image: str, *, runtimes: dict[str, Any] | None = None, 
 
 def test_an_image_that_is_here_serves_and_one_that_nobody_has_does_not(engine: str) -> None:
     assert why_not(engine, IMAGE, isolation="runc") == ""
-    said = why_not(engine, "127.0.0.1:9/lab/serve:2", isolation="runc")
-    assert said.startswith("the image 127.0.0.1:9/lab/serve:2 is not here and cannot be pulled: ")
+    problem = why_not(engine, "127.0.0.1:9/lab/serve:2", isolation="runc")
+    assert problem.startswith("the image 127.0.0.1:9/lab/serve:2 is not here and cannot be pulled: ")
 
 
-def test_gvisor_is_believed_by_what_the_engine_tells_of_it(engine: str) -> None:
+def test_gvisor_is_believed_by_what_the_engine_reports_of_it(engine: str) -> None:
     if shutil.which("runsc") is None:
         pytest.skip("not installed: runsc")
     assert why_not(engine, IMAGE, isolation="gvisor") == "", "the test's engine lets sockets out"

@@ -34,9 +34,9 @@ def bob(engine: str, tmp_path: Path) -> Iterator[Bob]:
 def test_container_job_survives_the_agent_and_ships_its_output(bob: Bob) -> None:
     lease = bob.server.give(bob.assignment(program=Program(image=IMAGE, command=["python3", "-c", CODE])))
     eventually(lambda: lease.logs.endswith(b"up /souk\n"), "the first output")
-    told = lease.logs.decode().splitlines()[:-1]
-    assert all(line.startswith("[souk] ") for line in told)
-    assert [line.split()[1] for line in told[:3]] == ["isolation:", "memory:", "processor:"]
+    lines = lease.logs.decode().splitlines()[:-1]
+    assert all(line.startswith("[souk] ") for line in lines)
+    assert [line.split()[1] for line in lines[:3]] == ["isolation:", "memory:", "processor:"]
     assert b"no limit" not in lease.logs, lease.logs
     logged = lease.logs
     bob.stop(signal.SIGKILL)
@@ -59,7 +59,7 @@ def test_image_that_cannot_be_had_is_named(bob: Bob) -> None:
 
 
 @pytest.mark.docker
-def test_doctor_tells_whether_disks_and_networks_can_be_limited(bob: Bob) -> None:
+def test_doctor_reports_whether_disks_and_networks_can_be_limited(bob: Bob) -> None:
     found = {finding["check"]: finding for finding in json.loads(bob.run("doctor", "--json").stdout)}
     assert found["disk limit"]["verdict"] == "PASS", found
     assert found["egress"] == {"verdict": "SKIP", "check": "egress", "found": "jobs are offered no network", "fix": ""}

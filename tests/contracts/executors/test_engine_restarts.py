@@ -72,13 +72,13 @@ class Engine:
         On a busy computer a whole restart fits between two of its looks; then it cannot know that a program which left
         with status 0 was asked to.
         """
-        door = Path(self.address.removeprefix("unix://"))
+        socket_path = Path(self.address.removeprefix("unix://"))
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(door))
+            listener.bind(str(socket_path))
             listener.listen()
             listener.settimeout(ENGINE_SECONDS_MAX)
             assert any(LOOK.match(_hang_up_on(listener)) for _ in range(CALLS_MAX))
-        door.unlink()
+        socket_path.unlink()
 
     def lose_power(self) -> None:
         """The engine, its containerd, its shims and all that is in its containers, at once."""

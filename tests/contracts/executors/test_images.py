@@ -38,10 +38,10 @@ http: {{addr: "127.0.0.1:{port}"}}
 """
 SILENT = """
 import socket, time
-door = socket.create_server(('127.0.0.1', 5001))
+listener = socket.create_server(('127.0.0.1', 5001))
 print('ready', flush=True)
 held = []
-while True: held.append(door.accept())
+while True: held.append(listener.accept())
 """
 
 
@@ -84,11 +84,11 @@ def published_anew(published: Published) -> Iterator[Published]:
         published.engine.images.remove(image.id, force=True)
 
 
-def test_pull_tells_bytes_and_the_digest_that_runs(published_anew: Published, tmp_path: Path) -> None:
-    told = ready(published_anew, published_anew.tag)
-    pulling = [data for event, data in told if event == "pulling"]
+def test_pull_reports_bytes_and_the_digest_that_runs(published_anew: Published, tmp_path: Path) -> None:
+    events = ready(published_anew, published_anew.tag)
+    pulling = [data for event, data in events if event == "pulling"]
     assert pulling[-1]["bytes"] == pulling[-1]["bytes_total"] > PAYLOAD_BYTES
-    assert told[-1] == ("image", {"image": published_anew.tag, "digest": published_anew.digest})
+    assert events[-1] == ("image", {"image": published_anew.tag, "digest": published_anew.digest})
     spec = launch(published_anew.tag, tmp_path)
     handle = asyncio.run(published_anew.executor.start(spec))
     container = published_anew.engine.containers.get(handle["container"])
@@ -98,8 +98,8 @@ def test_pull_tells_bytes_and_the_digest_that_runs(published_anew: Published, tm
 
 
 def test_image_named_by_its_digest_is_that_image(published_anew: Published) -> None:
-    told = ready(published_anew, published_anew.by_digest)
-    assert told[-1] == ("image", {"image": published_anew.by_digest, "digest": published_anew.digest})
+    events = ready(published_anew, published_anew.by_digest)
+    assert events[-1] == ("image", {"image": published_anew.by_digest, "digest": published_anew.digest})
 
 
 def test_image_that_is_here_is_not_pulled_again(published_anew: Published) -> None:
@@ -145,10 +145,10 @@ def test_pull_can_be_cancelled(published: Published, world: World, monkeypatch: 
 
 def ready(published: Published, image: str) -> list[tuple[str, dict[str, Any]]]:
     """Pull the image; returns the reported progress."""
-    told: list[tuple[str, dict[str, Any]]] = []
+    events: list[tuple[str, dict[str, Any]]] = []
     spec = launch(image, Path("/nowhere"))
-    asyncio.run(published.executor.ready(spec, lambda event, **data: told.append((event, data))))
-    return told
+    asyncio.run(published.executor.ready(spec, lambda event, **data: events.append((event, data))))
+    return events
 
 
 def launch(image: str, root: Path) -> LaunchSpec:

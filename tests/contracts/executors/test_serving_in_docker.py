@@ -66,14 +66,14 @@ def test_shared_weights_withstand_a_program_that_answers_callers(bob: Bob) -> No
     program = Program(runtime="serve", command=["python3", "-c", CODE])
     lease = bob.server.give(bob.assignment(program=program, input_artifact_id=model))
     eventually(lambda: lease.logs.endswith(b"listening\n"), "the socket")
-    told = lease.logs.decode().splitlines()[-2].split()
-    assert told[0] == "5000"
-    assert set(told[2:]) == {"write", "chmod", "utime", "unlink", "replace", "link", "add", "remount"}
+    printed = lease.logs.decode().splitlines()[-2].split()
+    assert printed[0] == "5000"
+    assert set(printed[2:]) == {"write", "chmod", "utime", "unlink", "replace", "link", "add", "remount"}
     shared = bob.data / "weights" / "files" / hashlib.sha256(WEIGHTS).hexdigest()
     assert shared.read_bytes() == WEIGHTS
-    door = os.open(bob.folder.lease(lease.assignment.lease_id) / "work" / SERVE_SOCKET, os.O_PATH | os.O_NOFOLLOW)
+    descriptor = os.open(bob.folder.lease(lease.assignment.lease_id) / "work" / SERVE_SOCKET, os.O_PATH | os.O_NOFOLLOW)
     with socket.socket(socket.AF_UNIX) as caller:  # as the agent does
-        caller.connect(f"/proc/self/fd/{door}")
+        caller.connect(f"/proc/self/fd/{descriptor}")
         assert caller.recv(100) == b"hello"
-    os.close(door)
+    os.close(descriptor)
     eventually(lambda: lease.report and lease.report.state is AttemptState.SUCCEEDED, "success")

@@ -27,14 +27,14 @@ MAIL_PORT = 25
 _numbers = itertools.count()
 SERVER = """
 import http.server, sys, threading
-class Door(http.server.BaseHTTPRequestHandler):
+class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers(); self.wfile.write(b'reached')
     def log_message(self, *_): pass
-doors = [http.server.ThreadingHTTPServer(('0.0.0.0', int(port)), Door) for port in sys.argv[1:]]
-for door in doors[1:]: threading.Thread(target=door.serve_forever, daemon=True).start()
+servers = [http.server.ThreadingHTTPServer(('0.0.0.0', int(port)), Handler) for port in sys.argv[1:]]
+for server in servers[1:]: threading.Thread(target=server.serve_forever, daemon=True).start()
 print('ready', flush=True)
-doors[0].serve_forever()
+servers[0].serve_forever()
 """
 
 

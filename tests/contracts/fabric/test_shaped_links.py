@@ -152,7 +152,7 @@ def test_shaped_links_are_measured_as_they_are_and_a_firewalled_node_is_left_out
     assert set(groups) == {rack["rack-0"].pk, rack["rack-1"].pk}
 
 
-def test_a_node_whose_network_is_gone_is_said_to_be_unreachable(spaces, rack) -> None:
+def test_a_node_whose_network_is_gone_is_reported_as_unreachable(spaces, rack) -> None:
     put_in_state(Node.objects.filter(pk=rack["rack-2"].pk), "retired")
     run(f"ip -n {spaces['rack-1']} link set eth0 down")
     assert links.demand_due([])

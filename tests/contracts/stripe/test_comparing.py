@@ -21,7 +21,7 @@ from tests.contracts.stripe.conftest import World
         ({"object": "list", "data": [{"object": "refund"}]}, "refund.amount: missing"),
     ],
 )
-def test_a_wrong_object_is_told_from_a_right_one(faked: World, change: dict[str, object], found: str) -> None:
+def test_a_wrong_object_is_distinguished_from_a_right_one(faked: World, change: dict[str, object], found: str) -> None:
     charge = faked.paid(5_000, "pm_card_bypassPending").latest_charge
     made = faked.v1.transfers.create(
         {"amount": 100, "currency": "usd", "destination": faked.connected(), "source_transaction": charge.id}

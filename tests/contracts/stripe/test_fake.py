@@ -69,7 +69,7 @@ def test_a_payment_becomes_available_by_the_clock(faked: World) -> None:
     assert faked.fake.balance == {"usd": (net, 0)}
 
 
-def test_a_late_booking_is_told_by_an_event(faked: World) -> None:
+def test_a_late_booking_is_reported_by_an_event(faked: World) -> None:
     intent = faked.paid(capture_method="automatic_async")
     assert faked.fake.balance == {}
     faked.fake.clock.advance(1)
@@ -199,7 +199,7 @@ def test_what_is_not_taken_is_brought_again(faked: World) -> None:
     assert [one.event_id for one in again] == [one.event_id for one in first]
 
 
-def test_an_endpoint_hears_what_it_asked_for(faked: World) -> None:
+def test_an_endpoint_receives_what_it_asked_for(faked: World) -> None:
     made = faked.v1.webhook_endpoints.create(
         {"url": f"{faked.fake.url}/nobody", "enabled_events": ["charge.succeeded"]}
     )

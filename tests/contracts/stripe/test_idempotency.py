@@ -57,7 +57,7 @@ def test_parameters_that_fail_validation_leave_the_key_free(world: World) -> Non
     assert world.v1.payment_intents.create(WANTED, options).amount == 700
 
 
-def test_the_answer_tells_the_version_it_was_made_for(world: World) -> None:
+def test_the_answer_names_the_version_it_was_made_for(world: World) -> None:
     world.v1.balance.retrieve()
     assert world.headers["stripe-version"] == stripe.api_version
 

@@ -15,7 +15,7 @@ ROWS_KEPT_MAX = 200_000
 
 @dataclass
 class Book:
-    """`taken`: rows by gateway and number, each once. `problems`: what a gateway should never have said."""
+    """`taken`: rows by gateway and number, each once. `problems`: what a gateway should never have sent."""
 
     table: Table = field(default_factory=Table)
     version: int = 1
@@ -36,15 +36,15 @@ class Book:
         """These keys exist, and no other."""
         self.grants = {grant.key_hash: grant for grant in grants}
 
-    def sync(self, told: GatewaySync) -> GatewayAnswer:
+    def sync(self, report: GatewaySync) -> GatewayAnswer:
         """One exchange."""
-        self.gateways[told.gateway_id] = told.model_copy(update={"usage": []})
-        self._take(told)
+        self.gateways[report.gateway_id] = report.model_copy(update={"usage": []})
+        self._take(report)
         return GatewayAnswer(
             version=str(self.version),
-            table=self.table if told.known != str(self.version) else None,
-            grants=[self._fresh(grant) for grant in self.grants.values() if grant.key_id in told.keys],
-            usage_seq=self.usage_seq.get(told.gateway_id, 0),
+            table=self.table if report.known != str(self.version) else None,
+            grants=[self._fresh(grant) for grant in self.grants.values() if grant.key_id in report.keys],
+            usage_seq=self.usage_seq.get(report.gateway_id, 0),
         )
 
     def keys(self, request: KeyQuestion) -> KeyAnswer:
@@ -55,16 +55,16 @@ class Book:
     def _fresh(self, grant: KeyGrant) -> KeyGrant:
         return grant.model_copy(update={"expires_at_ms": int(1000 * (time.time() + GRANT_SECONDS))})
 
-    def _take(self, told: GatewaySync) -> None:
-        newest = self.usage_seq.get(told.gateway_id, 0)
-        for row in told.usage:
+    def _take(self, report: GatewaySync) -> None:
+        newest = self.usage_seq.get(report.gateway_id, 0)
+        for row in report.usage:
             if row.seq <= newest:
                 self.rows_again += 1
             elif row.seq > newest + 1:
-                self.problems.append(f"{told.gateway_id}: row {row.seq} came after {newest}")
+                self.problems.append(f"{report.gateway_id}: row {row.seq} came after {newest}")
                 break
             else:
                 newest = row.seq
                 self.rows.append(row)
                 self.rows_taken += 1
-        self.usage_seq[told.gateway_id] = newest
+        self.usage_seq[report.gateway_id] = newest

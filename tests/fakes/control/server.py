@@ -43,13 +43,13 @@ def application(book: Book, token: str) -> web.Application:
         return web.json_response([row.model_dump(mode="json") for row in book.rows])
 
     async def state(request: web.Request) -> web.Response:
-        told: dict[str, Any] = {
+        state: dict[str, Any] = {
             "rows_taken": book.rows_taken,
             "rows_again": book.rows_again,
             "problems": book.problems,
             "gateways": [sync.model_dump(mode="json") for sync in book.gateways.values()],
         }
-        return web.json_response(told)
+        return web.json_response(state)
 
     app = web.Application(client_max_size=SYNC_BODY_BYTES_MAX)
     app.router.add_post(SYNC_PATH, sync)

@@ -28,11 +28,11 @@ class Prepared:
         answer = shapes.dump(shapes.whole(ask, 1, model.name, counts))
         length = b"content-length: %d\r\n" % len(answer)
         self.whole = head(200, b"application/json", length) + answer
-        said, choice = shapes.Chunks(ask, 1, model.name), ask.choices[0]
-        events = [said.token(choice, token) for token in choice.tokens]
-        self.begin = head(200, b"text/event-stream", b"transfer-encoding: chunked\r\n") + _chunk(said.first(choice))
+        chunks, choice = shapes.Chunks(ask, 1, model.name), ask.choices[0]
+        events = [chunks.token(choice, token) for token in choice.tokens]
+        self.begin = head(200, b"text/event-stream", b"transfer-encoding: chunked\r\n") + _chunk(chunks.first(choice))
         self.chunks = [_chunk(data) for data in events]
-        self.end = b"".join(map(_chunk, (said.last(choice), said.usage(counts), shapes.DONE))) + b"0\r\n\r\n"
+        self.end = b"".join(map(_chunk, (chunks.last(choice), chunks.usage(counts), shapes.DONE))) + b"0\r\n\r\n"
         self.stats = {"requests": 0, "streams": 0, "open": 0}
 
 

@@ -65,8 +65,8 @@ class Engine:
             ("POST", "/v1/embeddings"): self._embeddings,
             ("GET", "/v1/models"): self._models,
             ("GET", "/health"): self._health,
-            ("GET", "/fake/stats"): self._tell_stats,
-            ("GET", "/fake/requests"): self._tell_requests,
+            ("GET", "/fake/stats"): self._send_stats,
+            ("GET", "/fake/requests"): self._send_requests,
             ("POST", "/fake/faults"): self._add_fault,
             ("DELETE", "/fake/faults"): self._clear_faults,
             ("POST", "/fake/pace"): self._set_pace,
@@ -152,7 +152,7 @@ class Engine:
         for choice in ask.choices:
             if (first := chunks.first(choice)) and left != 0:
                 await to.chunk(first)
-        for data, is_token in _said(chunks, ask.choices):
+        for data, is_token in _chunks_of(chunks, ask.choices):
             if left == 0:
                 assert fault is not None
                 await _break_off(fault, to)
@@ -208,11 +208,11 @@ class Engine:
 
     # -- the test's side
 
-    async def _tell_stats(self, request: Request, to: Connection) -> None:
-        told = asdict(self.stats) | {"open": len(self.alive), "faults": self.faults.taken, "pid": os.getpid()}
-        await to.whole(200, shapes.dump(told))
+    async def _send_stats(self, request: Request, to: Connection) -> None:
+        stats = asdict(self.stats) | {"open": len(self.alive), "faults": self.faults.taken, "pid": os.getpid()}
+        await to.whole(200, shapes.dump(stats))
 
-    async def _tell_requests(self, request: Request, to: Connection) -> None:
+    async def _send_requests(self, request: Request, to: Connection) -> None:
         await to.whole(200, shapes.dump(list(self.requests)))
 
     async def _add_fault(self, request: Request, to: Connection) -> None:
@@ -235,16 +235,16 @@ class Engine:
 _IN_STREAM = ("die", "cut", "end", "hang", "error", "garbage")
 
 
-def _said(chunks: shapes.Chunks, choices: list[Choice]) -> list[tuple[bytes, bool]]:
+def _chunks_of(chunks: shapes.Chunks, choices: list[Choice]) -> list[tuple[bytes, bool]]:
     """Every chunk after the heads, and whether it is a token's."""
-    said: list[tuple[bytes, bool]] = []
+    parts: list[tuple[bytes, bool]] = []
     for at in range(max((len(choice.tokens) for choice in choices), default=0)):
-        said += [(chunks.token(choice, choice.tokens[at]), True) for choice in choices if at < len(choice.tokens)]
+        parts += [(chunks.token(choice, choice.tokens[at]), True) for choice in choices if at < len(choice.tokens)]
     for choice in choices:
         if choice.tool is not None:
-            said += [(part, True) for part in chunks.tool(choice)]
-        said.append((chunks.last(choice), False))
-    return said
+            parts += [(part, True) for part in chunks.tool(choice)]
+        parts.append((chunks.last(choice), False))
+    return parts
 
 
 def _counts(ask: Ask, sent: int, fault: Fault | None) -> dict[str, Any] | None:
@@ -260,7 +260,7 @@ async def _broken_head(fault: Fault, to: Connection) -> bool:
         return False
     if fault.kind == "status":
         await asyncio.sleep(fault.ms / 1000)
-        await to.whole(fault.status, shapes.dump(shapes.error("told to fail", type="server_error")))
+        await to.whole(fault.status, shapes.dump(shapes.error("configured to fail", type="server_error")))
     elif fault.kind == "page":
         await to.whole(fault.status, b"<html><body>Bad Gateway at 10.0.0.7</body></html>", b"text/html")
     elif fault.kind == "silent":

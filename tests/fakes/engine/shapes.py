@@ -141,5 +141,5 @@ class Chunks:
         """The counts, where they were requested."""
         return event({**self._head, "choices": [], "usage": counts})
 
-    def _event(self, index: int, said: dict[str, Any], reason: str | None) -> bytes:
-        return event({**self._head, "choices": [{"index": index, **said, "finish_reason": reason}]})
+    def _event(self, index: int, delta: dict[str, Any], reason: str | None) -> bytes:
+        return event({**self._head, "choices": [{"index": index, **delta, "finish_reason": reason}]})

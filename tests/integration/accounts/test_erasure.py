@@ -47,7 +47,7 @@ def worked():
     organisations.invite(None, email="erin@example.org")
     job = stage.submit(organisation)
     (lease,) = stage.place(job)
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     stage.see_running(lease, seconds=600)
     stage.bill(lease, ms=600_000)
     stage.finish(lease)

@@ -139,7 +139,7 @@ def test_P05_a_receipt_that_was_rewritten_whole_is_caught_by_its_signature() -> 
     assert [problem.id for problem in ledger.verify().problems] == [str(row.pk)]
 
 
-def test_progress_is_told_while_it_verifies() -> None:
-    heard: list[str] = []
-    ledger.verify(lambda what, done, of: heard.append(what))
-    assert set(heard) == {"tables", "accounts", "transfers", "receipts"}
+def test_progress_is_reported_while_it_verifies() -> None:
+    checked: list[str] = []
+    ledger.verify(lambda what, done, of: checked.append(what))
+    assert set(checked) == {"tables", "accounts", "transfers", "receipts"}

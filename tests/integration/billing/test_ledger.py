@@ -93,7 +93,7 @@ def test_P13_no_transfer_mixes_assets(alice: UUID, bob: UUID) -> None:
     assert ledger.trial_balance() == {"TOK": 0, "USD": 0}
 
 
-def test_P03_an_overdraft_is_impossible_even_around_the_door(alice: UUID, bob: UUID) -> None:
+def test_P03_an_overdraft_is_impossible_even_around_the_ledger(alice: UUID, bob: UUID) -> None:
     with pytest.raises(IntegrityError, match="account_not_overdrawn"), transaction.atomic():
         insert(wallet(alice), wallet(bob), 10 * DOLLAR + 1)
     assert available(alice) == 10 * DOLLAR

@@ -15,7 +15,7 @@ from tests.integration.billing.scenes import past_the_triggers
 RUNNER = CliRunner()
 
 
-def test_a_true_ledger_is_said_to_be_true(alice: UUID) -> None:
+def test_a_true_ledger_is_reported_as_true(alice: UUID) -> None:
     assert "1 transfers sealed" in RUNNER.invoke(app, ["seal"]).output
     result = RUNNER.invoke(app, ["verify"])
     assert (result.exit_code, "The ledger is true." in result.output) == (0, True)
@@ -24,7 +24,7 @@ def test_a_true_ledger_is_said_to_be_true(alice: UUID) -> None:
     assert report["sums"] == {"USD": "0"}
 
 
-def test_a_false_ledger_is_said_to_be_false_by_row_and_status(alice: UUID) -> None:
+def test_a_false_ledger_is_reported_as_false_by_row_and_status(alice: UUID) -> None:
     RUNNER.invoke(app, ["seal"])
     transfer = Transfer.objects.get()
     with past_the_triggers("billing_transfer") as cursor:

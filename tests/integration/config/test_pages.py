@@ -70,7 +70,7 @@ def test_what_is_not_there_is_answered_in_json_below_the_api(client: Client) -> 
     assert answer.json()["code"] == "not_found"
 
 
-def test_the_schema_tells_of_customers_calls_and_not_of_agents(client: Client) -> None:
+def test_the_schema_lists_customers_calls_and_not_those_of_agents(client: Client) -> None:
     text = client.get("/api/schema").content.decode()
     assert "/api/v1/quotes" in text
     assert "/api/agent/" not in text

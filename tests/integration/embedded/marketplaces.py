@@ -85,8 +85,8 @@ class Up:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            _, said = self.process.communicate(timeout=STOP_SECONDS)
-            raise AssertionError(f"souk up did not start:\n{said}")
+            _, output = self.process.communicate(timeout=STOP_SECONDS)
+            raise AssertionError(f"souk up did not start:\n{output}")
         self.ready = json.loads(line)
         return self
 
@@ -103,10 +103,10 @@ class Up:
         return Path(self.ready["data"])
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Exit status and everything that was said on standard error."""
+        """Exit status and everything that was written to standard error."""
         self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=STOP_SECONDS)
-        return self.process.returncode, said
+        _, output = self.process.communicate(timeout=STOP_SECONDS)
+        return self.process.returncode, output
 
     def pid_of(self, name: str) -> int | None:
         """Who fills the post now, by the supervisor's own notes."""

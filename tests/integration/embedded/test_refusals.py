@@ -1,4 +1,4 @@
-"""What cannot work is said in one clear sentence, before anything was started."""
+"""What cannot work is reported in one clear sentence, before anything was started."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def test_a_taken_port_is_named(short_folder: Path, offset: int) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port + offset))
         taken.listen()
-        said = fail_to_start("--data", str(short_folder / "data"), "--port", str(port))
-    assert f"Port {port + offset} on 127.0.0.1" in said
-    assert "is taken" in said
+        output = fail_to_start("--data", str(short_folder / "data"), "--port", str(port))
+    assert f"Port {port + offset} on 127.0.0.1" in output
+    assert "is taken" in output
 
 
 def test_a_strangers_folder_is_refused_and_left_alone(short_folder: Path) -> None:
     (short_folder / "thesis.txt").write_text("years of work")
-    said = fail_to_start("--data", str(short_folder), "--port", str(free_port()))
-    assert "is not Souk's (thesis.txt lies there)" in said
+    output = fail_to_start("--data", str(short_folder), "--port", str(free_port()))
+    assert "is not Souk's (thesis.txt lies there)" in output
     assert {entry.name for entry in short_folder.iterdir()} <= {"thesis.txt", "souk.lock"}
 
 
@@ -40,22 +40,22 @@ def test_a_cluster_that_lost_its_files_is_refused_with_the_end_of_the_log(short_
     postgres.start(data / "postgres", socket_folder=opened.sockets, log=opened.log("postgres")).stop()
     opened.close()
     (data / "postgres" / "global" / "pg_control").unlink()
-    said = fail_to_start("--data", str(data), "--port", str(free_port()))
-    assert "postgres ended with status" in said
-    assert "pg_control" in said
+    output = fail_to_start("--data", str(data), "--port", str(free_port()))
+    assert "postgres ended with status" in output
+    assert "pg_control" in output
 
 
 def test_only_one_of_the_two_servers_is_refused(short_folder: Path) -> None:
-    said = fail_to_start("--data", str(short_folder / "data"), "--port", str(free_port()), REDIS_URL="redis://x/0")
-    assert "both DATABASE_URL and REDIS_URL" in said
+    output = fail_to_start("--data", str(short_folder / "data"), "--port", str(free_port()), REDIS_URL="redis://x/0")
+    assert "both DATABASE_URL and REDIS_URL" in output
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: PostgreSQL runs as another user only then")
 def test_a_folder_that_postgresqls_user_cannot_enter_is_refused(short_folder: Path) -> None:
     closed = short_folder / "closed"
     closed.mkdir(mode=0o700)
-    said = fail_to_start("--data", str(closed / "data"), "--port", str(free_port()))
-    assert f"may not enter {closed}" in said
+    output = fail_to_start("--data", str(closed / "data"), "--port", str(free_port()))
+    assert f"may not enter {closed}" in output
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_healthz_names_what_is_down(running: Up) -> None:
     wait_for(running.is_well)
 
 
-def test_a_server_taken_back_starts_and_says_that_its_agent_is_older(short_folder: Path) -> None:
+def test_a_server_rolled_back_starts_and_warns_that_its_agent_is_older(short_folder: Path) -> None:
     """What was published before stays what nodes receive."""
     newer = rebuild_wheel(build_wheel(short_folder / "dist"), short_folder, "9.0.0")
     data, port = short_folder / "data", free_port()
@@ -48,7 +48,7 @@ def test_a_server_taken_back_starts_and_says_that_its_agent_is_older(short_folde
         assert up.is_well()
     with Up(data, port) as again:
         assert again.is_well()
-        _, said = again.stop()
-    assert "WARNING" in said
-    assert "is not above 9.0.0" in said
-    assert "rollout back" in said
+        _, output = again.stop()
+    assert "WARNING" in output
+    assert "is not above 9.0.0" in output
+    assert "rollout back" in output

@@ -59,9 +59,9 @@ def test_everything_starts_answers_stops_on_ctrl_c_and_is_found_again(short_fold
         assert (sign_in(up, password), sign_in(up, password + "x")) == (200, 401)
         remember_something(up)
         everything = up.processes()
-        status, said = up.stop(signal.SIGINT)
+        status, output = up.stop(signal.SIGINT)
     assert (status, all_gone(everything)) == (0, True)
-    assert "stopped" in said
+    assert "stopped" in output
     assert not (data / "postgres" / "postmaster.pid").exists()
 
     with Up(data, port) as again:
@@ -159,8 +159,8 @@ def test_docs_and_schema_come_from_this_server_alone(running: Up) -> None:
 
 
 def test_a_folder_in_use_is_refused_and_its_marketplace_goes_on(running: Up) -> None:
-    said = fail_to_start("--data", str(running.folder), "--port", str(free_port()))
-    assert f"Another `souk up` uses {running.folder} (process {running.process.pid})" in said
+    output = fail_to_start("--data", str(running.folder), "--port", str(free_port()))
+    assert f"Another `souk up` uses {running.folder} (process {running.process.pid})" in output
     assert running.is_well()
 
 

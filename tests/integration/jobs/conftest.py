@@ -57,8 +57,8 @@ def url(transactional_db: None) -> Iterator[str]:
 @pytest.fixture
 def lease(alice: Organisation, bob: Node) -> Lease:
     (lease,) = stage.place(stage.submit(alice))
-    stage.say(lease, AttemptState.PREPARING)
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.PREPARING)
+    stage.send_report(lease, AttemptState.RUNNING)
     return Lease.objects.select_related("attempt__job", "node").get(pk=lease.pk)
 
 

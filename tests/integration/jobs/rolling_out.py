@@ -25,7 +25,7 @@ def publish(version: str, share: float = 0.05) -> AgentRelease:
     return publishing.publish(version=version, wheel=f"gpusouk-{version}-py3-none-any.whl", sha256=SHA, share=share)
 
 
-def told(version: str) -> set[str]:
+def offered_to(version: str) -> set[str]:
     return set(Node.objects.filter(wanted_version=version).values_list("name", flat=True))
 
 
@@ -36,7 +36,7 @@ def check_in(version: str, *names: str) -> None:
     AgentRelease.objects.filter(version=version).update(stage_at=hour_ago)
 
 
-def take_back(version: str, *names: str) -> None:
+def roll_back(version: str, *names: str) -> None:
     Node.objects.filter(name__in=names).update(rolled_back_version=version, rolled_back_reason="it did not check in")
 
 

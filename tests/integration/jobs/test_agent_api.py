@@ -29,7 +29,7 @@ from tests import stage
 from tests.integration.jobs.conftest import node_with_key, transport_key
 from tests.row_states import put_in_state
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.doors")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
 
 def call(live_server, node, verb):
@@ -87,7 +87,7 @@ def test_logs_and_events_are_appended(live_server, lease):
     assert Job.objects.get().progress["step"] == 1
 
 
-def test_a_gap_tells_the_agent_where_to_go_on(live_server, lease):
+def test_a_gap_is_answered_with_where_to_go_on(live_server, lease):
     async def verb(client):
         await client.append(lease.id, "logs", offset=0, fence=lease.fence, data=b"12345")
         return await client.append(lease.id, "logs", offset=100, fence=lease.fence, data=b"x")
@@ -255,7 +255,7 @@ def test_an_ended_lease_uploads_nothing_more(live_server, local_store, lease, tm
     assert Artifact.objects.get().state != "complete"
 
 
-def test_two_receipts_with_one_sequence_are_evidence_through_the_door_too(live_server, bob, lease):
+def test_two_receipts_with_one_sequence_are_evidence_through_the_api_too(live_server, bob, lease):
     """The node gets an error with a code, keeps its accepted receipt, and both are kept as evidence against it."""
     stage.see_running(lease, seconds=100)
     first, other = (stage.receipt(lease, ms=ms) for ms in (1000, 2000))

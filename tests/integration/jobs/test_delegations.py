@@ -67,13 +67,13 @@ def bob(tusd: Asset) -> Node:
 
 
 def signed(bob: Node, *, key: Any = WALLET, domain: ReceiptDomain = DOMAIN, **changes: Any) -> SignedDelegation:
-    said = {
+    fields = {
         "provider": WALLET.address,
         "receipt_key": bob.receipt_address,
         "not_after": int(time.time()) + 100 * 86_400,
         "nonce": 1,
     }
-    return sign_delegation(key.key.hex(), ReceiptKeyDelegation(**(said | changes)), domain)
+    return sign_delegation(key.key.hex(), ReceiptKeyDelegation(**(fields | changes)), domain)
 
 
 def delegate(bob: Node, tusd: Asset, word: SignedDelegation) -> ReceiptDelegation:
@@ -99,14 +99,14 @@ def test_receipts_name_the_wallet_that_had_delegated_when_the_lease_was_made(bob
 
 def test_what_was_kept_proves_itself(bob: Node, tusd: Asset) -> None:
     row = delegate(bob, tusd, signed(bob))
-    said = ReceiptKeyDelegation(
+    delegation = ReceiptKeyDelegation(
         provider=row.wallet,
         receipt_key=row.receipt_address,
         not_after=int(row.not_after.timestamp()),
         nonce=row.nonce,
     )
     domain = ReceiptDomain(chain_id=row.chain_id, verifying_contract=row.contract)
-    assert is_signed_by_provider(SignedDelegation(delegation=said, signature=row.signature), domain)
+    assert is_signed_by_provider(SignedDelegation(delegation=delegation, signature=row.signature), domain)
 
 
 LIES: dict[str, Any] = {

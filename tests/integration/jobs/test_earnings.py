@@ -16,7 +16,7 @@ from provider_agent.protocol import AttemptState, Earnings, sign_request
 from tests import stage
 from tests.integration.jobs.conftest import node_with_key, transport_key
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.doors")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
 
 def ask(node) -> Earnings:
@@ -54,7 +54,7 @@ def test_yesterday_counts_in_the_week_and_last_week_nowhere(alice, bob, lease) -
 
 
 def test_mallory_sees_nothing_of_bobs(alice, bob, lease) -> None:
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     mallory = node_with_key("mallorys-node")
     assert ask(mallory) == Earnings(
         today_usd_micros=0,

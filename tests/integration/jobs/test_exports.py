@@ -54,7 +54,7 @@ def lease(request: pytest.FixtureRequest, transactional_db: None) -> Lease:
     stage.checkpoint(job, broken, step=10, ms=36_001)
     stage.finish(broken, Reason.DEVICE_FAILED)
     (lease,) = stage.place(job)
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     stage.see_running(lease, seconds=60)
     stage.bill(lease, ms=60_001)
     stage.finish(lease)
@@ -127,8 +127,8 @@ def test_a_true_bill_verifies_from_the_file_alone(bill: dict[str, Any], lease: L
     assert (found.verification.receipts, found.verification.lines, found.is_pinned) == (3, 2, True)
     assert problem(bill) is None
     assert problem(bill, fingerprint(key)) is None
-    told = APIClient().get(f"{API}/signing-key").json()
-    assert told == {"public_key": key, "sha256": fingerprint(key)}
+    published = APIClient().get(f"{API}/signing-key").json()
+    assert published == {"public_key": key, "sha256": fingerprint(key)}
 
 
 def test_what_the_provider_broke_is_recomputed_from_the_checkpoint(bill: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ def test_gangs_that_meet_on_a_node_or_an_address_have_different_ports(alice) -> 
     assert choose_port(seed, [stage.node("far").pk]) == taken
 
 
-def test_no_port_left_is_said(alice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_port_left_is_reported(alice, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = fabric("wireguard", "wireguard")
     (first, _) = place_gang(alice)
     monkeypatch.setattr(gangs, "GANG_PORT_FIRST", first.attempt.master_port)

@@ -70,7 +70,7 @@ def do(step: str, alice: Organisation) -> None:
     elif step == "place":
         placement.place_batch()
     elif step == "finish" and live:
-        stage.say(live[0], AttemptState.RUNNING)
+        stage.send_report(live[0], AttemptState.RUNNING)
         stage.see_running(live[0], seconds=60)
         stage.finish(live[0])
     elif step == "cancel":
@@ -142,7 +142,7 @@ def test_P15_of_eight_who_race_for_one_node_one_wins_and_the_next_fence_is_highe
     won = race(*[lambda job_id=job_id, seat=seat: placement.place_job(job_id, seat) for job_id, seat in seats])
     assert sorted(won, key=str) == [False] * 7 + [True]
     (lease,) = Lease.objects.live().select_related("node", "attempt")
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     stage.see_running(lease, seconds=60)
     stage.finish(lease)
     placement.place_batch()

@@ -85,7 +85,7 @@ def test_an_end_that_two_syncs_report_at_once_settles_once(alice):
     stage.node()
     job = stage.submit(alice)
     (lease,) = stage.place(job)
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     stage.see_running(lease, seconds=60)
     stage.bill(lease, ms=60_000)
     report = LeaseReport(
@@ -109,7 +109,7 @@ def test_cancel_and_completion_at_once_end_the_job_once(alice):
     stage.node()
     job = stage.submit(alice)
     (lease,) = stage.place(job)
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     race(lambda: stage.finish(lease), lambda: lifecycle.cancel(job.id, actor="alice"))
     job.refresh_from_db()
     assert job.state == "completed"  # cancelling is a request only; the reported end stays
@@ -120,7 +120,7 @@ def test_a_node_declared_lost_while_it_reports_success_ends_the_attempt_once(ali
     stage.node()
     job = stage.submit(alice)
     (lease,) = stage.place(job)
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     race(lambda: stage.finish(lease), lambda: reports.lose(lease.id, Reason.NODE_SILENT, "gone"))
     attempt = stage.newest_attempt(job)
     assert attempt.state in {"succeeded", "lost"}

@@ -16,7 +16,7 @@ from pytest_django import Settings
 from marketplace.nodes.models import AgentRelease, Node
 from marketplace.nodes.releases import progress, publishing, rollout
 from marketplace.nodes.states import ReleaseState
-from tests.integration.jobs.rolling_out import check_in, node, publish, state, take_back, told
+from tests.integration.jobs.rolling_out import check_in, node, offered_to, publish, roll_back, state
 from tests.integration.racing import race
 from tests.row_states import put_in_state
 
@@ -36,8 +36,8 @@ def test_nodes_that_fall_silent_with_a_release_are_not_replaced_by_others() -> N
     first: set[str] = set()
     for _ in range(MANY):
         rollout.sweep()
-        first |= told("0.2.0")
-        set_state(told("0.2.0"), "offline")
+        first |= offered_to("0.2.0")
+        set_state(offered_to("0.2.0"), "offline")
     assert len(first) == 1
 
 
@@ -47,7 +47,7 @@ def test_nodes_that_checked_in_and_then_fell_silent_raise_no_stage(settings: Set
         node(number)
     publish("0.2.0", share=0.4)
     rollout.sweep()
-    first = told("0.2.0")
+    first = offered_to("0.2.0")
     assert len(first) == 5
     check_in("0.2.0", *first)
     set_state(set(sorted(first)[:4]), "offline")
@@ -64,13 +64,13 @@ def test_a_later_stage_is_judged_by_its_own_nodes_too(settings: Settings) -> Non
         node(number)
     publish("0.2.0")
     rollout.sweep()
-    check_in("0.2.0", *told("0.2.0"))
+    check_in("0.2.0", *offered_to("0.2.0"))
     rollout.sweep()
     rollout.sweep()
-    assert (AgentRelease.objects.get().share, len(told("0.2.0"))) == (0.25, 5)
+    assert (AgentRelease.objects.get().share, len(offered_to("0.2.0"))) == (0.25, 5)
     AgentRelease.objects.update(stage_at=timezone.now() - timedelta(hours=1))
     rollout.sweep()
-    assert AgentRelease.objects.get().share == 0.25, "of five that were told one has it, from the stage before"
+    assert AgentRelease.objects.get().share == 0.25, "of five that were offered it one has it, from the stage before"
 
 
 def test_dead_nodes_make_no_stage_larger() -> None:
@@ -78,7 +78,7 @@ def test_dead_nodes_make_no_stage_larger() -> None:
         node(number, state="offline" if number >= 4 else "online")
     publish("0.2.0", share=0.1)
     rollout.sweep()
-    assert len(told("0.2.0")) == 1, "a tenth of those that are there"
+    assert len(offered_to("0.2.0")) == 1, "a tenth of those that are there"
 
 
 def test_a_node_that_never_comes_back_keeps_no_release_from_its_end(settings: Settings) -> None:
@@ -86,7 +86,7 @@ def test_a_node_that_never_comes_back_keeps_no_release_from_its_end(settings: Se
     names = {node(number).name for number in range(4)}
     publish("0.2.0", share=1)
     rollout.sweep()
-    assert told("0.2.0") == names
+    assert offered_to("0.2.0") == names
     check_in("0.2.0", *(names - {"node-3"}))
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.ROLLING, "it is there and may be at it"
@@ -95,21 +95,21 @@ def test_a_node_that_never_comes_back_keeps_no_release_from_its_end(settings: Se
     assert state("0.2.0") == ReleaseState.COMPLETE
 
 
-def test_a_version_that_nobody_was_told_of_proves_nothing(settings: Settings) -> None:
+def test_a_version_that_nobody_was_offered_proves_nothing(settings: Settings) -> None:
     """Mallory's nodes claim the new version on the day it comes out."""
     settings.SOUK_ROLLOUT_CHECKED_IN_MIN = 3
     for number in range(20):
         node(number)
     publish("0.2.0")
     rollout.sweep()
-    (first,) = told("0.2.0")
+    (first,) = offered_to("0.2.0")
     liars = [f"node-{number}" for number in range(20) if f"node-{number}" != first][:3]
     check_in("0.2.0", *liars)
     for _ in range(3):
         AgentRelease.objects.update(stage_at=timezone.now() - timedelta(hours=1))
         rollout.sweep()
     assert AgentRelease.objects.get().share == 0.05
-    assert told("0.2.0") == {first}, "and their claims take nobody's place"
+    assert offered_to("0.2.0") == {first}, "and their claims take nobody's place"
 
 
 def test_who_comes_first_cannot_be_computed_from_what_a_node_knows(settings: Settings) -> None:
@@ -129,18 +129,18 @@ def test_a_tiny_fleet_is_tried_on_one_node_first(settings: Settings, nodes: int,
     seen = []
     for _ in range(8):
         rollout.sweep()
-        if len(told("0.2.0")) not in seen:
-            seen.append(len(told("0.2.0")))
-        check_in("0.2.0", *told("0.2.0"))
+        if len(offered_to("0.2.0")) not in seen:
+            seen.append(len(offered_to("0.2.0")))
+        check_in("0.2.0", *offered_to("0.2.0"))
     assert (seen, state("0.2.0")) == (stages, ReleaseState.COMPLETE)
 
 
-def test_the_only_node_of_a_market_halts_what_it_took_back(settings: Settings) -> None:
+def test_the_only_node_of_a_market_halts_what_it_rolled_back(settings: Settings) -> None:
     settings.SOUK_ROLLOUT_ROLLBACKS_MAX = 2
     only = node(1)
     publish("0.2.0")
     rollout.sweep()
-    take_back("0.2.0", only.name)
+    roll_back("0.2.0", only.name)
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.HALTED
 
@@ -152,7 +152,7 @@ def test_going_back_over_several_releases_reaches_the_nodes() -> None:
         put_in_state(AgentRelease.objects.filter(version=version), ReleaseState.COMPLETE)
     publishing.roll_back_to("0.2.0", actor="operator:1")
     rollout.sweep()
-    assert told("0.2.0") == {one.name}
+    assert offered_to("0.2.0") == {one.name}
     assert state("0.3.0") == ReleaseState.WITHDRAWN
 
 
@@ -182,7 +182,7 @@ def test_sweeps_at_the_same_moment_halt_once_and_fail_never(settings: Settings) 
     late = node(1)
     publish("0.2.0", share=1)
     rollout.sweep()
-    take_back("0.2.0", late.name)
+    roll_back("0.2.0", late.name)
     found = race(*[rollout.sweep] * 4)
     assert [one for one in found if isinstance(one, Exception)] == []
     assert state("0.2.0") == ReleaseState.HALTED
@@ -196,7 +196,7 @@ def test_an_operator_who_lowers_the_share_is_not_overruled_by_a_sweep(settings: 
         node(number)
     publish("0.2.0", share=0.25)
     rollout.sweep()
-    check_in("0.2.0", *told("0.2.0"))
+    check_in("0.2.0", *offered_to("0.2.0"))
     counted = progress.progress_of
     hands: list[Thread] = []
 
@@ -215,18 +215,18 @@ def test_an_operator_who_lowers_the_share_is_not_overruled_by_a_sweep(settings: 
     assert AgentRelease.objects.get().share == 0.1
 
 
-def test_a_rollback_of_what_a_node_was_never_told_halts_nothing(settings: Settings) -> None:
+def test_a_rollback_of_what_a_node_was_never_offered_halts_nothing(settings: Settings) -> None:
     """Mallory enrols two nodes on the day of every release."""
     settings.SOUK_ROLLOUT_ROLLBACKS_MAX = 2
     for number in range(20):
         node(number)
     publish("0.2.0")
     rollout.sweep()
-    (first,) = told("0.2.0")
-    take_back("0.2.0", *[f"node-{number}" for number in range(20) if f"node-{number}" != first][:5])
+    (first,) = offered_to("0.2.0")
+    roll_back("0.2.0", *[f"node-{number}" for number in range(20) if f"node-{number}" != first][:5])
     rollout.sweep()
     assert state("0.2.0") == ReleaseState.ROLLING
-    assert told("0.2.0") == {first}
+    assert offered_to("0.2.0") == {first}
     assert len(progress.status()["rollbacks"]) == 5, "the operator sees what they say"
 
 
@@ -235,12 +235,12 @@ def test_nodes_that_join_in_the_middle_of_a_stage_enlarge_it_by_their_share() ->
         node(number)
     publish("0.2.0")
     rollout.sweep()
-    (first,) = told("0.2.0")
+    (first,) = offered_to("0.2.0")
     for number in range(20, 40):
         node(number)
     rollout.sweep()
-    assert len(told("0.2.0")) == 2
-    assert first in told("0.2.0")
+    assert len(offered_to("0.2.0")) == 2
+    assert first in offered_to("0.2.0")
 
 
 @pytest.mark.django_db(transaction=True)

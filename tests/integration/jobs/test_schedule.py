@@ -70,6 +70,6 @@ def test_lease_that_goes_on_elsewhere_resumes_where_nobody_closes(alice, bob, le
     schedule.declare(bob, away(begins=-1, ends=1))
     sweeps.sweep_jobs()
     other = stage.node("charlies-node")
-    stage.say(lease, AttemptState.CANCELLED, reason="node_drained")
+    stage.send_report(lease, AttemptState.CANCELLED, reason="node_drained")
     (second,) = stage.place(lease.attempt.job)
     assert second.node_id == other.pk

@@ -92,7 +92,7 @@ def test_two_appends_at_one_offset_have_the_effect_of_one(lease):
 
 def test_an_older_fence_is_refused_and_stores_nothing(lease):
     with pytest.raises(StaleFence):
-        streams.append(lease, Stream.LOG, fence=lease.fence - 1, offset=0, data=b"ghost\n")
+        streams.append(lease, Stream.LOG, fence=lease.fence - 1, offset=0, data=b"stale\n")
     assert stored(lease) == b""
 
 
@@ -125,7 +125,7 @@ def test_the_log_goes_on_after_the_end_until_its_last_line(lease):
     assert (page.text, page.is_complete, page.job_state) == ("dying\nlast words\n", True, "failed")
 
 
-def test_a_lease_that_has_said_it_all_takes_repeats_and_nothing_new(lease):
+def test_a_lease_whose_stream_has_ended_takes_repeats_and_nothing_new(lease):
     log(lease, 0, b"done\n")
     stage.finish(lease, log_bytes=5)
     assert log(lease, 0, b"done\n") == 5
@@ -264,7 +264,7 @@ def test_late_events_of_an_older_attempt_do_not_move_the_progress_back(lease):
     reports.lose(lease.id, Reason.NODE_SILENT, "silent")
     stage.node("carols-node")
     (second,) = stage.place(lease.attempt.job)
-    stage.say(second, AttemptState.RUNNING)
+    stage.send_report(second, AttemptState.RUNNING)
     events(second, 0, {"event": "resumed", "step": 40}, {"event": "step", "step": 41, "loss": 1.1})
     assert (progress(lease)["step"], progress(lease)["resumed_from"]) == (41, 40)
     late = json.dumps({"event": "step", "step": 55, "loss": 0.9}).encode() + b"\n"

@@ -146,15 +146,15 @@ def test_a_job_in_a_token_is_paid_to_the_last_unit(alice: Organisation, bob: Nod
 
 def test_the_assignment_carries_the_terms_and_dollars_carry_none(alice: Organisation, bob: Node, lease: Lease) -> None:
     signed = assignments.make_assignment(lease)
-    told = verify_assignment(signing.server_public_key_hex(), signed)
-    assert told.payment == PaymentTerms(
+    assignment = verify_assignment(signing.server_public_key_hex(), signed)
+    assert assignment.payment == PaymentTerms(
         asset="WETH",
         token="0x" + "ab" * 20,
         chain_id=31337,
         rate_per_hour=lease.rate_units_per_hour,
         cap=lease.cap_units,
     )
-    assert (told.rate_per_hour, told.cap) == (lease.rate_units_per_hour, lease.cap_units)
+    assert (assignment.rate_per_hour, assignment.cap) == (lease.rate_units_per_hour, lease.cap_units)
     lifecycle.cancel(lease.attempt.job_id, actor="alice")
     stage.finish(lease, reason=Reason.CANCELLED_BY_CUSTOMER)
     _, (in_dollars,) = stage.running_job(alice)
@@ -203,8 +203,8 @@ def test_evidence_of_a_lie_names_the_domain_that_proves_it(lease: Lease) -> None
         receipts.accept(fresh, [lie])
     [kept] = ReceiptEvidence.objects.filter(lease_id=lease.pk)
     domain = ReceiptDomain(chain_id=kept.chain_id, verifying_contract=kept.contract)
-    for said in (kept.accepted, kept.other):
-        assert recover_receipt_signer(SignedReceipt.model_validate(said), domain) == lease.node.receipt_address
+    for receipt in (kept.accepted, kept.other):
+        assert recover_receipt_signer(SignedReceipt.model_validate(receipt), domain) == lease.node.receipt_address
 
 
 def test_too_little_of_the_token_is_refused_whatever_lies_in_dollars(

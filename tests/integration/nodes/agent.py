@@ -116,11 +116,11 @@ class Agent:
 def beat(node_id: UUID) -> None:
     """The node's beat is recorded, as the sync processes record it."""
 
-    async def tell() -> bool:
+    async def record() -> bool:
         async with AsyncRedis.from_url(settings.REDIS_URL) as client:
             return await liveness.record_beats_async(client, {node_id: clock.now()})
 
-    assert asyncio.run(tell())
+    assert asyncio.run(record())
 
 
 def bring_online(node: Node) -> Node:

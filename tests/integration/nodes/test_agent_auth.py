@@ -82,7 +82,7 @@ def test_a_missing_header_is_refused(agent: Agent, node: Node) -> None:
             authenticate_agent("POST", PATH, headers, BODY)
 
 
-def test_one_node_cannot_speak_for_another(agent: Agent, node: Node, provider: Provider) -> None:
+def test_one_node_cannot_sign_for_another(agent: Agent, node: Node, provider: Provider) -> None:
     mallory = Agent()
     mallory.enrol(provider, facts=facts(device("GPU-2")))
     headers = mallory.headers("POST", PATH, BODY) | {HEADER_NODE: str(node.pk)}
@@ -91,7 +91,7 @@ def test_one_node_cannot_speak_for_another(agent: Agent, node: Node, provider: P
 
 
 @pytest.mark.parametrize("seconds", [-REQUEST_WINDOW_SECONDS - 2, REQUEST_WINDOW_SECONDS + 2])
-def test_a_clock_that_is_off_is_told_the_time(agent: Agent, node: Node, seconds: int) -> None:
+def test_a_clock_that_is_off_gets_the_servers_time(agent: Agent, node: Node, seconds: int) -> None:
     headers = agent.headers("POST", PATH, BODY, time_ms=int((time.time() + seconds) * 1000))
     with pytest.raises(ClockSkew) as caught:
         authenticate_agent("POST", PATH, headers, BODY)
@@ -127,7 +127,7 @@ def test_what_a_caller_writes_to_its_node_nobody_else_sees(agent: Agent, node: N
     assert authenticate_agent("POST", PATH, agent.headers("POST", PATH, BODY), BODY).state == "online"
 
 
-def test_the_doors_refuse_with_the_codes_that_agents_know(agent: Agent, node: Node) -> None:
+def test_the_endpoints_refuse_with_the_codes_that_agents_know(agent: Agent, node: Node) -> None:
     path, body = "/api/agent/v1/measurements", measurements().model_dump_json().encode()
     assert agent.post(path, body).status_code == 204
     refused = [
@@ -142,7 +142,7 @@ def test_the_doors_refuse_with_the_codes_that_agents_know(agent: Agent, node: No
     assert answer.json()["details"]["server_time"]
 
 
-def test_a_persons_key_is_no_use_at_an_agents_door(bob: Membership, node: Node) -> None:
+def test_a_persons_key_is_no_use_at_an_agents_endpoint(bob: Membership, node: Node) -> None:
     client: APIClient = sign(bob)
     assert client.post("/api/agent/v1/retire").status_code == 401
 

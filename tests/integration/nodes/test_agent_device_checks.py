@@ -93,14 +93,14 @@ def test_agent_answers_a_check_on_all_its_devices_and_shows_the_verdict(
     assert check.state == CheckState.PASSED, check.findings
     assert {finding["device"] for finding in check.findings} == set(context.devices)
     assert node.checks_passed == 1
-    said = json.loads(context.journal.load_fact(FACT_CHECK) or "")
-    assert (said["check_id"], said["state"]) == (str(check_id), "passed")
-    assert read_status(context.folder)["last_check"] == said
+    result = json.loads(context.journal.load_fact(FACT_CHECK) or "")
+    assert (result["check_id"], result["state"]) == (str(check_id), "passed")
+    assert read_status(context.folder)["last_check"] == result
     assert list(context.folder.leases.iterdir()) == []
     assert all(device.shown_flops_per_second for device in node.devices.all())
 
 
-def test_check_gives_way_and_leaves_nothing_behind(context: AgentContext, live_server: Any) -> None:
+def test_check_that_is_stopped_leaves_nothing_behind(context: AgentContext, live_server: Any) -> None:
     check_id = check_of(context)
     began = lambda: any(context.folder.leases.glob("*/work"))  # noqa: E731
     asyncio.run(answer(context, check_id, until=began))

@@ -27,7 +27,7 @@ def token_of(provider: Provider) -> str:
     return enrolment.issue_token(provider, actor="test")[1]
 
 
-def test_an_agent_enrols_through_the_door(provider: Provider, agent: Agent) -> None:
+def test_an_agent_enrols_through_the_api(provider: Provider, agent: Agent) -> None:
     request = agent.enrol_request(token_of(provider))
     answer = Client().post("/api/agent/v1/enrol", request.model_dump_json(), content_type="application/json")
     assert answer.status_code == 201, answer.content
@@ -103,7 +103,7 @@ def test_a_proof_is_for_one_token(provider: Provider, agent: Agent) -> None:
         enrolment.enrol(agent.enrol_request(first).model_copy(update={"token": second}))
 
 
-def test_a_protocol_that_we_do_not_speak_is_refused(provider: Provider, agent: Agent) -> None:
+def test_a_protocol_version_that_we_do_not_know_is_refused(provider: Provider, agent: Agent) -> None:
     with pytest.raises(UnsupportedProtocol) as caught:
         enrolment.enrol(agent.enrol_request(token_of(provider), protocol=99))
     assert caught.value.details["spoken"]

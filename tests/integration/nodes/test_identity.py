@@ -53,7 +53,7 @@ def test_one_card_under_two_names_on_one_node_is_refused(provider: Provider, age
         agent.enrol(provider, facts=facts(card("GPU-1"), card("GPU-2", index=1, serial="")))
 
 
-def test_cards_without_a_serial_are_told_apart_by_their_uuids(sold: Node, mallory: Membership) -> None:
+def test_cards_without_a_serial_are_distinguished_by_their_uuids(sold: Node, mallory: Membership) -> None:
     for uuid in ("GPU-5", "GPU-6"):
         Agent().enrol(provider_of(mallory), facts=facts(card(uuid, serial="0")))
     assert Node.objects.count() == 3

@@ -71,20 +71,22 @@ def demand_for(node: Node):
 # --- demands
 
 
-def test_two_nodes_of_a_label_are_both_told_at_once_and_know_the_same_secret(pair, probe):
+def test_two_nodes_of_a_label_both_receive_it_at_once_and_know_the_same_secret(pair, probe):
     (_, first), (_, second) = pair
-    told, peers = demand_for(first), demand_for(second)
-    assert told.probe_id == peers.probe_id == probe.pk
-    assert {told.role, peers.role} == {"listen", "dial"}
-    assert told.secret == peers.secret
-    assert (told.address, told.port) == (peers.peer_address, peers.peer_port)
-    assert (told.peer_address, told.peer_port) == (peers.address, peers.port)
-    assert told.peer_name == second.name
-    assert told.port != told.peer_port
-    assert PROBE_PORT_FIRST <= min(told.port, told.peer_port) <= max(told.port, told.peer_port) <= PROBE_PORT_LAST
+    demand, peers = demand_for(first), demand_for(second)
+    assert demand.probe_id == peers.probe_id == probe.pk
+    assert {demand.role, peers.role} == {"listen", "dial"}
+    assert demand.secret == peers.secret
+    assert (demand.address, demand.port) == (peers.peer_address, peers.peer_port)
+    assert (demand.peer_address, demand.peer_port) == (peers.address, peers.port)
+    assert demand.peer_name == second.name
+    assert demand.port != demand.peer_port
+    assert (
+        PROBE_PORT_FIRST <= min(demand.port, demand.peer_port) <= max(demand.port, demand.peer_port) <= PROBE_PORT_LAST
+    )
 
 
-def test_nodes_of_other_labels_and_other_providers_are_never_told_of_each_other(provider, mallory):
+def test_nodes_of_other_labels_and_other_providers_never_learn_of_each_other(provider, mallory):
     add_nodes(provider, 1, fabric="rack")
     add_nodes(provider, 1, fabric="other", first=10)
     add_nodes(provider, 1, fabric="", first=20)
@@ -141,8 +143,8 @@ def test_eight_nodes_have_all_pairs_probed_and_a_large_fabric_some_for_each_node
 
 def test_probes_of_one_provider_at_once_are_bounded_and_have_ports_of_their_own(provider):
     add_nodes(provider, 12)
-    told = links.demand_due([])
-    assert len(told) == 2 * links.PROBES_PER_PROVIDER_MAX == len(set(told))
+    demanded = links.demand_due([])
+    assert len(demanded) == 2 * links.PROBES_PER_PROVIDER_MAX == len(set(demanded))
     ports = [port for ports in LinkProbe.objects.values_list("ports", flat=True) for port in ports.values()]
     assert len(set(ports)) == len(ports)
     assert links.demand_due([]) == []
@@ -243,7 +245,7 @@ def test_a_repeated_report_changes_nothing_and_another_one_is_refused(pair, prob
     assert FabricLink.objects.values().get() == before
 
 
-def test_reports_of_other_nodes_and_for_other_probes_are_refused_at_the_door(pair, probe, provider, mallory):
+def test_reports_of_other_nodes_and_for_other_probes_are_refused_by_the_api(pair, probe, provider, mallory):
     ((stranger, _),) = add_nodes(provider_of(mallory), 1, first=40)
     ((neighbour, _),) = add_nodes(provider, 1, first=50)
     (own, _), _ = pair
@@ -257,8 +259,8 @@ def test_reports_of_other_nodes_and_for_other_probes_are_refused_at_the_door(pai
     assert own.post(f"/api/agent/v1/links/{probe.pk}", body, send=FAILED.model_dump_json().encode()).status_code == 401
     assert own.post(f"/api/agent/v1/links/{probe.pk}", b'{"dialled": true, "speed": 1}').status_code == 400
     for invisible in ("\\u202e", "\\u2028", "\\u200b", "\\u001b[2J"):  # operators read it, on a page and in a terminal
-        said = f'{{"dial_why": "not {invisible}reached"}}'.encode()
-        assert own.post(f"/api/agent/v1/links/{probe.pk}", said).status_code == 400
+        report = f'{{"dial_why": "not {invisible}reached"}}'.encode()
+        assert own.post(f"/api/agent/v1/links/{probe.pk}", report).status_code == 400
     for bad in (
         {"round_trip_us": -1},
         {"dial_why": "\x00"},
@@ -315,7 +317,7 @@ def test_failures_are_tried_again_soon_and_then_later_each_time(pair, monkeypatc
     assert (healed.is_reachable, healed.failures_in_row, healed.why) == (True, 0, "")
 
 
-def test_a_probe_gives_way_to_a_lease_and_says_nothing(pair, probe):
+def test_a_probe_is_withdrawn_for_a_lease_and_records_nothing(pair, probe):
     (_, first), _ = pair
     assert set(link_reports.withdraw_where_busy([first.pk])) == {node.pk for _, node in pair}
     link, _ = FabricLink.objects.get(), probe.refresh_from_db()

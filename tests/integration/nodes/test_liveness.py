@@ -118,13 +118,13 @@ def test_beats_from_an_event_loop_count_alike(fleet: Fleet) -> None:
     (node,) = fleet(1)
     silence([node], 40)
 
-    async def tell(url: str) -> bool:
+    async def record(url: str) -> bool:
         async with AsyncRedis.from_url(url) as client:
             return await liveness.record_beats_async(client, {node.pk: clock.now()})
 
-    assert asyncio.run(tell(settings.REDIS_URL)) is True
+    assert asyncio.run(record(settings.REDIS_URL)) is True
     assert liveness.flush_beats() == 1
-    assert asyncio.run(tell("unix:///nonexistent/redis.sock")) is False
+    assert asyncio.run(record("unix:///nonexistent/redis.sock")) is False
 
 
 def test_old_beats_are_dropped_from_redis(node: Node) -> None:
@@ -224,7 +224,7 @@ def test_some_may_fall_silent_in_a_large_fleet(fleet: Fleet) -> None:
     assert sorted(liveness.find_silent(clock.now())) == sorted(node.pk for node in nodes[:6])
 
 
-def test_the_freeze_ends_for_who_stays_silent_while_others_are_heard(fleet: Fleet) -> None:
+def test_the_freeze_ends_for_who_stays_silent_while_others_send_beats(fleet: Fleet) -> None:
     nodes = fleet(10)
     silence(nodes[:5], liveness.SILENT_SECONDS_IDLE + liveness.MASS_SILENCE_PATIENCE_SECONDS + 1)
     assert len(liveness.find_silent(clock.now())) == 5

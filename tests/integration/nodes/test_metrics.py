@@ -74,7 +74,7 @@ def test_a_minute_whose_fold_was_cut_off_comes_again(node: Node, at: Any, monkey
     assert metrics.fold() == 1
 
 
-def test_a_lease_has_a_row_of_its_own_and_ghosts_are_counted(node: Node, at: Any) -> None:
+def test_a_lease_has_a_row_of_its_own_and_orphan_containers_are_counted(node: Node, at: Any) -> None:
     lease = uuid4()
     beat(node.pk, node={"ghosts_killed": 2}, leases={lease: {"memory_used_mib": 512}})
     beat(uuid4(), node={"cpu_percent": 1})  # a node that is gone
@@ -86,7 +86,7 @@ def test_a_lease_has_a_row_of_its_own_and_ghosts_are_counted(node: Node, at: Any
     assert Node.objects.get(pk=node.pk).ghosts_killed == 2
 
 
-def test_a_node_that_sends_without_end_is_heard_with_its_first_figures(node: Node, at: Any) -> None:
+def test_a_node_that_sends_without_end_has_its_first_figures_accepted(node: Node, at: Any) -> None:
     for _ in range(metrics.ENTRIES_PER_NODE_MAX):
         beat(node.pk, node={"cpu_percent": 1})
     beat(node.pk, node={"cpu_percent": 99})

@@ -40,13 +40,13 @@ def test_alice_sees_what_she_can_rent(alice: Membership, node: Node) -> None:
     assert node.transport_public_key not in text
 
 
-def test_offer_tells_isolation_network_and_labels_of_lent_folders(alice: Membership, node: Node) -> None:
-    said = {"isolation": "gvisor", "egress": True, "lent": ["corpus"]}
+def test_offer_shows_isolation_network_and_labels_of_shared_host_folders(alice: Membership, node: Node) -> None:
+    reported = {"isolation": "gvisor", "egress": True, "lent": ["corpus"]}
     (row,) = sign(alice).get("/api/v1/offers").json()["results"]
-    assert {name: row[name] for name in said} == {"isolation": "none", "egress": False, "lent": []}
-    Node.objects.update(facts={**node.facts, **said})
+    assert {name: row[name] for name in reported} == {"isolation": "none", "egress": False, "lent": []}
+    Node.objects.update(facts={**node.facts, **reported})
     (row,) = sign(alice).get("/api/v1/offers").json()["results"]
-    assert {name: row[name] for name in said} == said
+    assert {name: row[name] for name in reported} == reported
 
 
 @pytest.mark.parametrize("state", ["offline", "draining", "quarantined", "retired"])

@@ -258,7 +258,7 @@ class mallory:  # noqa: N801 - used as a function
     def __init__(
         self, market: str, path: str, change: Callable[[bytes], bytes], own: dict[str, bytes] | None = None
     ) -> None:
-        class Door(http.server.BaseHTTPRequestHandler):
+        class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 answer = httpx.get(market + self.path)
                 body = (own or {}).get(self.path, answer.content)
@@ -271,7 +271,7 @@ class mallory:  # noqa: N801 - used as a function
             def log_message(self, *args: object) -> None:
                 pass
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
     def __enter__(self) -> str:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()

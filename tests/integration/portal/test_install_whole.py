@@ -145,7 +145,7 @@ def owners(data: Path) -> dict[str, str]:
     return found
 
 
-def test_a_computer_that_is_ahead_of_newcomers_keeps_its_version(
+def test_a_computer_that_is_ahead_of_new_nodes_keeps_its_version(
     market: str, token: str, shared: Computer, settings: Settings, tmp_path: Path
 ) -> None:
     before = (shared.root / "prefix" / "current").resolve()
@@ -161,7 +161,7 @@ def test_a_computer_that_is_ahead_of_newcomers_keeps_its_version(
     assert (shared.root / "old" / "config.json").exists(), "and the node is enrolled"
 
 
-def test_a_broken_agent_that_is_ahead_of_newcomers_is_repaired_with_its_own_version(
+def test_a_broken_agent_ahead_of_new_nodes_is_repaired_with_its_own_version(
     market: str, shared: Computer, wheel: Path, settings: Settings, tmp_path: Path
 ) -> None:
     node = ("--data", str(shared.root / "first"))
@@ -172,15 +172,15 @@ def test_a_broken_agent_that_is_ahead_of_newcomers_is_repaired_with_its_own_vers
     assert done.returncode == 0, done.stdout + done.stderr
     settings.SOUK_AGENT_WHEEL = str(wheel)
     publishing.publish(version="0.9.0", wheel=ahead.name, sha256=hashlib.sha256(ahead.read_bytes()).hexdigest())
-    newcomers = httpx.get(f"{market}/install.sh").text
-    assert "\nVERSION=0.1.0\n" in newcomers
+    install_script = httpx.get(f"{market}/install.sh").text
+    assert "\nVERSION=0.1.0\n" in install_script
     current = shared.root / "prefix" / "current"
     (current / "bin" / "souk-agent").write_text("#!/bin/sh\nexit 1\n")
-    repaired = shared.run(newcomers, *node, *QUICK)
+    repaired = shared.run(install_script, *node, *QUICK)
     assert repaired.returncode == 0, repaired.stdout + repaired.stderr
     assert "version 0.9.0 is there and does not run; fetching it again" in repaired.stdout
-    said = subprocess.run([current / "bin" / "souk-agent", "--version"], capture_output=True, text=True, check=True)
-    assert said.stdout == "0.9.0\n"
+    version = subprocess.run([current / "bin" / "souk-agent", "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout == "0.9.0\n"
 
 
 def test_uninstalling_one_keeps_the_others_and_the_last_leaves_nothing(script: str, shared: Computer) -> None:

@@ -128,18 +128,21 @@ def test_every_grouping_adds_up_and_says_what_the_api_says(
     used: list[EndpointKey], carol: Organisation, group: str
 ) -> None:
     html = page_of(sign_in(carol), f"group={group}")
-    said = api_says(carol, f"group={group}")
+    from_api = api_says(carol, f"group={group}")
     table = Table(html)
     _, *lines, total = table.rows
-    assert lines == [written(each.name, each) for each in said.lines]
-    assert total == written("Total", said.total)
+    assert lines == [written(each.name, each) for each in from_api.lines]
+    assert total == written("Total", from_api.total)
     for column in range(1, 6):
         assert sum(int(line[column].replace(",", "")) for line in lines) == int(total[column].replace(",", ""))
     assert sum(micros(line[6]) for line in lines) == micros(total[6]) == COST
     assert len(lines) == {"day": 3, "key": 3, "model": 2, "endpoint": 2}[group]
     assert max(table.bars) == 1_000 and len(table.bars) == len(lines)
-    assert 0 < said.paid_usd_micros < said.total.cost_usd_micros
-    assert f"<dd>{dollars(said.paid_usd_micros)}</dd>" in html and f"<dd>{dollars(said.due_usd_micros)}</dd>" in html
+    assert 0 < from_api.paid_usd_micros < from_api.total.cost_usd_micros
+    assert (
+        f"<dd>{dollars(from_api.paid_usd_micros)}</dd>" in html
+        and f"<dd>{dollars(from_api.due_usd_micros)}</dd>" in html
+    )
 
 
 def test_the_owner_sees_what_others_called_and_her_own_calls_apart(
@@ -148,9 +151,9 @@ def test_the_owner_sees_what_others_called_and_her_own_calls_apart(
     own = scenes.row(1, scenes.key(alice), Endpoint.objects.get(model="chat"))
     usage.ingest_usage(scenes.gateway(), [own])
     browser = sign_in(alice)
-    html, said = page_of(browser, "side=owner&group=model"), api_says(alice, "side=owner&group=model")
-    assert Table(html).rows[1:-1] == [written(each.name, each) for each in said.lines]
-    assert f"<dd>{dollars(said.paid_usd_micros)}</dd>" in html
+    html, from_api = page_of(browser, "side=owner&group=model"), api_says(alice, "side=owner&group=model")
+    assert Table(html).rows[1:-1] == [written(each.name, each) for each in from_api.lines]
+    assert f"<dd>{dollars(from_api.paid_usd_micros)}</dd>" in html
     assert Table(html).rows[-1][1] == "12" and micros(Table(html).rows[-1][6]) == COST
     html = page_of(browser)
     assert Table(html).rows[-1][1:] == ["1", "0", "1,000,000", "0", "1,000,000", "$3.00"]

@@ -51,7 +51,7 @@ class FakeServer(LeaseDesk):
         self.node_state = "online"
         self.price = 1_000_000
         self.schedule = protocol.Schedule()
-        self.schedules_heard = 0
+        self.schedules_received = 0
         self.beat_seconds = 0.5
         self.lease_seconds = 30.0
         self.clock_offset = timedelta(0)
@@ -166,11 +166,11 @@ class FakeServer(LeaseDesk):
             self.retired.append(node_id)
             return 200, {}, {}
         if path.removeprefix(f"{API}/") in {"drain", "resume", "price", "standing", "earnings"}:
-            return 200, self._wish(path.removeprefix(f"{API}/"), body), {}
+            return 200, self._answer_request(path.removeprefix(f"{API}/"), body), {}
         if path == f"{API}/schedule":
             if scope["method"] == "POST":
                 self.schedule = protocol.Schedule.model_validate_json(body)
-                self.schedules_heard += 1
+                self.schedules_received += 1
             return 200, self.schedule.model_dump(mode="json"), {}
         if path.startswith(f"{API}/links/"):
             return self._take_link_report(node_id, path.removeprefix(f"{API}/links/"), body)
@@ -188,7 +188,7 @@ class FakeServer(LeaseDesk):
         self.link_reports.append((node_id, protocol.LinkReport.model_validate_json(body)))
         return 204, b"", {}
 
-    def _wish(self, name: str, body: bytes) -> dict[str, Any]:
+    def _answer_request(self, name: str, body: bytes) -> dict[str, Any]:
         if name == "earnings":
             return protocol.Earnings(
                 today_usd_micros=1_250_000,

@@ -38,7 +38,7 @@ def save_links(folder: DataFolder, **whys: str) -> None:
     journal.close()
 
 
-def test_an_address_of_this_computer_is_told_with_its_ports_and_who_was_reached(bob: Bob) -> None:
+def test_an_address_of_this_computer_is_shown_with_its_ports_and_who_was_reached(bob: Bob) -> None:
     found = address_of(bob, fabric_address=LOOPBACK)
     assert found.verdict == "PASS"
     assert found.found == (
@@ -53,7 +53,7 @@ def config_of_again(bob: Bob) -> AgentConfig:
     return load_config(bob.folder).model_copy(update={"fabric": "rack", "fabric_address": LOOPBACK})
 
 
-def test_a_node_that_nobody_reached_is_told_which_ports_to_open(bob: Bob) -> None:
+def test_a_node_that_nobody_reached_is_shown_which_ports_to_open(bob: Bob) -> None:
     config = config_of(bob, fabric_address=LOOPBACK)
     save_links(bob.folder, rack2="rack2 at 10.0.0.8:27105 not reached within 12 s: Connection timed out")
     found = check_fabric_address(bob.folder, config)
@@ -75,20 +75,20 @@ def test_ports_that_are_taken_are_counted_and_none_left_is_to_be_fixed(
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict", "said"),
+    ("changes", "verdict", "finding"),
     [
         ({"fabric": ""}, "SKIP", "none is declared"),
         ({"fabric_address": ""}, "FIX", "none is declared, but the fabric rack"),
         ({"fabric_address": "192.0.2.77"}, "FIX", "192.0.2.77 is not one of this computer"),
     ],
 )
-def test_an_address_that_is_none_is_told(bob: Bob, changes: dict[str, str], verdict: str, said: str) -> None:
+def test_an_address_that_is_none_is_reported(bob: Bob, changes: dict[str, str], verdict: str, finding: str) -> None:
     found = address_of(bob, **changes)
-    assert (found.verdict, said in found.found) == (verdict, True), found
+    assert (found.verdict, finding in found.found) == (verdict, True), found
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root asks for others")
-def test_root_who_asks_is_told_what_the_agent_may_and_not_root(bob: Bob, server: FakeServer, tmp_path: Path) -> None:
+def test_root_who_asks_is_shown_what_the_agent_may_and_not_root(bob: Bob, server: FakeServer, tmp_path: Path) -> None:
     config = config_of(bob, executor="docker", egress="public", fabric_address=LOOPBACK)
     assert check_disk_limit(bob.folder, config).verdict == "PASS"
     os.chown(bob.data, 65534, 65534)

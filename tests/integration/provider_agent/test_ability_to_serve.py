@@ -57,17 +57,17 @@ def test_the_doctor_says_that_a_node_serves(bob: Bob) -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_tells_the_marketplace_and_its_provider(bob: Bob, server: FakeServer, bare_python: str) -> None:
+def test_an_agent_reports_to_the_marketplace_and_its_provider(bob: Bob, server: FakeServer, bare_python: str) -> None:
     bob.enrol()
     assert not server.nodes[bob.node_id()].facts.is_server, "nobody knows before the first start"
     bob.start()
-    assert eventually(lambda: told(server), "facts")[0], "the first facts say it already"
+    assert eventually(lambda: reported(server), "facts")[0], "the first facts say it already"
     status = json.loads(bob.run("status", "--json").stdout)
     assert status["serving"] == {"why_not": "", "tunnels": [], "leases": []}
     bob.stop()
     change_config(bob, runtime_python=bare_python)
     bob.start()
-    eventually(lambda: not told(server)[-1], "the fact is taken back")
+    eventually(lambda: not reported(server)[-1], "the fact is withdrawn")
     status = json.loads(bob.run("status", "--json").stdout)
     assert "has no torch" in status["serving"]["why_not"]
 
@@ -94,8 +94,8 @@ def test_the_status_shows_tunnels_and_what_was_served() -> None:
     assert serving_lines({"why_not": "no image", "tunnels": [], "leases": []}) == []
 
 
-def told(server: FakeServer) -> list[bool]:
-    """What the agent said of itself, in order."""
+def reported(server: FakeServer) -> list[bool]:
+    """What the agent reported of itself, in order."""
     return [sync.facts.is_server for sync in server.syncs if sync.facts is not None]
 
 

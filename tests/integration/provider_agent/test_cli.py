@@ -58,7 +58,7 @@ def test_an_interpreter_that_is_not_there_is_refused_before_the_token_is_used(bo
     assert enrol(bob, server.token).returncode == 0, "the token is as good as before"
 
 
-def test_doctor_says_how_to_mend_an_interpreter_that_is_gone(bob: Bob) -> None:
+def test_doctor_says_how_to_fix_an_interpreter_that_is_gone(bob: Bob) -> None:
     bob.enrol(runtime_python="/nowhere/bin/python")
     found = next(f for f in json.loads(bob.run("doctor", "--json").stdout) if f["check"] == "runtime")
     assert found["verdict"] == "FIX"

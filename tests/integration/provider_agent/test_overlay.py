@@ -1,4 +1,4 @@
-"""What a gang's network is made of: checked first, and never said to an agent that does not know it."""
+"""What a gang's network is made of: checked first, and never sent to an agent that does not know it."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_bob_declares_his_hours_and_windows_and_repeating_says_nothing_new(bob: 
     window = ["schedule", "--away", "2031-12-01T08:00+01:00/2031-12-01T12:00+01:00", "--json"]
     for _ in range(2):
         assert len(json.loads(bob.run(*window).stdout)["away"]) == 1
-    assert server.schedules_heard == 2
+    assert server.schedules_received == 2
     assert "away: 2031-12-01 07:00 to 2031-12-01 11:00 UTC" in bob.run("schedule").stdout
     assert bob.run("schedule", "--hours", "always", "--no-away").stdout == "there: always\n"
 
@@ -134,4 +134,4 @@ def test_bob_declares_his_hours_and_windows_and_repeating_says_nothing_new(bob: 
 def test_hours_that_cannot_be_understood_change_nothing(bob: Bob, server: FakeServer, wrong: list[str]) -> None:
     bob.enrol()
     done = bob.run("schedule", *wrong)
-    assert (done.returncode, done.stderr.count("\n"), server.schedules_heard) == (2, 1, 0)
+    assert (done.returncode, done.stderr.count("\n"), server.schedules_received) == (2, 1, 0)

@@ -105,7 +105,7 @@ def test_own_command_is_healthy_by_its_output_and_ours_by_its_event(context: Age
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         (Program(runtime="quantum"), "no runtime 'quantum', only command, serve, train"),
         (Program(runtime="quantum", command=["true"]), "no runtime 'quantum'"),
@@ -115,10 +115,10 @@ def test_own_command_is_healthy_by_its_output_and_ours_by_its_event(context: Age
     ],
 )
 def test_what_no_runtime_can_run_is_refused_and_nothing_is_kept(
-    context: AgentContext, server: FakeServer, program: Program, said: str
+    context: AgentContext, server: FakeServer, program: Program, message: str
 ) -> None:
     lease = server.give(assigned(context, program=program))
-    with pytest.raises(AssignmentRefused, match=said):
+    with pytest.raises(AssignmentRefused, match=message):
         accept_assignment(context, lease.desired)
     assert context.journal.load_leases() == []
 

@@ -80,8 +80,8 @@ class Nat:
 
     def listening(self) -> list[str]:
         """Addresses at which the node takes connections."""
-        said = [_do("ip", "netns", "exec", self.node, "cat", f"/proc/net/tcp{family}") for family in ("", "6")]
-        return [line.split()[1] for table in said for line in table.splitlines()[1:] if line.split()[3] == "0A"]
+        tables = [_do("ip", "netns", "exec", self.node, "cat", f"/proc/net/tcp{family}") for family in ("", "6")]
+        return [line.split()[1] for table in tables for line in table.splitlines()[1:] if line.split()[3] == "0A"]
 
 
 @contextlib.contextmanager

@@ -35,15 +35,15 @@ def result(handler: BaseHTTPRequestHandler, request: dict[str, Any], value: Any)
 
 
 def honest(**answers: Any) -> Answer:
-    """Chain 5 at block 7, and what else is said."""
+    """Chain 5 at block 7, and what else is answered."""
     known = {"eth_chainId": "0x5", "eth_blockNumber": "0x7"} | answers
 
     def answer(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
-        said = known[request["method"]]
-        if isinstance(said, dict) and "code" in said:
-            say(handler, json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": said}).encode())
+        answer = known[request["method"]]
+        if isinstance(answer, dict) and "code" in answer:
+            say(handler, json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": answer}).encode())
         else:
-            result(handler, request, said)
+            result(handler, request, answer)
 
     return answer
 
@@ -199,7 +199,7 @@ def test_what_gas_costs_is_not_for_one_endpoint_to_say(base_fee: int, tip: int) 
 def test_a_rollup_takes_its_parents_fee_too(l1_fee: str | None) -> None:
     """l1Fee stands beside what the gas costs, and the operator's books have both."""
     tx_hash = "0x" + "ab" * 32
-    said = {
+    rollup_receipt = {
         "transactionHash": tx_hash,
         "blockNumber": "0x7",
         "blockHash": "0x" + "cd" * 32,
@@ -208,7 +208,7 @@ def test_a_rollup_takes_its_parents_fee_too(l1_fee: str | None) -> None:
         "effectiveGasPrice": "0x2",
         "l1Fee": l1_fee,
     }
-    answer = honest(eth_getTransactionReceipt=said)
+    answer = honest(eth_getTransactionReceipt=rollup_receipt)
     with endpoint(answer) as (one, _), endpoint(answer) as (two, _):
         receipt = client_of(one, two).receipt(tx_hash)
         assert receipt is not None

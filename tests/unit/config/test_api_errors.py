@@ -67,13 +67,13 @@ def test_every_kind_of_error_has_its_status_and_code(error: Exception, status: i
     assert found.data["message"]
 
 
-def test_a_named_error_tells_its_message_and_details() -> None:
+def test_a_named_error_shows_its_message_and_details() -> None:
     body = answer_to(StateConflict(kind="job", id="j1", to="running", state="failed")).data
     assert body["message"] == "job j1 cannot go to running: it is failed."
     assert body["details"] == {"kind": "job", "id": "j1", "to": "running", "state": "failed"}
 
 
-def test_every_wrong_field_is_told_at_once() -> None:
+def test_every_wrong_field_is_reported_at_once() -> None:
     body = answer_to(pydantic_error(devices="many", colour="red")).data
     assert [one["at"] for one in body["details"]["errors"]] == ["devices", "colour"]
     assert body["message"].startswith("devices: ")
@@ -111,7 +111,7 @@ def test_missing_pages_of_the_api_are_answered_in_json(rf: RequestFactory, path:
     assert json.loads(found.content)["code"] == "not_found"  # type: ignore[attr-defined]
 
 
-def test_an_unforeseen_error_of_the_api_tells_nothing_of_its_inside(rf: RequestFactory) -> None:
+def test_an_unforeseen_error_of_the_api_shows_nothing_of_its_inside(rf: RequestFactory) -> None:
     found = api_errors.server_error(rf.get("/api/v1/jobs"))
     assert found.status_code == 500
     assert json.loads(found.content)["code"] == "internal_error"  # type: ignore[attr-defined]

@@ -56,7 +56,7 @@ def test_s3_needs_a_bucket_and_another_store_is_unknown(settings: Settings) -> N
     assert ids_of([*check_artifact_store(None)]) == ["souk.E005"]
 
 
-def test_a_chain_without_a_key_that_settles_is_told(settings: Settings) -> None:
+def test_a_chain_without_a_key_that_settles_is_reported(settings: Settings) -> None:
     settings.SOUK_CHAINS = []
     settings.SOUK_CHAIN_KEY = settings.SOUK_CHAIN_SETTLER_KEY = ""
     assert check_settler_key(None) == []

@@ -69,7 +69,7 @@ def test_every_command_of_the_server_is_tested_here_and_listed_in_the_clients_he
     assert set(SERVERS) == set(SERVER_COMMANDS) == named
 
 
-def told(command: Any) -> Iterator[str]:
+def help_texts(command: Any) -> Iterator[str]:
     """Each text that its help has to show."""
     yield from (paragraph for paragraph in re.split(r"\n\s*\n", command.help or ""))
     yield from (parameter.help for parameter in command.params if getattr(parameter, "help", None))
@@ -89,7 +89,7 @@ def test_help_loses_no_word_where_it_is_rendered(
     monkeypatch.setattr(rich_utils, "MAX_WIDTH", COLUMNS)
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     shown = rendered(words, command, capsys)
-    assert [text for text in told(command) if " ".join(text.split()) not in shown] == []
+    assert [text for text in help_texts(command) if " ".join(text.split()) not in shown] == []
 
 
 def test_a_word_that_markup_swallows_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_a_word_that_markup_swallows_would_be_found(capsys: pytest.CaptureFixtur
         """Sell."""
 
     command = typer.main.get_command(app)
-    assert list(told(command))[1] not in rendered(("sell",), command, capsys)
+    assert list(help_texts(command))[1] not in rendered(("sell",), command, capsys)
 
 
 def test_an_example_with_a_mistake_would_be_found() -> None:

@@ -85,16 +85,16 @@ def mistake_in(line: str) -> str | None:
     if found is None:
         return None
     try:
-        said = shlex.split(found.group(2).replace("…", ""))
+        rest = shlex.split(found.group(2).replace("…", ""))
     except ValueError:
-        said = found.group(2).split()
+        rest = found.group(2).split()
     words: tuple[str, ...] = (found.group(1),)
-    while said and (*words, said[0].rstrip(",")) in KNOWN:
-        words = (*words, said.pop(0).rstrip(","))
+    while rest and (*words, rest[0].rstrip(",")) in KNOWN:
+        words = (*words, rest.pop(0).rstrip(","))
     options = KNOWN[words]
     if options is None:  # a group: what follows must be one of its commands, or prose that names the group
-        return None if not said or not re.fullmatch(r"[a-z][a-z-]+", said[0]) else f"{' '.join(words)} has no {said[0]}"
-    for word in said:
+        return None if not rest or not re.fullmatch(r"[a-z][a-z-]+", rest[0]) else f"{' '.join(words)} has no {rest[0]}"
+    for word in rest:
         if word in {"--", "|", "||", "&&", ">", "<"}:
             break
         option = word.strip("[],;").split("=")[0]
@@ -187,15 +187,15 @@ def test_every_field_of_what_is_served_is_on_the_job_files_page() -> None:
 
 
 def test_the_operators_pages_list_every_setting_of_a_gateway() -> None:
-    said: dict[str, str] = {}
+    documented: dict[str, str] = {}
     for names, others in rows("docs/operator-guide.md", "Gateway variable").items():
         words = [word if word[0] != "_" else f"SOUK_GATEWAY{word}" for word in re.findall(r"`([A-Z_]+)`", names)]
         defaults = others[0].split(", ")
-        said |= dict(zip(words, defaults if len(defaults) == len(words) else defaults * len(words), strict=True))
-    told = {f"SOUK_GATEWAY_{each.name.upper()}": each.default for each in fields(GatewayConfig)}
-    assert set(said) == set(told)
-    assert {name: said[name] for name, each in told.items() if isinstance(each, int)} == {
-        name: str(each) for name, each in told.items() if isinstance(each, int)
+        documented |= dict(zip(words, defaults if len(defaults) == len(words) else defaults * len(words), strict=True))
+    defined = {f"SOUK_GATEWAY_{each.name.upper()}": each.default for each in fields(GatewayConfig)}
+    assert set(documented) == set(defined)
+    assert {name: documented[name] for name, each in defined.items() if isinstance(each, int)} == {
+        name: str(each) for name, each in defined.items() if isinstance(each, int)
     }
 
 
@@ -204,9 +204,9 @@ def test_the_operators_pages_list_every_setting_and_no_other() -> None:
 
 
 def test_defaults_in_the_operators_pages_are_the_codes() -> None:
-    said, read = described_settings(), read_settings()
+    described, read = described_settings(), read_settings()
     assert {name: number for name, number in read.items() if number} == {
-        name: number for name, number in read.items() if number in re.findall(r"\d+", said.get(name, ""))
+        name: number for name, number in read.items() if number in re.findall(r"\d+", described.get(name, ""))
     }
 
 
@@ -235,6 +235,6 @@ def test_every_kind_of_alert_says_what_to_do() -> None:
 def test_gas_in_the_contracts_page_is_what_was_measured() -> None:
     measured = re.findall(r"\d+", json.dumps(json.loads((ROOT / "benchmarks/results/gas.json").read_text())["figures"]))
     page = (ROOT / "docs/escrow.md").read_text()
-    said = re.findall(r"\d{1,3}(?:,\d{3})+", page[page.index("## Gas") : page.index("## Deploying it")])
-    assert said
-    assert [each for each in said if each.replace(",", "") not in measured and each != "10,000"] == []
+    figures = re.findall(r"\d{1,3}(?:,\d{3})+", page[page.index("## Gas") : page.index("## Deploying it")])
+    assert figures
+    assert [each for each in figures if each.replace(",", "") not in measured and each != "10,000"] == []

@@ -102,12 +102,12 @@ def test_a_job_file_that_says_nothing_keeps_its_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payment", "said"),
+    ("payment", "message"),
     [
         ({"asset": "TUSD", "on_price_change": "refuse"}, "ask"),
         ({"asset": "TUSD", "mode": "escrow", "on_price_change": "requote"}, "what your wallet signed"),
     ],
 )
-def test_a_rule_that_means_nothing_is_refused(payment: dict[str, str], said: str) -> None:
-    with pytest.raises(SpecErrors, match=said):
+def test_a_rule_that_means_nothing_is_refused(payment: dict[str, str], message: str) -> None:
+    with pytest.raises(SpecErrors, match=message):
         from_wire({**SPEC, "payment": payment})

@@ -16,7 +16,7 @@ def test_busy_server_is_asked_again(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422])
-def test_refusal_is_final_and_keeps_what_the_server_said(status: int) -> None:
+def test_refusal_is_final_and_keeps_what_the_server_answered(status: int) -> None:
     body = {"code": "offset_gap", "message": "no", "details": {"offset": 7}}
     error = decide(httpx.Response(status, json=body))
     assert isinstance(error, Refused)

@@ -121,7 +121,7 @@ def test_listener_that_is_silent_is_given_up_by_its_deadline() -> None:
     assert sockets_of_probes() == []
 
 
-def test_nobody_there_is_said_with_the_address_and_the_deadline() -> None:
+def test_nobody_there_is_reported_with_the_address_and_the_deadline() -> None:
     listen, dial = demands()
     (dialler,) = meet(dial)
     assert f"listener at {ADDRESS}:{dial.peer_port} not reached within 1.5 s: Connection refused" in dialler.why
@@ -153,7 +153,7 @@ def test_dialler_that_proves_itself_and_then_floods_is_cut_off() -> None:
     assert "dialler sent more than a probe may" in report.why
 
 
-def test_strangers_who_never_prove_themselves_are_counted_and_then_nobody_is_heard() -> None:
+def test_strangers_who_never_prove_themselves_are_counted_then_nobody_is_accepted() -> None:
     listen, _ = demands()
 
     async def knock() -> LinkReport:
@@ -249,7 +249,7 @@ def test_cancelled_probe_leaves_no_socket() -> None:
     assert sockets_of_probes() == []
 
 
-def test_port_that_somebody_has_is_said() -> None:
+def test_port_that_somebody_has_is_reported() -> None:
     listen, _ = demands()
     with closing(socket.create_server((ADDRESS, listen.port))):
         (report,) = meet(listen)

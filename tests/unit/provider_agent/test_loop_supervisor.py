@@ -54,17 +54,17 @@ def supervise(*loops: tuple[str, Run], until: Callable[[LoopSupervisor], bool] =
 
 
 @pytest.mark.parametrize(
-    ("run", "said"),
+    ("run", "message"),
     [(raises(ZeroDivisionError("by zero")), "ZeroDivisionError: by zero"), (returns, "it returned")],
 )
 def test_loop_that_keeps_failing_is_named_and_ends_the_agent(
-    run: Run, said: str, caplog: pytest.LogCaptureFixture
+    run: Run, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
         supervisor = supervise(("sync", goes_on), ("watchdog", run))
     assert isinstance(supervisor.error, LoopFailed)
     assert str(supervisor.error).startswith(f"The loop watchdog failed {FAILURES_IN_A_ROW_MAX} times in a row")
-    assert said in str(supervisor.error)
+    assert message in str(supervisor.error)
     assert supervisor.error.exit_code == 11
     assert sum("loop=watchdog" in line for line in caplog.messages) == FAILURES_IN_A_ROW_MAX
 

@@ -48,10 +48,10 @@ def test_an_older_agent_reads_work_for_dollars_as_before() -> None:
     assert "payment" not in signed.payload
     old: Any = OldAssignment.model_validate_json(signed.payload)
     assert old.rate_usd_micros_per_hour == 720_000
-    told = verify_assignment(PUBLIC, signed)
-    assert (told.rate_per_hour, told.cap, told.receipt_domain) == (720_000, 2_000_000, NO_CONTRACT)
+    read = verify_assignment(PUBLIC, signed)
+    assert (read.rate_per_hour, read.cap, read.receipt_domain) == (720_000, 2_000_000, NO_CONTRACT)
     # The journal too: an agent that goes back to an older version still reads what it was given.
-    OldAssignment.model_validate_json(told.model_dump_json())
+    OldAssignment.model_validate_json(read.model_dump_json())
 
 
 def test_an_older_agent_refuses_work_for_tokens_rather_than_sign_for_dollars() -> None:
@@ -61,10 +61,10 @@ def test_an_older_agent_refuses_work_for_tokens_rather_than_sign_for_dollars() -
 
 
 def test_terms_survive_the_wire_to_the_last_unit() -> None:
-    told = verify_assignment(PUBLIC, sign_assignment(KEY, assignment(payment=TERMS)))
-    assert told.payment == TERMS
-    assert (told.rate_per_hour, told.cap) == (7 * 10**30, 10**40)
-    assert told.receipt_domain == TERMS.domain and told.receipt_parties == TERMS.parties
+    read = verify_assignment(PUBLIC, sign_assignment(KEY, assignment(payment=TERMS)))
+    assert read.payment == TERMS
+    assert (read.rate_per_hour, read.cap) == (7 * 10**30, 10**40)
+    assert read.receipt_domain == TERMS.domain and read.receipt_parties == TERMS.parties
 
 
 def test_an_assignment_from_before_tokens_is_read_as_one_for_dollars() -> None:

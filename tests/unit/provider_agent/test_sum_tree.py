@@ -103,8 +103,8 @@ def test_a_parent_binds_the_sums_of_both_children_apart() -> None:
 def test_a_leaf_is_never_taken_for_a_node_above() -> None:
     """Whoever says a node's own bytes as a leaf's gets another hash: they begin differently."""
     left, right = leaf(b"alice", 1), leaf(b"bob", 2)
-    said = left.hash + (1).to_bytes(SUM_BYTES, "big") + right.hash + (2).to_bytes(SUM_BYTES, "big")
-    assert leaf(said, 3).hash != join(left, right).hash
+    preimage = left.hash + (1).to_bytes(SUM_BYTES, "big") + right.hash + (2).to_bytes(SUM_BYTES, "big")
+    assert leaf(preimage, 3).hash != join(left, right).hash
 
 
 @pytest.mark.parametrize("amount", [-1, SUM_MAX + 1, -(2**320)])

@@ -93,7 +93,7 @@ class Node:
         self.files = root / "weights" / "files"
         self.arriving = root / "weights" / "arriving"
         self.store = store
-        self.told: list[tuple[int, int]] = []
+        self.progress: list[tuple[int, int]] = []
 
     def bring(
         self, *, names: dict[str, str] | None = None, lies: dict[str, str] | None = None, is_read_only: bool = True
@@ -116,7 +116,7 @@ class Node:
                 lease,
                 ARTIFACT,
                 folder,
-                report_progress=lambda *done: self.told.append(done),
+                report_progress=lambda *done: self.progress.append(done),
                 is_read_only=is_read_only,
             )
         finally:
@@ -138,7 +138,7 @@ def test_second_lease_shares_what_the_first_fetched(node: Node, store: Store) ->
     assert (first / "model/model.safetensors").read_bytes() == BIG
     assert (first / "model/model.safetensors").samefile(second / "model/model.safetensors")
     assert (second / "model/config.json").stat().st_mode & 0o777 == 0o444
-    assert node.told[-1] == (len(BIG) + 2, len(BIG) + 2)
+    assert node.progress[-1] == (len(BIG) + 2, len(BIG) + 2)
 
 
 def test_leases_that_come_together_fetch_once(node: Node, store: Store) -> None:

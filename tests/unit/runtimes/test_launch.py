@@ -22,7 +22,7 @@ def test_gang_meets_at_its_master() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codes", "told"),
+    ("codes", "exit_code"),
     [
         ([70, 77], 77),  # one rank was out of memory, the other lost its peer
         ([75, 75], 75),
@@ -33,5 +33,5 @@ def test_gang_meets_at_its_master() -> None:
         ([64, 64], 64),
     ],
 )
-def test_code_that_says_most_is_told(codes: list[int], told: int) -> None:
-    assert exit_code_of(codes) == told
+def test_code_that_says_most_is_reported(codes: list[int], exit_code: int) -> None:
+    assert exit_code_of(codes) == exit_code

@@ -16,9 +16,9 @@ def patiently(action):
         try: return action()
         except OSError: time.sleep(0.1)
 if rank == '0':
-    door = patiently(lambda: socket.create_server(master))
-    lines = door.accept()[0].makefile()
-    for number, line in enumerate(lines): print('heard', number, line.strip())
+    listener = patiently(lambda: socket.create_server(master))
+    lines = listener.accept()[0].makefile()
+    for number, line in enumerate(lines): print('received', number, line.strip())
 else:
     out = patiently(lambda: socket.create_connection(master, 2))
     out.settimeout(60)
@@ -30,5 +30,5 @@ else:
 
 
 def has_ended(lease: Lease) -> bool:
-    """Whether its agent has said how it ended."""
+    """Whether its agent has reported how it ended."""
     return lease.report is not None and lease.report.state in ATTEMPT_ENDS

@@ -34,15 +34,15 @@ def patiently(action):
         try: return action()
         except OSError: time.sleep(0.1)
 if os.environ['SOUK_NODE_RANK'] == '0':
-    door = patiently(lambda: socket.create_server(master))
+    listener = patiently(lambda: socket.create_server(master))
     box = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     box.bind(master)
     def read():
         while True: print('got', box.recv(1000).decode())
     threading.Thread(target=read, daemon=True).start()
     def serve(peer):
-        for line in peer.makefile(): print('heard', line.strip())
-    while True: threading.Thread(target=serve, args=[door.accept()[0]], daemon=True).start()
+        for line in peer.makefile(): print('received', line.strip())
+    while True: threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
 else:
     out = patiently(lambda: socket.create_connection(master, 2))
     while True:
@@ -90,21 +90,21 @@ def test_neighbour_reads_plain_and_not_wireguard(
 ) -> None:
     gang = make_gang(kind)
     gang.command(TALK)
-    gang.says(0, f"heard {MARKER}")
-    seen, read = map(int, said(fabric.python(fabric.neighbour, SNIFF, str(PORT), MARKER)).split())
-    assert seen > 10, "the wire is heard"
+    gang.says(0, f"received {MARKER}")
+    seen, read = map(int, output_of(fabric.python(fabric.neighbour, SNIFF, str(PORT), MARKER)).split())
+    assert seen > 10, "the wire is observed"
     assert (read > 0) is is_readable
 
 
 def test_neighbour_cannot_connect_to_the_rendezvous_or_reach_into_the_overlay(make_gang: Make, fabric: Fabric) -> None:
     gang = make_gang("wireguard")
     gang.command(TALK)
-    gang.says(0, f"heard {MARKER}")
+    gang.says(0, f"received {MARKER}")
     way = f"10.83.0.0/16 via {NODE_ADDRESSES[0]}"
     fabric.run(fabric.neighbour, f"ip route add {way}")
     places = [NODE_ADDRESSES[0], OPEN_PORT, NODE_ADDRESSES[0], PORT, NODE_ADDRESSES[1], PORT, gang_address(0), PORT]
     try:
-        tried = said(fabric.python(fabric.neighbour, CONNECT, "2", *map(str, places))).splitlines()
+        tried = output_of(fabric.python(fabric.neighbour, CONNECT, "2", *map(str, places))).splitlines()
     finally:
         fabric.run(fabric.neighbour, f"ip route delete {way}")
     assert tried[0] == f"{NODE_ADDRESSES[0]} {OPEN_PORT} connected", "the node is reached"
@@ -116,7 +116,7 @@ def test_neighbour_joins_wireguard_neither_with_its_key_nor_from_another_address
 ) -> None:
     gang = make_gang("wireguard")
     leases = gang.command(TALK)
-    gang.says(0, f"heard {MARKER}")
+    gang.says(0, f"received {MARKER}")
     member = gang.members[0]
     stolen = load_keys(gang.members[1].data).fabric
     true, node = gang.members[1].overlay(leases[1]), System(tuple(fabric.inside(fabric.nodes[0])))
@@ -134,20 +134,20 @@ def test_neighbour_joins_wireguard_neither_with_its_key_nor_from_another_address
         assert intrude(fabric, true, stolen) == "failed"
 
 
-def test_neighbour_speaks_in_a_plain_gang_only_without_its_rules(make_gang: Make, fabric: Fabric) -> None:
+def test_neighbour_sends_into_a_plain_gang_only_without_its_rules(make_gang: Make, fabric: Fabric) -> None:
     gang = make_gang("plain")
     leases = gang.command(TALK)
-    gang.says(0, f"heard {MARKER}")
+    gang.says(0, f"received {MARKER}")
     node, overlay = System(tuple(fabric.inside(fabric.nodes[0]))), gang.members[0].overlay(leases[0])
     with disguised(fabric, gang.members[1].overlay(leases[1])):
         rules.remove(node, overlay)
         with ruled(fabric, fabric.nodes[0], f"INPUT -p udp --dport {PORT} -j ACCEPT"):
-            said(fabric.python(fabric.neighbour, SEND, "without", gang_address(0), str(PORT)))
+            output_of(fabric.python(fabric.neighbour, SEND, "without", gang_address(0), str(PORT)))
             gang.says(0, "got without")
         rules.install(node, overlay)
-        said(fabric.python(fabric.neighbour, SEND, "within", gang_address(0), str(PORT)))
-        heard = gang.log(0).count(MARKER)
-        eventually(lambda: gang.log(0).count(MARKER) > heard + 40, "the gang's going on")
+        output_of(fabric.python(fabric.neighbour, SEND, "within", gang_address(0), str(PORT)))
+        lines_before = gang.log(0).count(MARKER)
+        eventually(lambda: gang.log(0).count(MARKER) > lines_before + 40, "the gang's going on")
     assert "got within" not in gang.log(0)
 
 
@@ -160,10 +160,10 @@ def test_program_reaches_its_gang_and_no_node(make_gang: Make, fabric: Fabric, k
     attempt = f"    import sys; sys.argv = ['', '3', *{words!r}]\n    exec({CONNECT!r})\n"
     code = TALK.replace("    out = ", f"{attempt}    out = ", 1)
     gang.command(code)
-    gang.says(0, f"heard {MARKER}")
+    gang.says(0, f"received {MARKER}")
     eventually(lambda: gang.log(1).count("failed") == len(places), "a failure for each place")
     assert "connected" not in gang.log(1)
-    tried = said(fabric.python(fabric.neighbour, CONNECT, "2", *words[:4])).splitlines()
+    tried = output_of(fabric.python(fabric.neighbour, CONNECT, "2", *words[:4])).splitlines()
     assert [line.split()[-1] for line in tried] == ["connected"] * 2, "they are there to be reached"
 
 
@@ -176,7 +176,7 @@ def intrude(fabric: Fabric, member: Overlay, key: X25519PrivateKey) -> str:
         inside.run("wg", "setconf", name, "/dev/stdin", text=text)
         inside.run("ip", "address", "add", f"{member.me.overlay_address}/16", "dev", name)
         inside.run("ip", "link", "set", name, "up")
-        tried = said(fabric.python(fabric.neighbour, CONNECT, TRY_SECONDS, gang_address(0), str(PORT)))
+        tried = output_of(fabric.python(fabric.neighbour, CONNECT, TRY_SECONDS, gang_address(0), str(PORT)))
         return tried.split()[-1]
     finally:
         wireguard.end(name)
@@ -215,25 +215,25 @@ def disguised(fabric: Fabric, member: Overlay) -> Iterator[None]:
         inside.run("ip", "link", "delete", overlay.name)
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def output_of(process: subprocess.Popen[str]) -> str:
     """All of its output, once it has ended."""
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     return out.strip()
 
 
-def test_program_of_another_tenant_does_not_speak_in_a_members_name(node: Node, fabric: Fabric) -> None:
+def test_program_of_another_tenant_does_not_send_in_a_members_name(node: Node, fabric: Fabric) -> None:
     """One that may reach the internet leaves by its node's address, which the other members' rules let in."""
     overlay, (here, there) = node.overlay(29_701), fabric.nodes
     with program() as pid, tenant(fabric, here) as inside:
         node.overlays.make(overlay, Program(pid, ""))
         with ruled(fabric, there, f"INPUT -p udp --dport 29701 -s {NODE_ADDRESSES[0]} -j ACCEPT"):
             rules.remove(node.system, overlay)
-            assert heard(fabric, there, inside, 29_701) == "from the tenant"
+            assert received(fabric, there, inside, 29_701) == "from the tenant"
             rules.install(node.system, overlay)
-            assert heard(fabric, there, inside, 29_701) == "nothing"
+            assert received(fabric, there, inside, 29_701) == "nothing"
         with ruled(fabric, there, f"INPUT -p udp --dport 29801 -s {NODE_ADDRESSES[0]} -j ACCEPT"):
-            assert heard(fabric, there, inside, 29_801) == "from the tenant", "only the gang's port is shut"
+            assert received(fabric, there, inside, 29_801) == "from the tenant", "only the gang's port is shut"
 
 
 @contextlib.contextmanager
@@ -259,11 +259,11 @@ def tenant(fabric: Fabric, name: str) -> Iterator[System]:
             node.run("ip", "link", "delete", "souktenant")
 
 
-def heard(fabric: Fabric, name: str, sender: System, port: int) -> str:
+def received(fabric: Fabric, name: str, sender: System, port: int) -> str:
     """What a node receives at a port while the sender sends to it."""
     listener = fabric.python(name, LISTEN, str(port))
     assert listener.stdout is not None
     assert listener.stdout.readline() == "ready\n"
     for _ in range(5):
         sender.run(sys.executable, "-I", "-c", SEND, "from the tenant", NODE_ADDRESSES[1], str(port))
-    return said(listener)
+    return output_of(listener)

@@ -123,7 +123,7 @@ def test_damaged_record_keeps_nothing_from_being_removed(node: Node, damage: Cal
         assert node.is_whole(other, others_pid)
 
 
-def test_record_that_speaks_of_another_lease_removes_nothing_of_it(node: Node) -> None:
+def test_record_that_names_another_lease_removes_nothing_of_it(node: Node) -> None:
     other, overlay = node.overlay(29_700), node.overlay(29_701)
     with program() as pid:
         node.overlays.make(other, Program(pid, ""))
@@ -135,11 +135,13 @@ def test_record_that_speaks_of_another_lease_removes_nothing_of_it(node: Node) -
 
 def test_what_could_not_be_removed_is_remembered_and_keeps_nothing_else(node: Node, tmp_path: Path) -> None:
     first, second = node.overlay(29_701), node.overlay(29_702)
-    flag, door = tmp_path / "refused", tmp_path / "door"
+    flag, wrapper = tmp_path / "refused", tmp_path / "wrapper"
     refused = f"[ -e {flag} ] && case $* in *{rules.chain_of(first.lease_id)}*) exit 4;; esac"
-    door.write_text(f'#!/bin/sh\n{refused}\nexec {" ".join(node.system.prefix)} "$@"\n')
-    door.chmod(0o755)
-    agent = Overlays(node.folder, key_path=node.key, kind=node.kind, address="203.0.113.1", system=System((str(door),)))
+    wrapper.write_text(f'#!/bin/sh\n{refused}\nexec {" ".join(node.system.prefix)} "$@"\n')
+    wrapper.chmod(0o755)
+    agent = Overlays(
+        node.folder, key_path=node.key, kind=node.kind, address="203.0.113.1", system=System((str(wrapper),))
+    )
     with program() as pid, program() as seconds_pid:
         agent.make(first, Program(pid, ""))
         agent.make(second, Program(seconds_pid, ""))
@@ -183,10 +185,12 @@ def test_agent_killed_while_it_looked_what_the_kernel_has_leaves_nothing_for_lon
 def test_node_that_may_not_make_rules_offers_no_gangs(node: Node, tmp_path: Path) -> None:
     """As a service without CAP_NET_RAW, which the older iptables needs."""
     assert node.overlays.why_not() == ""
-    door = tmp_path / "door"
-    door.write_text(f'#!/bin/sh\ncase $1 in iptables*) exit 4;; esac\nexec {" ".join(node.system.prefix)} "$@"\n')
-    door.chmod(0o755)
-    agent = Overlays(node.folder, key_path=node.key, kind=node.kind, address="203.0.113.1", system=System((str(door),)))
+    wrapper = tmp_path / "wrapper"
+    wrapper.write_text(f'#!/bin/sh\ncase $1 in iptables*) exit 4;; esac\nexec {" ".join(node.system.prefix)} "$@"\n')
+    wrapper.chmod(0o755)
+    agent = Overlays(
+        node.folder, key_path=node.key, kind=node.kind, address="203.0.113.1", system=System((str(wrapper),))
+    )
     assert agent.why_not() == "iptables is refused here"
 
 

@@ -49,15 +49,15 @@ def test_network_outlives_the_agent_and_ends_with_the_lease(make_gang: Make, kin
     facts = gang.members[0].server.enrolled.facts
     assert (facts.gang, facts.fabric_key) == (kind, load_keys(gang.members[0].data).fabric_public_hex)
     leases = gang.command(TALK)
-    gang.says(0, "heard 5 ")
+    gang.says(0, "received 5 ")
     assert "interfaces ['lo', 'souk0']" in gang.log(0)
     before = gang.left(0)
     assert before
     gang.members[0].stop(signal.SIGKILL)
     gang.members[0].restart()
     eventually(lambda: gang.left(0) == before, "the next agent to adopt it as it is")
-    heard = gang.log(0).count("heard")
-    gang.says(0, f"heard {heard + 20} ")
+    received = gang.log(0).count("received")
+    gang.says(0, f"received {received + 20} ")
     gang.members[0].server.stop_lease(leases[0], Reason.CANCELLED_BY_CUSTOMER)
     eventually(partial(has_ended, leases[0]), "the end of rank 0")
     assert gang.left(0) == []
@@ -73,12 +73,12 @@ def test_network_outlives_the_agent_and_ends_with_the_lease(make_gang: Make, kin
 def test_connection_survives_the_end_of_wireguards_process(make_gang: Make) -> None:
     gang = make_gang("wireguard")
     leases = gang.command(TALK)
-    gang.says(0, "heard 5 ")
+    gang.says(0, "received 5 ")
     name = gang.members[0].overlay(leases[0]).name
     running = daemons(name)
     if not running:
         pytest.skip("the kernel has WireGuard itself: there is no process to end")
     os.kill(running[0], signal.SIGKILL)
     eventually(lambda: daemons(name) not in ([], running), "another one")
-    heard = gang.log(0).count("heard")
-    gang.says(0, f"heard {heard + 20} ")
+    received = gang.log(0).count("received")
+    gang.says(0, f"received {received + 20} ")

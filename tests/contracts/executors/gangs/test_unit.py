@@ -111,15 +111,15 @@ def test_gang_has_disks_and_its_network_and_another_agent_adopts_both(
     status = Path(f"/proc/{gang.members[0].process.pid}/status").read_text()
     assert "CapEff:\t000000000028300b" in status, "the agent runs with the unit's capabilities, and no others"
     leases = gang.command(TALK)
-    gang.says(0, "heard 5 ")
+    gang.says(0, "received 5 ")
     for rank in (0, 1):
         assert f"network: the gang's alone ({kind})" in gang.log(rank)
         assert "no limit" not in gang.log(rank)
         assert os.path.ismount(gang.members[rank].folder.lease(leases[rank].assignment.lease_id) / "disk")
     gang.members[0].stop(signal.SIGKILL)
     gang.members[0].restart()
-    said = len(gang.log(0).splitlines())
-    eventually(lambda: len(gang.log(0).splitlines()) > said + 5, "what is heard after the adoption")
+    lines_before = len(gang.log(0).splitlines())
+    eventually(lambda: len(gang.log(0).splitlines()) > lines_before + 5, "what is received after the adoption")
     (gang.members[1].folder.lease(leases[1].assignment.lease_id) / "work" / "enough").touch()
     for lease in leases:
         eventually(partial(has_ended, lease), "the end")

@@ -66,7 +66,7 @@ NEEDS_X86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls by 
 
 
 @NEEDS_X86
-def test_doors_of_the_kernel_are_closed(node: Node) -> None:
+def test_interfaces_of_the_kernel_are_closed(node: Node) -> None:
     attacks = {name: code.replace("{call}", BY_NUMBER) for name, code in CALLS.items()}
     code = (
         "import subprocess, sys\n"

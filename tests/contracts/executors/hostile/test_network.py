@@ -28,26 +28,26 @@ REACH = (
     "for address in {addresses!r}:\n"
     "    host, _, port = address.partition(':')\n"
     "    try:\n"
-    "        with socket.create_connection((host, int(port or 80)), timeout=2) as door:\n"
-    "            door.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
-    "            print(address, door.makefile().read()[-7:])\n"
+    "        with socket.create_connection((host, int(port or 80)), timeout=2) as connection:\n"
+    "            connection.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
+    "            print(address, connection.makefile().read()[-7:])\n"
     "    except OSError as error: print(address, 'not')\n"
 )
 LISTEN = (
     "import socket\n"
-    "door = socket.create_server(('0.0.0.0', 80))\n"
+    "listener = socket.create_server(('0.0.0.0', 80))\n"
     "print('up')\n"
     "while True:\n"
-    "    caller = door.accept()[0]\n"
+    "    caller = listener.accept()[0]\n"
     "    caller.recv(1000); caller.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\nreached'); caller.close()\n"
 )
 # Nobody listens at the port: who is refused was let through.
 FLOOD = (
     "import errno, socket, time\n"
-    "doors = [socket.socket() for _ in range({most})]\n"
-    "for door in doors: door.setblocking(False); door.connect_ex(('{address}', 81))\n"
+    "sockets = [socket.socket() for _ in range({most})]\n"
+    "for each in sockets: each.setblocking(False); each.connect_ex(('{address}', 81))\n"
     "time.sleep(1)\n"
-    "refused = [door.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED for door in doors]\n"
+    "refused = [each.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED for each in sockets]\n"
     "print(sum(refused))\n"
 )
 OPEN = Protections(filter_egress=False)

@@ -71,7 +71,7 @@ def test_a_call_raises_an_alert_with_its_last_attempt_only(failing: list[Excepti
     assert len(open_alerts("call_given_up")) == 1
 
 
-def test_a_mail_that_cannot_be_sent_is_not_told_of_by_ever_more_mail(
+def test_a_mail_that_cannot_be_sent_is_not_reported_by_ever_more_mail(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> int:

@@ -44,7 +44,7 @@ def test_a_new_payers_small_top_ups_do_not_add_up_to_a_large_one_at_once(stripe:
 def test_a_large_payment_to_a_frozen_balance_is_credited(stripe: FakeStripe, alice: UUID) -> None:
     first = scenes.pay_in(stripe, alice, 100 * DOLLAR)
     stripe.open_dispute(first.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert open_account(AccountKind.CUSTOMER_AVAILABLE, alice).is_frozen
     paid = scenes.pay_in(stripe, alice, 500 * DOLLAR)
     assert paid.state == TopUpState.SUCCEEDED
@@ -73,10 +73,10 @@ def test_a_provider_who_named_a_country_that_stripe_does_not_serve_may_name_anot
     bob = uuid4()
     create = StripeClient.create_account
 
-    def refuse(door: StripeClient, **fields: Any) -> Connected:
+    def refuse(client: StripeClient, **fields: Any) -> Connected:
         if fields["country"] == "ZZ":
             raise StripeRefused("Country 'ZZ' is unknown.", code="country_unsupported")
-        return create(door, **fields)
+        return create(client, **fields)
 
     with patch.object(StripeClient, "create_account", refuse):
         accounts.request_account(bob, country="ZZ")

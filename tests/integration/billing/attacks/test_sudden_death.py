@@ -70,7 +70,7 @@ def come_back(stripe: FakeStripe) -> None:
     """A minute later: the leases of the dead are over."""
     OutboxMessage.objects.filter(state=OutboxMessage.State.WAITING).update(lease_until=clock.now())
     scenes.call_until_done()
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
 
 
 @pytest.mark.parametrize(

@@ -56,13 +56,13 @@ def test_nobody_finds_an_erased_person_in_the_rows_of_money(stripe: FakeStripe, 
 
     automatic.run_rules()
     scenes.call_until_done()
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     top_up = TopUp.objects.get()
     assert top_up.state == "succeeded"
     assert post(client, f"top-ups/{top_up.pk}/refunds", {"amount_usd_micros": "10000"}).status_code == 202
     scenes.call_until_done()
     stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert stripe.store.all("account")[0]["email"] == EMAIL  # Stripe has it
     Membership.objects.create(
         user=User.objects.create_user("b@example.org"), organisation=owner.organisation, role=Role.OWNER

@@ -37,7 +37,7 @@ def alice(db: None) -> UUID:
 def lose(stripe: FakeStripe, charge_id: str) -> None:
     made = stripe.open_dispute(charge_id)
     stripe.close_dispute(made["id"], won=False)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
 
 
 def test_what_a_customer_earns_as_a_provider_pays_before_other_providers_do(
@@ -94,7 +94,7 @@ def test_what_is_frozen_by_a_dispute_is_not_asked_of_its_provider_either(
     scenes.pay_in(stripe, carol, 50 * DOLLAR)
     run_job(carol, bob, 50 * DOLLAR)
     stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert earned(bob) == 50 * DOLLAR
 
 
@@ -108,7 +108,7 @@ def test_money_that_comes_back_to_the_customer_gives_providers_theirs_back(
     job_id = uuid4()
     holds.place_hold(owner_id=alice, job_id=job_id, amount=40 * DOLLAR)
     stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert (available(alice), earned(bob), loss()) == (0, 0, 55 * DOLLAR)
     scenes.pay_in(stripe, alice, (200 if has_enough else 45) * DOLLAR)
     holds.release_hold(job_id)
@@ -125,12 +125,12 @@ def test_a_dispute_that_is_won_after_that_gives_it_to_who_paid_in_the_end(
     run_job(alice, bob, 60 * DOLLAR)
     holds.place_hold(owner_id=alice, job_id=(job_id := uuid4()), amount=40 * DOLLAR)
     made = stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     scenes.pay_in(stripe, alice, 45 * DOLLAR)
     holds.release_hold(job_id)
     sweeping.sweep()
     stripe.close_dispute(made["id"], won=True)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert (available(alice), earned(bob)) == (85 * DOLLAR, 60 * DOLLAR)
     scenes.assert_same_books(stripe)
 
@@ -158,8 +158,8 @@ def _an_owner_whose_balance_is_locked_last() -> UUID:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("taken_back", ["by the bank", "in the dashboard", "by the customer"])
-def test_who_lets_go_what_waits_waits_for_nobody_who_waits_for_it(stripe: FakeStripe, taken_back: str) -> None:
+@pytest.mark.parametrize("returned", ["by the bank", "in the dashboard", "by the customer"])
+def test_who_lets_go_what_waits_waits_for_nobody_who_waits_for_it(stripe: FakeStripe, returned: str) -> None:
     owner = _an_owner_whose_balance_is_locked_last()
     scenes.fund_platform(stripe, 100_000)
     waiting = scenes.pay_in(stripe, owner, 500 * DOLLAR)
@@ -169,10 +169,10 @@ def test_who_lets_go_what_waits_waits_for_nobody_who_waits_for_it(stripe: FakeSt
     stripe.pay_session(paid.session_id)
     intent_id = stripe.get(paid.session_id)["payment_intent"]
     take: Callable[[], object]
-    if taken_back == "by the bank":
+    if returned == "by the bank":
         made = stripe.open_dispute(waiting.charge_id)
         take = lambda: chargebacks.refresh_dispute(made["id"])  # noqa: E731
-    elif taken_back == "in the dashboard":
+    elif returned == "in the dashboard":
         refund_id = refund_in_dashboard(stripe, waiting.charge_id, 50_000)
         take = lambda: refunds.refresh_refund(refund_id)  # noqa: E731
     else:

@@ -115,8 +115,8 @@ class Shells:
         domain = escrow.domain_of(self.town.contract)
         bob, node = self.town.key("Bob").address, self.town.key("Bob's node").address
         until = int(clock.now().timestamp()) + 86_400
-        said = ReceiptKeyDelegation(provider=bob, receipt_key=node, not_after=until, nonce=uuid4().int)
-        escrow.register_receipt_key(self.town.asset_id, sign_delegation(self.town.secret("Bob"), said, domain))
+        delegation = ReceiptKeyDelegation(provider=bob, receipt_key=node, not_after=until, nonce=uuid4().int)
+        escrow.register_receipt_key(self.town.asset_id, sign_delegation(self.town.secret("Bob"), delegation, domain))
         one = UsageReceipt(
             job_id=job_id,
             lease_id=uuid4(),

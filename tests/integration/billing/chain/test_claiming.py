@@ -70,10 +70,10 @@ def test_an_interrupted_claim_is_finished_and_not_sent_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(ChainWallet, "wait", interrupted)
-        with pytest.raises(SendingInterrupted) as told:
+        with pytest.raises(SendingInterrupted) as raised:
             take(town, proof)
     mined, is_earlier = take(town, proof)
-    assert (is_earlier, mined.tx_hash) == (True, told.value.details["tx_hash"])
+    assert (is_earlier, mined.tx_hash) == (True, raised.value.details["tx_hash"])
     assert town.tokens_of(town.key("Bob").address) == 5 * TOKEN
 
 
@@ -109,13 +109,13 @@ def test_a_proof_for_another_contract_than_the_tokens_is_refused(town: Town, pro
     other = "0x" + "77" * 20
     honest: Any = Market(town.contract.address)
     _require_known(honest, "TUSD", proof)
-    for code, market, said in (
+    for code, market, message in (
         ("TUSD", honest, proof.model_copy(update={"contract": other})),
         ("TUSD", honest, proof.model_copy(update={"chain_id": 1})),
         ("NONE", honest, proof),
     ):
         with pytest.raises(TermsRefused):
-            _require_known(market, code, said)
+            _require_known(market, code, message)
     swapped: Any = Market(other)
     with pytest.raises(UsageMistake, match="until now it was"):
         _require_known(swapped, "TUSD", proof.model_copy(update={"contract": other}))

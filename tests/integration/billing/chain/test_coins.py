@@ -165,7 +165,7 @@ def test_an_alert_is_open_while_a_keys_coins_do_not_last(lone: Town, settings: A
     assert not Alert.objects.open().exists()
 
 
-def test_a_key_without_any_coins_is_told_as_critical(town: Town, settings: Any) -> None:
+def test_a_key_without_any_coins_is_reported_as_critical(town: Town, settings: Any) -> None:
     settings.SOUK_CHAIN_PUBLISHER_KEY = "0x" + "77" * 32
     assert coins.watch(town.contract.chain_id) == 1
     assert Alert.objects.open().get().severity == "critical"

@@ -48,7 +48,7 @@ class Shell:
     capsys: pytest.CaptureFixture[str]
 
     def deposit(self, amount: str, *more: str, wallet: Path | None = None) -> tuple[int, Any, str]:
-        """Status, the JSON that it printed, and what it said beside."""
+        """Status, the JSON that it printed, and what it wrote to standard error."""
         words = ["deposit", amount, "--asset", "TUSD", "--rpc-url", self.town.client.config.rpc_urls[0]]
         words += ["--wallet-key-file", str(wallet or self.wallet_file), "--yes", "--no-wait", "--json", *more]
         with pytest.raises(SystemExit) as left:
@@ -80,15 +80,15 @@ def alice(
 
 
 def test_tokens_of_a_wallet_become_credit(alice: Shell) -> None:
-    status, paid, said = alice.deposit("2.5")
-    assert (status, paid["is_earlier"]) == (0, False), said
+    status, paid, output = alice.deposit("2.5")
+    assert (status, paid["is_earlier"]) == (0, False), output
     assert alice.credit() == 2_500_000
     with Souk(alice.url, alice.key) as souk:
         [deposit] = souk.deposits()
         assert deposit.reference.startswith(f"{paid['chain_id']}:{paid['tx_hash']}:")
         assert souk.balance().of("TUSD").available == 2_500_000
         assert [(each.code, each.asset, each.change) for each in souk.transfers()] == [("deposit", "TUSD", 2_500_000)]
-    assert DEVELOPMENT_KEYS[1].removeprefix("0x") not in said
+    assert DEVELOPMENT_KEYS[1].removeprefix("0x") not in output
     alice.town.assert_books_match()
     assert_ledger_is_true()
 
@@ -126,7 +126,7 @@ def test_what_is_no_amount_is_refused_before_anything_is_signed(alice: Shell, am
     assert alice.credit() == 0
 
 
-def test_a_wallet_with_too_little_and_a_wrong_chain_are_told_apart(alice: Shell, tmp_path: Path) -> None:
+def test_a_wallet_with_too_little_and_a_wrong_chain_are_distinguished(alice: Shell, tmp_path: Path) -> None:
     poor = tmp_path / "poor.key"
     poor.write_text("0x" + "11" * 32)
     poor.chmod(0o600)

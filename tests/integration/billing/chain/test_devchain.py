@@ -84,8 +84,8 @@ def test_what_no_node_takes_is_refused_in_their_words(raw: bytes, words: str) ->
         chain.send(raw)
     assert chain.head == 0
     chain.send(transfer(0))
-    for again, said in ((transfer(0), "already known"), (transfer(0, value=6), "nonce too low")):
-        with pytest.raises(Refused, match=said):
+    for again, message in ((transfer(0), "already known"), (transfer(0, value=6), "nonce too low")):
+        with pytest.raises(Refused, match=message):
             chain.send(again)
 
 

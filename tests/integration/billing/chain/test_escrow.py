@@ -100,7 +100,7 @@ def test_a_receipt_beyond_the_books_counting_is_not_claimed(town: Town) -> None:
     town.assert_books_match()
 
 
-def test_a_lease_that_a_stolen_key_settles_beyond_the_books_counting_is_told(town: Town) -> None:
+def test_a_lease_that_a_stolen_key_settles_beyond_the_books_counting_is_reported(town: Town) -> None:
     town.deposit("Alice", 20 * TOKEN)
     delegate(town)
     job_id, lease_id, bob = open_job(town), uuid4(), uuid4()
@@ -110,8 +110,8 @@ def test_a_lease_that_a_stolen_key_settles_beyond_the_books_counting_is_told(tow
     town.buy_credits("Bob", bob, 25 * TOKEN)
     town.follow(indexer.ATTEMPTS_UNTIL_ALERT)
     assert ledger.balance(bob, AccountKind.CUSTOMER_AVAILABLE, asset_id=town.asset_id) == 25 * TOKEN
-    [told] = Alert.objects.open().filter(kind="chain_event")
-    assert f"its receipt {2**64 - 1} is beyond" in told.message
+    [alert] = Alert.objects.open().filter(kind="chain_event")
+    assert f"its receipt {2**64 - 1} is beyond" in alert.message
     assert not EscrowLease.objects.exists()
 
 
@@ -240,14 +240,14 @@ def test_one_job_has_one_hold(town: Town) -> None:
         escrow.open_hold(town.asset_id, authorize(town, job_id, 5 * TOKEN))
 
 
-def test_what_is_not_there_is_said_to_be_missing(town: Town) -> None:
+def test_what_is_not_there_is_reported_as_missing(town: Town) -> None:
     with pytest.raises(ContractUnknown, match="no escrow contract"):
         escrow.open_hold(1, authorize(town, uuid4()))
     with pytest.raises(HoldNotFound):
         escrow.close_hold(uuid4())
 
 
-def test_a_hold_without_money_behind_it_fails_and_the_operator_is_told(
+def test_a_hold_without_money_behind_it_fails_and_the_operator_gets_an_alert(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signing, "SIMULATION_SECONDS_FIRST", 0)

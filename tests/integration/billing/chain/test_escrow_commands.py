@@ -190,7 +190,7 @@ def test_a_provider_stakes_asks_for_it_back_waits_and_takes_it(people: Shells) -
     people.town.assert_books_match()
 
 
-def test_a_key_that_speaks_for_a_wallet_is_taken_back(people: Shells) -> None:
+def test_a_key_that_signs_for_a_wallet_is_revoked(people: Shells) -> None:
     people.town.deposit("Alice", 20 * TOKEN)
     people.settle(people.open_hold())
     node = people.town.key("Bob's node").address
@@ -201,10 +201,10 @@ def test_a_key_that_speaks_for_a_wallet_is_taken_back(people: Shells) -> None:
     assert (again.status, "does not sign for" in again.refusal) == (2, True)
 
 
-def test_wrong_places_are_told_apart(people: Shells) -> None:
+def test_wrong_places_are_distinguished(people: Shells) -> None:
     town, key = people.town, ["--wallet-key-file", people.key_file("Alice"), "--yes", "--json"]
     url = ["--rpc-url", people.rpc_url]
-    told = {
+    refusals = {
         "not both": ["--asset", "TUSD", "--contract", town.contract.address, *url],
         "no address": ["--contract", "0x12", *url],
         "do not fit (EIP-55)": ["--contract", _mistyped(town.contract.address), *url],
@@ -213,7 +213,7 @@ def test_wrong_places_are_told_apart(people: Shells) -> None:
         "and the token is on chain 5": ["--contract", town.contract.address, "--chain-id", "5", *url],
         "does not answer (ConnectError)": ["--contract", town.contract.address, "--rpc-url", NOWHERE],
     }
-    for words, place in told.items():
+    for words, place in refusals.items():
         ended = people.run("escrow", "withdraw", "all", *place, *key)
         assert words in ended.refusal, (words, ended)
         assert ended.status in {2, 6}

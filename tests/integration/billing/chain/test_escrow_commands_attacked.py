@@ -57,7 +57,9 @@ def kept() -> list[Path]:
     return list((settings_path().parent / "transactions").glob("*.json"))
 
 
-def test_an_endpoint_that_talks_nonsense_is_told_apart_from_a_crash(people: Shells, endpoint: LyingEndpoint) -> None:
+def test_an_endpoint_that_answers_nonsense_is_distinguished_from_a_crash(
+    people: Shells, endpoint: LyingEndpoint
+) -> None:
     people.town.deposit("Alice", 5 * TOKEN)
     before = people.town.client.nonce(people.town.key("Alice").address)
     methods = ["eth_chainId", "eth_getCode", "eth_call", GAS, BLOCK, "eth_getBalance", "eth_getTransactionCount"]
@@ -71,7 +73,7 @@ def test_an_endpoint_that_talks_nonsense_is_told_apart_from_a_crash(people: Shel
     assert not kept() and people.town.client.nonce(people.town.key("Alice").address) == before
 
 
-def test_events_that_are_none_are_said_to_be_none(people: Shells, endpoint: LyingEndpoint) -> None:
+def test_events_that_are_none_are_reported_as_none(people: Shells, endpoint: LyingEndpoint) -> None:
     wallet = people.town.key("Alice").address
     where = ["--contract", people.town.contract.address, "--rpc-url", endpoint.url, "--json"]
     short = [{"topics": ["0x" + "00" * 32] * 2}]
@@ -129,7 +131,7 @@ def test_an_endpoint_that_is_silent_for_a_moment_is_waited_for(people: Shells, e
     assert (by(endpoint, people, "withdraw", "2").status, left) == (0, [])
 
 
-def test_ctrl_c_while_it_is_waited_for_tells_the_transaction(
+def test_ctrl_c_while_it_is_waited_for_names_the_transaction(
     people: Shells, endpoint: LyingEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people.town.deposit("Alice", 5 * TOKEN)
@@ -162,7 +164,7 @@ def test_a_fee_that_an_endpoint_makes_up_is_not_paid(people: Shells, endpoint: L
     assert by(endpoint, people, "withdraw", "2", "--max-fee", "0.2").status == 0
 
 
-def test_a_wallet_without_coins_is_told_to_get_some_before_anything_is_signed(people: Shells) -> None:
+def test_a_wallet_without_coins_is_asked_for_some_before_anything_is_signed(people: Shells) -> None:
     people.give_tokens("Alice", 5 * TOKEN)
     key = people.town.key("Alice")
     rich = Wallet(key.address, people.town.secret("Alice"))
@@ -273,7 +275,7 @@ def test_what_is_no_amount_is_refused_by_every_command_and_nothing_is_sent(peopl
     assert people.town.client.nonce(people.town.key("Alice").address) == before
 
 
-def test_more_than_there_is_is_told_in_tokens(people: Shells) -> None:
+def test_more_than_there_is_is_reported_in_tokens(people: Shells) -> None:
     people.give_tokens("Alice", TOKEN)
     assert "has 1 TUSD, and 2.5 TUSD are needed. Nothing was sent" in people.escrow("Alice", "deposit", "2.5").refusal
     assert "less than that is available" in people.escrow("Alice", "withdraw", "2.5").refusal

@@ -41,7 +41,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
 
 
 def souk(*words: str, status: int = 0) -> Any:
-    """What `souk chain ... --json` said."""
+    """What `souk chain ... --json` printed."""
     result = RUNNER.invoke(app, [*words, "--json"])
     assert result.exit_code == status, result.output
     return json.loads(result.stdout)
@@ -151,11 +151,11 @@ def test_a_root_is_vetoed_by_its_name_and_no_other(db: None, settings: Any, monk
 def test_where_a_multisig_has_the_role_the_call_is_printed(town: Town, settings: Any) -> None:
     """The key that is configured has no role in the contract: the role is read from the contract."""
     settings.SOUK_CHAIN_PAUSER_KEY = "0x" + "77" * 32
-    said = souk("pause", "TUSD")
-    assert (said["to"], said["data"]) == (town.contract.address, builds.encode(builds.ESCROW, "pause", []))
-    assert "no key for pauser" in said["why_not_sent"]
+    printed = souk("pause", "TUSD")
+    assert (printed["to"], printed["data"]) == (town.contract.address, builds.encode(builds.ESCROW, "pause", []))
+    assert "no key for pauser" in printed["why_not_sent"]
     text = RUNNER.invoke(app, ["pause", "TUSD"]).output
-    assert "Nothing was sent" in text and said["data"] in text
+    assert "Nothing was sent" in text and printed["data"] in text
     assert not ChainTransaction.objects.exists() and not town.view("paused")
     with pytest.raises(SignerMissing):
         operating.submit(operating.pause(town.contract))
@@ -235,7 +235,7 @@ def test_many_who_pause_at_once_send_one_transaction(settings: Any) -> None:
         assert town.view("paused")
 
 
-def test_status_tells_how_long_each_keys_coins_last(town: Town, settings: Any) -> None:
+def test_status_shows_how_long_each_keys_coins_last(town: Town, settings: Any) -> None:
     [row] = souk("status")
     [signer] = row["signers"]
     assert signer["address"] == key_for(Role.SETTLER).address

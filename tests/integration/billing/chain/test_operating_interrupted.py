@@ -17,7 +17,7 @@ from tests.integration.billing.chain.town import Town
 RUNNER = CliRunner()
 
 
-def test_an_interrupted_pause_goes_on_and_the_same_command_tells_its_end(
+def test_an_interrupted_pause_goes_on_and_the_same_command_prints_its_end(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.0)

@@ -147,7 +147,7 @@ def test_an_offence_in_dollars_is_slashed_in_the_stakes_token_at_the_price_of_th
     town.assert_books_match()
 
 
-def test_without_a_price_a_stake_in_another_asset_is_left_and_said(town: Town, settings: Any) -> None:
+def test_without_a_price_a_stake_in_another_asset_is_left_and_reported(town: Town, settings: Any) -> None:
     bob = uuid4()
     be_paid_to(town, bob)
     stake(town, 50 * TOKEN)
@@ -177,7 +177,7 @@ def test_stake_that_is_about_to_leave_is_slashed_within_the_wait(
         town.assert_books_match()
 
 
-def test_stake_that_has_left_before_is_forgone_and_said(town: Town) -> None:
+def test_stake_that_has_left_before_is_forgone_and_reported(town: Town) -> None:
     bob = uuid4()
     be_paid_to(town, bob)
     stake(town, 10 * TOKEN)
@@ -240,7 +240,7 @@ def test_a_slash_that_failed_is_sent_again_for_what_is_still_staked(town: Town) 
     town.assert_books_match()
 
 
-def test_a_multisig_slasher_is_told_what_to_send_and_what_it_sent_is_noted(town: Town, settings: Any) -> None:
+def test_a_multisig_slasher_gets_what_to_send_and_what_it_sent_is_noted(town: Town, settings: Any) -> None:
     bob, key = uuid4(), settings.SOUK_CHAIN_KEY
     be_paid_to(town, bob)
     stake(town, 10 * TOKEN)

@@ -37,7 +37,7 @@ def call_until_done(rounds: int = 12) -> None:
             return
 
 
-def hear(stripe: FakeStripe) -> None:
+def receive_events(stripe: FakeStripe) -> None:
     """Every event that Stripe has, as its list gives them, handled."""
     events.store(EventRecord.read(one) for one in stripe.events)
     work_off()
@@ -54,7 +54,7 @@ def save_card(stripe: FakeStripe, owner_id: UUID, payment_method: str = "pm_card
     customers.open_setup_page(owner_id)
     pages = [one for one in stripe.store.all("checkout.session") if (one["mode"], one["status"]) == ("setup", "open")]
     stripe.pay_session(pages[0]["id"], payment_method)
-    hear(stripe)
+    receive_events(stripe)
     return customers.find_card(owner_id)
 
 
@@ -64,7 +64,7 @@ def pay_in(stripe: FakeStripe, owner_id: UUID, usd_micros: int = 50 * DOLLAR, **
     call_until_done()
     top_up.refresh_from_db()
     stripe.pay_session(top_up.session_id)
-    hear(stripe)
+    receive_events(stripe)
     top_up.refresh_from_db()
     return top_up
 

@@ -46,7 +46,7 @@ def test_the_customers_own_balance_pays_first(stripe: FakeStripe, alice: UUID, b
     scenes.pay_in(stripe, alice, 50 * DOLLAR)
     run_job(alice, bob, 10 * DOLLAR)
     stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert available(alice) == 25 * DOLLAR  # 150 - 10 spent - 100 - 15 for the bank
     assert earned(bob) == 10 * DOLLAR and loss() == 0
     scenes.assert_same_books(stripe)
@@ -65,7 +65,7 @@ def test_then_reserves_then_balances_of_those_who_were_paid_and_the_rest_is_ours
     run_job(other, dave, 20 * DOLLAR)
     run_job(other, bob, 20 * DOLLAR)
     stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     dispute = CardDispute.objects.get()
     assert dispute.loss == 115 * DOLLAR
     assert available(alice) == 0
@@ -85,7 +85,7 @@ def test_a_disputed_customer_is_frozen_until_the_operator_decides(stripe: FakeSt
     top_up = scenes.pay_in(stripe, alice, 100 * DOLLAR)
     scenes.pay_in(stripe, alice, 100 * DOLLAR)
     stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     with pytest.raises(AccountFrozen):
         holds.place_hold(owner_id=alice, job_id=uuid4(), amount=DOLLAR)
     with pytest.raises(RefundRefused, match="bank"):
@@ -93,7 +93,7 @@ def test_a_disputed_customer_is_frozen_until_the_operator_decides(stripe: FakeSt
 
         refunds.request_refund(top_up.pk, owner_id=alice, actor="alice")
     Account.objects.filter(owner_id=alice).update(is_frozen=False)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     stripe.events.clear()
     chargebacks.refresh_dispute(CardDispute.objects.get().stripe_id)
     holds.place_hold(owner_id=alice, job_id=uuid4(), amount=DOLLAR)
@@ -103,9 +103,9 @@ def test_a_second_dispute_takes_from_a_frozen_balance_too(stripe: FakeStripe, al
     first, second = scenes.pay_in(stripe, alice, 50 * DOLLAR), scenes.pay_in(stripe, alice, 50 * DOLLAR)
     scenes.pay_in(stripe, alice, 100 * DOLLAR)
     stripe.open_dispute(first.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     stripe.open_dispute(second.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert available(alice) == 70 * DOLLAR
     assert open_account(AccountKind.CUSTOMER_AVAILABLE, alice).is_frozen
     scenes.assert_same_books(stripe)
@@ -116,13 +116,13 @@ def test_a_dispute_that_is_won_gives_everybody_everything_back(stripe: FakeStrip
     run_job(alice, bob, 40 * DOLLAR)
     keep_in_reserve(bob, 5 * DOLLAR)
     dispute = stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert (available(alice), earned(bob)) == (0, 0)
     [alert] = Alert.objects.open().filter(kind="card_dispute")
     assert "$100.00" in alert.message and alert.noticed == 1
     stripe.close_dispute(dispute["id"], won=True)
-    scenes.hear(stripe)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
+    scenes.receive_events(stripe)
     assert CardDispute.objects.get().state == "won"
     assert not Alert.objects.open().filter(kind="card_dispute").exists()
     assert (available(alice), earned(bob)) == (60 * DOLLAR, 35 * DOLLAR)
@@ -135,7 +135,7 @@ def test_a_dispute_that_is_lost_stays_taken(stripe: FakeStripe, alice: UUID) -> 
     top_up = scenes.pay_in(stripe, alice, 100 * DOLLAR)
     dispute = stripe.open_dispute(top_up.charge_id)
     stripe.close_dispute(dispute["id"], won=False)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert CardDispute.objects.get().state == "lost"
     assert available(alice) == 0 and loss() == FEE
     scenes.assert_same_books(stripe)
@@ -144,7 +144,7 @@ def test_a_dispute_that_is_lost_stays_taken(stripe: FakeStripe, alice: UUID) -> 
 def test_an_inquiry_moves_no_money(stripe: FakeStripe, alice: UUID) -> None:
     top_up = scenes.pay_in(stripe, alice, 100 * DOLLAR)
     stripe.open_dispute(top_up.charge_id, is_inquiry=True)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert CardDispute.objects.get().state == "inquiry"
     assert available(alice) == 100 * DOLLAR
     assert not open_account(AccountKind.CUSTOMER_AVAILABLE, alice).is_frozen
@@ -153,14 +153,16 @@ def test_an_inquiry_moves_no_money(stripe: FakeStripe, alice: UUID) -> None:
 def test_what_waited_because_its_payer_was_new_is_there_to_be_taken(stripe: FakeStripe, alice: UUID) -> None:
     top_up = scenes.pay_in(stripe, alice, 500 * DOLLAR)
     stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert ledger.balance(alice, AccountKind.JOB_HOLD) == 0
     assert loss() == FEE
     scenes.assert_same_books(stripe)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_order_in_which_it_is_heard_does_not_matter(stripe: FakeStripe, alice: UUID, bob: UUID, seed: int) -> None:
+def test_the_order_in_which_its_events_arrive_does_not_matter(
+    stripe: FakeStripe, alice: UUID, bob: UUID, seed: int
+) -> None:
     """Even the payment may be reported after the dispute about it was won."""
     top_up = scenes.ask(alice, 100 * DOLLAR)
     scenes.call_due()
@@ -169,9 +171,9 @@ def test_the_order_in_which_it_is_heard_does_not_matter(stripe: FakeStripe, alic
     [charge] = stripe.store.all("charge")
     dispute = stripe.open_dispute(charge["id"])
     stripe.close_dispute(dispute["id"], won=bool(seed % 2))
-    heard = [EventRecord.read(one) for one in stripe.events] * 2
-    random.Random(seed).shuffle(heard)
-    for one in heard:
+    deliveries = [EventRecord.read(one) for one in stripe.events] * 2
+    random.Random(seed).shuffle(deliveries)
+    for one in deliveries:
         events.store([one])
         scenes.work_off(1)
     assert available(alice) == (100 * DOLLAR if seed % 2 else 0)
@@ -224,7 +226,7 @@ def test_what_was_transferred_already_is_asked_back(stripe: FakeStripe, alice: U
     [bank] = stripe.store.all("payout", ConnectAccount.objects.get().stripe_id)
     stripe.fail_payout(bank["id"])  # so that the money still lies in Bob's account at Stripe
     dispute = stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     reversal = TransferReversal.objects.get()
     assert (reversal.state, reversal.amount) == ("requested", 60 * DOLLAR)
     scenes.call_until_done()
@@ -234,7 +236,7 @@ def test_what_was_transferred_already_is_asked_back(stripe: FakeStripe, alice: U
     scenes.assert_same_books(stripe)
     if is_won:
         stripe.close_dispute(dispute["id"], won=True)
-        scenes.hear(stripe)
+        scenes.receive_events(stripe)
         assert (available(alice), earned(bob)) == (40 * DOLLAR, 60 * DOLLAR)
         scenes.assert_same_books(stripe)
 
@@ -245,7 +247,7 @@ def test_what_cannot_be_had_back_is_the_platforms_loss(stripe: FakeStripe, alice
     run_job(alice, bob, 60 * DOLLAR)
     transferred(stripe, bob, 60 * DOLLAR)
     stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     scenes.call_until_done()
     reversal = TransferReversal.objects.get()
     assert reversal.state == "refused" and reversal.message
@@ -258,27 +260,27 @@ def test_providers_may_be_left_out_of_it(stripe: FakeStripe, alice: UUID, bob: U
     top_up = scenes.pay_in(stripe, alice, 100 * DOLLAR)
     run_job(alice, bob, 60 * DOLLAR)
     stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert earned(bob) == 60 * DOLLAR and loss() == 60 * DOLLAR + FEE
 
 
-def test_the_evidence_tells_what_ran_and_is_sent_once(stripe: FakeStripe, alice: UUID, bob: UUID) -> None:
+def test_the_evidence_lists_what_ran_and_is_sent_once(stripe: FakeStripe, alice: UUID, bob: UUID) -> None:
     top_up = scenes.pay_in(stripe, alice, 100 * DOLLAR)
     run_job(alice, bob, 60 * DOLLAR)
     made = stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     dispute = CardDispute.objects.get()
     assert "$60.00" in dispute.evidence and str(top_up.pk) in dispute.evidence and str(bob) not in dispute.evidence
     for _ in range(2):
         chargebacks.request_evidence(dispute.pk, text=dispute.evidence, actor="operator")
         scenes.call_until_done()
-    said = stripe.get(made["id"])
-    assert said["evidence"]["uncategorized_text"] == dispute.evidence
-    assert said["evidence_details"]["submission_count"] == 1
+    dispute_at_stripe = stripe.get(made["id"])
+    assert dispute_at_stripe["evidence"]["uncategorized_text"] == dispute.evidence
+    assert dispute_at_stripe["evidence_details"]["submission_count"] == 1
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_who_hear_of_it_at_once_take_it_once(stripe: FakeStripe, alice: UUID, bob: UUID) -> None:
+def test_two_who_receive_it_at_once_book_it_once(stripe: FakeStripe, alice: UUID, bob: UUID) -> None:
     top_up = scenes.pay_in(stripe, alice, 100 * DOLLAR)
     TopUp.objects.filter(pk=top_up.pk).update(created_at=clock.now())
     run_job(alice, bob, 60 * DOLLAR)

@@ -35,7 +35,7 @@ def loss() -> int:
     return -ledger.balance(None, AccountKind.CHARGEBACK_LOSS)
 
 
-def _hear(dispute_id: str) -> bool:
+def _ends_lost(dispute_id: str) -> bool:
     return chargebacks.refresh_dispute(dispute_id).state == "lost"
 
 
@@ -77,7 +77,7 @@ def test_what_a_balance_could_not_pay_comes_out_of_the_next_top_up(
     for number in order:
         steps[number]()
     assert (available(alice), loss()) == (75 * DOLLAR, 0)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert (available(alice), loss()) == (75 * DOLLAR, 0)
     scenes.assert_same_books(stripe)
 
@@ -86,9 +86,9 @@ def test_what_a_balance_owes_of_a_refund_is_asked_once_and_remembered(stripe: Fa
     fund(stripe)
     first, second = scenes.pay_in(stripe, alice, 50 * DOLLAR), scenes.pay_in(stripe, alice, 20 * DOLLAR)
     stripe.open_dispute(first.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     refund_in_dashboard(stripe, second.charge_id, 2_000)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     refund = TopUpRefund.objects.get()
     assert (available(alice), refund.shortage, loss()) == (0, 15 * DOLLAR, 15 * DOLLAR)
     deposits.credit(alice, 10 * DOLLAR, reference="cash", actor="operator")  # not by card: the sweep finds it
@@ -108,7 +108,7 @@ def test_the_operator_who_unfroze_a_balance_does_not_find_it_frozen_again(stripe
     top_up = scenes.pay_in(stripe, alice, 50 * DOLLAR)
     dispute = stripe.open_dispute(top_up.charge_id)
     stripe.close_dispute(dispute["id"], won=False)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     Account.objects.filter(owner_id=alice).update(is_frozen=False)
     scenes.pay_in(stripe, alice, 40 * DOLLAR)
     assert (available(alice), loss()) == (25 * DOLLAR, 0)
@@ -118,27 +118,27 @@ def test_the_operator_who_unfroze_a_balance_does_not_find_it_frozen_again(stripe
 def test_a_dispute_that_is_won_late_gives_back_what_a_later_top_up_paid(stripe: FakeStripe, alice: UUID) -> None:
     top_up = scenes.pay_in(stripe, alice, 50 * DOLLAR)
     dispute = stripe.open_dispute(top_up.charge_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     scenes.pay_in(stripe, alice, 40 * DOLLAR)
     assert available(alice) == 25 * DOLLAR
     stripe.close_dispute(dispute["id"], won=True)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert (available(alice), loss()) == (90 * DOLLAR, 15 * DOLLAR)
     assert claims.settle(alice) == 0  # a dispute that is won is nobody's claim
     scenes.assert_same_books(stripe)
 
 
-@pytest.mark.parametrize("is_told_late", [False, True])
-def test_a_disputed_top_up_waits_no_more_whenever_its_end_is_heard(
-    stripe: FakeStripe, alice: UUID, settings: Settings, is_told_late: bool
+@pytest.mark.parametrize("arrives_late", [False, True])
+def test_a_disputed_top_up_waits_no_more_whenever_its_end_arrives(
+    stripe: FakeStripe, alice: UUID, settings: Settings, arrives_late: bool
 ) -> None:
     settings.SOUK_TOP_UP_NEW_USD_DAY_MAX = 1000
     top_up = scenes.pay_in(stripe, alice, 300 * DOLLAR)
     dispute = stripe.open_dispute(top_up.charge_id)
-    if not is_told_late:
-        scenes.hear(stripe)
+    if not arrives_late:
+        scenes.receive_events(stripe)
     stripe.close_dispute(dispute["id"], won=True)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert available(alice) == 300 * DOLLAR
     assert ledger.balance(alice, AccountKind.JOB_HOLD) == 0
 
@@ -150,7 +150,7 @@ def test_a_refund_in_stripes_dashboard_takes_what_waits_because_its_payer_is_new
     top_up = scenes.pay_in(stripe, alice, 300 * DOLLAR)
     assert available(alice) == 0
     refund_in_dashboard(stripe, top_up.charge_id, 30_000)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert (available(alice), ledger.balance(alice, AccountKind.JOB_HOLD), loss()) == (0, 0, 0)
     scenes.assert_same_books(stripe)
 
@@ -160,9 +160,9 @@ def test_of_several_who_settle_at_once_the_claim_is_paid_once(stripe: FakeStripe
     top_up = scenes.pay_in(stripe, alice, 50 * DOLLAR)
     dispute = stripe.open_dispute(top_up.charge_id)
     stripe.close_dispute(dispute["id"], won=False)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     deposits.credit(alice, 100 * DOLLAR, reference="cash", actor="operator")
-    results = race([lambda: claims.settle(alice)] * 4 + [lambda: int(_hear(dispute["id"]))] * 2)
+    results = race([lambda: claims.settle(alice)] * 4 + [lambda: int(_ends_lost(dispute["id"]))] * 2)
     assert [one for one in results if isinstance(one, Exception)] == []
     assert (available(alice), loss()) == (85 * DOLLAR, 0)
     assert sum(int(one.amount) for one in CardDispute.objects.get().recoveries.all()) == 65 * DOLLAR
@@ -174,7 +174,7 @@ def owe(stripe: FakeStripe, owner_id: UUID) -> None:
     top_up = scenes.pay_in(stripe, owner_id, 50 * DOLLAR)
     dispute = stripe.open_dispute(top_up.charge_id)
     stripe.close_dispute(dispute["id"], won=False)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
 
 
 @pytest.mark.parametrize("by", ["run", "hand", "retry"])
@@ -241,6 +241,6 @@ def test_cents_stay_cents(stripe: FakeStripe, alice: UUID) -> None:
     fund(stripe)
     top_up = scenes.pay_in(stripe, alice, 50 * DOLLAR)
     refund_in_dashboard(stripe, top_up.charge_id, 1_234)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert available(alice) == 50 * DOLLAR - 1_234 * MICROS_PER_CENT
     scenes.assert_same_books(stripe)

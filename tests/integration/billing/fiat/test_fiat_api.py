@@ -43,7 +43,7 @@ def test_a_top_up_is_asked_for_then_polled_until_it_has_its_page(
     url = f"/api/v1/top-ups/{answer.json()['id']}"
     assert client.get(url).json()["checkout_url"].startswith("http")
     stripe.pay_session(TopUp.objects.get().session_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     shown = client.get(url).json()
     assert shown["state"] == "succeeded" and shown["credited_at"]
     assert [one["id"] for one in client.get("/api/v1/top-ups").json()["results"]] == [shown["id"]]
@@ -118,7 +118,7 @@ def test_cards_are_saved_listed_chosen_and_removed(stripe: FakeStripe, client: A
     assert client.delete(f"/api/v1/cards/{second['id']}").status_code == 404
     [left] = client.get("/api/v1/cards").json()
     assert (left["id"], left["is_default"]) == (first["id"], True)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert SavedCard.objects.filter(removed_at=None).count() == 1
 
 
@@ -216,11 +216,11 @@ def test_no_secret_reaches_a_log_an_answer_or_a_row(
         page = client.post("/api/v1/cards/setup", {}, format="json")
     from marketplace.foundation.models import OutboxMessage
 
-    told = caplog.text + answer.content.decode() + page.content.decode()
-    told += " ".join(OutboxMessage.objects.values_list("last_error", flat=True))
-    assert "does not accept SOUK_STRIPE_KEY" in told
+    output = caplog.text + answer.content.decode() + page.content.decode()
+    output += " ".join(OutboxMessage.objects.values_list("last_error", flat=True))
+    assert "does not accept SOUK_STRIPE_KEY" in output
     for secret in (stripe.secret_key, stripe.webhook_secret, "sk_test_wrongwrongwrong"):
-        assert secret not in told
+        assert secret not in output
 
 
 @pytest.fixture

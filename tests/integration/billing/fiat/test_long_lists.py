@@ -39,16 +39,16 @@ def move_much(stripe: FakeStripe) -> datetime:
     return since
 
 
-def test_a_list_is_told_whole_in_its_order_however_long(stripe: FakeStripe) -> None:
+def test_a_list_is_read_whole_in_its_order_however_long(stripe: FakeStripe) -> None:
     since = move_much(stripe)
-    told = list(stripe_client.connect().list_bookings(since))
-    assert [one.amount_cents for one in told] == [100 + number for number in range(ROWS)]
+    bookings = list(stripe_client.connect().list_bookings(since))
+    assert [one.amount_cents for one in bookings] == [100 + number for number in range(ROWS)]
     parts = list(stripe_client.connect().list_events(since))
     assert len(parts) > ROWS // 6 and max(map(len, parts)) <= 6
     assert len({one.id for part in parts for one in part}) == sum(map(len, parts)) == ROWS
 
 
-def test_the_poller_and_the_sweep_hear_all_of_a_long_list(stripe: FakeStripe) -> None:
+def test_the_poller_and_the_sweep_read_all_of_a_long_list(stripe: FakeStripe) -> None:
     move_much(stripe)
     assert events.poll() == ROWS
     assert StripeEvent.objects.count() == ROWS
@@ -62,14 +62,14 @@ def test_what_one_poll_does_not_reach_the_next_ones_do(stripe: FakeStripe, monke
     monkeypatch.setattr(sweeping, "OVERLAP", events.POLL_OVERLAP)
     monkeypatch.setattr(calls, "LISTS_MAX", 24)
     move_much(stripe)
-    heard = 0
+    received = 0
     for _ in range(10):
         events.poll()
-        heard, before = StripeEvent.objects.count(), heard
-        if heard == ROWS:
+        received, before = StripeEvent.objects.count(), received
+        if received == ROWS:
             break
-        assert heard > before and Alert.objects.open().get().kind == "stripe_backlog"
-    assert before and heard == ROWS  # not at once
+        assert received > before and Alert.objects.open().get().kind == "stripe_backlog"
+    assert before and received == ROWS  # not at once
     events.poll()
     assert not Alert.objects.open().exists()
     for _ in range(10):
@@ -82,7 +82,7 @@ def test_what_one_poll_does_not_reach_the_next_ones_do(stripe: FakeStripe, monke
     scenes.assert_same_books(stripe)
 
 
-def test_more_in_one_second_than_a_list_can_tell_is_said_and_skips_nothing(stripe: FakeStripe) -> None:
+def test_more_in_one_second_than_a_list_holds_is_reported_and_skips_nothing(stripe: FakeStripe) -> None:
     for number in range(10):
         stripe.fund(100 + number)
     before = StripeCursor.objects.filter(name=sweeping.CURSOR).values_list("seen_until", flat=True).first()

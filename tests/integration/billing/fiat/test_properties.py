@@ -79,7 +79,7 @@ def fresh_world(seed: int = 0) -> Iterator[FakeStripe]:
 
 
 @dataclass
-class Story:
+class Scenario:
     """What happens at Stripe, step by step; our side learns of it by webhooks only."""
 
     stripe: FakeStripe
@@ -190,10 +190,10 @@ def settle_down() -> None:
     assert list(stuck) == []
 
 
-def final_state(story: Story) -> dict[str, Any]:
+def final_state(scenario: Scenario) -> dict[str, Any]:
     """Everything that must not depend on the order of events, without ids and times."""
     sums = {
-        (account.kind, account.owner_id == story.alice): ledger.balance(account.owner_id, AccountKind(account.kind))
+        (account.kind, account.owner_id == scenario.alice): ledger.balance(account.owner_id, AccountKind(account.kind))
         for account in Account.objects.all()
     }
     return {
@@ -209,12 +209,12 @@ def _row(found: Any, *names: str) -> tuple[str, ...]:
     return tuple(str(getattr(found, name)) for name in names)
 
 
-def tell(steps: Sequence[tuple[str, int, int]], network: WebhookFaults | None, seed: int) -> dict[str, Any]:
+def outcome_of(steps: Sequence[tuple[str, int, int]], network: WebhookFaults | None, seed: int) -> dict[str, Any]:
     """The final state of a sequence, reported step by step in order, or by a bad network and the poller in the end."""
     with fresh_world() as stripe:
-        story, receive = Story(stripe), receiver()
+        scenario, receive = Scenario(stripe), receiver()
         for number, step in enumerate(steps):
-            story.do(*step)
+            scenario.do(*step)
             faults = network and WebhookFaults(**{**vars(network), "seed": seed + number})
             for delivery in stripe.deliver(receive, faults=faults):
                 assert (delivery.status == 200) == (delivery.fault in {"", "duplicate"}), delivery
@@ -226,7 +226,7 @@ def tell(steps: Sequence[tuple[str, int, int]], network: WebhookFaults | None, s
         settle_down()
         sweeping.sweep()
         scenes.assert_same_books(stripe)
-        return final_state(story)
+        return final_state(scenario)
 
 
 # What was found once: a freeze, or money, is reported before what it is about.
@@ -254,7 +254,7 @@ ALL_AT_ONCE: Final = [*REFUND_AND_DISPUTE, ("lose", 0, 0), ("bank_refuses_refund
 @example(steps=ALL_AT_ONCE, seed=8)
 @given(steps=STEPS, seed=st.integers(0, 10_000))
 def test_p18_any_stream_of_webhooks_ends_in_the_same_state(steps: Any, seed: int) -> None:
-    assert tell(steps, BAD_NETWORK, seed) == tell(steps, None, seed)
+    assert outcome_of(steps, BAD_NETWORK, seed) == outcome_of(steps, None, seed)
 
 
 @contextmanager
@@ -299,7 +299,7 @@ def test_p19_a_saved_card_is_charged_once(faults: Any, probability: float, day_p
         # Nobody is charged for a request of yesterday; whoever was charged is credited.
         assert (top_up.state, made) in {("succeeded", 1), *([("expired", 0)] if day_passes else [])}
         assert scenes.available(alice) == (top_up.amount if made else 0)
-        scenes.hear(stripe)
+        scenes.receive_events(stripe)
         scenes.assert_same_books(stripe)
 
 
@@ -316,7 +316,7 @@ def test_p19_a_page_is_paid_once(faults: Any, probability: float, day_passes: bo
         assert is_open or day_passes
         if is_open:
             stripe.pay_session(top_up.session_id)
-        scenes.hear(stripe)
+        scenes.receive_events(stripe)
         top_up.refresh_from_db()
         assert top_up.state == ("succeeded" if is_open else "expired")
         assert sum(one["paid"] for one in stripe.store.all("charge")) == is_open
@@ -334,7 +334,7 @@ def test_p19_a_refund_is_made_once(faults: Any, probability: float, day_passes: 
         refund = refunds.request_refund(top_up.pk, owner_id=alice, actor="alice", amount=cents * MICROS_PER_CENT)
         message = OutboxMessage.objects.get(kind=refunds.CALL)
         call_badly(stripe, faults, probability, day_passes=day_passes)
-        scenes.hear(stripe)
+        scenes.receive_events(stripe)
         refund.refresh_from_db()
         assert (refund.state, stripe.effects(message.pk, kind="refund")) == ("succeeded", 1)
         assert scenes.available(alice) == top_up.amount - refund.amount
@@ -364,7 +364,7 @@ def test_p19_a_provider_is_paid_once(faults: Any, probability: float, day_passes
         scenes.call_until_done()
         account = accounts.find(bob)
         stripe.onboard(account.stripe_id or "")
-        scenes.hear(stripe)
+        scenes.receive_events(stripe)
         stripe.fund(10_000)
         open_account(AccountKind.PROVIDER_AVAILABLE, bob)  # and the dollar with it
         payout = Payout.objects.create(
@@ -407,11 +407,11 @@ BUSY_VERBS: Final = (*VERBS, "spend", "refund_ours", "sweep", "charge_saved_card
 def test_p20_stripes_books_and_ours_say_the_same(steps: Any, seed: int, probability: float) -> None:
     """With our own calls over a bad line, a customer who spends, and a webhook that cannot be relied on."""
     with fresh_world(seed) as stripe:
-        story, receive = BusyStory(stripe), receiver()
-        scenes.save_card(stripe, story.alice)
+        scenario, receive = BusyScenario(stripe), receiver()
+        scenes.save_card(stripe, scenario.alice)
         for number, step in enumerate(steps):
             with bad_line(stripe, FAULTS, probability):
-                story.do(*step)
+                scenario.do(*step)
                 scenes.call_due()
             stripe.deliver(receive, faults=WebhookFaults(**{**vars(BAD_NETWORK), "seed": seed + number}))
             if (seed + number) % 2:
@@ -424,7 +424,7 @@ def test_p20_stripes_books_and_ours_say_the_same(steps: Any, seed: int, probabil
         scenes.assert_same_books(stripe)
 
 
-class BusyStory(Story):
+class BusyScenario(Scenario):
     """The same, and what we do ourselves meanwhile."""
 
     def spend(self, which: int, cents: int) -> None:

@@ -35,7 +35,7 @@ def test_all_of_it_goes_back_at_once_and_the_books_agree(stripe: FakeStripe, ali
     refund.refresh_from_db()
     assert refund.state == "succeeded"
     assert stripe.get(top_up.charge_id)["amount_refunded"] == 5000
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     scenes.assert_same_books(stripe)
 
 
@@ -47,7 +47,7 @@ def test_a_refund_that_the_platforms_balance_cannot_pay_waits_for_it(stripe: Fak
     assert refund.state == "requested" and available(alice) == 0
     scenes.fund_platform(stripe)
     stripe.clock.advance(60)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     refund.refresh_from_db()
     assert refund.state == "succeeded"
     scenes.assert_same_books(stripe)
@@ -62,7 +62,7 @@ def test_a_part_may_go_back_and_never_more_than_was_paid(stripe: FakeStripe, ali
     with pytest.raises(RefundRefused, match=r"\$0\.00 of it is left"):
         ask_back(top_up)
     scenes.call_until_done()
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert stripe.get(top_up.charge_id)["amount_refunded"] == 5000
     scenes.assert_same_books(stripe)
 
@@ -93,19 +93,19 @@ def test_a_refused_refund_gives_the_balance_back(stripe: FakeStripe, alice: UUID
     assert available(alice) == 50 * DOLLAR
 
 
-@pytest.mark.parametrize("is_heard_in_between", [True, False])
+@pytest.mark.parametrize("is_received_in_between", [True, False])
 def test_a_refund_that_the_bank_sends_back_is_balance_again(
-    stripe: FakeStripe, alice: UUID, is_heard_in_between: bool
+    stripe: FakeStripe, alice: UUID, is_received_in_between: bool
 ) -> None:
     top_up = scenes.pay_in(stripe, alice)
     scenes.fund_platform(stripe)
     refund = ask_back(top_up)
     scenes.call_due()
-    if is_heard_in_between:
-        scenes.hear(stripe)
+    if is_received_in_between:
+        scenes.receive_events(stripe)
     refund.refresh_from_db()
     stripe.fail_refund(refund.stripe_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     refund.refresh_from_db()
     assert refund.state == "failed"
     assert available(alice) == 50 * DOLLAR
@@ -121,7 +121,7 @@ def test_a_refund_is_made_once_whatever_happens_to_the_answer(stripe: FakeStripe
     scenes.call_until_done()
     assert stripe.effects(message.pk, kind="refund") == 1
     assert available(alice) == 30 * DOLLAR
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     scenes.assert_same_books(stripe)
 
 
@@ -132,8 +132,8 @@ def test_a_refund_made_at_stripe_itself_is_booked_once(stripe: FakeStripe, alice
     holds.place_hold(owner_id=alice, job_id=uuid4(), amount=45 * DOLLAR)
     key = stripe_client.Key("by hand")
     stripe_client.connect().refund_charge(charge_id=top_up.charge_id, amount_cents=2000, metadata={}, key=key)
-    scenes.hear(stripe)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
+    scenes.receive_events(stripe)
     assert available(alice) == 0
     assert ledger.balance(None, AccountKind.CHARGEBACK_LOSS) == -15 * DOLLAR
     scenes.assert_same_books(stripe)

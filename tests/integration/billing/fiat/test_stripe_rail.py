@@ -35,7 +35,7 @@ def bob(stripe: FakeStripe, db: None) -> UUID:
     accounts.request_account(provider, country="US", email="bob@example.org")
     scenes.call_until_done()
     stripe.onboard(accounts.find(provider).stripe_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     return provider
 
 
@@ -83,7 +83,7 @@ def test_onboarding_is_what_stripe_says_it_is(stripe: FakeStripe, db: None) -> N
     assert accounts.refresh(account.stripe_id).requirements
     assert accounts.open_onboarding(provider).startswith("http")
     stripe.onboard(account.stripe_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     account.refresh_from_db()
     assert (account.is_submitted, account.is_payable, account.requirements) == (True, True, [])
     stripe.restrict(account.stripe_id)
@@ -176,7 +176,7 @@ def test_what_the_bank_sends_back_comes_back_to_us(stripe: FakeStripe, bob: UUID
 def test_an_account_that_is_not_ready_is_not_paid_and_says_why(stripe: FakeStripe, bob: UUID) -> None:
     scenes.fund_platform(stripe)
     stripe.restrict(accounts.find(bob).stripe_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert submit(reserve(bob)) == (
         Fate.FAILED,
         "Stripe does not pay this account yet: individual.verification.document.",
@@ -228,7 +228,7 @@ def test_positions_and_movements_are_stripes_own(stripe: FakeStripe, bob: UUID, 
 def test_what_happens_inside_a_providers_account_is_its_own_business(stripe: FakeStripe, bob: UUID) -> None:
     scenes.fund_platform(stripe)
     submit(reserve(bob))
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     inside = StripeEvent.objects.exclude(account="").exclude(type__startswith="account.")
     assert {event.outcome for event in inside} == {"ignored"}
     assert events.process_due() == 0

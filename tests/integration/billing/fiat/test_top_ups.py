@@ -34,7 +34,7 @@ def test_a_paid_page_is_credited_whole_and_the_fee_is_ours(stripe: FakeStripe, a
     assert available(alice) == 0
 
     stripe.pay_session(top_up.session_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     top_up.refresh_from_db()
     assert top_up.state == "succeeded"
     assert available(alice) == 50 * DOLLAR
@@ -57,7 +57,7 @@ def test_a_saved_card_is_charged_while_its_owner_is_away(stripe: FakeStripe, ali
     scenes.call_due()
     top_up.refresh_from_db()
     assert top_up.state == "succeeded" and available(alice) == 50 * DOLLAR
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     assert available(alice) == 50 * DOLLAR
     scenes.assert_same_books(stripe)
 
@@ -69,7 +69,7 @@ def test_a_card_that_is_refused_ends_the_top_up_and_can_never_be_charged_later(
     scenes.save_card(stripe, alice, payment_method)
     top_up = scenes.ask(alice, method="saved_card")
     scenes.call_due()
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     top_up.refresh_from_db()
     assert top_up.state == "failed" and top_up.reason and top_up.message
     assert available(alice) == 0
@@ -82,7 +82,7 @@ def test_a_page_that_nobody_pays_on_expires(stripe: FakeStripe, alice: UUID) -> 
     top_up = scenes.ask(alice)
     scenes.call_due()
     stripe.clock.advance(25 * 3600)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     top_up.refresh_from_db()
     assert (top_up.state, top_up.reason) == ("expired", "expired")
     assert available(alice) == 0
@@ -94,7 +94,7 @@ def test_money_that_came_is_credited_even_to_a_top_up_that_we_gave_up(stripe: Fa
     top_up.refresh_from_db()
     topups.end_top_up(top_up, TopUpState.EXPIRED, reason="expired", message="")
     stripe.pay_session(top_up.session_id)
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     top_up.refresh_from_db()
     assert top_up.state == "succeeded" and available(alice) == 50 * DOLLAR
     moves = Event.objects.filter(subject_id=top_up.pk).order_by("id").values_list("to_state", flat=True)
@@ -130,7 +130,7 @@ def test_a_card_is_charged_once_whatever_happens_to_the_answer(
     assert top_up.state == "succeeded"
     assert stripe.effects(message.pk, kind="payment_intent") == 1
     assert available(alice) == 50 * DOLLAR
-    scenes.hear(stripe)
+    scenes.receive_events(stripe)
     scenes.assert_same_books(stripe)
 
 
@@ -142,7 +142,7 @@ def test_a_page_is_made_whatever_happens_to_the_answer(
     stripe.script(fault, path, times=2)
     scenes.pay_in(stripe, alice)
     assert available(alice) == 50 * DOLLAR
-    assert len(stripe.store.all("checkout.session")) == 1, "two pages for one wish could both be paid"
+    assert len(stripe.store.all("checkout.session")) == 1, "two pages for one request could both be paid"
 
 
 def test_a_charge_that_stripe_forgot_the_key_of_is_looked_up_and_not_made_again(
@@ -159,7 +159,7 @@ def test_a_charge_that_stripe_forgot_the_key_of_is_looked_up_and_not_made_again(
     assert len(stripe.store.all("payment_intent")) == 1
 
 
-def test_nobody_is_charged_for_a_wish_of_yesterday(stripe: FakeStripe, alice: UUID) -> None:
+def test_nobody_is_charged_for_a_request_of_yesterday(stripe: FakeStripe, alice: UUID) -> None:
     scenes.save_card(stripe, alice)
     top_up = scenes.ask(alice, method="saved_card")
     OutboxMessage.objects.update(created_at=clock.now() - timedelta(hours=25))
@@ -248,7 +248,7 @@ def test_without_a_key_there_are_no_cards(alice: UUID) -> None:
         scenes.ask(alice)
 
 
-def test_the_sweep_finds_what_no_event_told(stripe: FakeStripe, alice: UUID) -> None:
+def test_the_sweep_finds_what_no_event_reported(stripe: FakeStripe, alice: UUID) -> None:
     top_up = scenes.ask(alice)
     scenes.call_due()
     top_up.refresh_from_db()

@@ -140,9 +140,9 @@ def test_json_csv_and_pdf_say_the_same(at):
     at(MAY + timedelta(days=30))
     invoices.issue_due()
     issued = Invoice.objects.select_related("asset").get()
-    said = show.as_json(issued)
+    answer = show.as_json(issued)
     rows = list(csv.DictReader(io.StringIO(show.as_csv(issued))))
-    assert said["total"] == "60000" == rows[-2]["amount"]
+    assert answer["total"] == "60000" == rows[-2]["amount"]
     assert [row["amount"] for row in rows[:-2]] == ["1000"] * 60
     pdf = show.as_pdf(issued)
     assert pdf.startswith(b"%PDF-") and pdf == show.as_pdf(issued)

@@ -149,9 +149,9 @@ def test_owners_and_the_member_are_mailed_the_highest_mark_once(db):
         job = uuid4()
         limits.commit(job_id=job, owner_id=owner.organisation_id, member_id=member.user_id, amount=dollars * DOLLAR)
         dispatch.dispatch_due()
-        told = {message.to[0]: str(message.subject) for message in mail.outbox}
+        subjects = {message.to[0]: str(message.subject) for message in mail.outbox}
         mail.outbox.clear()
-        return told
+        return subjects
 
     both = {owner.user.email, member.user.email}
     assert spend(4) == {}

@@ -145,7 +145,7 @@ def test_what_is_estimated_is_what_is_paid(settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_what_arrives_after_it_had_failed_is_told_and_stops_payouts(bob: UUID) -> None:
+def test_what_arrives_after_it_had_failed_is_reported_and_stops_payouts(bob: UUID) -> None:
     """The rail gave it up, and paid after all: we pay again in good faith, and the books show that it was twice."""
     earn(bob)
     choose(bob, "fake:slow:bob", schedule="manual")

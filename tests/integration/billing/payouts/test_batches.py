@@ -33,7 +33,7 @@ from billing.rails import registry
 from billing.rails.fake.payout_rail import FakePayouts
 from billing.rails.registry import source_of
 from marketplace.foundation import clock
-from marketplace.foundation.models import Event as Told
+from marketplace.foundation.models import Event as StateEvent
 from marketplace.foundation.models import OutboxMessage
 from tests.integration.billing.payouts.scenes import (
     CENT,
@@ -192,7 +192,7 @@ def test_a_batch_that_fails_as_a_whole_is_made_one_by_one(monkeypatch: pytest.Mo
 
 
 @pytest.mark.django_db
-def test_each_payout_of_a_batch_tells_its_own_story(db: None) -> None:
+def test_each_payout_of_a_batch_records_its_own_events(db: None) -> None:
     for _ in range(3):
         provider = uuid4()
         earn(provider)
@@ -200,8 +200,10 @@ def test_each_payout_of_a_batch_tells_its_own_story(db: None) -> None:
     run_payouts()
     send()
     for payout in Payout.objects.all():
-        told = list(Told.objects.filter(subject_id=payout.pk).order_by("id").values_list("from_state", "to_state"))
-        assert told == [
+        changes = list(
+            StateEvent.objects.filter(subject_id=payout.pk).order_by("id").values_list("from_state", "to_state")
+        )
+        assert changes == [
             ("", "requested"),
             ("requested", "reserved"),
             ("reserved", "submitted"),

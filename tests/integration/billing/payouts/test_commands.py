@@ -25,7 +25,7 @@ from marketplace.accounts.scopes import Scope
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance
 from tests.fakes.stripe import FakeStripe, start_fake
-from tests.integration.billing.fiat.scenes import call_due, hear
+from tests.integration.billing.fiat.scenes import call_due, receive_events
 from tests.integration.billing.payouts.loopback import be_on_loopback
 from tests.integration.billing.payouts.scenes import choose, earn
 from tests.integration.billing.scenes import DOLLAR, available
@@ -131,7 +131,7 @@ def test_an_amount_that_cannot_be_paid_is_refused_here(shell: Shell) -> None:
         assert (status, TopUp.objects.exists()) == (2, False), amount
 
 
-def test_what_the_marketplace_refuses_is_said_in_its_words(shell: Shell) -> None:
+def test_what_the_marketplace_refuses_is_printed_in_its_words(shell: Shell) -> None:
     status, out, _ = shell.run("topup", "1", "--json")
     assert status == 6 and json.loads(out)["error"]["code"] == "top_up_refused"
 
@@ -150,7 +150,7 @@ def test_with_stripe_the_page_is_waited_for(shell: Shell, meanwhile: Steps, sett
 
 def pay_on_page(stripe: FakeStripe) -> None:
     stripe.pay_session(TopUp.objects.get().session_id)
-    hear(stripe)
+    receive_events(stripe)
 
 
 def test_only_a_page_that_a_browser_may_be_sent_to_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:

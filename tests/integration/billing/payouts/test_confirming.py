@@ -81,7 +81,7 @@ def test_a_payout_more_asks_the_database_once_more() -> None:
     assert counts[2] - counts[1] == 10
 
 
-def test_one_that_cannot_be_booked_stops_no_other_and_is_told_until_it_is() -> None:
+def test_one_that_cannot_be_booked_stops_no_other_and_is_reported_until_it_is() -> None:
     for _ in range(3):
         provider = uuid4()
         earn(provider, DOLLAR)
@@ -128,12 +128,12 @@ def test_what_became_of_a_payout_meanwhile_is_not_booked_again() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_batches_and_single_news_of_the_same_payouts_at_once_book_each_once() -> None:
     payouts = sent(6)
-    said = arrived(payouts)
+    payout_ids = arrived(payouts)
     verbs: list[partial[Any]] = [
-        partial(apply_outcomes, payouts, said),
-        partial(apply_outcomes, payouts[::-1], said),
+        partial(apply_outcomes, payouts, payout_ids),
+        partial(apply_outcomes, payouts[::-1], payout_ids),
     ]
-    verbs += [partial(apply_outcome, one.pk, said[str(one.pk)]) for one in payouts]
+    verbs += [partial(apply_outcome, one.pk, payout_ids[str(one.pk)]) for one in payouts]
     answers = race(verbs * 2)
     assert not [each for each in answers if isinstance(each, Exception)], answers
     assert set(Payout.objects.values_list("state", flat=True)) == {"confirmed"}

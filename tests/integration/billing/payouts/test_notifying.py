@@ -36,7 +36,7 @@ def choose_as(owner: Membership, destination: str, **more: Any) -> PayoutSetting
     return preferences.choose(provider_id, usd(), DesiredSettings("fake", destination, **more), actor=actor)
 
 
-def told() -> dict[str, Any]:
+def new_mails() -> dict[str, Any]:
     """Who got a mail since, and its subject."""
     send()
     found = {to: message.subject for message in mail.outbox for to in message.to}
@@ -45,12 +45,12 @@ def told() -> dict[str, Any]:
     return found
 
 
-def test_every_owner_is_told_of_another_destination_and_nobody_else(owner: Membership) -> None:
+def test_every_owner_is_notified_of_another_destination_and_nobody_else(owner: Membership) -> None:
     join(owner, "barbara", Role.OWNER)
     join(owner, "dave", Role.BILLING)
     join(owner, "carol", Role.MEMBER)
     choose_as(owner, "fake:bob")
-    assert set(told()) == {"bob@example.org", "barbara@example.org"}
+    assert set(new_mails()) == {"bob@example.org", "barbara@example.org"}
     row = choose_as(owner, "fake:mallory")
     send()
     assert {to for message in mail.outbox for to in message.to} == {"bob@example.org", "barbara@example.org"}
@@ -59,33 +59,33 @@ def test_every_owner_is_told_of_another_destination_and_nobody_else(owner: Membe
     assert "pay-to" in body  # how to stop it
 
 
-def test_who_removes_the_owners_cannot_keep_them_from_hearing(owner: Membership) -> None:
+def test_who_removes_the_owners_cannot_keep_their_notice_from_them(owner: Membership) -> None:
     choose_as(owner, "fake:bob")
     mallory = join(owner, "mallory", Role.OWNER)
     organisations.remove(owner.organisation, owner.user_id)
-    told()
+    new_mails()
     choose_as(mallory, "fake:mallory")
-    assert set(told()) == {"bob@example.org", "mallory@example.org"}
+    assert set(new_mails()) == {"bob@example.org", "mallory@example.org"}
 
 
-def test_the_same_again_another_schedule_and_the_way_back_tell_nobody(owner: Membership) -> None:
+def test_the_same_again_another_schedule_and_the_way_back_notify_nobody(owner: Membership) -> None:
     choose_as(owner, "fake:bob")
     choose_as(owner, "fake:new")
-    told()
+    new_mails()
     choose_as(owner, "fake:new", minimum=5)
     choose_as(owner, "fake:bob")
     choose_as(owner, "fake:bob", schedule="weekly")
-    assert told() == {}
+    assert new_mails() == {}
     choose_as(owner, "fake:new")  # waits again, and is announced again
-    assert set(told()) == {"bob@example.org"}
+    assert set(new_mails()) == {"bob@example.org"}
 
 
-def test_a_choice_that_is_refused_tells_nobody(owner: Membership) -> None:
+def test_a_choice_that_is_refused_notifies_nobody(owner: Membership) -> None:
     from billing.payouts.errors import DestinationRefused
 
     with pytest.raises(DestinationRefused):
         choose_as(owner, "nowhere")
-    assert told() == {}
+    assert new_mails() == {}
 
 
 def test_no_address_lies_in_the_outbox_and_an_erased_owner_gets_no_mail(owner: Membership) -> None:
@@ -94,15 +94,15 @@ def test_no_address_lies_in_the_outbox_and_an_erased_owner_gets_no_mail(owner: M
     assert waiting.count() == 1
     assert not any("example.org" in str(message.payload) for message in waiting)
     erasure.erase(owner.user_id)
-    assert told() == {}
+    assert new_mails() == {}
     assert waiting.get().state == "done"
 
 
-def test_a_failed_payout_tells_its_owners_and_the_operators_until_one_arrives(owner: Membership) -> None:
+def test_a_failed_payout_notifies_its_owners_and_the_operators_until_one_arrives(owner: Membership) -> None:
     bob: UUID = owner.organisation_id
     earn(bob)
     row = choose_as(owner, "fake:refused:bob")
-    told()
+    new_mails()
     for failures in range(1, paying.FAILURES_MAX + 1):
         make_due(row)
         run_payouts()
@@ -120,12 +120,12 @@ def test_a_failed_payout_tells_its_owners_and_the_operators_until_one_arrives(ow
     assert not Alert.objects.open().filter(kind="payout_failed").exists()
 
 
-def test_a_provider_that_was_erased_is_paid_and_told_nothing(owner: Membership) -> None:
+def test_a_provider_that_was_erased_is_paid_and_not_notified(owner: Membership) -> None:
     """Its money is still its own: the destination that it chose gets it, and a failure stays in the books."""
     bob: UUID = owner.organisation_id
     earn(bob)
     choose(bob, "fake:bob")
     erasure.erase(owner.user_id)
     assert run_payouts() == 1
-    assert told() == {}
+    assert new_mails() == {}
     assert PayoutSettings.objects.get(provider_id=bob).due_at > clock.now()

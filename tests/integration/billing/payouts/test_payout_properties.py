@@ -108,7 +108,7 @@ def test_P21_the_database_refuses_a_reservation_above_what_is_available(bob: UUI
 
 
 @pytest.mark.django_db(transaction=True)
-def test_P21_of_a_failure_told_by_six_at_once_one_gives_the_money_back(bob: UUID) -> None:
+def test_P21_of_a_failure_reported_by_six_at_once_one_gives_the_money_back(bob: UUID) -> None:
     earn(bob)
     choose(bob, schedule="manual")
     payout = paying.pay_now(bob, usd(), actor="bob")

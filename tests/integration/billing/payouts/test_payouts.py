@@ -42,8 +42,8 @@ def test_a_provider_who_is_due_is_paid_everything_once_and_the_dust_stays(bob: U
     assert (states(bob), spendable(bob), paid_outside(bob)) == (["confirmed"], 123, 3 * DOLLAR + 7 * CENT)
     payout = Payout.objects.get()
     assert payout.external_id == f"fake_{payout.pk}"
-    told = list(Event.objects.filter(subject_id=payout.pk).order_by("id").values_list("to_state", flat=True))
-    assert told == ["requested", "reserved", "submitted", "confirmed"]
+    reached = list(Event.objects.filter(subject_id=payout.pk).order_by("id").values_list("to_state", flat=True))
+    assert reached == ["requested", "reserved", "submitted", "confirmed"]
     make_due(PayoutSettings.objects.get())
     assert run_payouts() == 0  # a cent is the smallest that can leave
     assert_ledger_is_true()
@@ -160,13 +160,13 @@ def test_a_payout_that_comes_back_is_credited_again_exactly(bob: UUID) -> None:
     assert_ledger_is_true()
 
 
-@pytest.mark.parametrize("told", [[Fate.CONFIRMED] * 3, [Fate.UNDER_WAY, Fate.CONFIRMED, Fate.UNDER_WAY]])
-def test_what_is_told_twice_or_late_is_booked_once(bob: UUID, told: list[Fate]) -> None:
+@pytest.mark.parametrize("fates", [[Fate.CONFIRMED] * 3, [Fate.UNDER_WAY, Fate.CONFIRMED, Fate.UNDER_WAY]])
+def test_what_is_reported_twice_or_late_is_booked_once(bob: UUID, fates: list[Fate]) -> None:
     earn(bob)
     choose(bob, "fake:slow:bob", schedule="manual")
     payout = paying.pay_now(bob, usd(), actor="bob")
     dispatch.dispatch_due()
-    for fate in told:
+    for fate in fates:
         apply_outcome(payout.pk, Outcome(fate, external_id="x"))
     assert (states(bob), spendable(bob)) == (["confirmed"], 0)
     assert_ledger_is_true()

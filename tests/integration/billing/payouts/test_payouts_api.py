@@ -22,7 +22,7 @@ from tests.people import join, sign
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
 NOBODY = "00000000-0000-4000-8000-000000000000"
-WISH = {"rail": "fake", "destination": "fake:bob", "schedule": "manual"}
+SETTINGS = {"rail": "fake", "destination": "fake:bob", "schedule": "manual"}
 
 
 def found(name: str) -> Membership:
@@ -72,7 +72,7 @@ def test_each_role_gets_what_the_table_says(owner: Membership, method: str, path
 
 def test_from_settings_to_a_payout_that_arrived(owner: Membership, as_bob: APIClient) -> None:
     earn(owner.organisation_id)
-    chosen = as_bob.put("/api/v1/payout-settings", WISH, format="json")
+    chosen = as_bob.put("/api/v1/payout-settings", SETTINGS, format="json")
     assert (chosen.status_code, chosen.json()["minimum"]) == (200, "1000000")
     assert as_bob.get("/api/v1/payout-settings").json()["rails"] == ["fake"]
     first, again = pay(as_bob), pay(as_bob)
@@ -95,7 +95,7 @@ def test_a_payout_without_a_key_for_its_repetition_is_refused(as_bob: APIClient)
 
 def test_a_failure_is_shown_with_its_cause_and_tried_again_when_asked(owner: Membership, as_bob: APIClient) -> None:
     earn(owner.organisation_id)
-    as_bob.put("/api/v1/payout-settings", WISH | {"destination": "fake:refused:bob"}, format="json")
+    as_bob.put("/api/v1/payout-settings", SETTINGS | {"destination": "fake:refused:bob"}, format="json")
     pay(as_bob)
     send()
     [failed] = as_bob.get("/api/v1/payouts").json()["results"]
@@ -106,7 +106,7 @@ def test_a_failure_is_shown_with_its_cause_and_tried_again_when_asked(owner: Mem
 
 def test_mallory_sees_and_moves_nothing_of_bobs(owner: Membership, as_bob: APIClient) -> None:
     earn(owner.organisation_id)
-    as_bob.put("/api/v1/payout-settings", WISH, format="json")
+    as_bob.put("/api/v1/payout-settings", SETTINGS, format="json")
     pay(as_bob)
     mallory = client_of(found("mallory"))
     assert mallory.get("/api/v1/payouts").json()["results"] == []
@@ -136,13 +136,13 @@ def test_settings_that_make_no_sense_are_refused(as_bob: APIClient, change: dict
     from billing.books.chart_of_accounts import open_usd
 
     open_usd()
-    answer = as_bob.put("/api/v1/payout-settings", WISH | change, format="json")
+    answer = as_bob.put("/api/v1/payout-settings", SETTINGS | change, format="json")
     assert answer.status_code in {400, 404} and set(answer.json()) == {"code", "message", "details"}
 
 
-def test_while_payouts_are_stopped_one_is_told_so(owner: Membership, as_bob: APIClient) -> None:
+def test_while_payouts_are_stopped_the_answer_says_so(owner: Membership, as_bob: APIClient) -> None:
     earn(owner.organisation_id)
-    as_bob.put("/api/v1/payout-settings", WISH, format="json")
+    as_bob.put("/api/v1/payout-settings", SETTINGS, format="json")
     open_breaker("test")
     answer = pay(as_bob)
     assert (answer.status_code, answer.json()["code"]) == (503, "payouts_stopped")
@@ -153,7 +153,7 @@ def test_accrual_says_what_comes_when(owner: Membership, as_bob: APIClient, sett
     earn(owner.organisation_id)
     settings.SOUK_CHALLENGE_SECONDS = 60
     earn(owner.organisation_id, 5 * DOLLAR)
-    as_bob.put("/api/v1/payout-settings", WISH | {"schedule": "weekly"}, format="json")
+    as_bob.put("/api/v1/payout-settings", SETTINGS | {"schedule": "weekly"}, format="json")
     [usd] = as_bob.get("/api/v1/accrual").json()
     assert (usd["pending"], usd["available"], usd["reserve"]) == (str(5 * DOLLAR), str(10 * DOLLAR), "0")
     assert (usd["next_payout"], usd["is_on_probation"]) == ("13500000", True)

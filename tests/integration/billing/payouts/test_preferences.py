@@ -34,9 +34,9 @@ def test_the_first_destination_is_used_at_once_and_a_changed_one_days_later(bob:
     assert row.next_from > clock.now() + timedelta(hours=71)
     earn(bob)
     assert paying.pay_now(bob, usd(), actor="mallory").destination == "fake:bob"
-    told = Event.objects.filter(subject_kind=notifying.EVENT_KIND, data__provider_id=str(bob)).order_by("id")
-    assert [event.data["destination"] for event in told] == ["fake:bob", "fake:mallory"]
-    assert [event.reason for event in told] == ["chosen", "changed"]
+    events = Event.objects.filter(subject_kind=notifying.EVENT_KIND, data__provider_id=str(bob)).order_by("id")
+    assert [event.data["destination"] for event in events] == ["fake:bob", "fake:mallory"]
+    assert [event.reason for event in events] == ["chosen", "changed"]
 
 
 def test_once_its_time_is_over_the_changed_destination_is_used(bob: UUID) -> None:

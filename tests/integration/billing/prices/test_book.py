@@ -32,7 +32,7 @@ class Exchange:
         self.answers: dict[str, tuple[int, bytes]] = {}
         exchange = self
 
-        class Door(BaseHTTPRequestHandler):
+        class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 status, body = exchange.answers.get(self.path, (404, b"{}"))
                 self.send_response(status)
@@ -44,15 +44,15 @@ class Exchange:
             def log_message(self, *args: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
-    def says(self, **said: object) -> list[Feed]:
+    def says(self, **answers: object) -> list[Feed]:
         """Feeds by these names that say these things; bytes are sent as they are."""
-        for name, value in said.items():
+        for name, value in answers.items():
             body = value if isinstance(value, bytes) else json.dumps({"ether": {"usd": value}}).encode()
             self.answers[f"/{name}"] = (200, body)
-        return [Feed(name, f"http://127.0.0.1:{self.server.server_port}/{name}", "ether.usd") for name in said]
+        return [Feed(name, f"http://127.0.0.1:{self.server.server_port}/{name}", "ether.usd") for name in answers]
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_price_out_of_range_is_refused_by_verb_and_database(weth, wrong):
         TokenPrice.objects.create(asset=weth, usd_micros_per_token=wrong, source="operator")
 
 
-def test_the_median_of_agreeing_feeds_is_kept_with_what_each_said(weth, exchange):
+def test_the_median_of_agreeing_feeds_is_kept_with_each_answer(weth, exchange):
     row = feeds.refresh_price(weth, exchange.says(a=3120.5, b="3121.25", c=3122))
     assert row.usd_micros_per_token == 3_121_250_000
     assert row.detail == "a 3120500000, b 3121250000, c 3122000000"
@@ -185,8 +185,8 @@ def test_many_digits_are_read_exactly(weth, exchange):
 
 
 def test_the_tick_asks_the_feeds_of_every_configured_asset(weth, exchange, settings):
-    said = exchange.says(a=3120, b=3120)
-    settings.SOUK_PRICE_FEEDS = {"WETH": [vars(feed) for feed in said], "NONE": []}
+    all_feeds = exchange.says(a=3120, b=3120)
+    settings.SOUK_PRICE_FEEDS = {"WETH": [vars(feed) for feed in all_feeds], "NONE": []}
     assert feeds.refresh_prices() == 1
 
 

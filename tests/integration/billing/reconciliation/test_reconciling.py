@@ -79,7 +79,7 @@ def test_money_that_left_inside_and_not_outside_stops_payouts(paid: Payout, monk
     assert breaker.is_open()
 
 
-def test_what_was_heard_of_days_late_is_no_difference(paid: Payout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_arrived_days_late_is_no_difference(paid: Payout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "YOUNG", timedelta(0))
     FakeMovement.objects.update(at=clock.now() - timedelta(days=9))
     report = reconcile(reason="by hand")
@@ -107,7 +107,7 @@ def test_a_sum_that_is_wrong_without_any_movement_is_found(paid: Payout) -> None
     assert differences(reconcile(reason="by hand")) == [("position", 0, -7, False)]
 
 
-def test_money_that_the_rail_does_not_speak_of_is_missing_outside(bob: UUID) -> None:
+def test_money_that_the_rail_does_not_report_is_missing_outside(bob: UUID) -> None:
     """The ledger claims points in the operator's hands, and the rail names no position in them."""
     Asset.objects.create(id=9, code="POINTS", scale=0, kind="fiat")
     cash = open_account(AccountKind.OPERATOR_CASH, asset_id=9)
@@ -229,8 +229,8 @@ def test_a_breaker_is_closed_once_and_only_with_a_note() -> None:
     assert (closed.state, closed.closed_by) == ("closed", "operator")
     with pytest.raises(StateConflict):
         close_breaker(row, actor="operator", note="Again.")
-    told = Event.objects.filter(subject_id=row.pk).order_by("id").values_list("to_state", "actor")
-    assert list(told) == [("open", "system"), ("closed", "operator")]
+    events = Event.objects.filter(subject_id=row.pk).order_by("id").values_list("to_state", "actor")
+    assert list(events) == [("open", "system"), ("closed", "operator")]
 
 
 def test_clean_reports_are_forgotten_in_time_and_others_never(paid: Payout) -> None:
@@ -242,7 +242,7 @@ def test_clean_reports_are_forgotten_in_time_and_others_never(paid: Payout) -> N
     assert set(Reconciliation.objects.values_list("pk", flat=True)) == {dirty.pk} != {clean.pk}
 
 
-def test_the_command_prints_the_report_and_its_status_tells(paid: Payout) -> None:
+def test_the_command_prints_the_report_and_ends_with_its_status(paid: Payout) -> None:
     runner = CliRunner()
     result = runner.invoke(app, ["reconcile"])
     assert (result.exit_code, "Ledger and outside agree." in result.output) == (0, True), result.output

@@ -114,7 +114,7 @@ def test_the_page_of_an_empty_marketplace_is_no_error(db: None, client: Client) 
     assert re.findall(r"(?:src|href)=[\"'](?!#|/|data:)([^\"']*)", page.content.decode()) == []
 
 
-def test_stopped_payouts_are_said_to_be(client: Client, db: None) -> None:
+def test_stopped_payouts_are_shown_as_stopped(client: Client, db: None) -> None:
     open_breaker("test")
     assert client.get("/api/v1/solvency", SERVER_NAME="localhost").json()["payouts_stopped"] is True
     assert "Payouts are stopped" in client.get("/solvency", SERVER_NAME="localhost").content.decode()

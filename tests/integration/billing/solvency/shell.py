@@ -17,7 +17,7 @@ from jobs.client import cli
 from tests.integration.billing.chain.escrow_shell import Ended
 
 URL = "http://souk.test"
-Lie = Callable[[str, Any], Any]  # path, the true answer -> what is said
+Lie = Callable[[str, Any], Any]  # path, the true answer -> what is sent
 
 
 class ThisProcess(httpx.BaseTransport):
@@ -38,10 +38,10 @@ class ThisProcess(httpx.BaseTransport):
         answer = Client(SERVER_NAME="localhost").generic(request.method, path, headers=headers)
         if answer.status_code != 200 or not self.lies:
             return httpx.Response(answer.status_code, content=answer.content, headers={"Content-Type": "a/json"})
-        said = json.loads(answer.content)
+        body = json.loads(answer.content)
         for lie in self.lies:
-            said = lie(request.url.path.removeprefix("/api/v1"), said)
-        return httpx.Response(200, json=said)
+            body = lie(request.url.path.removeprefix("/api/v1"), body)
+        return httpx.Response(200, json=body)
 
 
 @dataclass

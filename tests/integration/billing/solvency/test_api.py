@@ -28,7 +28,7 @@ def member_of(name: str) -> Membership:
     return Membership.objects.create(user=user, organisation=organisation, role=Role.OWNER)
 
 
-def test_each_organisation_is_told_of_its_own_accounts_and_salts_alone() -> None:
+def test_each_organisation_gets_its_own_accounts_and_salts_alone() -> None:
     alice, bob = member_of("alice"), member_of("bob")
     job_id = uuid4()
     holds.place_hold(owner_id=alice.organisation_id, job_id=job_id, amount=DOLLAR)
@@ -48,7 +48,7 @@ def test_each_organisation_is_told_of_its_own_accounts_and_salts_alone() -> None
     assert not salts[alice.pk] & salts[bob.pk]
 
 
-def test_only_those_who_may_read_the_money_are_told() -> None:
+def test_only_those_who_may_read_the_money_get_an_answer() -> None:
     owner = member_of("alice")
     publish()
     assert APIClient().get(PROOF).status_code == 401
@@ -76,8 +76,8 @@ def test_the_page_shows_the_sealed_roots_and_says_what_they_do_not_prove(alice: 
     report = publish()
     page = client.get("/solvency", SERVER_NAME="localhost").content.decode()
     root = report.body["assets"][0]["root"]
-    for said in (report.commitment, root, "1 account, root", "souk solvency --verify", "What this does not prove"):
-        assert said in page, said
+    for text in (report.commitment, root, "1 account, root", "souk solvency --verify", "What this does not prove"):
+        assert text in page, text
 
 
 def test_reports_come_in_pages_and_an_old_one_by_its_number(alice: UUID, client: Client) -> None:

@@ -35,10 +35,10 @@ def test_the_chain_has_what_the_report_says(town: Town, shell: Shell) -> None:
     report = publish()
     [place] = [one["chain"] for one in report.body["assets"] if one["asset"] == "TUSD"]
     assert (place["contract"], place["token"]) == (town.contract.address, town.token) and place["block"] is not None
-    told = shell.verify("--rpc-url", rpc_url(town))
-    assert told.status == 0, told
-    assert told.json["own"]["TUSD"] == {"customer_available": "7000000"}
-    assert told.json["chain"] == {"TUSD": {"block": place["block"], "balance": "9000000", "liabilities": "9000000"}}
+    found = shell.verify("--rpc-url", rpc_url(town))
+    assert found.status == 0, found
+    assert found.json["own"]["TUSD"] == {"customer_available": "7000000"}
+    assert found.json["chain"] == {"TUSD": {"block": place["block"], "balance": "9000000", "liabilities": "9000000"}}
     town.buy_credits("Alice", shell.owner, TOKEN)  # later blocks count for nothing
     assert shell.run("solvency", "--json", "--rpc-url", rpc_url(town)).json["chain"]["TUSD"]["balance"] == "9000000"
     shown = shell.run("solvency").out
@@ -56,7 +56,7 @@ def test_a_report_of_more_than_the_chain_has_is_found(town: Town, shell: Shell) 
                 one.update(held="8000000", own={"fee_revenue": "1000000"}, mirrors={"chain_escrow": "8000000"})
 
     lying = signed(changed(report.body, more))
-    shell.lies.append(lambda path, said: {**said, "results": [lying]} if path == "/solvency/reports" else said)
+    shell.lies.append(lambda path, answer: {**answer, "results": [lying]} if path == "/solvency/reports" else answer)
     assert shell.run("solvency").status == 0
     ended = shell.run("solvency", "--json", "--rpc-url", rpc_url(town))
     assert (ended.status, "the chain has 7000000 there" in ended.refusal) == (BROKEN, True), ended
@@ -95,9 +95,9 @@ def test_in_the_middle_of_a_blocks_events_no_block_is_named(town: Town, shell: S
     second = SolvencyReport.objects.get(number=report.number + 1)
     [place] = [one["chain"] for one in second.body["assets"] if one["asset"] == "TUSD"]
     assert place["block"] is None
-    told = shell.run("solvency", "--json", "--rpc-url", rpc_url(town))
-    assert told.json["chain"]["TUSD"] == {"block": None, "balance": "2000000", "liabilities": "2000000"}
-    assert told.json["remarks"] == ["TUSD: the report names no block, so what the chain has is compared with nothing."]
+    found = shell.run("solvency", "--json", "--rpc-url", rpc_url(town))
+    assert found.json["chain"]["TUSD"] == {"block": None, "balance": "2000000", "liabilities": "2000000"}
+    assert found.json["remarks"] == ["TUSD: the report names no block, so what the chain has is compared with nothing."]
 
 
 def test_an_endpoint_of_a_chain_without_our_assets_is_refused_and_its_key_not_shown(shell: Shell, town: Town) -> None:
@@ -107,7 +107,7 @@ def test_an_endpoint_of_a_chain_without_our_assets_is_refused_and_its_key_not_sh
     assert "a-key" not in ended.out + ended.err
 
 
-def test_an_endpoint_that_does_not_answer_is_told(shell: Shell) -> None:
+def test_an_endpoint_that_does_not_answer_is_reported(shell: Shell) -> None:
     publish()
     ended = shell.run("solvency", "--rpc-url", "http://127.0.0.1:1")
     assert ended.status == 6 and "does not answer" in ended.err

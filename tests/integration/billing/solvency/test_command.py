@@ -42,24 +42,24 @@ def test_anybody_sees_the_newest_report_without_a_key(sealed: Shell, monkeypatch
     assert shown.status == 0, shown.err
     report = SolvencyReport.objects.get()
     assert report.commitment in shown.out and "$30.00" in shown.out and "Report 1" in shown.out
-    told = sealed.run("solvency", "--json").json
-    assert (told["report"], told["commitment"], told["own"]) == (report.body, report.commitment, None)
+    printed = sealed.run("solvency", "--json").json
+    assert (printed["report"], printed["commitment"], printed["own"]) == (report.body, report.commitment, None)
     assert {has_key for _, has_key in sealed.market.asked} == {False}
     assert sealed.verify().status == 4  # not signed in
 
 
 def test_alice_proves_what_is_hers_and_her_transfers_say_the_same(sealed: Shell) -> None:
-    told = sealed.verify()
-    assert told.status == 0, told.err
-    assert told.json["own"] == {"USD": {"customer_available": "7000000", "job_hold": "3000000"}}
-    assert (told.json["accounts_proven"], told.json["transfers_compared"]) == (2, 2)
+    found = sealed.verify()
+    assert found.status == 0, found.err
+    assert found.json["own"] == {"USD": {"customer_available": "7000000", "job_hold": "3000000"}}
+    assert (found.json["accounts_proven"], found.json["transfers_compared"]) == (2, 2)
     shown = sealed.run("solvency", "--verify")
     assert "$7.00 in customer_available, $3.00 in job_hold" in shown.out
     fund(sealed.owner)  # after the report
     assert sealed.verify().status == 0
 
 
-def test_who_is_owed_nothing_is_told_so(shell: Shell) -> None:
+def test_who_has_only_a_hold_is_shown_only_that(shell: Shell) -> None:
     holds.place_hold(owner_id=shell.owner, job_id=uuid4(), amount=10 * DOLLAR)
     fund_many([DOLLAR])
     publish()
@@ -147,7 +147,7 @@ def test_an_account_that_is_left_out_and_proven_from_another_tree_is_missed(
     fund_many([DOLLAR])
     leave_out(shell, monkeypatch, publishing._accounts, publishing._sums)
     publish()
-    shell.lies.append(lambda path, said: {**said, "accounts": true} if path == "/solvency/proof" else said)
+    shell.lies.append(lambda path, answer: {**answer, "accounts": true} if path == "/solvency/proof" else answer)
     ended = shell.verify()
     assert ended.status == BROKEN and "leads to a sum of" in ended.refusal
 
@@ -161,16 +161,16 @@ def test_an_account_that_is_counted_lower_is_missed(shell: Shell, monkeypatch: p
 def test_alice_is_shown_another_report_than_everybody(sealed: Shell) -> None:
     report = SolvencyReport.objects.get()
     other = signed(changed(report.body, lambda body: body.update(at="2026-01-01T00:00:00+00:00")))
-    sealed.lies.append(lambda path, said: {**said, "report": other} if path == "/solvency/proof" else said)
+    sealed.lies.append(lambda path, answer: {**answer, "report": other} if path == "/solvency/proof" else answer)
     ended = sealed.verify()
     assert (ended.status, "another report 1 than everybody" in ended.refusal) == (BROKEN, True)
 
 
-def test_a_history_that_is_told_in_two_ways_is_noticed(sealed: Shell) -> None:
+def test_a_history_that_is_published_in_two_ways_is_noticed(sealed: Shell) -> None:
     assert sealed.run("solvency").status == 0  # remembered
     report = SolvencyReport.objects.get()
     other = changed(report.body, lambda body: body.update(at="2026-01-01T00:00:00+00:00"))
-    with_other: Lie = lambda path, said: {**said, "results": [signed(other)]}  # noqa: E731
+    with_other: Lie = lambda path, answer: {**answer, "results": [signed(other)]}  # noqa: E731
     sealed.lies.append(with_other)
     assert "two versions of the history" in sealed.run("solvency", "--json").refusal
     sealed.lies.clear()
@@ -192,18 +192,18 @@ def test_reports_that_are_gone_and_another_key_are_noticed(sealed: Shell, monkey
     fund(uuid4())
     publish()
     assert sealed.run("solvency").status == 0
-    sealed.lies.append(lambda path, said: {**said, "results": said["results"][1:]})
+    sealed.lies.append(lambda path, answer: {**answer, "results": answer["results"][1:]})
     assert "you saw report 2, and now 1 is presented as the newest" in sealed.run("solvency", "--json").refusal
     sealed.lies.clear()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     monkeypatch.setattr(signing, "server_key", lambda: Ed25519PrivateKey.from_private_bytes(b"m" * 32))
     body = SolvencyReport.objects.get(number=2).body
-    sealed.lies.append(lambda path, said: {**said, "results": [signed(body)]})
+    sealed.lies.append(lambda path, answer: {**answer, "results": [signed(body)]})
     assert "is signed by the key" in sealed.run("solvency", "--json").refusal
 
 
-def test_of_an_older_report_than_the_one_seen_it_is_said_that_nothing_ties_them(sealed: Shell) -> None:
+def test_an_older_report_than_the_one_seen_is_shown_as_not_tied_to_it(sealed: Shell) -> None:
     fund(uuid4())
     publish()
     assert sealed.run("solvency").status == 0
@@ -219,14 +219,14 @@ def test_pages_of_reports_that_are_none_end_in_words(sealed: Shell, page: Any) -
         fund(uuid4())
         publish()
     is_later = iter([False, *[True] * 100])
-    sealed.lies.append(lambda path, said: page if path == "/solvency/reports" and next(is_later) else said)
+    sealed.lies.append(lambda path, answer: page if path == "/solvency/reports" and next(is_later) else answer)
     ended = sealed.run("solvency", "--json")
     assert ended.status == BROKEN and "report" in ended.refusal
 
 
 @pytest.mark.parametrize("page", [[], "no", {}, {"results": 5}, {"results": [5]}])
 def test_a_first_page_that_is_none_ends_in_words(sealed: Shell, page: Any) -> None:
-    sealed.lies.append(lambda path, said: page)
+    sealed.lies.append(lambda path, answer: page)
     ended = sealed.run("solvency", "--json")
     assert ended.status == BROKEN and ended.refusal
 
@@ -236,9 +236,9 @@ def test_a_left_out_link_between_two_reports_is_noticed(sealed: Shell) -> None:
     for _ in range(3):
         fund(uuid4())
         publish()
-    without: Lie = lambda path, said: {  # noqa: E731
-        **said,
-        "results": [each for each in said["results"] if each["body"]["number"] != 3],
+    without: Lie = lambda path, answer: {  # noqa: E731
+        **answer,
+        "results": [each for each in answer["results"] if each["body"]["number"] != 3],
     }
     sealed.lies.append(without)
     assert sealed.run("solvency").status == BROKEN
@@ -268,7 +268,7 @@ def test_sums_that_do_not_add_up_are_found_though_they_are_signed(
     sealed: Shell, change: Callable[[dict[str, Any]], object]
 ) -> None:
     body = changed(SolvencyReport.objects.get().body, lambda body: change(body["assets"][0]))
-    sealed.lies.append(lambda path, said: {**said, "results": [signed(body)]})
+    sealed.lies.append(lambda path, answer: {**answer, "results": [signed(body)]})
     assert sealed.run("solvency").status == BROKEN
 
 
@@ -312,8 +312,10 @@ def test_a_tree_that_is_built_to_owe_less_is_found_by_the_one_beside_it(
         total = max(left.sum, right.sum) if trick == "larger of both" else (left.sum + right.sum) % 2**320
         if trick == "swapped":
             left, right = right, left
-        said = b"".join(part for node in (left, right) for part in (node.hash, (node.sum % 2**320).to_bytes(40, "big")))
-        return Node(hashlib.sha256(b"\1" + said).digest(), total)
+        preimage = b"".join(
+            part for node in (left, right) for part in (node.hash, (node.sum % 2**320).to_bytes(40, "big"))
+        )
+        return Node(hashlib.sha256(b"\1" + preimage).digest(), total)
 
     report, proofs = SolvencyReport.objects.get(), proof_of(sealed)
     alices = [
@@ -346,10 +348,10 @@ def test_a_tree_that_is_built_to_owe_less_is_found_by_the_one_beside_it(
         for place, each in enumerate(proofs)
     ]
 
-    def lie(path: str, said: Any) -> Any:
+    def lie(path: str, answer: Any) -> Any:
         if path == "/solvency/proof":
-            return {**said, "report": lying, "accounts": accounts}
-        return {**said, "results": [lying]} if path == "/solvency/reports" else said
+            return {**answer, "report": lying, "accounts": accounts}
+        return {**answer, "results": [lying]} if path == "/solvency/reports" else answer
 
     sealed.lies.append(lie)
     assert sealed.run("solvency").status == 0  # from outside it looks well
@@ -373,9 +375,9 @@ def set_balance(shown: dict[str, Any], accounts: list[dict[str, Any]]) -> None:
 
 
 def instead_of_number_2(body: dict[str, Any]) -> Lie:
-    def lie(path: str, said: Any) -> Any:
-        results = [signed(body) if each["body"]["number"] == 2 else each for each in said["results"]]
-        return {**said, "results": results}
+    def lie(path: str, answer: Any) -> Any:
+        results = [signed(body) if each["body"]["number"] == 2 else each for each in answer["results"]]
+        return {**answer, "results": results}
 
     return lie
 
@@ -388,12 +390,12 @@ def test_a_root_whose_sum_is_published_lower_is_found(sealed: Shell) -> None:
 
     lying = signed(changed(SolvencyReport.objects.get().body, lower))
 
-    def lie(path: str, said: Any) -> Any:
-        return {**said, "report": lying} if path == "/solvency/proof" else {**said, "results": [lying]}
+    def lie(path: str, answer: Any) -> Any:
+        return {**answer, "report": lying} if path == "/solvency/proof" else {**answer, "results": [lying]}
 
-    sealed.lies.append(lambda path, said: lie(path, said) if path.startswith("/solvency") else said)
+    sealed.lies.append(lambda path, answer: lie(path, answer) if path.startswith("/solvency") else answer)
     assert sealed.run("solvency").status == 0
-    sealed.lies[0:0] = [lambda path, said: {"results": [said]} if path == "/solvency/reports/1" else said]
+    sealed.lies[0:0] = [lambda path, answer: {"results": [answer]} if path == "/solvency/reports/1" else answer]
     assert "says that 5 is owed" in sealed.verify().refusal
 
 
@@ -419,8 +421,8 @@ def test_a_marketplace_that_answers_anything_for_transfers_is_no_proof(sealed: S
         assert (ended.status, ended.json["error"]["code"]) == (BROKEN, "solvency_does_not_verify"), ended
 
 
-def instead_of_transfers(answer: dict[str, Any], path: str, said: Any) -> Any:
-    return answer if path == "/transfers" else said
+def instead_of_transfers(answer: dict[str, Any], path: str, true_answer: Any) -> Any:
+    return answer if path == "/transfers" else true_answer
 
 
 def words_of(value: Any, path: tuple[Any, ...] = ()) -> Any:
@@ -446,10 +448,10 @@ def flipped(value: Any) -> Any:
 
 
 def edit_accounts(change: Callable[[list[dict[str, Any]]], object]) -> Lie:
-    def lie(path: str, said: Any) -> Any:
+    def lie(path: str, answer: Any) -> Any:
         if path == "/solvency/proof":
-            change(said["accounts"])
-        return said
+            change(answer["accounts"])
+        return answer
 
     return lie
 

@@ -25,13 +25,13 @@ from billing.transfer_codes import TransferCode
 from marketplace.foundation.errors import StateConflict
 from provider_agent.protocol import SignedReceipt
 from tests.integration.billing.scenes import DOLLAR, Meter
+from tests.integration.billing.whole.machine import BillingMachine, amounts, customers, providers, taken, which
 from tests.integration.billing.whole.model import FEE_BPS, Job
-from tests.integration.billing.whole.story import Story, amounts, customers, providers, taken, which
 
 WINDOW_SECONDS = 86_400
 
 
-class Buying(Story):
+class Buying(BillingMachine):
     """Jobs from their hold to the provider's balance, in dollars and in tokens."""
 
     def open_jobs(self) -> list[Job]:
@@ -101,8 +101,8 @@ class Buying(Story):
                 assert not taken["lie"], "a receipt was believed that claims what it may not"
             return
         meter.read(ran + ms)
-        told = meter.made if is_resent else meter.made[-1:]
-        metering.accept_receipts(meter.terms, told[-50:], observed_ms=ran + ms)
+        sent = meter.made if is_resent else meter.made[-1:]
+        metering.accept_receipts(meter.terms, sent[-50:], observed_ms=ran + ms)
         self.did("run")
 
     def lies(self, meter: Meter, ran: int, ms: int) -> Iterator[SignedReceipt]:

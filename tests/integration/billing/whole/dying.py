@@ -22,8 +22,8 @@ from billing.rails.stripe.payout_rail import StripePayouts
 from billing.states import PAYOUT_STATES_OPEN
 from marketplace.foundation import outbox
 from provider_agent.protocol import id_bytes32
+from tests.integration.billing.whole.machine import customers, providers, taken
 from tests.integration.billing.whole.paying import receive
-from tests.integration.billing.whole.story import customers, providers, taken
 from tests.integration.billing.whole.usual import Usual
 
 LEASES_END_SECONDS = 120

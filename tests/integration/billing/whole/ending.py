@@ -38,9 +38,9 @@ ROUND_SECONDS: Final = 1_300
 PAYING: Final = ("customer_available", "provider_reserve", "provider_available")
 
 
-def drain(story: Whole) -> None:
+def drain(machine: Whole) -> None:
     """Deliver all, follow, call, poll, sweep, until nothing changes any more. The line is good from here on."""
-    world = story.world
+    world = machine.world
     world.stripe.faults.clear()
     world.stripe.fund(10_000_000)  # nobody waits because the operator is short
     before, quiet = None, 0
@@ -48,14 +48,14 @@ def drain(story: Whole) -> None:
         world.advance(ROUND_SECONDS)
         world.stripe.deliver(receive)
         events.poll()
-        story.work_off()
-        story.make_calls()
+        machine.work_off()
+        machine.make_calls()
         sweeping.sweep()
-        story.work_off()
+        machine.work_off()
         topups.release_waiting()
-        story.follow()
+        machine.follow()
         submission.follow_payouts()
-        now = story.fingerprint(), _waiting()
+        now = machine.fingerprint(), _waiting()
         quiet = quiet + 1 if now == before else 0
         before = now
         if quiet == QUIET_ROUNDS:
@@ -74,42 +74,42 @@ def _waiting() -> dict[str, Any]:
     }
 
 
-def check(story: Whole) -> None:
+def check(machine: Whole) -> None:
     """P18, P19, P20, reconciliation, solvency, and the naive books with what the outside says."""
-    story.check_all()
-    story.books.check_stripe(is_settled=True)
-    story.books.check_chain(is_settled=True)
-    story.world.stripe.check()
-    _check_nothing_waits(story)
-    _check_told_again(story)
-    _check_effects(story)
-    _check_reconciled(story)
-    _check_owners(story)
-    _check_wallets(story)
-    _check_chargebacks(story)
+    machine.check_all()
+    machine.books.check_stripe(is_settled=True)
+    machine.books.check_chain(is_settled=True)
+    machine.world.stripe.check()
+    _check_nothing_waits(machine)
+    _check_replayed(machine)
+    _check_effects(machine)
+    _check_reconciled(machine)
+    _check_owners(machine)
+    _check_wallets(machine)
+    _check_chargebacks(machine)
     assert ledger.verify().problems == []
 
 
-def _check_nothing_waits(story: Whole) -> None:
+def _check_nothing_waits(machine: Whole) -> None:
     stuck = StripeEvent.objects.exclude(outcome__in=["handled", "ignored"]).values_list("type", "error")
     assert list(stuck) == [], "an event of Stripe's was not handled"
-    assert story.unbooked() == 0, "an event of the chain was not booked"
+    assert machine.unbooked() == 0, "an event of the chain was not booked"
     assert not OutboxMessage.objects.exclude(state="done").exists(), _waiting()
 
 
-def _check_told_again(story: Whole) -> None:
+def _check_replayed(machine: Whole) -> None:
     """P18: all of it once more, backwards, changes nothing."""
-    before = story.fingerprint()
+    before = machine.fingerprint()
     StripeEvent.objects.update(processed_at=None, outcome="waiting", attempts=0)
-    story.work_off()
-    story.world.town.follow()
+    machine.work_off()
+    machine.world.town.follow()
     submission.follow_payouts()
-    assert story.fingerprint() == before, "P18: the same events again moved money"
+    assert machine.fingerprint() == before, "P18: the same events again moved money"
 
 
-def _check_effects(story: Whole) -> None:
+def _check_effects(machine: Whole) -> None:
     """P19: each call that was made has exactly the effect that its row says it has."""
-    stripe = story.world.stripe
+    stripe = machine.world.stripe
     for top_up in TopUp.objects.all():
         message = OutboxMessage.objects.get(business_key=f"top_up:{top_up.pk}")
         made = stripe.effects(message.pk, kind="checkout.session" if top_up.method == "checkout" else "payment_intent")
@@ -127,42 +127,42 @@ def _of(row: dict[str, Any], key: str) -> str:
     return str((row["metadata"] or {}).get(key, ""))
 
 
-def _check_reconciled(story: Whole) -> None:
+def _check_reconciled(machine: Whole) -> None:
     report = reconcile(reason="the end")
     assert report.unanswered == {}
     assert [str(vars(one)) for one in report.differences.all()] == []
-    story.check_breaker()
+    machine.check_breaker()
     for one in solvency()["assets"]:
         assert one["is_balanced"], f"solvency of {one['asset']} does not add up"
 
 
-def _check_owners(story: Whole) -> None:
+def _check_owners(machine: Whole) -> None:
     """What each has is what came in outside, less what went out, and what the rules did meanwhile."""
-    model, says = story.model, story.books.balance
+    model, says = machine.model, machine.books.balance
     total = 0
     for name in CUSTOMERS:
-        owner = story.owners[name]
+        owner = machine.owners[name]
         # What waits because its payer is new is set aside under the payment's own name.
         has = says("customer_available", owner) + says("job_hold", owner) - model.held(owner, USD_ASSET_ID)
-        should, claimed = _dollars_of(story, owner)
+        should, claimed = _dollars_of(machine, owner)
         total += has - should
         if not claimed:
             assert has == should, f"{name} has {has}, and should have {should}"
     for name in PROVIDERS:
-        owner = story.owners[name]
+        owner = machine.owners[name]
         has = sum(says(kind, owner) for kind in ("provider_available", "provider_reserve", "payout_clearing"))
-        total += has - (model.earned[owner, USD_ASSET_ID] - _paid_out(story, owner))
+        total += has - (model.earned[owner, USD_ASSET_ID] - _paid_out(machine, owner))
     loss = says("chargeback_loss")
     assert total + loss == 0, f"what is missing at owners is {-total}, and the loss {-loss}"
     for name in CUSTOMERS:
-        owner = story.owners[name]
+        owner = machine.owners[name]
         if claims.settle(owner):
             raise AssertionError(f"{name} could pay a claim, and did not")
 
 
-def _dollars_of(story: Whole, owner: UUID) -> tuple[int, int]:
+def _dollars_of(machine: Whole, owner: UUID) -> tuple[int, int]:
     """(what the customer should have if nobody had claimed anything of it, what was claimed)."""
-    stripe = story.world.stripe
+    stripe = machine.world.stripe
     charges = {one["id"]: one for one in stripe.store.all("charge") if one["paid"]}
     mine = {each for each, one in charges.items() if _of(one, "organisation_id") == str(owner)}
     cents = sum(charges[each]["amount"] for each in mine)
@@ -180,44 +180,44 @@ def _dollars_of(story: Whole, owner: UUID) -> tuple[int, int]:
         if one["charge"] in mine:
             claimed += 1
             cents += sum(row["amount"] - row["fee"] for row in one["balance_transactions"])
-    should = cents * MICROS_PER_CENT + story.model.spend[owner, USD_ASSET_ID]
+    should = cents * MICROS_PER_CENT + machine.model.spend[owner, USD_ASSET_ID]
     return should, claimed
 
 
-def _paid_out(story: Whole, owner: UUID) -> int:
+def _paid_out(machine: Whole, owner: UUID) -> int:
     """What Stripe moved to a provider and not back."""
     payouts = {str(each) for each in Payout.objects.filter(provider_id=owner).values_list("pk", flat=True)}
-    moved = [one for one in story.world.stripe.store.all("transfer") if one["transfer_group"] in payouts]
+    moved = [one for one in machine.world.stripe.store.all("transfer") if one["transfer_group"] in payouts]
     return int(sum(one["amount"] - one["amount_reversed"] for one in moved)) * MICROS_PER_CENT
 
 
-def _check_wallets(story: Whole) -> None:
+def _check_wallets(machine: Whole) -> None:
     """Tokens: credits as bought and spent, payouts as promised and claimed, wallets as the contract has them."""
-    town, says, model = story.world.town, story.books.balance, story.model
+    town, says, model = machine.world.town, machine.books.balance, machine.model
     bought: dict[str, int] = {}
-    for name, arguments, _ in facts(story.world.chain, town).values():
+    for name, arguments, _ in facts(machine.world.chain, town).values():
         if name == "CreditsBought":
             bought[arguments["account"]] = bought.get(arguments["account"], 0) + int(arguments["amount"])
     for who in CUSTOMERS:
-        owner = story.owners[who]
+        owner = machine.owners[who]
         came = sum(amount for account, amount in bought.items() if account.endswith(owner.hex))
         has = says("customer_available", owner, town.asset_id)
         assert has == came + model.spend[owner, town.asset_id], f"tokens of {who}"
     for who in PROVIDERS:
-        owner = story.owners[who]
+        owner = machine.owners[who]
         has = sum(
             says(kind, owner, town.asset_id) for kind in ("provider_available", "provider_reserve", "payout_clearing")
         )
-        claimed = story.world.view("claimed", town.key(who).address)[0]
+        claimed = machine.world.view("claimed", town.key(who).address)[0]
         assert has == model.earned[owner, town.asset_id] - claimed, f"tokens of {who}"
     for who in (*CUSTOMERS, *PROVIDERS, "Mallory"):
         wallet = town.key(who).address
         for kind, function in (("wallet_available", "available"), ("wallet_stake", "staked")):
-            has = story.world.view(function, wallet)[0]
+            has = machine.world.view(function, wallet)[0]
             assert says(kind, wallet_owner(wallet), town.asset_id) == has, f"{kind} of {who}"
 
 
-def _check_chargebacks(story: Whole) -> None:
+def _check_chargebacks(machine: Whole) -> None:
     """What is still a loss is so because nobody who has to pay for it has anything left."""
     for dispute in CardDispute.objects.filter(state__in=["open", "lost"]).select_related("top_up"):
         taken = sum(one.amount for one in dispute.recoveries.filter(given_back=None))
@@ -225,18 +225,22 @@ def _check_chargebacks(story: Whole) -> None:
         lacks, customer, since = dispute.loss - taken - asked, dispute.top_up.owner_id, dispute.top_up.credited_at
         if lacks <= 0 or since is None:
             continue
-        assert sum(story.books.balance(kind, customer) for kind in PAYING) == 0, "the customer could pay, and did not"
+        assert sum(machine.books.balance(kind, customer) for kind in PAYING) == 0, "the customer could pay, and did not"
         for name in PROVIDERS:
-            room = _kept_of(story, customer, story.owners[name], since) - _taken_from(customer, story.owners[name])
-            assert min(room, _has(story, story.owners[name])) <= 0, f"{name} kept {room} of what a bank took back"
-            assert room < MICROS_PER_CENT or not _left_to_ask(dispute, story.owners[name], since), (
+            room = _kept_of(machine, customer, machine.owners[name], since) - _taken_from(
+                customer, machine.owners[name]
+            )
+            assert min(room, _has(machine, machine.owners[name])) <= 0, (
+                f"{name} kept {room} of what a bank charged back"
+            )
+            assert room < MICROS_PER_CENT or not _left_to_ask(dispute, machine.owners[name], since), (
                 f"{name} was not asked"
             )
 
 
-def _kept_of(story: Whole, customer: UUID, provider: UUID, since: datetime) -> int:
+def _kept_of(machine: Whole, customer: UUID, provider: UUID, since: datetime) -> int:
     """What a provider has of what this customer paid since, as the naive books say."""
-    rows = [one for one in story.model.shares if (one.job.owner, one.provider) == (customer, provider)]
+    rows = [one for one in machine.model.shares if (one.job.owner, one.provider) == (customer, provider)]
     window = timedelta(seconds=WINDOW_SECONDS)
     return sum(one.kept for one in rows if one.job.asset == USD_ASSET_ID and one.until - window >= since)
 
@@ -248,10 +252,10 @@ def _taken_from(customer: UUID, provider: UUID) -> int:
     return sum(one.amount for one in taken) + sum(one.amount for one in asked)
 
 
-def _has(story: Whole, provider: UUID) -> int:
+def _has(machine: Whole, provider: UUID) -> int:
     """Of what a chargeback may take: nothing of what an operator has frozen."""
     open_ones = Account.objects.filter(owner_id=provider, is_frozen=False).values_list("kind", flat=True)
-    return sum(story.books.balance(kind, provider) for kind in PAYING[1:] if kind in set(open_ones))
+    return sum(machine.books.balance(kind, provider) for kind in PAYING[1:] if kind in set(open_ones))
 
 
 def _left_to_ask(dispute: CardDispute, provider: UUID, since: datetime) -> list[Payout]:

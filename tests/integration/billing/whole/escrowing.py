@@ -16,7 +16,7 @@ from billing.models import ChainEvent
 from billing.proofs.escrow import HoldAuthorization, SignedHoldAuthorization, sign_authorization
 from provider_agent.protocol import UsageReceipt, charge, id_bytes32, sign_receipt
 from tests.integration.billing.chain.town import TOKEN
-from tests.integration.billing.whole.story import Story, amounts, customers, providers, taken, which
+from tests.integration.billing.whole.machine import BillingMachine, amounts, customers, providers, taken, which
 from tests.integration.billing.whole.world import CONFIRMATIONS, DAY, NODES
 
 RATE = 3_600 * TOKEN
@@ -39,7 +39,7 @@ class Hold:
     is_closing: bool = False
 
 
-class Escrowing(Story):
+class Escrowing(BillingMachine):
     """What wallets, the settler and the arbiter do on the chain; the books follow when it is final."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Escrowing(Story):
 
     @rule(number=which, share=st.integers(1, 4))
     def settle_late(self, number: int, share: int) -> None:
-        """A receipt that comes when the hold is closed, or was taken back: the contract has nothing left for it."""
+        """A receipt that comes when the hold is closed, or was refunded: the contract has nothing left for it."""
         hold = self.pick([h for h in self.holds if h.is_closing], number)
         if hold is not None:
             self.claim_for(hold, share)

@@ -14,14 +14,14 @@ from billing.charging import promotions
 from billing.errors import AccountFrozen, AmountInvalid, InsufficientFunds
 from billing.models import Account
 from billing.models.ledger import USD_ASSET_ID
+from tests.integration.billing.whole.machine import BillingMachine, amounts, customers
 from tests.integration.billing.whole.model import Gift
-from tests.integration.billing.whole.story import Story, amounts, customers
 from tests.integration.billing.whole.world import CUSTOMERS, PROVIDERS
 
 DAY = timedelta(days=1)
 
 
-class Giving(Story):
+class Giving(BillingMachine):
     """What customers have besides what they pay in."""
 
     @rule(who=customers, amount=amounts, days=st.integers(1, 20), is_repeated=st.booleans())

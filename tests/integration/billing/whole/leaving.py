@@ -30,8 +30,8 @@ from marketplace.foundation import clock
 from tests.integration.billing.whole.buying import Buying
 from tests.integration.billing.whole.escrowing import Escrowing
 from tests.integration.billing.whole.giving import Giving
+from tests.integration.billing.whole.machine import customers, providers, taken, which
 from tests.integration.billing.whole.paying import Paying, receive
-from tests.integration.billing.whole.story import customers, providers, taken, which
 from tests.integration.billing.whole.world import CUSTOMERS, PROVIDERS
 
 
@@ -39,7 +39,7 @@ class Whole(Buying, Giving, Paying, Escrowing):
     """All of billing at once."""
 
     def begin(self) -> None:
-        """Customers have paid by card once, providers have said where they want to be paid."""
+        """Customers have paid by card once, providers have chosen where they want to be paid."""
         for name in CUSTOMERS:
             self.ask(name, 10_000)
         for name in PROVIDERS:
@@ -96,9 +96,11 @@ class Whole(Buying, Giving, Paying, Escrowing):
         )
         text = preferences.wallet_text(owner, token, wallet, version or 0)
         forged = self.sign("Mallory", text)
-        wish = DesiredSettings("chain", wallet, signature=forged)
+        desired = DesiredSettings("chain", wallet, signature=forged)
         if not version:
-            self.tries("forged wallet", lambda: preferences.choose(owner, token, wish, actor="mallory"), BillingError)
+            self.tries(
+                "forged wallet", lambda: preferences.choose(owner, token, desired, actor="mallory"), BillingError
+            )
             assert not taken["forged wallet"]
         preferences.choose(owner, token, DesiredSettings("chain", wallet, signature=self.sign(who, text)), actor=who)
 

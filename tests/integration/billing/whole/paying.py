@@ -20,7 +20,7 @@ from billing.rails.stripe.customers import find_or_create
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 from tests.fakes.stripe import Fault, WebhookFaults
-from tests.integration.billing.whole.story import Story, customers, taken, which
+from tests.integration.billing.whole.machine import BillingMachine, customers, taken, which
 
 HOOK = "/api/v1/stripe/webhook"
 CENTS = st.integers(500, 15_000)
@@ -38,7 +38,7 @@ def receive(body: bytes, signature: str) -> int:
     return int(_client.post(HOOK, body, content_type="application/json", headers=headers).status_code)
 
 
-class Paying(Story):
+class Paying(BillingMachine):
     """What happens between customers, Stripe and us."""
 
     def charges(self) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.integration.billing.whole import ending
 from tests.integration.billing.whole.dying import DEATHS, SEAMS, Dying
-from tests.integration.billing.whole.story import taken
+from tests.integration.billing.whole.machine import taken
 from tests.integration.billing.whole.world import make_world
 
 STEPS_QUICK = 150
@@ -53,7 +53,7 @@ OUTCOMES = (
 )
 
 
-stories = itertools.count(1)
+runs = itertools.count(1)
 
 
 class EveryRule:
@@ -86,25 +86,25 @@ class WholeToTheEnd(Dying):
                 ending.check(self)
         finally:
             super().teardown()
-        print(f"story {next(stories)}: {taken['steps']} steps, {time.process_time():.0f} s of CPU", flush=True)
+        print(f"run {next(runs)}: {taken['steps']} steps, {time.process_time():.0f} s of CPU", flush=True)
 
 
 def die_at_every_seam() -> None:
     """A sequence without chance; the others meet the same transitions in the middle of everything."""
-    story = WholeToTheEnd()
+    machine = WholeToTheEnd()
     try:
-        story.people_come(dice=SEED)
+        machine.people_come(dice=SEED)
         for seam in SEAMS:
-            story.die(seam=seam, who="Alice", provider="Bob", goes_on=False)
+            machine.die(seam=seam, who="Alice", provider="Bob", goes_on=False)
         missed = [death for death in DEATHS if not taken[death]]
         assert not missed, f"nobody died there: {', '.join(missed)}"
         # Every step of chance ends by reading all that waits, so that the worker seldom finds an event: here it does.
-        with story.line_is_good():
-            story.a_payment_was_made("Alice", "Bob")
-            story.work_events_off()
-        story.check_all()
+        with machine.line_is_good():
+            machine.a_payment_was_made("Alice", "Bob")
+            machine.work_events_off()
+        machine.check_all()
     finally:
-        story.teardown()
+        machine.teardown()
 
 
 @pytest.mark.money_model

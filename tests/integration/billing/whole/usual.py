@@ -7,8 +7,8 @@ from hypothesis.stateful import rule
 
 from billing.models import Payout
 from tests.integration.billing.whole.leaving import Whole
+from tests.integration.billing.whole.machine import amounts, customers, providers, taken, which
 from tests.integration.billing.whole.paying import CENTS
-from tests.integration.billing.whole.story import amounts, customers, providers, taken, which
 from tests.integration.billing.whole.world import DAY
 
 LONG_MS = 3_900_000
@@ -84,7 +84,7 @@ class Usual(Whole):
 
     @rule(who=customers, provider=providers, cents=CENTS, is_paid_out=st.booleans())
     def charged_back_at_once(self, who: str, provider: str, cents: int, is_paid_out: bool) -> None:
-        """Paid by card, spent to the last unit, earned and perhaps paid out; then the bank takes it back."""
+        """Paid by card, spent to the last unit, earned and perhaps paid out; then the bank charges it back."""
         with self.line_is_good():
             self.pay_at_once(who, cents, False)
         self.spend_all(who, provider)

@@ -82,9 +82,9 @@ class World:
 
     def advance(self, seconds: float) -> None:
         self.time.advance(seconds)
-        self.tell_stripe_the_time()
+        self.set_stripe_clock()
 
-    def tell_stripe_the_time(self) -> None:
+    def set_stripe_clock(self) -> None:
         if int(self.time.seconds()) > self.stripe.clock.now():
             self.stripe.clock.move_to(int(self.time.seconds()))
 
@@ -108,8 +108,8 @@ class World:
 @contextmanager
 def make_world(settings: Any) -> Iterator[World]:
     """Built in the caller's transaction, which the sequences leave as it is."""
-    story_time, dice = Clock(), Dice()
-    chain = ForkingChain(clock=story_time)
+    machine_time, dice = Clock(), Dice()
+    chain = ForkingChain(clock=machine_time)
     web3 = Web3(Direct(chain))
     url = f"http://127.0.0.1:1/{id(chain)}"  # nobody listens there, and a client is kept by its address
     settings.SOUK_CHAINS = [
@@ -131,7 +131,7 @@ def make_world(settings: Any) -> Iterator[World]:
     server = FakeStripe()
     server.start()
     try:
-        with story_time.rules(), dice.rules(), mock.patch.object(transport, "connect", lambda *_: web3):
+        with machine_time.rules(), dice.rules(), mock.patch.object(transport, "connect", lambda *_: web3):
             town = _build(chain)
             owners, users = _people()
             for name in CUSTOMERS:
@@ -140,8 +140,8 @@ def make_world(settings: Any) -> Iterator[World]:
             for _ in range(CONFIRMATIONS + 1):
                 chain.mine_empty()
             town.follow()
-            story_time.start = story_time.seconds()
-            yield World(settings, story_time, dice, chain, town, chain.head, server, owners, users)
+            machine_time.start = machine_time.seconds()
+            yield World(settings, machine_time, dice, chain, town, chain.head, server, owners, users)
     finally:
         server.close()
 

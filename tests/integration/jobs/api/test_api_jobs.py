@@ -53,7 +53,7 @@ def test_what_a_node_claims_beyond_what_was_seen_is_not_in_the_cost(alice: Organ
     stage.see_running(lease, seconds=60)
     stage.bill(lease, ms=61_000)
     Lease.objects.filter(pk=lease.pk).update(running_at=timezone.now() - timedelta(seconds=36))
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     cost = client_of(alice).get(f"{API}/jobs").json()["results"][0]["cost_so_far_usd_micros"]
     assert 20_000 <= cost < 24_000
 

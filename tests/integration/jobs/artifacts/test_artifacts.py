@@ -34,7 +34,7 @@ from tests import stage
 from tests.integration.jobs.conftest import node_with_key
 from tests.row_states import put_in_state
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.doors")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
 FILES = {"model.bin": b"weights" * 500, "sub/config.json": b"{}", "empty": b""}
 
@@ -54,7 +54,7 @@ def gang(alice) -> list[Lease]:
     leases = stage.place(stage.submit(alice, spec))
     assert len(leases) == 2
     for lease in leases:
-        stage.say(lease, AttemptState.RUNNING)
+        stage.send_report(lease, AttemptState.RUNNING)
     return [Lease.objects.select_related("attempt__job", "node").get(pk=lease.pk) for lease in leases]
 
 
@@ -199,7 +199,7 @@ def test_a_gangs_checkpoint_is_complete_with_the_last_nodes_part(gang):
     assert fetch(artifact) == files
 
 
-def test_files_of_one_name_with_other_contents_are_told_apart_by_their_nodes(gang):
+def test_files_of_one_name_with_other_contents_are_distinguished_by_their_nodes(gang):
     artifact = None
     for lease in gang:
         files = {"result.txt": f"of {lease.node_rank}".encode()}
@@ -247,7 +247,7 @@ def test_the_checkpoint_that_an_attempt_starts_from_stays(lease):
     node_with_key("carols-node")
     (second,) = stage.place(lease.attempt.job)
     assert second.attempt.resume_artifact_id == first.id
-    stage.say(second, AttemptState.RUNNING)
+    stage.send_report(second, AttemptState.RUNNING)
     second = Lease.objects.select_related("attempt__job", "node").get(pk=second.pk)
     later = [checkpoint(second, step) for step in (20, 30, 40)]
     assert stage.states_of([first, *later]) == ["complete", "deleted", "complete", "complete"]

@@ -183,7 +183,7 @@ def test_missing_job_file_is_a_usage_mistake(run: Run, tmp_path: Path) -> None:
     assert (ended.status, "cannot be read" in ended.err) == (2, True)
 
 
-def test_launch_asks_unless_told_not_to(run: Run, market: FakeMarketplace, job_file: Path) -> None:
+def test_launch_asks_unless_yes_is_given(run: Run, market: FakeMarketplace, job_file: Path) -> None:
     ended = run("launch", job_file)
     assert (ended.status, "add --yes" in ended.err) == (2, True)
     assert "/api/v1/jobs" not in market.routes("POST")
@@ -196,7 +196,7 @@ def test_too_little_money_says_what_to_do(run: Run, market: FakeMarketplace, job
     assert "Deposit the missing amount" in ended.err
 
 
-def hear_ctrl_c() -> None:
+def accept_ctrl_c() -> None:
     """Tests that a shell started in the background are deaf to it, and so would their children be."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -213,7 +213,7 @@ def test_ctrl_c_detaches_and_the_job_goes_on(market: FakeMarketplace, job_file: 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - the test's process has one thread that matters, and it waits here
+        preexec_fn=accept_ctrl_c,  # noqa: PLW1509 - the test's process has one thread that matters, and it waits here
     )
     try:
         deadline = time.monotonic() + 60

@@ -49,13 +49,13 @@ def node(name: str, **more: Any) -> Node:
 def delegate(town: Town, node: Node, *, wallet: str = "Bob", **changes: Any) -> None:
     """The provider's wallet delegates to the node's receipt key, and the marketplace registers that in the contract."""
     domain = contracts.domain_of(town.contract)
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "provider": town.key(wallet).address,
         "receipt_key": node.receipt_address,
         "not_after": int(clock.now().timestamp()) + YEAR_SECONDS,
         "nonce": uuid4().int,
     }
-    signed = sign_delegation(town.secret(wallet), ReceiptKeyDelegation(**(said | changes)), domain)
+    signed = sign_delegation(town.secret(wallet), ReceiptKeyDelegation(**(fields | changes)), domain)
     delegations.delegate(node, town.contract.asset, signed, domain=domain, actor="bob")
 
 
@@ -69,7 +69,7 @@ def sign(town: Town, view: QuoteView, *, signer: str = "Alice", **changes: Any) 
     """What the wallet signs for a quote."""
     terms = view.escrow
     assert terms is not None
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "job_id": terms.job_id,
         "customer": town.key("Alice").address,
         "asset": terms.token,
@@ -78,7 +78,7 @@ def sign(town: Town, view: QuoteView, *, signer: str = "Alice", **changes: Any) 
         "deadline": terms.deadline_min + 86_400,
         "nonce": uuid4().int,
     }
-    one = HoldAuthorization(**(said | changes))
+    one = HoldAuthorization(**(fields | changes))
     return sign_authorization(town.secret(signer), one, contracts.domain_of(town.contract))
 
 
@@ -106,8 +106,8 @@ def running(town: Town, alice: Organisation, **changes: Any) -> tuple[Job, list[
 def start(job: Job) -> list[Lease]:
     leases = stage.place(job)
     for lease in leases:
-        stage.say(lease, AttemptState.PREPARING)
-        stage.say(lease, AttemptState.RUNNING)
+        stage.send_report(lease, AttemptState.PREPARING)
+        stage.send_report(lease, AttemptState.RUNNING)
     job.refresh_from_db()
     return leases
 

@@ -125,7 +125,7 @@ def test_one_key_makes_one_job_and_two_at_once_too(town: Town, alice: Organisati
     assert EscrowHold.objects.count() == Job.objects.count() == 2
 
 
-def test_a_wallet_with_too_little_is_told_how_much(town: Town, alice: Organisation, bob: Node) -> None:
+def test_a_wallet_with_too_little_is_refused_with_what_it_lacks(town: Town, alice: Organisation, bob: Node) -> None:
     big = {"budget": {"max_total": "8.00"}}
     view = scenes.quote(alice, **big)
     submit(alice, view, scenes.sign(town, view), **big)

@@ -98,9 +98,9 @@ def shell(
 
 
 def test_a_launch_signs_and_the_job_is_held_run_paid_and_shown(shell: Shell, alice: Organisation, bob: Node) -> None:
-    status, told = shell.launch("--wallet-key-file", shell.key_file(), "--rpc-url", shell.rpc_url)
-    assert status == 0, told
-    job_id = told["job"]["job_id"]
+    status, printed = shell.launch("--wallet-key-file", shell.key_file(), "--rpc-url", shell.rpc_url)
+    assert status == 0, printed
+    job_id = printed["job"]["job_id"]
     hold = EscrowHold.objects.get(pk=job_id)
     assert (int(hold.amount), hold.customer) == (4 * DOLLAR, shell.town.key("Alice").address)
     shell.town.follow(2)
@@ -134,9 +134,9 @@ def test_a_launch_signs_and_the_job_is_held_run_paid_and_shown(shell: Shell, ali
 
 def test_without_a_wallet_nothing_is_asked_of_the_server(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOUK_SERVER", "http://127.0.0.1:1")
-    status, told = shell.launch()
-    assert (status, told["error"]["code"]) == (2, "usage")
-    assert "--wallet-key-file FILE" in told["error"]["message"]
+    status, printed = shell.launch()
+    assert (status, printed["error"]["code"]) == (2, "usage")
+    assert "--wallet-key-file FILE" in printed["error"]["message"]
     credits_file = shell.job_file(JOB_FILE.replace(", mode: escrow", ""))
     status, out, _ = shell.run("launch", credits_file, "--yes", "--json", "--wallet-key-file", shell.key_file())
     assert (status, "no wallet signs anything" in out) == (2, True)
@@ -151,14 +151,14 @@ def test_a_plan_needs_no_wallet_and_says_what_it_will_sign(shell: Shell, bob: No
     assert [each["modes"] for each in json.loads(out)] == [["credits"], ["credits", "escrow"]]
 
 
-def test_a_wallet_with_too_little_in_the_contract_is_told_how_to_pay_in(shell: Shell, bob: Node) -> None:
+def test_a_wallet_with_too_little_in_the_contract_is_shown_how_to_pay_in(shell: Shell, bob: Node) -> None:
     key = shell.key_file("Anna")
-    status, told = shell.launch("--wallet-key-file", key)
-    assert (status, told["error"]["code"]) == (6, "wallet_short")
-    assert "souk escrow deposit" in told["error"]["message"]
-    status, told = shell.launch("--wallet-key-file", key, "--rpc-url", shell.rpc_url)
-    assert (status, told["error"]["code"]) == (6, "chain_failed")
-    assert "has 4 TUSD too little in the contract" in told["error"]["message"]
+    status, printed = shell.launch("--wallet-key-file", key)
+    assert (status, printed["error"]["code"]) == (6, "wallet_short")
+    assert "souk escrow deposit" in printed["error"]["message"]
+    status, printed = shell.launch("--wallet-key-file", key, "--rpc-url", shell.rpc_url)
+    assert (status, printed["error"]["code"]) == (6, "chain_failed")
+    assert "has 4 TUSD too little in the contract" in printed["error"]["message"]
     assert not EscrowHold.objects.exists()
 
 
@@ -168,8 +168,8 @@ def test_a_launch_waits_for_a_deposit_that_is_not_final_yet(
     """The contract has the money; the marketplace follows the chain a moment later."""
     shell.town.deposit("Anna", 4 * DOLLAR)
     monkeypatch.setattr("jobs.client.launch.time.sleep", lambda _: shell.town.follow())
-    status, told = shell.launch("--wallet-key-file", shell.key_file("Anna"), "--rpc-url", shell.rpc_url)
-    assert status == 0, told
+    status, printed = shell.launch("--wallet-key-file", shell.key_file("Anna"), "--rpc-url", shell.rpc_url)
+    assert status == 0, printed
     assert EscrowHold.objects.get().customer == shell.town.key("Anna").address
 
 
@@ -198,8 +198,8 @@ def test_what_was_signed_and_not_used_is_given_up_on_the_chain(shell: Shell, bob
     status, out, _ = shell.run(*words, shell.key_file("Mallory"))
     assert (status, "It was signed by" in out) == (2, True)
     assert shell.run(*words, shell.key_file())[0] == 0
-    said = signed.authorization
-    assert shell.town.view("nonceUsed", said.customer, said.nonce) is True
+    authorization = signed.authorization
+    assert shell.town.view("nonceUsed", authorization.customer, authorization.nonce) is True
     status, out, _ = shell.run(*words, shell.key_file())
     assert (status, "used or cancelled already" in out) == (6, True)
 
@@ -210,9 +210,9 @@ def test_a_marketplace_that_swaps_the_contract_gets_nothing_signed(shell: Shell,
     file = shell.folder / "config" / "souk" / "contracts.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"servers": known}))
-    status, told = shell.launch("--wallet-key-file", shell.key_file())
+    status, printed = shell.launch("--wallet-key-file", shell.key_file())
     assert status == 2
-    assert "until now it was 0x7777" in told["error"]["message"]
+    assert "until now it was 0x7777" in printed["error"]["message"]
     assert not Job.objects.exists()
 
 
@@ -224,10 +224,10 @@ def signatures(shell: Shell) -> list[str]:
 def test_a_quote_that_is_over_is_not_signed(shell: Shell, bob: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody thought for long, sent files for long, or has a wrong clock."""
     monkeypatch.setattr("jobs.client.launch.QUOTE_MARGIN", timedelta(days=1))
-    status, told = shell.launch("--wallet-key-file", shell.key_file())
-    assert (status, told["error"]["code"]) == (2, "usage")
-    assert "nothing was signed" in told["error"]["message"]
-    assert "This computer's clock says 20" in told["error"]["message"]
+    status, printed = shell.launch("--wallet-key-file", shell.key_file())
+    assert (status, printed["error"]["code"]) == (2, "usage")
+    assert "nothing was signed" in printed["error"]["message"]
+    assert "This computer's clock says 20" in printed["error"]["message"]
     assert not signatures(shell) and not Job.objects.exists()
 
 
@@ -244,12 +244,12 @@ def test_files_that_do_not_arrive_leave_no_signature(shell: Shell, bob: Node, mo
     assert not signatures(shell)
 
 
-def test_a_submit_that_is_refused_says_how_to_take_the_signature_back(shell: Shell, bob: Node) -> None:
-    status, told = shell.launch("--wallet-key-file", shell.key_file("Anna"))
+def test_a_submit_that_is_refused_says_how_to_revoke_the_signature(shell: Shell, bob: Node) -> None:
+    status, printed = shell.launch("--wallet-key-file", shell.key_file("Anna"))
     [job_id] = signatures(shell)
-    assert (status, told["error"]["code"], told["error"]["details"]["job_id"]) == (6, "wallet_short", job_id)
-    assert f"for at most 4 TUSD, and the marketplace may have that. `souk show {job_id}`" in told["error"]["message"]
-    words = told["error"]["message"].split("`")[-2].replace("FILE", str(shell.key_file("Anna"))).split()[1:]
+    assert (status, printed["error"]["code"], printed["error"]["details"]["job_id"]) == (6, "wallet_short", job_id)
+    assert f"for at most 4 TUSD, and the marketplace may have that. `souk show {job_id}`" in printed["error"]["message"]
+    words = printed["error"]["message"].split("`")[-2].replace("FILE", str(shell.key_file("Anna"))).split()[1:]
     assert shell.run(*words, "--rpc-url", shell.rpc_url, "--yes")[0] == 0
 
 
@@ -267,9 +267,9 @@ def test_a_submit_whose_answer_is_lost_names_the_job(
 
     with monkeypatch.context() as patch:
         patch.setattr(Souk, "submit", lose)
-        status, told = shell.launch("--wallet-key-file", shell.key_file())
+        status, printed = shell.launch("--wallet-key-file", shell.key_file())
     [job_id] = signatures(shell)
-    assert (status, told["error"]["code"]) == ({"interrupted": 130, "unreachable": 5}[code], code)
-    assert told["error"]["details"]["job_id"] == job_id and f"`souk show {job_id}`" in told["error"]["message"]
+    assert (status, printed["error"]["code"]) == ({"interrupted": 130, "unreachable": 5}[code], code)
+    assert printed["error"]["details"]["job_id"] == job_id and f"`souk show {job_id}`" in printed["error"]["message"]
     assert shell.run("show", job_id)[0] == 0
     assert EscrowHold.objects.count() == Job.objects.count() == 1

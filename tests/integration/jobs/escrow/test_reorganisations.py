@@ -42,7 +42,7 @@ class ForkingChain(DevChain):
         super()._mine(raw, at)
         self.raws.append(raw)
 
-    def take_back(self, depth: int, *, is_lost: bool) -> None:
+    def reorganise(self, depth: int, *, is_lost: bool) -> None:
         """Other blocks take the place of the newest; their transactions come again, or no node remembers them."""
         with self._lock:
             height = self.head
@@ -125,18 +125,18 @@ def assert_nonces() -> None:
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["mined again", "forgotten by all nodes"])
-def test_p23_a_job_whose_every_step_is_taken_back_once_is_paid_once(
+def test_p23_a_job_whose_every_step_is_reorganised_once_is_paid_once(
     town: Town, chain: ForkingChain, alice: Organisation, bob: Node, is_lost: bool
 ) -> None:
-    def mine_and_take_back(purpose: str) -> None:
+    def mine_and_reorganise(purpose: str) -> None:
         town.follow(2)
         assert is_mined(purpose)
-        chain.take_back(2, is_lost=is_lost)
+        chain.reorganise(2, is_lost=is_lost)
         town.follow()
 
     # 1. The hold: nothing runs on one that is mined, nor on one that is gone.
     job = scenes.submit(town, alice)
-    mine_and_take_back("openHold")
+    mine_and_reorganise("openHold")
     assert stage.place(job) == []
     assert EscrowHold.objects.get(pk=job.pk).state == EscrowHoldState.REQUESTED
     assert town.owed(AccountKind.WALLET_HELD, "Alice", job.pk) == 0
@@ -148,14 +148,14 @@ def test_p23_a_job_whose_every_step_is_taken_back_once_is_paid_once(
     job.refresh_from_db()
     assert job.state == JobState.COMPLETED
     # 2. The settlement: the hold is not closed over it, and nothing is owed to Bob yet.
-    mine_and_take_back("settleLease")
+    mine_and_reorganise("settleLease")
     assert not EscrowLease.objects.exists()
     assert not ChainTransaction.objects.filter(purpose="closeHold", state=TransactionState.MINED).exists()
     assert not make_bill(job).is_final
     town.follow(2)
     confirm(town, chain)
     # 3. Pay and rest, which go on their way together.
-    mine_and_take_back("finalize")
+    mine_and_reorganise("finalize")
     assert town.owed(AccountKind.WALLET_AVAILABLE, "Bob") == 0
     for _ in range(3):
         town.follow(2)
@@ -174,14 +174,14 @@ def test_p23_a_job_whose_every_step_is_taken_back_once_is_paid_once(
     assert_ledger_is_true()
 
 
-def test_c18_a_hold_that_its_customer_takes_back_with_a_reorganisation_runs_nothing(
+def test_c18_a_hold_that_its_customer_reorganises_away_runs_nothing(
     town: Town, chain: ForkingChain, alice: Organisation, bob: Node
 ) -> None:
     """Mallory mines: the block with her hold goes, and in its place she takes her money out."""
     job = scenes.submit(town, alice)
     town.follow(2)
     assert is_mined("openHold")
-    chain.take_back(2, is_lost=True)
+    chain.reorganise(2, is_lost=True)
     town.call("Alice", "withdraw", 9 * DOLLAR)
     town.follow(2)
     confirm(town, chain)

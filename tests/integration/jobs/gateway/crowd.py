@@ -15,7 +15,7 @@ SECONDS_MAX = 60.0
 BEGUN_EVENTS = 5  # that each has seen before something is killed
 
 COMPLETE = "complete"  # [DONE], and a finish reason before it
-TOLD = "told"  # an error event, or an error instead of a stream
+ERROR = "error"  # an error event, or an error instead of a stream
 BROKEN = "broken"  # the connection was lost, and HTTP shows it
 CUT = "cut"  # the stream ended in good order, with nothing of all that: what may never be
 
@@ -65,7 +65,7 @@ class Crowd:
             seen.outcome = BROKEN
             return
         is_complete = seen.is_done and seen.finish and not seen.error
-        seen.outcome = COMPLETE if is_complete else TOLD if seen.error and not seen.is_done else CUT
+        seen.outcome = COMPLETE if is_complete else ERROR if seen.error and not seen.is_done else CUT
 
     async def _read(self, answer: aiohttp.ClientResponse, seen: Seen) -> None:
         async for line in answer.content:

@@ -13,7 +13,7 @@ from tests.integration.jobs.gateway.routing_scene import ALL, Caller, scene, unt
 
 
 def test_an_answer_in_one_piece_has_the_callers_model_name_and_is_metered_once():
-    async def story():
+    async def scenario():
         async with scene() as it:
             engine = await it.engine()
             request = it.ask()
@@ -34,11 +34,11 @@ def test_an_answer_in_one_piece_has_the_callers_model_name_and_is_metered_once()
             assert engine.requests[-1]["body"]["model"] == "fake"
             assert it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_stream_is_passed_on_with_one_id_and_counted_though_the_caller_did_not_ask():
-    async def story():
+    async def scenario():
         async with scene() as it:
             engine = await it.engine()
             whole = (await it.call()).json()["choices"][0]["message"]["content"]
@@ -55,12 +55,12 @@ def test_a_stream_is_passed_on_with_one_id_and_counted_though_the_caller_did_not
             assert body["stream_options"] == {"include_usage": True}
             assert not {"user", "logprobs", "n", "presence_penalty"} & set(body)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("can_count", [True, False])
 def test_a_caller_who_asks_for_the_count_gets_it_from_every_engine(can_count):
-    async def story():
+    async def scenario():
         async with scene() as it:
             can = ALL if can_count else ALL - {Capability.STREAM_USAGE}
             engine = await it.engine(model=Model(capabilities=can))
@@ -70,11 +70,11 @@ def test_a_caller_who_asks_for_the_count_gets_it_from_every_engine(can_count):
             assert last["usage"]["completion_tokens"] == it.used[0].output_tokens == 7
             assert ("stream_options" in engine.requests[-1]["body"]) is can_count
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_completions_and_embeddings_are_answered_too():
-    async def story():
+    async def scenario():
         async with scene() as it:
             await it.engine()
             text = (await it.call("completion", max_tokens=5)).json()["choices"][0]["text"]
@@ -84,7 +84,7 @@ def test_completions_and_embeddings_are_answered_too():
             assert [row["index"] for row in answer["data"]] == [0, 1] and answer["model"] == "otter"
             assert (it.used[-1].input_tokens, it.used[-1].output_tokens) == (answer["usage"]["prompt_tokens"], 0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_completions_and_embeddings_are_answered_too():
     ],
 )
 def test_what_no_engine_can_is_refused_by_name_and_asked_of_none(lacking, body, param):
-    async def story():
+    async def scenario():
         async with scene() as it:
             engine = await it.engine(model=Model(capabilities=ALL - {lacking}))
             with pytest.raises(ApiError) as refused:
@@ -110,11 +110,11 @@ def test_what_no_engine_can_is_refused_by_name_and_asked_of_none(lacking, body, 
             assert (error.status, error.code, error.param) == (400, "unsupported_parameter", param)
             assert "fake" in error.message and engine.stats.requests == 0 and it.used == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_request_goes_to_the_one_replica_that_can():
-    async def story():
+    async def scenario():
         async with scene() as it:
             plain = await it.engine(model=Model(capabilities=ALL - {Capability.SEED}))
             able = await it.engine()
@@ -122,11 +122,11 @@ def test_a_request_goes_to_the_one_replica_that_can():
                 await it.call(seed=7)
             assert (plain.stats.requests, able.stats.requests) == (0, 6)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_is_too_long_is_refused_in_openais_words_by_us_or_by_the_engine():
-    async def story():
+    async def scenario():
         async with scene(max_tokens=100) as it:
             engine = await it.engine(model=Model(context=64))
             for body, code, param in [
@@ -146,11 +146,11 @@ def test_what_is_too_long_is_refused_in_openais_words_by_us_or_by_the_engine():
             assert load.is_ready and load.failed == 0
             await it.call()  # no bound was requested, so it is what the context leaves
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_count_beyond_what_was_seen_is_not_believed():
-    async def story():
+    async def scenario():
         async with scene() as it:
             engine = await it.engine()
             honest = await it.call(max_tokens=10)
@@ -163,12 +163,12 @@ def test_a_count_beyond_what_was_seen_is_not_believed():
             silent = await it.call(stream=True, max_tokens=10)
             assert silent.is_whole() and it.used[2].output_tokens == 10 and it.used[2].input_tokens > 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_a_caller_who_hangs_up_stops_the_engine_and_pays_for_what_came(is_stream):
-    async def story():
+    async def scenario():
         async with scene() as it:
             engine = await it.engine(model=Model(answer_tokens=1000), pace=Pace(token_ms=5))
             caller = Caller(leaves_after=5 if is_stream else None)
@@ -183,11 +183,11 @@ def test_a_caller_who_hangs_up_stops_the_engine_and_pays_for_what_came(is_stream
             assert used.status == "cancelled" and (4 <= used.output_tokens < 100) is is_stream
             assert it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_caller_who_reads_slowly_holds_the_engine_back_and_not_our_memory():
-    async def story():
+    async def scenario():
         async with scene(max_tokens=60_000) as it:
             engine = await it.engine(model=Model(answer_tokens=60_000))
             caller = Caller(slowly=0.1)
@@ -198,4 +198,4 @@ def test_a_caller_who_reads_slowly_holds_the_engine_back_and_not_our_memory():
             await work
             assert written < 60_000 and sum(map(len, caller.pieces)) < 2_000_000
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -35,7 +35,7 @@ BEFORE = [
 
 @pytest.mark.parametrize("fault", BEFORE, ids=lambda fault: f"{fault.kind}-{fault.status}")
 def test_what_fails_before_the_first_token_is_answered_by_another(fault):
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             good, bad = await it.engine(), await it.engine()
             expected = (await it.call()).json()["choices"][0]["message"]["content"]
@@ -48,13 +48,13 @@ def test_what_fails_before_the_first_token_is_answered_by_another(fault):
             assert [used.status for used in it.used] == ["ok"] * 4
             assert it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("fault", ["cut", "end", "hang", "error", "garbage"])
 @pytest.mark.parametrize("kind", ["chat", "completion"])
 def test_a_stream_whose_replica_fails_goes_on_at_another_without_a_gap(fault, kind):
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             engines = [await it.engine(pace=Pace(token_ms=1)) for _ in range(2)]
             body = LONG[kind] | {"stream": True, "max_tokens": 18}
@@ -76,11 +76,11 @@ def test_a_stream_whose_replica_fails_goes_on_at_another_without_a_gap(fault, ki
             assert asked["max_tokens"] == 11 and asked["model"] == "fake"
             assert it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_replica_that_is_killed_in_the_middle_is_replaced():
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             with EngineChild(port=None, token_ms=20, tokens=60) as doomed:
                 lease_id = it.replica(doomed.port)
@@ -96,11 +96,11 @@ def test_a_replica_that_is_killed_in_the_middle_is_replaced():
             assert sum(used.output_tokens for used in it.used[:-1]) == 8 * 60
             assert {used.status for used in it.used if used.lease_id == lease_id} == {"replica_lost"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_stream_that_cannot_go_on_ends_with_an_error_and_without_done():
-    async def story():
+    async def scenario():
         for lacking, body in [(Capability.CONTINUES, {}), (None, {"logprobs": True}), (None, {"seed": 1, "n": 2})]:
             async with scene(patience=QUICK) as it:
                 for _ in range(2):
@@ -115,11 +115,11 @@ def test_a_stream_that_cannot_go_on_ends_with_an_error_and_without_done():
                 (load,) = it.serving.loads()
                 assert load.failed == 1 and it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_stream_that_loses_every_replica_says_so():
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             for _ in range(5):
                 (await it.engine()).faults.add(Fault("cut", tokens=3))
@@ -129,11 +129,11 @@ def test_a_stream_that_loses_every_replica_says_so():
             assert sum(used.output_tokens for used in it.used) == 12
             assert it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_only_the_finish_was_lost_so_nothing_is_asked_again():
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             engines = [await it.engine() for _ in range(2)]
             for engine in engines:
@@ -142,11 +142,11 @@ def test_only_the_finish_was_lost_so_nothing_is_asked_again():
             assert caller.is_whole() and caller.events()[-2]["choices"][0]["finish_reason"] == "length"
             assert sum(engine.stats.requests for engine in engines) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_every_replica_failing_is_an_error_that_may_be_tried_again():
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             for _ in range(2):
                 (await it.engine()).faults.add(Fault("page", status=500))
@@ -158,13 +158,13 @@ def test_every_replica_failing_is_an_error_that_may_be_tried_again():
             assert [(used.status, used.output_tokens, used.input_tokens) for used in it.used] == [("failed", 0, 0)]
             assert it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_dead_engine_behind_an_open_way_is_put_aside_until_a_real_token(monkeypatch):
     monkeypatch.setattr("jobs.gateway.routing.replica_view.PROBE_SECONDS", 0.1)
 
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             good, bad = await it.engine(), await it.engine()
             bad.faults.add(Fault("status", status=500))
@@ -190,11 +190,11 @@ def test_a_dead_engine_behind_an_open_way_is_put_aside_until_a_real_token(monkey
             assert any(request["body"]["max_tokens"] == 1 for request in bad.requests)
             assert all(used.status == "ok" for used in it.used)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_request_whose_time_is_up_is_told_so_and_nobody_is_blamed():
-    async def story():
+def test_a_request_whose_time_is_up_is_ended_and_nobody_is_blamed():
+    async def scenario():
         async with scene() as it:
             engine = await it.engine(pace=Pace(first_token_ms=60_000))
             with pytest.raises(ApiError) as late:
@@ -208,13 +208,13 @@ def test_a_request_whose_time_is_up_is_told_so_and_nobody_is_blamed():
             assert all(load.is_ready and not load.failed for load in it.serving.replica_loads())
             await until(lambda: engine.stats.in_flight == 0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_loser_of_a_hedged_race_is_cancelled(monkeypatch):
     monkeypatch.setattr("jobs.gateway.routing.hedging.DELAY_SECONDS", 0.1)
 
-    async def story(is_stream):
+    async def scenario(is_stream):
         async with scene() as it:
             slow, fast = await it.engine(), await it.engine()
             for engine in (slow, fast):
@@ -232,8 +232,8 @@ def test_the_loser_of_a_hedged_race_is_cancelled(monkeypatch):
             assert (used.status, used.lease_id) == ("ok", idle.lease_id)
             assert it.is_quiet()
 
-    asyncio.run(story(True))
-    asyncio.run(story(False))
+    asyncio.run(scenario(True))
+    asyncio.run(scenario(False))
 
 
 def test_an_answer_in_one_piece_does_not_wait_for_a_dead_engine_to_its_deadline(monkeypatch):
@@ -241,7 +241,7 @@ def test_an_answer_in_one_piece_does_not_wait_for_a_dead_engine_to_its_deadline(
     monkeypatch.setattr("jobs.gateway.routing.replica_view.IDLE_SECONDS", 0.1)
     monkeypatch.setattr("jobs.gateway.answering.probing.PROBE_SECONDS_MAX", 0.1)
 
-    async def story():
+    async def scenario():
         async with scene() as it:
             dead = await it.engine()
             dead.faults.add(Fault("silent"))
@@ -258,4 +258,4 @@ def test_an_answer_in_one_piece_does_not_wait_for_a_dead_engine_to_its_deadline(
             why = {load.lease_id: load.why for load in it.serving.replica_loads()}
             assert "no token" in why[dead.lease_id]
 
-    asyncio.run(story())
+    asyncio.run(scenario())

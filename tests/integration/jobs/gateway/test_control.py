@@ -40,24 +40,24 @@ async def market() -> AsyncIterator[Marketplace]:
 
 
 def test_while_the_marketplace_is_away_known_keys_are_served_and_unknown_get_503(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with stage(tmp_path) as up:
             assert (await up.post(chat())).status == 200
             await until(lambda: len(up.marketplace.usage) == 1)
             up.marketplace.is_away = True
             await until(lambda: up.parts.control.failures)
             assert (await up.post(chat())).status == 200
-            said = await up.post(chat(), key="bob")
-            assert (said.status, said.code) == (503, "control_plane_unavailable")
+            answer = await up.post(chat(), key="bob")
+            assert (answer.status, answer.code) == (503, "control_plane_unavailable")
             assert len(up.marketplace.usage) == 1
             up.marketplace.is_away = False
             await until(lambda: len(up.marketplace.usage) == 2)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_gateway_that_starts_while_the_marketplace_is_away_serves_what_it_knew(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with market() as marketplace:
             async with gateway(marketplace, tmp_path) as up:
                 assert (await up.post(chat())).status == 200
@@ -72,22 +72,22 @@ def test_a_gateway_that_starts_while_the_marketplace_is_away_serves_what_it_knew
             assert len({sync.boot_id for sync in marketplace.syncs}) == 2
             assert len({sync.public_key for sync in marketplace.syncs}) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_gateway_that_never_heard_of_a_table_says_so(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_gateway_that_never_received_a_table_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with market() as marketplace:
             marketplace.is_away = True
             async with gateway(marketplace, tmp_path) as up:
                 assert (await up.get("/healthz")).status == 503
                 assert (await up.post(chat())).code == "server_overloaded"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_a_budget_has_left_survives_a_restart(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with market() as marketplace:
             marketplace.let(grant_for("alice", budget_usd_micros=140))
             async with gateway(marketplace, tmp_path) as up:
@@ -98,45 +98,45 @@ def test_what_a_budget_has_left_survives_a_restart(tmp_path: Path) -> None:
                 assert (await up.post(chat())).status == 200
                 assert (await up.post(chat())).code == "insufficient_quota"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_load_that_could_not_be_told_is_told_with_the_next_word(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_load_that_could_not_be_reported_is_in_the_next_report(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with stage(tmp_path) as up:
             endpoint, lease = up.marketplace.endpoints[0].endpoint_id, up.marketplace.endpoints[1].endpoint_id
             arrived = iter(range(1, 1000))
-            told: list[int] = []
+            counts: list[int] = []
 
             def loads() -> list[EndpointLoad]:
-                told.append(next(arrived))
+                counts.append(next(arrived))
                 return [
                     EndpointLoad(
-                        endpoint_id=endpoint, in_flight=1, queued=0, queue_seconds_max=0, arrived=told[-1], failed=0
+                        endpoint_id=endpoint, in_flight=1, queued=0, queue_seconds_max=0, arrived=counts[-1], failed=0
                     )
                 ]
 
             def replica_loads() -> list[ReplicaLoad]:
-                return [ReplicaLoad(lease_id=lease, is_ready=True, in_flight=1, served=told[-1])]
+                return [ReplicaLoad(lease_id=lease, is_ready=True, in_flight=1, served=counts[-1])]
 
             up.marketplace.is_away = True
             await until(lambda: up.parts.control.failures)
             begun = len(up.marketplace.syncs)
             up.parts.control.loads, up.parts.control.replica_loads = loads, replica_loads
-            await until(lambda: len(told) >= 2)
+            await until(lambda: len(counts) >= 2)
             up.marketplace.is_away = False
             await until(lambda: len(up.marketplace.syncs) >= begun + 2)
-            heard = sum(load.arrived for sync in up.marketplace.syncs[begun:] for load in sync.loads)
+            reported = sum(load.arrived for sync in up.marketplace.syncs[begun:] for load in sync.loads)
             served = sum(load.served for sync in up.marketplace.syncs[begun:] for load in sync.replicas)
-            assert heard == served == sum(told)
+            assert reported == served == sum(counts)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_somebody_who_waits_for_a_replica_brings_a_sync_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with stage(tmp_path) as up:
             monkeypatch.setattr(control_sync, "SYNC_SECONDS", 60.0)
             syncs = len(up.marketplace.syncs)
@@ -146,26 +146,26 @@ def test_somebody_who_waits_for_a_replica_brings_a_sync_at_once(
             up.parts.control.wake(up.marketplace.endpoints[0].endpoint_id)
             await until(lambda: len(up.marketplace.syncs) == syncs + 1, 5)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_much_use_is_told_in_batches_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_use_is_reported_in_batches_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_sync, "USAGE_ROWS_MAX", 10)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with stage(tmp_path) as up:
             answers = await asyncio.gather(*(up.post(chat()) for _ in range(95)))
-            assert {said.status for said in answers} == {200}
+            assert {answer.status for answer in answers} == {200}
             await until(lambda: len(up.marketplace.usage) == 95)
             assert [row.seq for row in up.marketplace.usage] == list(range(1, 96))
             assert len({row.request_id for row in up.marketplace.usage}) == 95
             assert max(len(sync.usage) for sync in up.marketplace.syncs) == 10
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_full_spool_takes_no_requests_rather_than_serve_them_unmetered(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with stage(tmp_path) as up:
             assert (await up.post(chat())).status == 200
             await until(lambda: up.marketplace.usage)
@@ -175,7 +175,7 @@ def test_a_full_spool_takes_no_requests_rather_than_serve_them_unmetered(tmp_pat
             assert (await up.get("/healthz")).status == 503
             assert len(up.engine.requests) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_disk_that_fails_takes_no_requests_until_it_writes_again(
@@ -183,7 +183,7 @@ def test_a_disk_that_fails_takes_no_requests_until_it_writes_again(
 ) -> None:
     monkeypatch.setattr("jobs.gateway.accounting.spool.RETRY_SECONDS", 0.1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with stage(tmp_path) as up:
             real = os.fdatasync
 
@@ -199,7 +199,7 @@ def test_a_disk_that_fails_takes_no_requests_until_it_writes_again(
             assert (await up.post(chat())).status == 200
             await until(lambda: len(up.marketplace.usage) == 2)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_two_gateways_never_share_a_folder(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ async def ask(session: aiohttp.ClientSession, url: str, **fields: object) -> byt
 
 
 def test_kill_9_under_load_bills_nothing_twice_and_loses_only_the_last_moment(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with market() as marketplace, aiohttp.ClientSession() as session:
             child, url = await begin(marketplace, tmp_path)
             await until(lambda: len(marketplace.syncs) > 1)
@@ -265,11 +265,11 @@ def test_kill_9_under_load_bills_nothing_twice_and_loses_only_the_last_moment(tm
             assert len({row.request_id for row in rows}) == len(rows), "none twice"
             assert on_disk <= len(rows) <= answered + 31
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_gateway_that_is_stopped_ends_its_answers_and_tells_the_last_use(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_gateway_that_is_stopped_ends_its_answers_and_reports_the_last_use(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with market() as marketplace, aiohttp.ClientSession() as session:
             child, url = await begin(marketplace, tmp_path)
             await until(lambda: len(marketplace.syncs) > 1)
@@ -282,11 +282,11 @@ def test_a_gateway_that_is_stopped_ends_its_answers_and_tells_the_last_use(tmp_p
             assert all(answer.count(b"data: ") == 4000 for answer in whole)
             assert len(whole) == len(marketplace.usage) > 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_restored_grant_is_only_good_while_nobody_can_be_asked(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with market() as marketplace:
             async with gateway(marketplace, tmp_path) as up:
                 assert (await up.post(chat())).status == 200
@@ -295,4 +295,4 @@ def test_a_restored_grant_is_only_good_while_nobody_can_be_asked(tmp_path: Path)
                 assert (await up.post(chat())).status == 401
                 assert key_grants.GRACE_SECONDS > 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.engine import EngineChild
-from tests.integration.jobs.gateway.crowd import BROKEN, COMPLETE, CUT, TOLD, Crowd
+from tests.integration.jobs.gateway.crowd import BROKEN, COMPLETE, CUT, ERROR, Crowd
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def engine() -> Iterator[EngineChild]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcome"), [(None, COMPLETE), ("end", CUT), ("cut", BROKEN), ("error", TOLD), ("status", TOLD)]
+    ("fault", "outcome"), [(None, COMPLETE), ("end", CUT), ("cut", BROKEN), ("error", ERROR), ("status", ERROR)]
 )
 def test_what_befalls_a_stream_is_seen_for_what_it_is(engine, fault, outcome):
     engine.heal()

@@ -19,7 +19,7 @@ from runtimes.contract import Capability
 from tests.fakes.engine import Model, asks
 from tests.fakes.relay import Relay
 from tests.fakes.serving_stack import Process, Replica, Stack
-from tests.integration.jobs.gateway.crowd import BROKEN, COMPLETE, CUT, TOLD, Crowd, Seen, struck
+from tests.integration.jobs.gateway.crowd import BROKEN, COMPLETE, CUT, ERROR, Crowd, Seen, struck
 
 CALLERS = 100
 TOKENS, TOKEN_MS = 150, 10  # slow enough that all are under way when the blow falls
@@ -144,7 +144,7 @@ def test_a_killed_gateway_breaks_every_stream_visibly_and_bills_nothing_twice(wo
 
 
 @pytest.mark.parametrize("world", [FIXED], indirect=True, ids=["no continuing"])
-def test_where_no_engine_can_go_on_each_caller_is_told(world):
+def test_where_no_engine_can_go_on_each_caller_gets_an_error(world):
     crowd = world.crowd()
     shares: list[int] = []
 
@@ -154,6 +154,6 @@ def test_where_no_engine_can_go_on_each_caller_is_told(world):
 
     outcomes = struck(crowd, blow)
     print(shares, dict(outcomes))
-    assert outcomes == {COMPLETE: shares[1], TOLD: shares[0]}
-    assert {seen.error["code"] for seen in crowd.seen if seen.outcome == TOLD} == {"replica_lost"}
+    assert outcomes == {COMPLETE: shares[1], ERROR: shares[0]}
+    assert {seen.error["code"] for seen in crowd.seen if seen.outcome == ERROR} == {"replica_lost"}
     assert_truth(crowd, rows_of(world, crowd))

@@ -29,7 +29,7 @@ class Liar:
 
     def __init__(self) -> None:
         self.port = 0
-        self.heard: list[bool] = []
+        self.was_read_to_end: list[bool] = []
         self.may_speak = asyncio.Event()
         self.may_speak.set()
 
@@ -45,14 +45,14 @@ async def saying(pieces: Callable[[], Iterable[bytes]]) -> AsyncIterator[Liar]:
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
             await reader.readexactly(int(length.split(b":")[1]))
             writer.write(HEAD)
-            at = len(liar.heard)
-            liar.heard.append(False)
+            at = len(liar.was_read_to_end)
+            liar.was_read_to_end.append(False)
             await liar.may_speak.wait()
             for piece in pieces():
                 writer.write(piece)
                 await writer.drain()
                 await asyncio.sleep(0 if at or len(piece) > 900 else 0.001)
-            liar.heard[at] = True
+            liar.was_read_to_end[at] = True
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
@@ -66,7 +66,7 @@ async def ask_both(it, liar: Liar, **how) -> tuple[Caller, str]:
     liar.may_speak.clear()
     lease_id = it.replica(liar.port)
     work = asyncio.create_task(it.call(messages=QUESTION, stream=True, **how))
-    await until(lambda: liar.heard)
+    await until(lambda: liar.was_read_to_end)
     await it.engine()
     liar.may_speak.set()
     caller = await work
@@ -80,49 +80,49 @@ async def ask_both(it, liar: Liar, **how) -> tuple[Caller, str]:
     ids=["no-json", "half-a-line", "no-object", "error", "end"],
 )
 def test_what_came_before_the_rubbish_is_sent_and_the_rubbish_is_not(rubbish):
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             good = await it.engine()
-            said = (await it.call(messages=QUESTION, stream=True)).text()
+            streamed = (await it.call(messages=QUESTION, stream=True)).text()
             it.fleet.remove(good.lease_id)
-            first, second = said.split(" ")[0], " " + said.split(" ")[1]
+            first, second = streamed.split(" ")[0], " " + streamed.split(" ")[1]
             async with saying(lambda: [token(first), token(second) + rubbish]) as liar:
                 caller, expected = await ask_both(it, liar)
-            assert caller.is_whole() and caller.text() == expected == said
+            assert caller.is_whole() and caller.text() == expected == streamed
             assert [used.output_tokens for used in it.used[1:3]] == [2, 18]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_engine_that_writes_on_and_on_is_stopped_at_what_was_asked_for():
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             liar = await it.stack.enter_async_context(saying(lambda: (token(f" word{n}") for n in count())))
             it.replica(liar.port)
             caller = await it.call(messages=QUESTION, stream=True, max_tokens=30)
             assert caller.is_whole() and caller.events()[-2]["choices"][0]["finish_reason"] == "length"
             assert it.used[0].output_tokens == 30 and len(caller.events()) < 1000
-            assert liar.heard == [False]
+            assert liar.was_read_to_end == [False]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("piece", [token(""), b": ping\n\n" * 100, b"x" * 1000], ids=["empty", "comment", "no-line"])
 def test_an_engine_that_only_seems_to_begin_is_left(piece):
-    async def story():
+    async def scenario():
         async with scene(patience=Patience(first=60, token=60)) as it:
             async with saying(lambda: (piece for _ in count())) as liar:
                 caller, expected = await ask_both(it, liar)
-                assert caller.is_whole() and caller.text() == expected and not any(liar.heard)
+                assert caller.is_whole() and caller.text() == expected and not any(liar.was_read_to_end)
             assert [used.status for used in it.used] == ["ok", "ok"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_after_the_finish_nothing_is_waited_for_long(monkeypatch):
     monkeypatch.setattr("jobs.gateway.answering.streaming.TAIL_SECONDS_MAX", 0.1)
 
-    async def story():
+    async def scenario():
         async with scene(patience=Patience(first=2, token=60)) as it:
             finish = token("", finish_reason="stop")
             pieces = [token("all")] + [finish] + [b": ping\n\n"] * 3
@@ -131,11 +131,11 @@ def test_after_the_finish_nothing_is_waited_for_long(monkeypatch):
                 caller = await it.call(stream=True)
                 assert caller.is_whole() and caller.text() == "all" and it.used[0].status == "ok"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_tokens_cut_into_bytes_are_still_not_more_than_their_bytes():
-    async def story():
+    async def scenario():
         async with scene(patience=QUICK) as it:
             usage = {"prompt_tokens": 10**9, "completion_tokens": 10**9, "total_tokens": 1}
             last = json.dumps({"choices": [], "usage": usage}).encode()
@@ -148,11 +148,11 @@ def test_tokens_cut_into_bytes_are_still_not_more_than_their_bytes():
             assert it.used[0].output_tokens <= len("otter") + 16 and it.used[0].input_tokens < 1000
             assert caller.events()[-2]["usage"]["completion_tokens"] == it.used[0].output_tokens
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next():
-    async def story():
+    async def scenario():
         async with scene(in_flight=1) as it:
             await it.engine()
             pool, search = it.serving._pool, it.serving._begin(it.ask(), Caller()).search
@@ -166,4 +166,4 @@ def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next():
             place.release()
             assert leaving.cancelled() and it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

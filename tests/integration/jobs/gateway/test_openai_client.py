@@ -99,7 +99,7 @@ def until(condition) -> None:
         time.sleep(0.02)
 
 
-# --- what is said
+# --- what is answered
 
 
 def test_a_stream_says_what_the_whole_answer_says_and_both_are_counted_alike(client):
@@ -109,13 +109,13 @@ def test_a_stream_says_what_the_whole_answer_says_and_both_are_counted_alike(cli
             model="fake", messages=HELLO, stream=True, stream_options={"include_usage": True}
         )
     )
-    said = "".join(choice.delta.content or "" for event in events for choice in event.choices)
-    assert said == whole.choices[0].message.content
+    streamed = "".join(choice.delta.content or "" for event in events for choice in event.choices)
+    assert streamed == whole.choices[0].message.content
     assert events[-1].usage.completion_tokens == whole.usage.completion_tokens == 20
     assert {event.model for event in events} == {"fake"} and len({event.id for event in events}) == 1
 
 
-def test_a_request_can_be_told_by_its_id(client):
+def test_a_request_has_the_callers_id_and_one_of_its_own(client):
     answer = client.chat.completions.with_raw_response.create(
         model="fake", messages=HELLO, extra_headers={"x-client-request-id": "mine-17"}
     )
@@ -202,7 +202,7 @@ def test_bad_input_is_an_error_of_the_clients_own_kind(client, model, fields, er
         (OUT, openai.NotFoundError, "model_not_found"),
     ],
 )
-def test_who_may_not_is_told_so(world, key, error, code):
+def test_who_may_not_is_refused_with_the_reason(world, key, error, code):
     with world.client(key) as mallory, pytest.raises(error) as raised:
         mallory.chat.completions.create(model="fake", messages=HELLO)
     if code is not None:

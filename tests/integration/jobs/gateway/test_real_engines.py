@@ -38,8 +38,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
             (ready,) = replica.until_ready().events("ready")
             task = "embed" if name == "embed" else "generate"
             row = stack.add_endpoint(name, task=task, limits={"max_tokens": 128, "in_flight": 4})
-            said = {key: value for key, value in ready.items() if key not in {"event", "at"}}
-            stack.adopt(Elsewhere(port=0, uds=replica.root / SERVE_SOCKET), ready=said, of=row)
+            facts = {key: value for key, value in ready.items() if key not in {"event", "at"}}
+            stack.adopt(Elsewhere(port=0, uds=replica.root / SERVE_SOCKET), ready=facts, of=row)
         stack.start_gateway()
         for each in stack.replicas:
             stack.start_provider(each)

@@ -18,7 +18,7 @@ QUESTION = "Say something about otters, and take your time: I want to know all o
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatch):
+def test_a_storm_leaves_nothing_behind_and_every_caller_gets_an_end(seed, monkeypatch):
     monkeypatch.setattr("jobs.gateway.routing.replica_view.PROBE_SECONDS", 0.05)
     monkeypatch.setattr("jobs.gateway.answering.probing.PROBE_SECONDS_MAX", 0.5)
     dice = random.Random(seed)
@@ -45,7 +45,7 @@ def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatc
         for engine in engines:
             engine.faults.clear()
 
-    async def story():
+    async def scenario():
         async with scene(patience=Patience(first=0.3, token=0.3, move=2), in_flight=8) as it:
             engines = [await it.engine(model=Model(answer_tokens=20), pace=Pace(token_ms=1)) for _ in range(4)]
             expected = (await it.call(messages=[{"role": "user", "content": QUESTION}])).json()
@@ -53,18 +53,21 @@ def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatc
             it.used.clear()
             callers = [Caller() for _ in range(100)]
             work = [one(it, caller, number) for number, caller in enumerate(callers)]
-            *told, _ = await asyncio.gather(*work, weather(it, engines))
-            check(callers, told, text)
+            *outcomes, _ = await asyncio.gather(*work, weather(it, engines))
+            check(callers, outcomes, text)
             check_used(
-                it.used, callers, told, dict(zip([request.request_id for request, _ in told], callers, strict=True))
+                it.used,
+                callers,
+                outcomes,
+                dict(zip([request.request_id for request, _ in outcomes], callers, strict=True)),
             )
             await until(it.is_quiet)
             await until(lambda: not any(engine.stats.in_flight for engine in engines))
             assert len(it.used) == len({(used.request.request_id, used.part) for used in it.used})
 
-    def check(callers, told, text):
+    def check(callers, outcomes, text):
         whole = 0
-        for caller, (request, error) in zip(callers, told, strict=True):
+        for caller, (request, error) in zip(callers, outcomes, strict=True):
             if error is not None:
                 assert not caller.has_started and error.status in (429, 502, 503, 504)
             elif caller.gone.is_set() and not caller.is_ended:
@@ -79,7 +82,7 @@ def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatc
                 whole += 1
         assert whole
 
-    def check_used(used, callers, told, by_request):
+    def check_used(used, callers, outcomes, by_request):
         parts = defaultdict(list)
         for row in used:
             parts[row.request.request_id].append(row)
@@ -90,8 +93,8 @@ def test_a_storm_leaves_nothing_behind_and_every_caller_is_told(seed, monkeypatc
             caller = by_request[request_id]
             if caller.is_ended and rows[0].request.is_stream and caller.is_whole():
                 assert sum(row.output_tokens for row in rows) == 20
-        for request, error in told:
+        for request, error in outcomes:
             if error is None and request.request_id not in parts:
                 assert by_request[request.request_id].gone.is_set()  # it left before any replica was asked
 
-    asyncio.run(story())
+    asyncio.run(scenario())

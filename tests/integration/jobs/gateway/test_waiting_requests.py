@@ -14,7 +14,7 @@ from tests.integration.jobs.gateway.routing_scene import Caller, scene, until
 
 
 def test_a_request_to_a_sleeping_endpoint_wakes_it_and_is_answered_when_it_is_there():
-    async def story():
+    async def scenario():
         async with scene() as it:
             work = asyncio.create_task(it.call())
             await until(lambda: it.wanted)
@@ -27,11 +27,11 @@ def test_a_request_to_a_sleeping_endpoint_wakes_it_and_is_answered_when_it_is_th
             (load,) = it.serving.loads()
             assert (load.is_wanted, load.queued, load.arrived) == (False, 0, 0) and load.queue_seconds_max > 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_nobody_comes_in_time_is_a_503_that_says_when_to_try_again():
-    async def story():
+    async def scenario():
         async with scene(wake_seconds=0.1) as it:
             caller = Caller()
             with pytest.raises(ApiError) as refused:
@@ -41,11 +41,11 @@ def test_nobody_comes_in_time_is_a_503_that_says_when_to_try_again():
             (load,) = it.serving.loads()
             assert (load.refused, load.queued) == (1, 0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_no_replica_gets_more_at_once_than_its_limit_and_everybody_is_served():
-    async def story():
+    async def scenario():
         async with scene(in_flight=3) as it:
             engines = [await it.engine(pace=Pace(first_token_ms=10)) for _ in range(2)]
             callers = await asyncio.gather(*(it.call(key=f"key {n % 5}", stream=n % 2 == 0) for n in range(60)))
@@ -53,13 +53,13 @@ def test_no_replica_gets_more_at_once_than_its_limit_and_everybody_is_served():
             assert [engine.stats.in_flight_max for engine in engines] == [3, 3]
             assert len(it.used) == 60 and it.is_quiet()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_full_queue_is_a_429_with_a_time_to_come_back(monkeypatch):
     monkeypatch.setattr(fair_queue, "QUEUED_MAX", 4)
 
-    async def story():
+    async def scenario():
         async with scene(in_flight=1) as it:
             await it.engine(pace=Pace(first_token_ms=50))
             results = await asyncio.gather(*(it.call() for _ in range(10)), return_exceptions=True)
@@ -70,11 +70,11 @@ def test_a_full_queue_is_a_429_with_a_time_to_come_back(monkeypatch):
             (load,) = it.serving.loads()
             assert (load.arrived, load.refused) == (10, 5)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_one_key_with_many_requests_does_not_starve_another():
-    async def story():
+    async def scenario():
         async with scene(in_flight=1) as it:
             engine = await it.engine(pace=Pace(first_token_ms=5))
             crowd = [asyncio.create_task(it.call(key="mallory")) for _ in range(50)]
@@ -83,11 +83,11 @@ def test_one_key_with_many_requests_does_not_starve_another():
             assert engine.stats.requests < 10
             await asyncio.gather(*crowd)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_caller_who_hangs_up_in_the_queue_leaves_it():
-    async def story():
+    async def scenario():
         async with scene(in_flight=1) as it:
             engine = await it.engine(pace=Pace(first_token_ms=200))
             first, second = asyncio.create_task(it.call()), Caller()
@@ -100,11 +100,11 @@ def test_a_caller_who_hangs_up_in_the_queue_leaves_it():
             await first
             assert engine.stats.requests == 1 and [used.status for used in it.used] == ["ok"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_versions_get_their_shares_and_a_conversation_stays_with_its_version():
-    async def story():
+    async def scenario():
         async with scene(versions=((1, 80), (2, 20)), in_flight=500) as it:
             old, new = await it.engine(version=1), await it.engine(version=2)
             for number in range(200):
@@ -123,11 +123,11 @@ def test_the_versions_get_their_shares_and_a_conversation_stays_with_its_version
                 await it.call(messages=[{"role": "user", "content": f"question {number}"}])
             assert new.stats.requests == before_new
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_draining_replica_gets_nothing_new_and_ends_what_it_has():
-    async def story():
+    async def scenario():
         async with scene(wake_seconds=0.1) as it:
             old = await it.engine(pace=Pace(token_ms=50))
             caller = Caller()
@@ -141,11 +141,11 @@ def test_a_draining_replica_gets_nothing_new_and_ends_what_it_has():
             await work
             assert caller.is_whole() and (old.stats.requests, new.stats.requests) == (1, 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_same_beginning_goes_to_the_same_replica_while_it_has_room():
-    async def story():
+    async def scenario():
         async with scene(in_flight=4) as it:
             engines = [await it.engine() for _ in range(4)]
             start = {"role": "system", "content": "You are an otter. " * 200}
@@ -159,4 +159,4 @@ def test_the_same_beginning_goes_to_the_same_replica_while_it_has_room():
             )
             assert sum(engine.stats.requests > 0 for engine in engines) >= 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -114,7 +114,7 @@ def test_a_command_is_a_kind_that_runs_to_its_end(alice: Organisation) -> None:
     (lease,) = stage.place(job)
     program = kind_named(job.kind).execution(lease.attempt).program
     assert (program.runtime, program.command, program.config) == (None, ["bash", "-c", "python train.py"], {})
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     stage.finish(lease)
     job.refresh_from_db()
     assert (job.kind, job.state) == ("command", "completed")
@@ -155,7 +155,7 @@ def test_a_row_of_an_unknown_kind_is_refused_and_never_treated_as_a_training(ali
     with pytest.raises(UnknownSpecKind, match="expected train, serve or command"):
         spec_kind_named("swarm")
     (lease,) = stage.place(job)
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     with pytest.raises(UnknownKind), transaction.atomic():
         locked = lifecycle.lock(job.pk)
         locked.kind = "swarm"

@@ -129,7 +129,7 @@ def test_cancel_works_in_every_state(alice, bob, until):
     if until != "queued":
         (lease,) = stage.place(job)
         if until in {"running", "recovering"}:
-            stage.say(lease, AttemptState.RUNNING)
+            stage.send_report(lease, AttemptState.RUNNING)
         if until == "recovering":
             reports.lose(lease.id, Reason.NODE_SILENT, "gone")
     lifecycle.cancel(job.id, actor="alice")

@@ -73,7 +73,7 @@ def test_both_providers_of_a_recovered_job_are_paid_for_what_counted(alice, bob)
     reports.lose(first.id, Reason.NODE_SILENT, "gone")
     (second,) = stage.place(job)
     assert second.node == spare
-    stage.say(second, AttemptState.RUNNING)
+    stage.send_report(second, AttemptState.RUNNING)
     stage.see_running(second, seconds=360)
     stage.bill(second, ms=360_000)
     stage.finish(second)
@@ -99,14 +99,14 @@ def test_a_job_that_is_lost_too_often_fails(alice, bob):
     assert balance(alice.id, AccountKind.CUSTOMER_AVAILABLE) == 5 * DOLLAR
 
 
-def test_a_report_with_an_old_fence_is_not_heard(alice, bob):
+def test_a_report_with_an_old_fence_is_ignored(alice, bob):
     job, (lease,) = stage.running_job(alice)
-    stage.say(lease, AttemptState.FAILED, fence=lease.fence - 1, reason=Reason.EXIT_NONZERO)
+    stage.send_report(lease, AttemptState.FAILED, fence=lease.fence - 1, reason=Reason.EXIT_NONZERO)
     job.refresh_from_db()
     assert job.state == "running"
 
 
-def test_a_report_of_another_node_is_not_heard(alice, bob):
+def test_a_report_of_another_node_is_ignored(alice, bob):
     job, (lease,) = stage.running_job(alice)
     mallory = stage.node("mallory")
     lie = LeaseReport(
@@ -132,11 +132,11 @@ def test_the_first_end_that_was_reported_stands(alice, bob):
 def test_the_same_sync_twice_changes_nothing(alice, bob):
     _job, (lease,) = stage.running_job(alice)
     before = Event.objects.count()
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     assert Event.objects.count() == before
 
 
-def test_a_lease_that_the_server_gave_up_is_told_to_stop_and_then_forgotten(alice, bob):
+def test_a_lease_that_the_server_gave_up_is_stopped_and_then_forgotten(alice, bob):
     _job, (lease,) = stage.running_job(alice)
     reports.lose(lease.id, Reason.NODE_SILENT, "gone")
     report = LeaseReport(lease_id=lease.id, fence=lease.fence, attempt_id=lease.attempt_id, state=AttemptState.RUNNING)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def test_the_job_stays_open_until_the_last_byte_of_its_log_is_here(alice, bob):
     job, (lease,) = stage.running_job(alice)
-    stage.say(lease, AttemptState.SUCCEEDED, reason=Reason.COMPLETED, log_bytes=10)
+    stage.send_report(lease, AttemptState.SUCCEEDED, reason=Reason.COMPLETED, log_bytes=10)
     job.refresh_from_db()
     assert job.state == "running"
     Lease.objects.filter(pk=lease.pk).update(log_bytes=10)
@@ -34,7 +34,7 @@ def test_the_job_stays_open_until_the_last_byte_of_its_log_is_here(alice, bob):
 
 def test_bytes_that_never_come_are_not_waited_for_without_end(alice, bob):
     job, (lease,) = stage.running_job(alice)
-    stage.say(lease, AttemptState.SUCCEEDED, reason=Reason.COMPLETED, log_bytes=10)
+    stage.send_report(lease, AttemptState.SUCCEEDED, reason=Reason.COMPLETED, log_bytes=10)
     Lease.objects.filter(pk=lease.pk).update(reported_at=timezone.now() - timedelta(seconds=31))
     sweeps.sweep_jobs()
     job.refresh_from_db()

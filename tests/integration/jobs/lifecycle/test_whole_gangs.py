@@ -19,10 +19,10 @@ def test_a_gang_is_placed_whole_on_one_fabric_and_fails_whole(alice):
     job = stage.submit(alice, stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any"}))
     first, second = stage.place(job)
     assert {first.node, second.node} == set(nodes)
-    stage.say(first, AttemptState.RUNNING)
+    stage.send_report(first, AttemptState.RUNNING)
     job.refresh_from_db()
     assert job.state == "placed"  # it runs when all of it runs
-    stage.say(second, AttemptState.RUNNING)
+    stage.send_report(second, AttemptState.RUNNING)
     job.refresh_from_db()
     assert job.state == "running"
     stage.finish(first, Reason.DEVICE_FAILED, message="Xid 79")

@@ -67,7 +67,7 @@ def waiting(alice: Organisation, **spec: Any) -> Job:
 
 def run(lease: Lease, *, ms: int) -> None:
     """It runs so long, saves what it has, and then the marketplace itself breaks it: it goes on elsewhere."""
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     stage.see_running(lease, seconds=ms / 1000)
     stage.bill(lease, ms=ms)
     stage.checkpoint(lease.attempt.job, lease, step=10 * lease.attempt.number, ms=ms)

@@ -126,7 +126,7 @@ def test_her_word_costs_nothing_where_the_price_is_back(asked: Job) -> None:
     assert len(stage.place(asked)) == 1
 
 
-def test_who_has_too_little_for_it_is_told_how_much_and_nothing_changes(alice: Organisation, asked_again: Job) -> None:
+def test_who_has_too_little_for_it_learns_how_much_and_nothing_changes(alice: Organisation, asked_again: Job) -> None:
     tick(DOLLAR)  # what is left of two dollars is more than one WETH now
     sweeps.sweep_jobs()
     held = has(alice, AccountKind.JOB_HOLD)

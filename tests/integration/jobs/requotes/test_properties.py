@@ -94,8 +94,8 @@ def lifecycle_end(job: Job) -> None:
 
 def check_new_leases(job: Job, before: set[UUID], market: int, *, allowed: bool) -> None:
     """No lease is above the market by more than the band, nor, unallowed, below what Alice has agreed to."""
-    said = PriceLock.objects.filter(job=job, reason="confirmed").values_list("usd_micros_per_token", flat=True)
-    agreed = min([START, *map(int, said)])
+    confirmed = PriceLock.objects.filter(job=job, reason="confirmed").values_list("usd_micros_per_token", flat=True)
+    agreed = min([START, *map(int, confirmed)])
     for lease in Lease.objects.exclude(pk__in=before).select_related("price_lock"):
         price = int(lease.price_lock.usd_micros_per_token) if lease.price_lock else START
         assert price <= market or is_near(market, price, BPS)

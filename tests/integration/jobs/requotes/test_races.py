@@ -42,8 +42,8 @@ def confirm(job: Job) -> object:
 
 @pytest.mark.parametrize("attempt", range(TRIES))
 def test_a_word_against_a_cancel_ends_the_job_and_gives_all_back(alice: Organisation, asked: Job, attempt: int) -> None:
-    said, cancelled = race(lambda: confirm(asked), lambda: lifecycle.cancel(asked.pk, actor="alice"))
-    assert isinstance(cancelled, Job) and (isinstance(said, (Job, JobEnded)))
+    confirmed, cancelled = race(lambda: confirm(asked), lambda: lifecycle.cancel(asked.pk, actor="alice"))
+    assert isinstance(cancelled, Job) and (isinstance(confirmed, (Job, JobEnded)))
     assert Job.objects.get(pk=asked.pk).state == JobState.CANCELLED
     charged = Settlement.objects.get(job_id=asked.pk).charged
     assert (has(alice), has(alice, AccountKind.JOB_HOLD)) == (FUNDS - charged, 0)
@@ -52,7 +52,7 @@ def test_a_word_against_a_cancel_ends_the_job_and_gives_all_back(alice: Organisa
 
 
 @pytest.mark.parametrize("attempt", range(TRIES))
-def test_a_word_said_four_times_at_once_counts_once(alice: Organisation, asked: Job, attempt: int) -> None:
+def test_a_confirmation_sent_four_times_at_once_counts_once(alice: Organisation, asked: Job, attempt: int) -> None:
     results = race(*[lambda: confirm(asked)] * 4)
     assert all(isinstance(each, Job) for each in results)
     assert [reason for _, reason in locks(asked)] == ["renewed", "confirmed"]

@@ -56,7 +56,7 @@ def test_an_old_price_is_looked_at_again(alice: Organisation, bob: Node, setting
 
 
 @pytest.mark.parametrize("bps", [-200, -1, 0, 199])
-def test_a_small_move_renews_the_lock_and_tells_so(alice: Organisation, bob: Node, bps: int) -> None:
+def test_a_small_move_renews_the_lock_and_records_it(alice: Organisation, bob: Node, bps: int) -> None:
     job = scenes.waiting(alice)
     tick(moved(bps) + 1)
     [lease] = stage.place(job)
@@ -148,10 +148,10 @@ def test_without_a_known_price_the_job_waits_and_goes_on_when_there_is_one(
     assert job.waiting_for.startswith("the price of WETH")
     change = show_job(job).price_change
     assert change is not None and not change.can_confirm and change.usd_micros_per_token is None
-    said = job.waiting_for
+    reason = job.waiting_for
     sweeps.sweep_jobs()
     job.refresh_from_db()
-    assert job.waiting_for == said
+    assert job.waiting_for == reason
     settings.SOUK_PRICE_OPERATOR_AGE_SECONDS_MAX = 3600
     sweeps.sweep_jobs()
     assert len(stage.place(job)) == 1

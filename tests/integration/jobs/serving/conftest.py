@@ -89,8 +89,8 @@ def bring_up(endpoint: Endpoint) -> list[Lease]:
     leases = leases_of(endpoint)
     for lease in leases:
         if lease.running_at is None:
-            stage.say(lease, AttemptState.PREPARING)
-            stage.say(lease, AttemptState.RUNNING)
+            stage.send_report(lease, AttemptState.PREPARING)
+            stage.send_report(lease, AttemptState.RUNNING)
     gateway_reports(leases)
     return leases_of(endpoint)
 

@@ -39,8 +39,8 @@ def endpoint(alice: Organisation, bob: Node) -> Endpoint:
     scenes.key(alice)
     EndpointMinute.objects.get_or_create(endpoint=made, minute=29_000_000)
     ReplicaMinute.objects.get_or_create(replica=Replica.objects.get(), minute=29_000_000)
-    told = {"request_id": uuid4(), "verdict": "mismatch", "at": clock.now()}
-    Audit.objects.create(endpoint=made, lease=lease, checked_by=lease, **told)
+    verdict = {"request_id": uuid4(), "verdict": "mismatch", "at": clock.now()}
+    Audit.objects.create(endpoint=made, lease=lease, checked_by=lease, **verdict)
     WrongReplica.objects.create(lease=lease, node=lease.node, because="2 against 1")
     return made
 
@@ -89,7 +89,7 @@ def test_the_operator_ends_an_endpoint_whose_replicas_then_stop(operator: Client
     assert endpoint.job.cancel_reason == "cancelled_by_operator"
     (lease,) = leases_of(endpoint)
     assert lease.stop_reason == "cancelled_by_operator"
-    stage.say(lease, AttemptState.CANCELLED)
+    stage.send_report(lease, AttemptState.CANCELLED)
     endpoint.refresh_from_db()
     endpoint.job.refresh_from_db()
     assert (endpoint.is_open, endpoint.job.state, states(endpoint)) == (False, "cancelled", ["gone"])

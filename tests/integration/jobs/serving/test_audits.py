@@ -96,7 +96,7 @@ def test_a_node_that_was_wrong_twice_is_quarantined(market: Market):
 
 
 @pytest.mark.parametrize(
-    "tell",
+    "rows_of",
     [
         lambda market: accuse(market, "mallory", "bob"),  # one report against one
         lambda market: accuse(market, "mallory", "bob", "bob2"),  # two nodes of one competitor
@@ -106,12 +106,12 @@ def test_a_node_that_was_wrong_twice_is_quarantined(market: Market):
         lambda market: [row(market, "mallory", by, "match") for by in ("bob", "carol")],
     ],
 )
-def test_less_proves_nothing(market: Market, tell: Callable[[Market], list[AuditRow]]):
-    assert audits.ingest_audits(tell(market)) == []
+def test_less_proves_nothing(market: Market, rows_of: Callable[[Market], list[AuditRow]]):
+    assert audits.ingest_audits(rows_of(market)) == []
     assert Audit.objects.exists() and not WrongReplica.objects.exists()
 
 
-def test_a_providers_own_node_may_speak_against_it(market: Market):
+def test_a_providers_own_node_may_report_against_it(market: Market):
     assert audits.ingest_audits(accuse(market, "bob", "bob2", "carol")) == [market["bob"].pk]
 
 
@@ -130,7 +130,7 @@ def test_what_a_gateway_saw_itself_counts_after_some_times(market: Market):
     assert audits.ingest_audits(rows[-1:]) == [market["mallory"].pk]
 
 
-def test_leases_of_another_endpoint_are_not_heard(market: Market):
+def test_audits_of_leases_of_another_endpoint_are_ignored(market: Market):
     Replica.objects.filter(attempt=market["carol"].attempt).delete()
     assert audits.ingest_audits(accuse(market, "mallory", "bob", "carol")) == []
     assert audits.ingest_audits([row(market, "mallory", "bob", "mismatch", endpoint_id=uuid4())]) == []

@@ -114,7 +114,7 @@ def test_gateways_that_name_the_same_in_other_orders_never_wait_in_a_circle(
 
     def says(order: int) -> Callable[[], object]:
         names = sorted(leases, key=lambda lease: lease.pk, reverse=order > 0)
-        said = GatewaySync(
+        report = GatewaySync(
             gateway_id=UUID(int=2 + order),
             boot_id=uuid4(),
             loads=[
@@ -130,7 +130,7 @@ def test_gateways_that_name_the_same_in_other_orders_never_wait_in_a_circle(
             ],
             replicas=[ReplicaLoad(lease_id=lease.pk, is_ready=True, in_flight=1, served=1) for lease in names],
         )
-        return lambda: [ingest.ingest_sync(said) for _ in range(60)]
+        return lambda: [ingest.ingest_sync(report) for _ in range(60)]
 
     found = race(says(0), says(1), says(0), says(1))
     assert not [each for each in found if isinstance(each, Exception)]

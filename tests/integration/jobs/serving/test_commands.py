@@ -32,9 +32,9 @@ def souk(alice: Organisation, live_server: Any, monkeypatch: pytest.MonkeyPatch,
     def call(*words: str, status: int = 0) -> Any:
         with pytest.raises(SystemExit) as left:
             cli.main([*words])
-        said = capsys.readouterr().out
-        assert left.value.code == status, said
-        return json.loads(said) if "--json" in words else said
+        output = capsys.readouterr().out
+        assert left.value.code == status, output
+        return json.loads(output) if "--json" in words else output
 
     return call
 
@@ -66,6 +66,6 @@ def test_key_is_made_used_listed_and_revoked(souk: Any, alice: Organisation) -> 
         ("usage", "--from", "yesterday"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_asked(souk: Any, words: tuple[str, ...]) -> None:
+def test_mistakes_are_reported_before_anything_is_asked(souk: Any, words: tuple[str, ...]) -> None:
     souk(*words, status=ExitCode.USAGE)
     assert not EndpointKey.objects.exists()

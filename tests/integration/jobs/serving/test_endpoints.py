@@ -61,10 +61,10 @@ def test_the_assignment_names_the_gateway_and_what_is_served(alice: Organisation
     gateway_reports()
     tick()
     (lease,) = leases_of(endpoint)
-    told = Assignment.model_validate_json(make_assignment(lease).payload)
-    assert told.program.runtime == "serve" and told.program.config["model"] == {"hub": "alice/llm"}
-    assert told.serve is not None and told.serve.gateways[0].url == "ws://127.0.0.1:8003"
-    assert told.serve.endpoint_id == endpoint.pk
+    assignment = Assignment.model_validate_json(make_assignment(lease).payload)
+    assert assignment.program.runtime == "serve" and assignment.program.config["model"] == {"hub": "alice/llm"}
+    assert assignment.serve is not None and assignment.serve.gateways[0].url == "ws://127.0.0.1:8003"
+    assert assignment.serve.endpoint_id == endpoint.pk
 
 
 def test_two_replicas_are_spread_over_providers_while_there_is_a_choice(

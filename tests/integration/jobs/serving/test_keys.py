@@ -99,10 +99,10 @@ def test_racing_gateways_never_give_out_more_than_the_budget(alice: Organisation
 
 def _race_for_budget(alice: Organisation, gateways: list[UUID]) -> None:
     key = scenes.key(alice, budget_usd_micros=12_000)
-    said: list[Any] = race(*[lambda gateway=gateway: scenes.grant(gateway, key) for gateway in gateways])
-    assert not [each for each in said if isinstance(each, Exception)]
-    assert sum(each.budget_usd_micros or 0 for each in said) <= 12_000
-    assert [each.refused for each in said].count("budget_exhausted") >= 1
+    answers: list[Any] = race(*[lambda gateway=gateway: scenes.grant(gateway, key) for gateway in gateways])
+    assert not [each for each in answers if isinstance(each, Exception)]
+    assert sum(each.budget_usd_micros or 0 for each in answers) <= 12_000
+    assert [each.refused for each in answers].count("budget_exhausted") >= 1
 
 
 def test_dead_gateways_slice_is_free_again_when_its_grant_expired(alice: Organisation) -> None:

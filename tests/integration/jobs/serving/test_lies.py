@@ -43,8 +43,8 @@ def test_a_replica_that_leaves_by_itself_is_paid_while_ready_and_earns_no_name(a
     gateway_reports()
     tick()
     (lease,) = leases_of(endpoint)
-    stage.say(lease, AttemptState.PREPARING)
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.PREPARING)
+    stage.send_report(lease, AttemptState.RUNNING)
     stage.see_running(lease, seconds=100)
     stage.bill(lease, ms=100_000)
     gateway_reports()  # which never had it as ready

@@ -120,7 +120,7 @@ def test_window_never_grows_beyond_the_cap_and_the_leases_stop_in_time(
     assert amounts.used_units(lease) < amounts.held_units(job)
 
 
-def test_owner_without_money_is_told_once_and_the_endpoint_is_drained_in_time(
+def test_owner_without_money_is_notified_once_and_the_endpoint_is_drained_in_time(
     bob: Node,
 ) -> None:
     poor = stage.organisation("poor", usd_micros=5 * DOLLAR // 2)
@@ -208,13 +208,13 @@ def test_days_pass_before_the_next_part(job: Job, lease: Lease) -> None:
 
 def test_two_who_settle_a_part_at_once_pay_once(job: Job, lease: Lease) -> None:
     scenes.let_pass(lease, hours=1)
-    said = race(*[lambda: prepaid_windows.settle_one(job.pk)] * 4)
-    assert sorted(map(str, said)) == ["False", "False", "False", "True"]
+    results = race(*[lambda: prepaid_windows.settle_one(job.pk)] * 4)
+    assert sorted(map(str, results)) == ["False", "False", "False", "True"]
     assert amounts.settled_units(job) == DOLLAR
     assert_ledger_is_true()
 
 
-def test_lease_is_never_charged_more_than_is_set_aside_and_somebody_is_told(job: Job, lease: Lease) -> None:
+def test_lease_is_never_charged_more_than_is_set_aside_and_an_alert_is_raised(job: Job, lease: Lease) -> None:
     scenes.let_pass(lease, hours=1)
     prepaid_windows.settle_one(job.pk)
     ended = scenes.end(scenes.let_pass(lease, hours=5), hours=5)  # nobody stopped it in time

@@ -93,8 +93,8 @@ def test_a_replica_that_fails_most_of_its_requests_is_replaced_before_it_goes(
     tick()
     (lease,) = bring_up(endpoint)
     bad = ReplicaLoad(lease_id=lease.pk, is_ready=True, in_flight=0, served=10, failed=90)
-    said = {"gateway_id": GATEWAY, "boot_id": GATEWAY, "url": "ws://127.0.0.1:8003", "public_key": "ab" * 32}
-    ingest.ingest_sync(GatewaySync(**said, replicas=[bad]))
+    gateway = {"gateway_id": GATEWAY, "boot_id": GATEWAY, "url": "ws://127.0.0.1:8003", "public_key": "ab" * 32}
+    ingest.ingest_sync(GatewaySync(**gateway, replicas=[bad]))
     tick()
     assert states(endpoint) == ["ready", "starting"]  # the bad one answers until there is a better one
     bring_up(endpoint)

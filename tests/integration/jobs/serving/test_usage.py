@@ -97,7 +97,7 @@ def test_price_is_that_of_the_version_that_answered(gateway: UUID, key: Endpoint
     ]
 
 
-def test_what_cannot_be_booked_is_kept_apart_and_told(
+def test_what_cannot_be_booked_is_kept_apart_and_reported(
     alice: Organisation, gateway: UUID, key: EndpointKey, endpoint: Endpoint
 ) -> None:
     rows = [
@@ -114,11 +114,13 @@ def test_what_cannot_be_booked_is_kept_apart_and_told(
     assert Alert.objects.filter(kind=usage.ASIDE_ALERT).count() == 1
 
 
-def test_one_request_told_by_two_gateways_is_billed_once(gateway: UUID, key: EndpointKey, endpoint: Endpoint) -> None:
+def test_one_request_reported_by_two_gateways_is_billed_once(
+    gateway: UUID, key: EndpointKey, endpoint: Endpoint
+) -> None:
     row = scenes.row(1, key, endpoint)
     others = [scenes.gateway() for _ in range(3)]
-    said = race(*[lambda each=each: usage.ingest_usage(each, [row]) for each in [gateway, *others]])
-    assert said == [1, 1, 1, 1]
+    results = race(*[lambda each=each: usage.ingest_usage(each, [row]) for each in [gateway, *others]])
+    assert results == [1, 1, 1, 1]
     assert UsageRecord.objects.count() == 1
     assert UsageDay.objects.get().requests == 1
     key.refresh_from_db()
@@ -132,7 +134,7 @@ def test_same_batch_from_two_connections_is_booked_once(gateway: UUID, key: Endp
     assert UsageRecord.objects.count() == 29 == UsageDay.objects.get().requests
 
 
-def test_gap_keeps_what_follows_out_and_is_told_until_it_is_closed(
+def test_gap_keeps_what_follows_out_and_is_reported_until_it_is_closed(
     gateway: UUID, key: EndpointKey, endpoint: Endpoint
 ) -> None:
     rows = [scenes.row(seq, key, endpoint) for seq in range(1, 5)]
@@ -218,8 +220,8 @@ def test_what_the_balance_does_not_cover_stays_due_and_the_key_is_refused(
 
 def test_two_who_pay_at_once_pay_once(gateway: UUID, carol: Organisation, key: EndpointKey, endpoint: Endpoint) -> None:
     usage.ingest_usage(gateway, [scenes.row(seq, key, endpoint) for seq in range(1, 4)])
-    said = race(*[token_payments.pay_due] * 4)
-    assert not [each for each in said if isinstance(each, Exception)]
+    results = race(*[token_payments.pay_due] * 4)
+    assert not [each for each in results if isinstance(each, Exception)]
     token_payments.pay_due()
     assert balance(carol.id, AccountKind.CUSTOMER_AVAILABLE) == 1 * DOLLAR
     assert_ledger_is_true()

@@ -52,7 +52,7 @@ def report(lease: Lease, state: AttemptState, **more) -> LeaseReport:
     return LeaseReport(lease_id=lease.id, fence=lease.fence, attempt_id=lease.attempt_id, state=state, **more)
 
 
-def test_an_idle_node_is_told_to_do_nothing_every_15_seconds(url, bob):
+def test_an_idle_node_gets_nothing_to_do_every_15_seconds(url, bob):
     answer = sync(url, bob)
     assert (answer.desired, answer.forget, answer.node_state) == ([], [], "online")
     assert 13 <= answer.beat_seconds <= 15
@@ -70,8 +70,8 @@ def test_nodes_that_come_at_once_get_in_a_few_queries_what_each_gets_alone(alice
     assert {each.node_id for each in answers} == {bob.id, carol.id} - {leased}
     for each, answer in answers.items():
         assert answer == answer_for(each.node_id, message())
-    told = dict(Node.objects.values_list("pk", "synced_ms"))
-    assert (told[bob.id], told[carol.id], told[dora.id]) == (4_000, 4_000, 5_000)
+    synced_ms = dict(Node.objects.values_list("pk", "synced_ms"))
+    assert (synced_ms[bob.id], synced_ms[carol.id], synced_ms[dora.id]) == (4_000, 4_000, 5_000)
     assert Node.objects.get(pk=carol.id).boot_id == BOOT
 
 
@@ -254,7 +254,7 @@ def test_a_body_that_is_too_large_is_refused(url, bob):
         assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 
 
-def test_there_is_nothing_else_at_this_door(url):
+def test_there_is_nothing_else_at_this_server(url):
     assert httpx.get(f"{url}{SYNC_PATH}").status_code == 404
     assert httpx.get(f"{url}/admin/").json()["code"] == "not_found"
 
@@ -308,7 +308,7 @@ def test_a_retired_node_is_let_in_no_more(url, bob):
     assert post(url, bob, message().model_dump_json().encode()).status_code == 401
 
 
-def test_waiting_agent_is_told_of_a_check_and_an_older_one_never_sees_the_field(url, bob):
+def test_waiting_agent_receives_a_check_and_an_older_one_never_sees_the_field(url, bob):
     Node.objects.filter(pk=bob.pk).update(next_check_at=timezone.now())
     known = sync(url, bob).version
     body = message(known=known, wait_seconds=10).model_dump_json().encode()
@@ -317,16 +317,16 @@ def test_waiting_agent_is_told_of_a_check_and_an_older_one_never_sees_the_field(
         time.sleep(0.5)
         assert not held.done()
         assert sweeps.sweep_checks() == 1
-        told = SyncResponse.model_validate_json(held.result(10).content)
+        answer = SyncResponse.model_validate_json(held.result(10).content)
     check_id = Node.objects.get(pk=bob.pk).wanted_check_id
-    assert told.check == check_id
-    assert told.version != known
+    assert answer.check == check_id
+    assert answer.version != known
     older = post(url, bob, message().model_dump_json().encode())
     assert "check" not in older.json()
     assert demands.withdraw_where_busy({bob.pk}) == [bob.pk]
 
 
-def test_waiting_agent_is_told_of_a_release_not_during_a_check_an_older_one_never(url, bob):
+def test_waiting_agent_receives_a_release_not_during_a_check_an_older_one_never(url, bob):
     publishing.publish(version="0.2.0", wheel="gpusouk-0.2.0-py3-none-any.whl", sha256="ab" * 32, share=1)
     put_in_state(AgentRelease.objects.all(), "rolling")
     Node.objects.filter(pk=bob.pk).update(update_mode="auto", agent_version="0.1.0")
@@ -337,9 +337,9 @@ def test_waiting_agent_is_told_of_a_release_not_during_a_check_an_older_one_neve
         time.sleep(0.5)
         assert not held.done()
         assert sweeps.sweep_releases() == 1
-        said = SyncResponse.model_validate_json(held.result(10).content)
-    assert said.update is not None
-    assert said.update.version == "0.2.0"
+        answer = SyncResponse.model_validate_json(held.result(10).content)
+    assert answer.update is not None
+    assert answer.update.version == "0.2.0"
     assert "update" not in post(url, bob, message().model_dump_json().encode()).json()
     Node.objects.filter(pk=bob.pk).update(next_check_at=timezone.now())
     assert sweeps.sweep_checks() == 1
@@ -367,7 +367,7 @@ def test_neighbour_of_a_lease_on_one_computer_is_not_checked_either(bob, lease, 
     assert Node.objects.get(pk=other.pk).wanted_check_id is not None
 
 
-def test_server_that_was_taken_back_hears_agents_that_are_ahead_of_it(url, alice, bob):
+def test_server_that_was_rolled_back_accepts_agents_that_are_ahead_of_it(url, alice, bob):
     """A newer agent's fields, at every depth: it is accepted, its lease goes on, and it can get an older version."""
     (lease,) = stage.place(stage.submit(alice))
     device = bob.devices.all()[0]

@@ -50,7 +50,7 @@ def ask(base: str, node: Node, *, known: str = "", wait_seconds: float = 0, **he
     return SyncResponse.model_validate_json(post(base, node, body, **headers).content)
 
 
-def test_both_waiting_nodes_are_told_within_seconds_and_an_older_agent_never(url, rack):
+def test_both_waiting_nodes_receive_it_within_seconds_and_an_older_agent_never(url, rack):
     known = [ask(url, node, **KNOWS).version for node in rack]
     with ThreadPoolExecutor(2) as pool:
         held = [
@@ -61,13 +61,13 @@ def test_both_waiting_nodes_are_told_within_seconds_and_an_older_agent_never(url
         assert not any(each.done() for each in held)
         assert sweeps.sweep_checks() == 2
         began = time.monotonic()
-        told = [each.result(10) for each in held]
+        answers = [each.result(10) for each in held]
         assert time.monotonic() - began < 3
-    demands = [answer.link for answer in told]
+    demands = [answer.link for answer in answers]
     assert all(demands)
     assert {demand.role for demand in demands} == {"listen", "dial"}
     assert demands[0].probe_id == demands[1].probe_id
-    assert all(answer.version != version for answer, version in zip(told, known, strict=True))
+    assert all(answer.version != version for answer, version in zip(answers, known, strict=True))
     for features in ({}, {HEADER_FEATURES: FEATURE_CHECKS}):
         older = post(url, rack[0], message().model_dump_json().encode(), **features)
         assert "link" not in older.json()
@@ -93,9 +93,9 @@ def test_a_lease_on_either_node_keeps_the_probe_away_and_ends_one_that_was_deman
     alice = stage.organisation("alice", usd_micros=50 * stage.DOLLAR)
     assert sweeps.sweep_checks() == 2
     (lease,) = stage.place(stage.submit(alice))
-    assert sweeps.sweep_checks() == 2, "both are told that it is over"
+    assert sweeps.sweep_checks() == 2, "both learn that it is over"
     assert not link_reports.live().exists()
     FabricLink.objects.update(next_probe_at=timezone.now())
     assert sweeps.sweep_checks() == 0
-    stage.say(lease, AttemptState.RUNNING)
+    stage.send_report(lease, AttemptState.RUNNING)
     assert sweeps.sweep_checks() == 0

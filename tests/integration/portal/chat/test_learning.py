@@ -67,7 +67,7 @@ def test_the_training_is_launched_once_at_the_price_that_was_shown(
     assert str(job.pk) in browser.get(f"/chat/datasets/{dataset.pk}").content.decode()
 
 
-def test_nothing_to_learn_is_said(browser: Client, chat: Chat) -> None:
+def test_nothing_to_learn_is_shown(browser: Client, chat: Chat) -> None:
     refused = browser.post("/chat/datasets", {"chat": [str(chat.pk)], "model": datasets.TINY})
     assert refused.status_code == 400
     assert "None of these chats" in refused.content.decode()

@@ -22,7 +22,7 @@ ATTACK = (
 
 
 def say(chat: Chat, text: str, answer: str) -> Message:
-    """As if it had been said."""
+    """As if it had been written."""
     _, row = answering.begin(chat, text)
     Message.objects.filter(pk=row.pk).update(text=answer, ended_at=row.created_at)
     return row
@@ -88,7 +88,7 @@ def test_a_forged_request_is_refused(alice: Organisation, chat: Chat) -> None:
     assert Chat.objects.filter(pk=chat.pk).exists()
 
 
-def test_nothing_that_was_said_is_logged(browser: Client, chat: Chat, caplog: pytest.LogCaptureFixture, engine) -> None:
+def test_nothing_of_a_chat_is_logged(browser: Client, chat: Chat, caplog: pytest.LogCaptureFixture, engine) -> None:
     caplog.set_level(logging.DEBUG)
     browser.post(f"/chat/{chat.pk}/settings", {"title": "TOPSECRET-title", "system_prompt": "TOPSECRET-prompt"})
     ask_and_wait(browser, chat, "TOPSECRET-question")

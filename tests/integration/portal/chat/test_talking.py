@@ -34,7 +34,9 @@ def test_an_answer_comes_as_it_is_written_and_is_saved_with_its_price(
     assert "<h1>What is a souk?</h1>" in page
 
 
-def test_the_model_is_sent_the_settings_and_what_was_said(browser: Client, chat: Chat, engine: EngineChild) -> None:
+def test_the_model_is_sent_the_settings_and_the_earlier_messages(
+    browser: Client, chat: Chat, engine: EngineChild
+) -> None:
     settings = {"system_prompt": "Be brief.", "temperature": "0.25", "tokens_max": "7", "title": "Souks"}
     assert browser.post(f"/chat/{chat.pk}/settings", settings).status_code == 302
     first = ask_and_wait(browser, chat, "One")
@@ -67,7 +69,7 @@ def test_an_answer_is_saved_though_its_reader_left(browser: Client, chat: Chat, 
     assert answer.text
 
 
-def test_stop_ends_the_answer_at_the_engine_and_keeps_what_was_said(
+def test_stop_ends_the_answer_at_the_engine_and_keeps_what_was_written(
     browser: Client, chat: Chat, engine: EngineChild
 ) -> None:
     engine.call("POST", "/fake/pace", {"token_ms": 300})
@@ -134,7 +136,7 @@ def test_an_answer_whose_process_died_does_not_block_its_chat(browser: Client, c
     assert "was cut off" in browser.get(f"/chat/{chat.pk}").content.decode()
 
 
-def test_a_gateway_that_is_away_is_told_as_a_sentence(browser: Client, chat: Chat, settings) -> None:
+def test_a_gateway_that_is_away_is_reported_in_a_sentence(browser: Client, chat: Chat, settings) -> None:
     settings.SOUK_SERVING_URL = "http://127.0.0.1:9"
     answer = ask_and_wait(browser, chat, "Hello")
     assert answer.error.startswith("The model cannot be reached")
@@ -147,7 +149,7 @@ def test_a_stream_that_breaks_keeps_its_beginning_and_says_so(browser: Client, c
     assert answer.error.startswith("The answer was cut off")
 
 
-def test_a_sleeping_model_is_said_to_be_waking(browser: Client, chat: Chat, engine: EngineChild) -> None:
+def test_a_sleeping_model_is_shown_as_waking(browser: Client, chat: Chat, engine: EngineChild) -> None:
     notes = [event["note"] for event in events_of(ask(browser, chat, "Hello")) if event.get("note")]
     assert not notes or "is waking, about" in notes[0]
     engine.call("POST", "/fake/pace", {"first_token_ms": 700})

@@ -24,7 +24,7 @@ nvmlClocksThrottleReasonSwThermalSlowdown = 0x20
 nvmlClocksThrottleReasonHwThermalSlowdown = 0x40
 nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 0x80
 
-_told: dict[str, int] = {}
+_reported: dict[str, int] = {}
 
 
 class NVMLError(Exception):
@@ -158,10 +158,10 @@ def nvmlDeviceRegisterEvents(handle: str, kind: int, events: list[str]) -> None:
 def nvmlEventSetWait_v2(events: list[str], timeout_ms: int) -> SimpleNamespace:
     for handle in events:
         xids = _gpus().get(handle, {}).get("xids", [])
-        told = _told.get(handle, 0)
-        if told < len(xids):
-            _told[handle] = told + 1
-            return SimpleNamespace(device=handle, eventData=xids[told])
+        reported = _reported.get(handle, 0)
+        if reported < len(xids):
+            _reported[handle] = reported + 1
+            return SimpleNamespace(device=handle, eventData=xids[reported])
     raise NVMLError(NVML_ERROR_TIMEOUT)
 
 

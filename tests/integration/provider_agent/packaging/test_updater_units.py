@@ -52,7 +52,7 @@ def test_systemd_finds_nothing_wrong_with_the_updaters_units(tmp_path: Path, is_
 
 
 @pytest.mark.parametrize(
-    ("kind", "right", "wrong", "told"),
+    ("kind", "right", "wrong", "message"),
     [
         ("service", "Type=oneshot", "Type=once", "once"),
         ("service", "ProtectSystem=strict", "ProtectSystem=sometimes", "sometimes"),
@@ -60,12 +60,14 @@ def test_systemd_finds_nothing_wrong_with_the_updaters_units(tmp_path: Path, is_
         ("timer", "OnBootSec=2min", "OnBootSec=soon", "soon"),
     ],
 )
-def test_a_mistake_in_any_of_them_would_be_found(tmp_path: Path, kind: str, right: str, wrong: str, told: str) -> None:
+def test_a_mistake_in_any_of_them_would_be_found(
+    tmp_path: Path, kind: str, right: str, wrong: str, message: str
+) -> None:
     units = units_of(tmp_path, is_system=True)
     name = f"{NAME}.{kind}"
     assert right in units[name]
     units[name] = units[name].replace(right, wrong)
-    assert any(told in line for line in verify(tmp_path, units, is_system=True))
+    assert any(message in line for line in verify(tmp_path, units, is_system=True))
 
 
 def test_the_updater_may_write_its_prefix_and_nothing_else(tmp_path: Path) -> None:

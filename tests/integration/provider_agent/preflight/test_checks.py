@@ -67,7 +67,7 @@ def test_cards_are_seen_on_the_bus_without_a_driver(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("vendors", "kind", "driver", "verdict", "said"),
+    ("vendors", "kind", "driver", "verdict", "finding"),
     [
         ({"NVIDIA"}, "auto", None, "FIX", "its driver is not loaded"),
         ({"NVIDIA"}, "auto", "550.54.14", "PASS", "NVIDIA 550.54.14"),
@@ -79,7 +79,7 @@ def test_cards_are_seen_on_the_bus_without_a_driver(tmp_path: Path) -> None:
     ],
 )
 def test_each_kind_of_graphics_is_a_sentence(
-    tmp_path: Path, vendors: set[str], kind: str, driver: str | None, verdict: str, said: str
+    tmp_path: Path, vendors: set[str], kind: str, driver: str | None, verdict: str, finding: str
 ) -> None:
     version_file = tmp_path / "version"
     if driver:
@@ -87,7 +87,7 @@ def test_each_kind_of_graphics_is_a_sentence(
             f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Thu Feb 22\nGCC version: 12\n"
         )
     found = check_driver(FLOORS, kind, vendors=vendors, version_file=version_file)
-    assert (found.verdict, said in found.found) == (verdict, True), found
+    assert (found.verdict, finding in found.found) == (verdict, True), found
     assert bool(found.fix) is (verdict == "FIX")
 
 
@@ -155,7 +155,7 @@ def test_this_computer_passes_where_the_tests_run() -> None:
 def engine(path: Path, version: dict[str, Any]) -> Iterator[None]:
     """A container engine that reports its version over a Unix socket."""
 
-    class Door(http.server.BaseHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = json.dumps(version).encode()
             self.send_response(200)
@@ -169,7 +169,7 @@ def engine(path: Path, version: dict[str, Any]) -> Iterator[None]:
         def address_string(self) -> str:
             return "unix"
 
-    server = socketserver.ThreadingUnixStreamServer(str(path), Door)
+    server = socketserver.ThreadingUnixStreamServer(str(path), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield

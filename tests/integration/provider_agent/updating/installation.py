@@ -49,8 +49,8 @@ signal.signal(signal.SIGTERM, lambda *_: end(0))
 lock = open(data / "agent.lock", "a")
 fcntl.flock(lock, fcntl.LOCK_EX)
 if manner == "well":
-    said = {{"release": release.name, "contact_at": "2026-11-22T00:00:00+00:00", "version": "x"}}
-    (data / "status.part").write_text(json.dumps(said))
+    claim = {{"release": release.name, "contact_at": "2026-11-22T00:00:00+00:00", "version": "x"}}
+    (data / "status.part").write_text(json.dumps(claim))
     (data / "status.part").replace(data / "status.json")
 if manner == "refused":
     signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -127,9 +127,9 @@ class Installation:
     def is_settled(self, version: str) -> bool:
         """Everything agrees that this version runs."""
         good = self.prefix.release("good")
-        said = {str(read_claim(folder.status).get("release")) for folder in self.nodes()}
+        releases = {str(read_claim(folder.status).get("release")) for folder in self.nodes()}
         runs = all(is_running(folder) for folder in self.nodes())
-        return runs and said == {good.name if good else ""} and self.links() == (version, version)
+        return runs and releases == {good.name if good else ""} and self.links() == (version, version)
 
 
 @contextlib.contextmanager
@@ -137,7 +137,7 @@ def installed(root: Path, *names: str) -> Iterator[Installation]:
     """0.1.0 runs on these nodes; its marketplace answers."""
     made = Installation(root)
 
-    class Door(http.server.BaseHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, body = made.health if self.path == "/healthz" else (200, made.served.get(self.path, b""))
             self.send_response(status if body else 404)
@@ -151,7 +151,7 @@ def installed(root: Path, *names: str) -> Iterator[Installation]:
         def log_message(self, *args: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     made.server = f"http://127.0.0.1:{server.server_port}"
     public = made.key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()

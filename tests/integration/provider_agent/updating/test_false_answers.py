@@ -36,7 +36,7 @@ def test_only_the_marketplaces_own_word_counts_as_its_answer(bob: Installation, 
     assert not answers(bob.server)
 
 
-def test_a_firewall_that_refuses_every_agent_takes_back_no_release(bob: Installation) -> None:
+def test_a_firewall_that_refuses_every_agent_rolls_back_no_release(bob: Installation) -> None:
     """403 for all, the old release's updater among them: the agents end, and nothing is known of the new release."""
     bob.add_release("0.2.0", "refused")
     bob.want("0.2.0")
@@ -56,7 +56,7 @@ def test_a_firewall_that_refuses_every_agent_takes_back_no_release(bob: Installa
     assert bob.updater().once() == "updated"
 
 
-def test_an_agent_that_the_marketplace_itself_refuses_is_taken_back(bob: Installation) -> None:
+def test_an_agent_that_the_marketplace_itself_refuses_is_rolled_back(bob: Installation) -> None:
     bob.add_release("0.2.0", "refused")
     bob.want("0.2.0")
     assert bob.updater().once() == "rolled back"

@@ -24,17 +24,17 @@ def test_hold_and_auto_count_without_a_new_start(
     running = Updates(bob.folder)
     order = UpdateOrder(version="0.2.0")
 
-    def hear() -> str:
+    def accept_order() -> str:
         running.accept(order, is_checking=False)
         found = read_update_request(bob.folder)
         return found.version if found else ""
 
-    assert (hear(), update_facts(bob.folder).mode) == ("0.2.0", "auto")
+    assert (accept_order(), update_facts(bob.folder).mode) == ("0.2.0", "auto")
     assert bob.run("update", "--hold").returncode == 0
-    assert read_update_request(bob.folder) is None, "taken back at once"
-    assert (hear(), update_facts(bob.folder).mode) == ("", "manual")
+    assert read_update_request(bob.folder) is None, "withdrawn at once"
+    assert (accept_order(), update_facts(bob.folder).mode) == ("", "manual")
     assert bob.run("update", "--auto").returncode == 0
-    assert (hear(), update_facts(bob.folder).mode) == ("0.2.0", "auto")
+    assert (accept_order(), update_facts(bob.folder).mode) == ("0.2.0", "auto")
 
 
 def test_what_was_rolled_back_is_asked_for_no_more_but_stays_known(
@@ -54,9 +54,7 @@ def test_what_was_rolled_back_is_asked_for_no_more_but_stays_known(
     assert found.version == "0.3.0"
 
 
-def test_who_updates_now_hears_what_is_in_the_way_and_waits_no_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_updates_now_gets_the_problem_and_waits_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "NOW_SECONDS_MAX", 1.0)
     prefix = Prefix(tmp_path)
     before = Record(last={"outcome": "updated", "version": "0.1.0"})

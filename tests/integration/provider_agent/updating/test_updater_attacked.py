@@ -70,9 +70,9 @@ def test_an_updater_killed_around_each_write_is_repaired_by_the_next(
             patch.undo()
             patch.setattr(trial, "POLL_SECONDS", 0.05)
             patch.setattr(trial, "PROBE_SECONDS", 0.2)
-            said = [bob.updater().once() for _ in range(3)]
-            assert said[-1] == "nothing", (step, said)
-            assert bob.is_settled(ends_with), (step, said, bob.links())
+            outcomes = [bob.updater().once() for _ in range(3)]
+            assert outcomes[-1] == "nothing", (step, outcomes)
+            assert bob.is_settled(ends_with), (step, outcomes, bob.links())
             record = bob.prefix.record()
             assert record.trial is None, step
             assert ("0.2.0" in record.bad) == (manner == "mute"), (step, "what is kept is not bad")
@@ -154,8 +154,8 @@ def test_a_release_that_is_asked_for_once_is_tried_once(bob: Installation) -> No
     assert bob.updater().once() == "rolled back", "asked for anew it is tried anew"
 
 
-def test_what_is_held_is_not_installed_whatever_was_wished_before(bob: Installation) -> None:
-    """The agent wrote its request at the very moment at which the provider said hold."""
+def test_what_is_held_is_not_installed_whatever_was_requested_before(bob: Installation) -> None:
+    """The agent wrote its request at the very moment at which the provider asked to hold updates."""
     bob.add_release("0.2.0")
     bob.want("0.2.0")
     bob.nodes()[0].config.write_text('{"updates": "manual"}')

@@ -86,7 +86,7 @@ def test_answer_is_continued_where_it_ended(replica: Replica) -> None:
     assert continued == complete(replica, "The " + began, max_tokens=8)["choices"][0]["text"]
 
 
-def test_stream_tells_its_use_where_it_is_asked_for(replica: Replica) -> None:
+def test_stream_reports_its_use_where_it_is_asked_for(replica: Replica) -> None:
     asked = {"messages": HELLO, "max_tokens": 5, "temperature": 0}
     silent = list(replica.stream(CHAT, asked))
     assert all("usage" not in event for event in silent)

@@ -17,7 +17,7 @@ from tests.integration.runtimes.conftest import STEPS
 from tests.integration.runtimes.programs import MICRO_CONFIG, MICRO_MODEL, Work, finish, losses, wait_until
 
 
-def test_finished_training_tells_its_story_in_events(uninterrupted: Work) -> None:
+def test_finished_training_reports_every_stage_in_events(uninterrupted: Work) -> None:
     kinds = [event["event"] for event in uninterrupted.events()]
     assert kinds[:2] == ["started", "evaluated"]
     assert kinds[-3:] == ["sampled", "exported", "finished"]

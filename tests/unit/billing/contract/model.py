@@ -184,8 +184,8 @@ class Model:
         lease.release_at = self.now + self.terms.challenge_seconds
         hold.remaining -= amount
         self.leases[name] = lease
-        said = {"jobId": id32(made.job), "leaseId": id32(name), "provider": address(made.provider), "seq": made.seq}
-        return [*events, Event("LeaseSettled", said | {"amount": amount, "releaseAt": lease.release_at})]
+        fields = {"jobId": id32(made.job), "leaseId": id32(name), "provider": address(made.provider), "seq": made.seq}
+        return [*events, Event("LeaseSettled", fields | {"amount": amount, "releaseAt": lease.release_at})]
 
     def challenge(self, who: str, name: str) -> list[Event]:
         lease = self._lease(name)
@@ -194,8 +194,8 @@ class Model:
         _refuse_unless(lease.pending > 0, "ZeroAmount")
         _refuse_unless(self.now < lease.release_at, "TooLate")
         lease.challenged = True
-        said = {"jobId": id32(lease.job), "leaseId": id32(name), "customer": address(who), "amount": lease.pending}
-        return [Event("LeaseChallenged", said | {"evidenceHash": EVIDENCE})]
+        fields = {"jobId": id32(lease.job), "leaseId": id32(name), "customer": address(who), "amount": lease.pending}
+        return [Event("LeaseChallenged", fields | {"evidenceHash": EVIDENCE})]
 
     def resolve(self, who: str, name: str, to_provider: int, to_customer: int) -> list[Event]:
         self._role(who, "arbiter")
@@ -203,9 +203,9 @@ class Model:
         _refuse_unless(lease.challenged, "NotDisputed")
         _refuse_unless(self.now < self.due_at(lease), "TooLate")
         _refuse_unless(to_provider + to_customer == lease.pending, "SumMismatch")
-        said = self._release(lease, to_provider)
+        fields = self._release(lease, to_provider)
         self.available[self.holds[lease.job].customer] += to_customer
-        return [Event("DisputeResolved", {"leaseId": id32(name), **said, "refunded": to_customer})]
+        return [Event("DisputeResolved", {"leaseId": id32(name), **fields, "refunded": to_customer})]
 
     def finalize(self, name: str) -> list[Event]:
         lease = self._lease(name)
@@ -282,8 +282,8 @@ class Model:
         stake.active -= amount
         stake.leaving += amount
         stake.available_at = self.now + self.terms.unstake_seconds
-        said = {"provider": address(who), "amount": amount, "availableAt": stake.available_at}
-        return [Event("UnstakeRequested", said)]
+        fields = {"provider": address(who), "amount": amount, "availableAt": stake.available_at}
+        return [Event("UnstakeRequested", fields)]
 
     def unstake(self, who: str) -> list[Event]:
         stake = self.stakes[who]
@@ -366,8 +366,8 @@ class Model:
     def _closed(self, job: str, hold: Hold, is_expired: bool) -> list[Event]:
         rest, hold.remaining, hold.closed = hold.remaining, 0, True
         self.available[hold.customer] += rest
-        said = {"jobId": id32(job), "customer": address(hold.customer), "refunded": rest, "expired": is_expired}
-        return [Event("HoldClosed", said)]
+        fields = {"jobId": id32(job), "customer": address(hold.customer), "refunded": rest, "expired": is_expired}
+        return [Event("HoldClosed", fields)]
 
     def open_root(self) -> tuple[dict[str, int], int]:
         """What the root that is open now promises to whom, and its total."""

@@ -43,7 +43,7 @@ def nothing(inputs: list[dict[str, Any]]) -> list[Any]:
 
 @pytest.mark.parametrize("is_before", [True, False], ids=["before it moves", "after it moved"])
 @pytest.mark.parametrize("entry", CHANGING, ids=[entry["name"] for entry in CHANGING])
-def test_C01_a_token_that_calls_back_finds_every_door_locked(
+def test_C01_a_token_that_calls_back_finds_every_function_locked(
     shared_hostile: Scene, entry: dict[str, Any], is_before: bool
 ) -> None:
     scene = shared_hostile

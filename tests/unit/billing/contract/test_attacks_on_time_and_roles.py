@@ -109,7 +109,7 @@ def test_C15_a_pause_stops_money_from_coming_in_until_it_ends(scene: Scene) -> N
     scene.do("pauser", "pause")
     deadline = scene.now() + DAY
     permit = scene.permit("alice", 1, deadline)
-    doors: list[tuple[str, str, tuple[Any, ...]]] = [
+    calls: list[tuple[str, str, tuple[Any, ...]]] = [
         ("alice", "deposit", (1,)),
         ("alice", "depositFor", (address("anna"), 1)),
         ("alice", "depositWithPermit", (address("anna"), 1, deadline, *permit)),
@@ -120,7 +120,7 @@ def test_C15_a_pause_stops_money_from_coming_in_until_it_ends(scene: Scene) -> N
         ("bob", "stake", (1,)),
         ("pauser", "pause", ()),
     ]
-    for who, function, args in doors:
+    for who, function, args in calls:
         scene.refuses("EnforcedPause", who, function, *args)
     scene.do("pauser", "unpause")
     scene.do("alice", "deposit", 1)

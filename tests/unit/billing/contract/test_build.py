@@ -89,8 +89,8 @@ def test_node_is_found_where_the_system_has_none(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(shutil, "which", lambda _: None)
     for program in ("node", "npm"):
         command = [*compiling._node(program), "--version"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True, env={"HOME": str(Path.home())})
-        assert re.fullmatch(r"v?[0-9]+\.[0-9]+\.[0-9]+\s*", said.stdout), said
+        version = subprocess.run(command, capture_output=True, text=True, check=True, env={"HOME": str(Path.home())})
+        assert re.fullmatch(r"v?[0-9]+\.[0-9]+\.[0-9]+\s*", version.stdout), version
 
 
 def test_every_error_and_event_is_one_that_a_test_reaches() -> None:

@@ -36,7 +36,7 @@ def test_a_hold_is_as_the_customer_signed_it(scene: Scene) -> None:
     assert (scene.available("alice"), scene.view("totalHeld")) == (500, 4_000)
 
 
-def test_what_an_authorization_lacks_is_said(scene: Scene) -> None:
+def test_what_an_authorization_lacks_is_named(scene: Scene) -> None:
     scene.do("alice", "deposit", 9_999)
     for error, change in (
         ("WrongAsset", {"asset": address("mallory")}),

@@ -31,9 +31,9 @@ def client(engine) -> Iterator[openai.OpenAI]:
 
 
 @settings(max_examples=50, deadline=None)
-@given(said=st.text(max_size=40), at=st.integers(0, 20))
-def test_an_answer_that_is_gone_on_with_is_the_uninterrupted_one(said, at):
-    body = {"messages": [{"role": "user", "content": said}]}
+@given(text=st.text(max_size=40), at=st.integers(0, 20))
+def test_an_answer_that_is_gone_on_with_is_the_uninterrupted_one(text, at):
+    body = {"messages": [{"role": "user", "content": text}]}
     whole = asks.read("chat", body, Model()).choices[0]
     begun = "".join(whole.tokens[:at])
     messages = [*body["messages"], {"role": "assistant", "content": begun}]
@@ -42,11 +42,11 @@ def test_an_answer_that_is_gone_on_with_is_the_uninterrupted_one(said, at):
 
 
 @settings(max_examples=50, deadline=None)
-@given(said=st.text(max_size=40), at=st.integers(0, 15))
-def test_so_is_a_completion(said, at):
-    whole = asks.read("completion", {"prompt": said, "max_tokens": 16}, Model()).choices[0]
+@given(text=st.text(max_size=40), at=st.integers(0, 15))
+def test_so_is_a_completion(text, at):
+    whole = asks.read("completion", {"prompt": text, "max_tokens": 16}, Model()).choices[0]
     begun = "".join(whole.tokens[:at])
-    rest = asks.read("completion", {"prompt": said + begun, "max_tokens": 16 - at}, Model()).choices[0]
+    rest = asks.read("completion", {"prompt": text + begun, "max_tokens": 16 - at}, Model()).choices[0]
     assert begun + rest.text == whole.text and rest.finish_reason == whole.finish_reason
 
 
@@ -84,7 +84,7 @@ def test_a_fault_comes_as_often_as_it_was_asked_for(engine, client):
     assert client.chat.completions.create(model="any", messages=HELLO).choices[0].finish_reason == "stop"
 
 
-def test_a_killed_engine_breaks_the_stream_after_the_token_it_was_told(tmp_path):
+def test_a_killed_engine_breaks_the_stream_after_the_configured_token(tmp_path):
     with EngineChild(uds=tmp_path / "serve.sock") as child:
         assert child.call("GET", "/v1/models")["data"][0]["id"] == "fake"
         child.fail("die", tokens=3)

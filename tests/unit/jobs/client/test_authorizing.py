@@ -62,7 +62,7 @@ def spec() -> Spec:
 
 
 def quote(terms: dict[str, Any] | None = None, **changes: Any) -> QuoteView:
-    said: dict[str, Any] = {
+    quoted: dict[str, Any] = {
         "quote_id": JOB_ID,
         "spec_hash": spec_hash(spec()),
         "plan": Plan(nodes_seen=1, candidates=[], exclusions=[], fixes=[], work_flops=None),
@@ -79,7 +79,7 @@ def quote(terms: dict[str, Any] | None = None, **changes: Any) -> QuoteView:
         "cap_units": 4_000_000,
         "escrow": EscrowTerms(**(TERMS | (terms or {}))),
     }
-    return QuoteView(**(said | changes))
+    return QuoteView(**(quoted | changes))
 
 
 def draw_up(terms: dict[str, Any] | None = None, *, until: int | None = None, **changes: Any) -> Any:
@@ -87,11 +87,11 @@ def draw_up(terms: dict[str, Any] | None = None, *, until: int | None = None, **
 
 
 def test_what_is_signed_is_what_the_quote_says_and_nothing_more() -> None:
-    said = draw_up()
-    assert (said.job_id, said.customer, said.asset) == (JOB_ID, WALLET.address, TOKEN)
-    assert (said.max_amount, said.rate_ceiling_per_hour) == (4_000_000, 2_000_000)
-    assert said.deadline == TERMS["deadline_min"] + DAY
-    signed = authorizing.sign(WALLET, said, quote())
+    authorization = draw_up()
+    assert (authorization.job_id, authorization.customer, authorization.asset) == (JOB_ID, WALLET.address, TOKEN)
+    assert (authorization.max_amount, authorization.rate_ceiling_per_hour) == (4_000_000, 2_000_000)
+    assert authorization.deadline == TERMS["deadline_min"] + DAY
+    signed = authorizing.sign(WALLET, authorization, quote())
     domain = ReceiptDomain(chain_id=31337, verifying_contract=CONTRACT)
     assert is_signed_by_customer(signed, domain)
     assert not is_signed_by_customer(signed, ReceiptDomain(chain_id=1, verifying_contract=CONTRACT))

@@ -180,9 +180,9 @@ def test_an_exported_bill_is_verified_without_a_server_or_a_key(
     ended = run("bill", "--verify", file)
     assert (ended.status, "verified: 5 signed receipts" in ended.out) == (0, True)
     key = document["server_public_key"]
-    told = run("bill", "--verify", file, "--server-key", key, "--json").json
-    assert (told["verified"], told["is_pinned"], told["receipts"], told["lines"]) == (True, True, 5, 3)
-    assert run("provider", "earnings", "--verify", file, "--server-key", told["server_key_sha256"]).status == 0
+    printed = run("bill", "--verify", file, "--server-key", key, "--json").json
+    assert (printed["verified"], printed["is_pinned"], printed["receipts"], printed["lines"]) == (True, True, 5, 3)
+    assert run("provider", "earnings", "--verify", file, "--server-key", printed["server_key_sha256"]).status == 0
     other = run("bill", "--verify", file, "--server-key", "0" * 64)
     assert (other.status, "not by the one that you gave" in other.err) == (10, True)
 

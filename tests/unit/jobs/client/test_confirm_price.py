@@ -29,37 +29,37 @@ def waiting(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def said(market: FakeMarketplace, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def confirmations(market: FakeMarketplace, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the marketplace received; the price that it waits for is gone then."""
-    told: list[Any] = []
+    bodies: list[Any] = []
     post = market._post
 
     def answer(asked: Any, path: str) -> Any:
         if not path.endswith("/confirm-price"):
             return post(asked, path)
-        told.append(asked.json)
+        bodies.append(asked.json)
         market.job |= {"waiting_for": "", "price_change": None}
         return market.job
 
     monkeypatch.setattr(market, "_post", answer)
     market.job = waiting()
-    return told
+    return bodies
 
 
-def test_a_yes_names_the_price_that_was_shown(run: Run, market: FakeMarketplace, said: list[Any]) -> None:
+def test_a_yes_names_the_price_that_was_shown(run: Run, market: FakeMarketplace, confirmations: list[Any]) -> None:
     ended = run("confirm-price", "tiny", "--yes")
     assert (ended.status, ended.out) == (0, "tiny is queued, and goes on at the new price\n")
-    assert [int(body["usd_micros_per_token"]) for body in said] == [1_000_000]
+    assert [int(body["usd_micros_per_token"]) for body in confirmations] == [1_000_000]
 
 
-def test_it_is_read_by_machines(run: Run, market: FakeMarketplace, said: list[Any]) -> None:
+def test_it_is_read_by_machines(run: Run, market: FakeMarketplace, confirmations: list[Any]) -> None:
     ended = run("confirm-price", market.job_id, "--yes", "--json")
     assert (ended.status, ended.json["job_id"], ended.json["price_change"]) == (0, str(market.job_id), None)
-    assert len(said) == 1
+    assert len(confirmations) == 1
 
 
 def test_the_question_says_both_prices_and_what_more_is_held(
-    run: Run, said: list[Any], monkeypatch: pytest.MonkeyPatch
+    run: Run, confirmations: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     questions: list[str] = []
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -71,13 +71,13 @@ def test_the_question_says_both_prices_and_what_more_is_held(
     monkeypatch.setattr("typer.confirm", refuse)
     assert run("confirm-price", "tiny").status == 0
     assert questions == ["TUSD fell from $2.00 to $1.00: hold 1.5 TUSD more for the same dollars?"]
-    assert said == []
+    assert confirmations == []
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_nobody_there_is_no_yes(run: Run, said: list[Any], words: tuple[str, ...]) -> None:
+def test_nobody_there_is_no_yes(run: Run, confirmations: list[Any], words: tuple[str, ...]) -> None:
     ended = run("confirm-price", "tiny", *words)
-    assert (ended.status, "add --yes" in ended.out + ended.err, said) == (2, True, [])
+    assert (ended.status, "add --yes" in ended.out + ended.err, confirmations) == (2, True, [])
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_nobody_there_is_no_yes(run: Run, said: list[Any], words: tuple[str, ...
     ids=["no price asked", "no price known", "a wallet's hold"],
 )
 def test_a_job_that_waits_for_no_confirmation_gets_none(
-    run: Run, market: FakeMarketplace, said: list[Any], job: dict[str, Any]
+    run: Run, market: FakeMarketplace, confirmations: list[Any], job: dict[str, Any]
 ) -> None:
     market.job = job
     ended = run("confirm-price", "tiny", "--yes")
-    assert (ended.status, "waits for no price confirmation" in ended.err, said) == (2, True, [])
+    assert (ended.status, "waits for no price confirmation" in ended.err, confirmations) == (2, True, [])
     assert job["waiting_for"] in ended.err

@@ -51,7 +51,7 @@ def _hold(**changes: Any) -> Callable[[Bill], None]:
 
 
 def _settle(seq_amount: int) -> Callable[[Bill], None]:
-    """The contract is said to have settled another amount, consistently."""
+    """The contract is reported to have settled another amount, consistently."""
 
     def forge(bill: Bill) -> None:
         parts = {"settled_units": str(seq_amount), "paid_units": str(seq_amount - 1200)}

@@ -25,32 +25,32 @@ class Way(Base):
 
 
 @pytest.fixture
-def told() -> list[Any]:
+def calls() -> list[Any]:
     return []
 
 
 @pytest.fixture
-def app(told: list[Any]) -> typer.Typer:
+def app(calls: list[Any]) -> typer.Typer:
     app = typer.Typer()
 
     def look(job: Annotated[str, typer.Argument()], *, own: Annotated[int, typer.Option()] = 1, way: Way) -> None:
         """Look."""
-        told.append((job, own, way))
+        calls.append((job, own, way))
 
     app.command()(with_groups(look))
     return app
 
 
-def test_a_group_is_its_options_with_their_defaults(app: typer.Typer, told: list[Any]) -> None:
+def test_a_group_is_its_options_with_their_defaults(app: typer.Typer, calls: list[Any]) -> None:
     assert CliRunner().invoke(app, ["a", "--url", "u"]).exit_code == 0
     assert CliRunner().invoke(app, ["b", "--url", "u", "-y", "--depth", "5", "--own", "2"]).exit_code == 0
-    assert told == [("a", 1, Way(url="u")), ("b", 2, Way(url="u", yes=True, depth=5))]
+    assert calls == [("a", 1, Way(url="u")), ("b", 2, Way(url="u", yes=True, depth=5))]
 
 
-def test_what_a_group_requires_or_bounds_is_refused(app: typer.Typer, told: list[Any]) -> None:
+def test_what_a_group_requires_or_bounds_is_refused(app: typer.Typer, calls: list[Any]) -> None:
     for words in (["a"], ["a", "--url", "u", "--depth", "0"], ["a", "--url", "u", "--way", "x"]):
         assert CliRunner().invoke(app, words).exit_code == 2, words
-    assert told == []
+    assert calls == []
 
 
 def test_every_command_of_escrow_has_the_shared_options() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from tests.unit.jobs.gateway.stage import Stage, stage
 
-Story = Callable[[Stage], Awaitable[None]]
+Scenario = Callable[[Stage], Awaitable[None]]
 
 
-def play(tmp_path: Path, story: Story, **settings: Any) -> None:
+def play(tmp_path: Path, scenario: Scenario, **settings: Any) -> None:
     async def played() -> None:
         async with stage(tmp_path, **settings) as up:
-            await story(up)
+            await scenario(up)
 
     asyncio.run(played())

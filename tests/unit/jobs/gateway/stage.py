@@ -86,15 +86,15 @@ class Marketplace:
     async def sync(self, request: web.Request) -> web.Response:
         if self.is_away or request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return web.Response(status=503)
-        told = GatewaySync.model_validate_json(await request.read())
-        self.syncs.append(told)
-        for row in told.usage:
+        report = GatewaySync.model_validate_json(await request.read())
+        self.syncs.append(report)
+        for row in report.usage:
             if row.seq == len(self.usage) + 1:  # gapless, each once
                 self.usage.append(row)
                 self.charge(row)
         version = str(self.version)
-        table = None if told.known == version else Table(endpoints=self.endpoints).model_dump(mode="json")
-        ids = set(told.keys)
+        table = None if report.known == version else Table(endpoints=self.endpoints).model_dump(mode="json")
+        ids = set(report.keys)
         grants = [grant.model_dump(mode="json") for grant in self.grants.values() if grant.key_id in ids]
         answer = {"version": version, "table": table, "grants": grants, "usage_seq": len(self.usage)}
         return web.json_response(answer)

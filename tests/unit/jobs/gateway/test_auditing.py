@@ -57,8 +57,8 @@ class Replica:
     async def _check(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.questions.append(body)
-        said = self.says(body)
-        return web.Response(body=said) if isinstance(said, bytes) else web.json_response(said)
+        verdict = self.says(body)
+        return web.Response(body=verdict) if isinstance(verdict, bytes) else web.json_response(verdict)
 
     async def start(self) -> None:
         app = web.Application(client_max_size=1 << 26)
@@ -160,8 +160,8 @@ def answered(lease_id: UUID, right: str | None = RIGHT, *, share: int = 100, **m
     body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "souk_commit": True, "seed": 7}
     request = InferenceRequest(uuid4(), more.pop("kind", "chat"), body, True, grant, endpoint, 0.0, 60.0)
     claims = [{"index": 0, "output_ids": [1, 2], "commitment": right}] if right else None
-    told: dict[str, Any] = {"text": "hello", "whole": None, "commitment": claims, **more}
-    return Answered(request, lease_id, body, **told)
+    fields: dict[str, Any] = {"text": "hello", "whole": None, "commitment": claims, **more}
+    return Answered(request, lease_id, body, **fields)
 
 
 async def rows_of(auditor: Auditor, count: int) -> list[AuditRow]:
@@ -276,10 +276,12 @@ async def test_of_a_stream_of_several_choices_the_text_is_not_claimed(town: Town
     assert [(answer["index"], answer["text"]) for answer in question["answers"]] == [(0, None), (1, None)]
 
 
-@pytest.mark.parametrize("said", [b"<html>", b"[]", b'{"verdict":"maybe"}', b"x" * 100_000, b'{"verdict":["match"]}'])
+@pytest.mark.parametrize(
+    "verdict", [b"<html>", b"[]", b'{"verdict":"maybe"}', b"x" * 100_000, b'{"verdict":["match"]}']
+)
 @in_town
-async def test_an_invalid_verdict_is_ignored(town: Town, said: bytes):
-    bob, mallory = await town.add(honest), await town.add(lambda _: said)
+async def test_an_invalid_verdict_is_ignored(town: Town, verdict: bytes):
+    bob, mallory = await town.add(honest), await town.add(lambda _: verdict)
     carol = await town.add(honest, provider_id=town.replicas[bob].row.provider_id)
     auditor = Auditor(town, town)
     auditor.consider(answered(bob))

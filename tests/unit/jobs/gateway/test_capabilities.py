@@ -12,7 +12,7 @@ from jobs.gateway.engines.upstream import Announced
 from jobs.gateway.messages import EndpointLimits
 from jobs.gateway.routing import capabilities
 from runtimes.contract import Capability
-from tests.unit.jobs.gateway.asking import KEY, make_request
+from tests.unit.jobs.gateway.inference_requests import KEY, make_request
 
 ALL = frozenset(map(str, Capability))
 

@@ -132,7 +132,7 @@ def test_fields_that_the_gateway_does_not_know_pass_through() -> None:
     assert validated(chat(guided_regex="a+", extra={"deep": [1]})).body["extra"] == {"deep": [1]}
 
 
-def test_the_engine_is_always_told_how_much_it_may_write() -> None:
+def test_the_engine_is_always_sent_how_much_it_may_write() -> None:
     body = validated({name: value for name, value in chat().items() if name != "max_tokens"}).body
     assert body["max_tokens"] == 100
     assert validated(chat(max_tokens=None, max_completion_tokens=7)).body == chat(max_tokens=7)

@@ -53,12 +53,12 @@ async def status_of(grants: KeyGrants, key: str) -> int:
 def test_many_requests_of_many_keys_are_a_few_questions() -> None:
     marketplace = Marketplace(*(grant_for(f"k{name}") for name in range(20)))
 
-    async def story() -> None:
+    async def scenario() -> None:
         grants = grants_at(marketplace)
         await asyncio.gather(*(grants.holder(key_of(f"k{name % 20}")) for name in range(200)))
         await asyncio.gather(*(grants.holder(key_of(f"k{name}")) for name in range(20)))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     asked = [key for batch in marketplace.asked for key in batch]
     assert len(marketplace.asked) <= 2
     assert len(asked) == len(set(asked)) == 20
@@ -68,7 +68,7 @@ def test_many_requests_of_many_keys_are_a_few_questions() -> None:
 def test_a_key_that_nobody_holds_is_not_asked_about_again_and_again() -> None:
     marketplace, clock = Marketplace(), Clock()
 
-    async def story() -> None:
+    async def scenario() -> None:
         grants = grants_at(marketplace, clock)
         for _ in range(5):
             assert await status_of(grants, key_of("mallory")) == 401
@@ -77,18 +77,18 @@ def test_a_key_that_nobody_holds_is_not_asked_about_again_and_again() -> None:
         marketplace.grants = {grant_for("mallory").key_hash: grant_for("mallory")}
         assert await status_of(grants, key_of("mallory")) == 200
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_does_not_look_like_a_key_is_not_asked_about() -> None:
     marketplace = Marketplace()
 
-    async def story() -> None:
+    async def scenario() -> None:
         grants = grants_at(marketplace)
         for key in ("", "x", "sk-souk-short", "sk-souk-" + "x" * 300, "sk-souk-" + "ä" * 30, key_of("a") + "\n"):
             assert await status_of(grants, key) == 401
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert marketplace.asked == []
 
 
@@ -96,7 +96,7 @@ def test_a_flood_of_wrong_keys_keeps_memory_bounded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(grants_module, "UNKNOWN_MAX", 50)
     monkeypatch.setattr(grants_module, "LOOKUPS_MAX", 100)
 
-    async def story() -> None:
+    async def scenario() -> None:
         grants = grants_at(Marketplace())
         codes = await asyncio.gather(*(status_of(grants, key_of(f"m{name}")) for name in range(300)))
         assert set(codes) == {401, 503}
@@ -104,7 +104,7 @@ def test_a_flood_of_wrong_keys_keeps_memory_bounded(monkeypatch: pytest.MonkeyPa
         assert len(grants._unknown) == 50
         assert not grants._waiting
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -116,18 +116,18 @@ def test_a_flood_of_wrong_keys_keeps_memory_bounded(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_grant_says_why_it_is_refused(refused: str, status: int, code: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(ApiError) as error:
             await grants_at(Marketplace(grant_for("alice", refused=refused))).holder(key_of("alice"))
         assert (error.value.status, error.value.code) == (status, code)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_sync_revokes_at_once_and_an_idle_key_is_asked_about_anew() -> None:
     marketplace, clock = Marketplace(grant_for("alice"), grant_for("bob")), Clock()
 
-    async def story() -> None:
+    async def scenario() -> None:
         grants = grants_at(marketplace, clock)
         for name in ("alice", "bob"):
             assert await status_of(grants, key_of(name)) == 200
@@ -139,7 +139,7 @@ def test_a_sync_revokes_at_once_and_an_idle_key_is_asked_about_anew() -> None:
         assert await status_of(grants, key_of("bob")) == 401, "the marketplace knows it no more"
         assert len(grants) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_known_keys_go_on_while_the_marketplace_is_away_until_the_grace_is_over() -> None:
@@ -151,7 +151,7 @@ def test_known_keys_go_on_while_the_marketplace_is_away_until_the_grace_is_over(
     marketplace = Marketplace()
     marketplace.is_away = True
 
-    async def story() -> None:
+    async def scenario() -> None:
         grants = grants_at(marketplace)
         grants.restore([fresh, over])
         assert await status_of(grants, key_of("alice")) == 200
@@ -161,7 +161,7 @@ def test_known_keys_go_on_while_the_marketplace_is_away_until_the_grace_is_over(
         assert await status_of(grants, key_of("alice")) == 200
         assert len(marketplace.asked) == asked, "who is known does not wait for it again"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from jobs.gateway.engines.tokens import Count
 from jobs.gateway.engines.upstream import Announced
 from jobs.gateway.routing import hedging, replica_view
 from jobs.gateway.routing.replica_view import ReplicaView, slow_ones
-from tests.unit.jobs.gateway.asking import KEY
+from tests.unit.jobs.gateway.inference_requests import KEY
 
 ANY_TIME = settings(deadline=None)  # the machine may be slow
 
@@ -92,7 +92,7 @@ def test_never_more_than_a_third_is_put_aside_for_being_slow(medians, already):
     assert aside <= max(min(already, len(views)), len(views) * replica_view.ASIDE_SHARE_MAX)
 
 
-def test_what_is_told_is_counted_once():
+def test_what_is_reported_is_counted_once():
     it = view(0.2)
     it.note_served(1.0, 2.0, Count(10, 21), stream_seconds=2.0)
     load = it.load(KEY)
@@ -102,7 +102,7 @@ def test_what_is_told_is_counted_once():
 
 
 def test_a_race_takes_the_faster_and_drops_what_comes_too_late():
-    async def story():
+    async def scenario():
         dropped, started = [], []
 
         async def drop(value):
@@ -142,4 +142,4 @@ def test_a_race_takes_the_faster_and_drops_what_comes_too_late():
             return len(asyncio.all_tasks())
         raise AssertionError
 
-    assert asyncio.run(story()) == 1
+    assert asyncio.run(scenario()) == 1

@@ -47,7 +47,7 @@ def names(books: Books) -> list[int]:
 def test_rows_come_back_in_order_and_are_forgotten(tmp_path: Path) -> None:
     segments, books = Segments(tmp_path), Books()
     segments.write(rows(1, 2))
-    assert segments.read(10, 1000) == [], "numbers are given when the marketplace has said what it has"
+    assert segments.read(10, 1000) == [], "numbers are given when the marketplace has reported what it has"
     assert segments.settle(0) == 2
     segments.write(rows(3))
     books.take(segments)
@@ -88,7 +88,7 @@ def test_no_number_that_a_crash_cut_off_is_given_to_another_row(
     assert names(books) == [1, 2, 3, 4, 5, 6]
 
 
-def test_files_that_are_told_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_were_taken_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments_module, "SEGMENT_BYTES", 200)
     segments, books = Segments(tmp_path), Books()
     segments.settle(0)
@@ -132,32 +132,32 @@ def test_a_marketplace_that_was_restored_gets_what_is_still_here(tmp_path: Path)
 @settings(max_examples=80, deadline=None)
 @given(
     written=st.lists(st.lists(st.integers(0, 10**9), max_size=6), min_size=1, max_size=6),
-    told=st.integers(0, 12),
+    taken=st.integers(0, 12),
     harm=st.sampled_from(["cut", "flip", "garbage", "none"]),
     draw=st.randoms(use_true_random=False),
     segment_bytes=st.sampled_from([64, 200, 1 << 20]),
 )
-def test_whatever_harm_the_files_take_sound_rows_are_told_once_and_without_gaps(
-    written: list[list[int]], told: int, harm: str, draw: random.Random, segment_bytes: int
+def test_whatever_harm_the_files_take_sound_rows_are_sent_once_and_without_gaps(
+    written: list[list[int]], taken: int, harm: str, draw: random.Random, segment_bytes: int
 ) -> None:
     before, segments_module.SEGMENT_BYTES = segments_module.SEGMENT_BYTES, segment_bytes
     try:
         with tempfile.TemporaryDirectory() as folder:
-            _one_harm(Path(folder), written, told, harm, draw)
+            _one_harm(Path(folder), written, taken, harm, draw)
     finally:
         segments_module.SEGMENT_BYTES = before
 
 
-def _one_harm(folder: Path, written: list[list[int]], told: int, harm: str, draw: random.Random) -> None:
+def _one_harm(folder: Path, written: list[list[int]], taken: int, harm: str, draw: random.Random) -> None:
     books, serial = Books(), 0
     segments = Segments(folder)
     segments.settle(0)
     for batch in written:
         segments.write(rows(*range(serial, serial + len(batch))))
         serial += len(batch)
-    books.take(segments, most=max(1, told), rounds=1 if told else 0)
+    books.take(segments, most=max(1, taken), rounds=1 if taken else 0)
     segments.close()
-    told_names = names(books)
+    taken_names = names(books)
 
     files = sorted(path for path in folder.glob("usage-*.log") if path.stat().st_size)
     lost: set[int] = set()
@@ -183,7 +183,7 @@ def _one_harm(folder: Path, written: list[list[int]], told: int, harm: str, draw
     again.write(rows(serial + 2))
     books.take(again)
     again.close()
-    expected = sorted((set(range(serial + 3)) - lost) | set(told_names))
+    expected = sorted((set(range(serial + 3)) - lost) | set(taken_names))
     assert sorted(names(books)) == expected, "each once, and none missing but those that the harm hit"
 
 

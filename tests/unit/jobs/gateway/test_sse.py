@@ -149,15 +149,15 @@ def test_a_stream_that_goes_on_does_not_begin_again():
     assert rewriter(is_continued=True).read(start) == b"" != rewriter().read(start)
 
 
-@pytest.mark.parametrize("said", [b'{"error": {"message": "CUDA"}}', b'{"error": "it\'s "bad""}'])
-def test_an_error_of_the_engine_is_one(said):
+@pytest.mark.parametrize("data", [b'{"error": {"message": "CUDA"}}', b'{"error": "it\'s "bad""}'])
+def test_an_error_of_the_engine_is_one(data):
     with pytest.raises(EngineFailed):
-        rewriter().read(said)
+        rewriter().read(data)
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"{", b"3", b"{}", b'{"choices": [3]}', b"\xff", b"[" * 5000, b'{"choices":[NaN]}']
+    "data", [b"", b"{", b"3", b"{}", b'{"choices": [3]}', b"\xff", b"[" * 5000, b'{"choices":[NaN]}']
 )
-def test_garbage_is_garbage(said):
+def test_garbage_is_garbage(data):
     with pytest.raises(sse.BadStream):
-        rewriter().read(said)
+        rewriter().read(data)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobs.gateway.engines import tokens
 from jobs.gateway.engines.chunks import ReceivedOutput
 from jobs.gateway.engines.tokens import PromptSize, Ratio, count_stream, count_whole, measure_prompt
-from tests.unit.jobs.gateway.asking import make_request
+from tests.unit.jobs.gateway.inference_requests import make_request
 
 ANY_TIME = settings(deadline=None)  # the machine may be slow
 

@@ -33,7 +33,7 @@ class Slots:
 @ANY_TIME
 @given(st.lists(st.integers(0, 4), max_size=60))
 def test_keys_take_turns_and_each_is_served_in_its_own_order(arrivals):
-    async def story():
+    async def scenario():
         line: FairQueue[object]
         line, slots, served = FairQueue(), Slots(), []
         waiters = [(key, line.join(KEYS[key], slots.take, place)) for place, key in enumerate(arrivals)]
@@ -45,7 +45,7 @@ def test_keys_take_turns_and_each_is_served_in_its_own_order(arrivals):
             served += done
         return served
 
-    served = asyncio.run(story())
+    served = asyncio.run(scenario())
     assert sorted(served) == list(range(len(arrivals)))
     for key in range(5):
         own = [at for at in served if arrivals[at] == key]
@@ -64,7 +64,7 @@ def test_keys_take_turns_and_each_is_served_in_its_own_order(arrivals):
     st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["join", "first", "leave", "free", "cancel"])), max_size=60)
 )
 def test_the_count_is_right_whatever_happens_and_no_place_is_lost(steps):
-    async def story():
+    async def scenario():
         line: FairQueue[object]
         line, slots, waiting_now, given_out = FairQueue(), Slots(), [], 0
         for key, step in steps:
@@ -86,14 +86,14 @@ def test_the_count_is_right_whatever_happens_and_no_place_is_lost(steps):
             assert not (slots.free and waiting_now)
         assert given_out + slots.free == sum(step == "free" for _, step in steps)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_key_has_its_bound_and_the_queue_another(monkeypatch):
     monkeypatch.setattr(fair_queue, "QUEUED_MAX", 5)
     monkeypatch.setattr(fair_queue, "KEY_QUEUED_MAX", 3)
 
-    async def story():
+    async def scenario():
         line: FairQueue[object]
         line, slots = FairQueue(), Slots()
         for _ in range(3):
@@ -109,11 +109,11 @@ def test_a_key_has_its_bound_and_the_queue_another(monkeypatch):
         line.pump()
         assert len(line) == 5
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_place_that_one_cannot_use_goes_to_the_next():
-    async def story():
+    async def scenario():
         line: FairQueue[object]
         line, slots = FairQueue(), Slots(1)
         picky = line.join(KEYS[0], lambda: None, 0.0)
@@ -121,7 +121,7 @@ def test_a_place_that_one_cannot_use_goes_to_the_next():
         line.pump()
         assert other.future.done() and not picky.future.done() and len(line) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @ANY_TIME

@@ -102,7 +102,7 @@ def test_no_group_has_a_failed_link_and_small_ones_have_every_link(links: list[L
     assert groups_of(shuffled) == groups
 
 
-def test_declared_nodes_that_do_not_reach_each_other_are_told_apart_from_strangers() -> None:
+def test_declared_nodes_that_do_not_reach_each_other_differ_from_strangers() -> None:
     declared = [node(n, label="bob/rack", has_failed_link=True) for n in (1, 2)]
     found = match([MatchRequest("a", demand(**PAIR))], fleet(*declared, node(3)))
     assert not found.placements
@@ -111,7 +111,7 @@ def test_declared_nodes_that_do_not_reach_each_other_are_told_apart_from_strange
     assert "2 declared one fabric, but do not reach each other" in reasons.message
 
 
-def test_links_that_are_not_measured_yet_are_said_to_be_so() -> None:
+def test_links_that_are_not_measured_yet_are_named_as_such() -> None:
     fresh = [node(n, label="bob/rack") for n in (1, 2)]
     found = plan(demand(**PAIR), fleet(*fresh))
     assert not found.candidates

@@ -103,7 +103,7 @@ def test_forecast_grows_ahead():
     assert desired(policy(forecast=False), seen, History(forecast=foreseen)) == 1
 
 
-def test_forecast_without_confidence_is_not_heard():
+def test_forecast_without_confidence_is_ignored():
     foreseen = Forecast(expected=20.0, upper=26.0, horizon_minutes=2, confidence=0.1, why="season")
     assert desired(policy(forecast=True), view(ready=1, in_flight=4), History(forecast=foreseen)) == 1
 

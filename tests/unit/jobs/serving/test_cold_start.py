@@ -18,7 +18,7 @@ def past(*seconds, of=None, **more):
     return [PastStart(of or plan(), each, **more) for each in seconds]
 
 
-def test_without_any_past_start_the_assumption_speaks():
+def test_without_any_past_start_the_assumption_is_used():
     cached, not_cached = estimate(plan(), []), estimate(plan(cached=False), [])
     assert cached.likely_seconds == pytest.approx(plan().assumed_seconds)
     assert not_cached.likely_seconds == pytest.approx(cached.likely_seconds + 200)
@@ -67,7 +67,7 @@ def test_start_that_is_late_is_expected_later():
     assert found.remaining(1e6) <= SECONDS_MAX
 
 
-def test_whoever_waits_is_told_of_the_replica_that_is_ready_first():
+def test_whoever_waits_gets_the_time_of_the_replica_that_is_ready_first():
     found = estimate(plan(), past(*[60.0] * 10))
     assert soonest([50.0, 5.0], found) == found.remaining(50.0)
     assert soonest([], found) == found.likely_seconds

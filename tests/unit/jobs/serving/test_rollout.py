@@ -92,7 +92,7 @@ def test_bad_version_goes_on_answering_until_the_old_one_is_ready_again():
     assert rows(plan) == [(1, "live", 0, 2), (2, "live", 100, 2)]
 
 
-def test_owner_takes_a_version_back():
+def test_owner_rolls_a_version_back():
     plan = decide(BLUE_GREEN, 2, [version(1, ready=2), version(2, share=100, ready=2)], is_rollback_requested=True)
     assert rows(plan) == [(1, "live", 100, 2), (2, "rolled_back", 0, 0)]
 

@@ -32,8 +32,8 @@ def numbers(found):
     return [each.node_id.int for each in found]
 
 
-def leaving(found, wish=None):
-    return [pk.int for pk in leaving_order(found, wish or Requirements())]
+def leaving(found, requirements=None):
+    return [pk.int for pk in leaving_order(found, requirements or Requirements())]
 
 
 def test_cheapest_is_by_token_and_not_by_hour():
@@ -177,8 +177,8 @@ def test_ranking_leaves_nobody_out_and_does_not_depend_on_the_order(found, there
 @settings(deadline=None)
 @given(places, st.integers(0, 4), st.sampled_from(["none", "node", "provider"]))
 def test_leaving_is_an_order_of_all_that_keeps_the_floor_of_the_sound(there, floor, spread):
-    wish = Requirements(spread=spread, on_demand_min=floor)
-    order = leaving_order(there, wish)
+    requirements = Requirements(spread=spread, on_demand_min=floor)
+    order = leaving_order(there, requirements)
     assert sorted(order) == sorted(each.id for each in there)
     known = {each.id: each for each in there}
     sound = [pk for pk in order if not (known[pk].is_failing or known[pk].is_node_leaving)]

@@ -25,11 +25,11 @@ def test_the_table_is_as_long_as_promised_and_names_each_case_once() -> None:
 
 
 @pytest.mark.parametrize("case", BAD_FILES, ids=lambda case: case.name)
-def test_bad_file_tells_exactly_its_mistakes(case: BadFile) -> None:
+def test_bad_file_is_refused_with_exactly_its_mistakes(case: BadFile) -> None:
     with pytest.raises(SpecErrors) as caught:
         parse(case.text)
-    told = caught.value.errors
-    for error, expected in zip(told, case.mistakes, strict=True):
+    errors = caught.value.errors
+    for error, expected in zip(errors, case.mistakes, strict=True):
         assert (error.line, error.path, error.nearest) == (expected.line, expected.path, expected.nearest), str(error)
         assert expected.message in error.message
 

@@ -27,11 +27,11 @@ def test_a_new_attempt_may_begin_behind_the_old_one():
     assert (found["step"], found["resumed_from"], found["attempt"], found["steps_total"]) == (41, 40, 2, 100)
 
 
-def test_an_older_attempt_is_not_heard():
+def test_an_older_attempt_is_ignored():
     found = advance_progress({}, 2, [step(41)])
     assert advance_progress(found, 1, [step(90)]) == found
 
 
-def test_the_loss_of_an_evaluation_is_told_apart():
+def test_the_loss_of_an_evaluation_is_kept_apart():
     found = advance_progress({}, 1, [step(1, 3.0), {"event": "evaluated", "step": 1, "loss": 2.5}])
     assert (found["loss"], found["eval_loss"]) == (3.0, 2.5)

@@ -22,7 +22,7 @@ def test_a_ring_wakes_every_held_sync_of_its_node_and_no_other():
     assert asyncio.run(scene()) == [True, True, False]
 
 
-def test_a_ring_before_the_waiting_is_heard_once():
+def test_a_ring_before_the_waiting_counts_once():
     async def scene() -> tuple[bool, bool]:
         bells, bob = Bells(), uuid4()
         with bells.hold(bob) as bell:

@@ -47,7 +47,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path / "gpus.json")
 
 
-def test_healthy_gpu_tells_its_figures(machine: Machine) -> None:
+def test_healthy_gpu_reports_its_figures(machine: Machine) -> None:
     machine.be(percent=97, throttle=0x44)
     found = machine.look()
     assert found.fault == ""

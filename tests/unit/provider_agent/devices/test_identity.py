@@ -52,7 +52,7 @@ def test_bus_alone_is_a_witness_where_the_driver_hides_its_list(tmp_path: Path) 
     assert identity_of(card("0000:3b:00.0"), 0, root=tmp_path)["kernel"] == "listed"
 
 
-def test_nothing_is_said_of_what_cannot_be_known(tmp_path: Path) -> None:
+def test_nothing_is_reported_of_what_cannot_be_known(tmp_path: Path) -> None:
     def hidden(handle: int) -> str:
         raise NvmlError("not supported")
 

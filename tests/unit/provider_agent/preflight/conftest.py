@@ -20,7 +20,7 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     answers: dict[str, tuple[int, dict[str, Any]]]
 
 
-class Door(http.server.BaseHTTPRequestHandler):
+class Handler(http.server.BaseHTTPRequestHandler):
     server: Engine
 
     def do_GET(self) -> None:
@@ -40,7 +40,7 @@ class Door(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    with tempfile.TemporaryDirectory() as folder, Engine(f"{folder}/docker.sock", Door) as server:
+    with tempfile.TemporaryDirectory() as folder, Engine(f"{folder}/docker.sock", Handler) as server:
         server.answers = {}
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/docker.sock")

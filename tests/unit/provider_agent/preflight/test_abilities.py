@@ -13,11 +13,11 @@ from provider_agent.system import capabilities, programs
 from provider_agent.system.capabilities import BITS, NEEDED, lacking
 
 CHECKS = (check_disk_limit, check_egress, check_gangs)
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="what root may, only root is told")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="what root may, only root is shown")
 
 
 @pytest.mark.parametrize("user", ["nobody", "souk-not-made-yet"])
-def test_a_lesser_account_is_told_what_is_missing_and_how_to_have_it(user: str) -> None:
+def test_a_lesser_account_is_shown_what_is_missing_and_how_to_have_it(user: str) -> None:
     for check in CHECKS:
         found = check(DesiredSettings(user=user))
         assert found.verdict == "SKIP"
@@ -35,7 +35,7 @@ def test_what_a_lesser_account_was_asked_for_must_be_fixed_but_holds_up_no_repai
 
 
 @ROOT
-def test_root_without_a_program_is_told_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_a_program_is_shown_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "SYSTEM_PATH", "/nonexistent")
     found = check_disk_limit(DesiredSettings())
     assert (found.verdict, found.fix) == ("FIX", "apt install e2fsprogs mount")
@@ -49,7 +49,7 @@ def test_root_without_a_program_is_told_the_package(monkeypatch: pytest.MonkeyPa
 
 
 @ROOT
-def test_root_of_a_container_that_may_not_mount_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_of_a_container_that_may_not_mount_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = sum(1 << bit for name, bit in BITS.items() if name != "CAP_SYS_ADMIN")
     status = tmp_path / "status"
     status.write_text(f"Name:\tpython\nCapEff:\t{held:016x}\n")
@@ -62,7 +62,7 @@ def test_root_of_a_container_that_may_not_mount_is_told(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "finding"),
     [
         ("192.0.2.77", "192.0.2.77 is not one of this computer"),
         ("2001:db8::77", "2001:db8::77 is not one of this computer"),
@@ -70,9 +70,9 @@ def test_root_of_a_container_that_may_not_mount_is_told(tmp_path: Path, monkeypa
         ("", "jobs over several nodes"),
     ],
 )
-def test_an_address_that_no_interface_has_is_found(address: str, said: str) -> None:
+def test_an_address_that_no_interface_has_is_found(address: str, finding: str) -> None:
     found = check_gangs(DesiredSettings(user="nobody", fabric_address=address))
-    assert said in found.found
+    assert finding in found.found
     assert found.verdict == ("FIX" if address else "SKIP")
 
 

@@ -48,7 +48,7 @@ def test_a_computer_with_the_image_can_serve(engine: Engine) -> None:
     )
 
 
-def test_a_sandbox_that_keeps_the_socket_is_told_with_the_way_out(
+def test_a_sandbox_that_keeps_the_socket_is_reported_with_the_way_out(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.answers = {"/info": (200, {"Runtimes": KEEPS_IN}), SERVE_IMAGE: (200, {})}

@@ -25,7 +25,7 @@ def test_the_last_usage_counts_where_a_stream_names_one_a_piece() -> None:
     assert (counts.input_tokens, counts.output_tokens) == (7, 11)
 
 
-def test_a_text_that_speaks_of_usage_is_not_taken_for_it() -> None:
+def test_a_text_that_mentions_usage_is_not_taken_for_it() -> None:
     counts = Counts()
     text = json.dumps({"usage": {"prompt_tokens": 1_000_000, "completion_tokens": 1_000_000}})
     counts.add_usage(json.dumps({"choices": [{"text": text}]}).encode())

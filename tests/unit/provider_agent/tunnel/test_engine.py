@@ -139,12 +139,12 @@ def saying(data: bytes, *, closes: bool = False) -> Callable[..., Awaitable[None
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answer",
     [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\na: " + b"b" * 50_000, b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 10_000],
 )
-def test_an_engine_that_speaks_no_http_fails_its_request_alone(said: bytes) -> None:
+def test_an_engine_that_speaks_no_http_fails_its_request_alone(answer: bytes) -> None:
     async def scenario() -> None:
-        async with world(talk=saying(said)) as made:
+        async with world(talk=saying(answer)) as made:
             with pytest.raises(UpstreamError, match="passed on") as caught:
                 await made.ask()
             assert caught.value.is_sent
@@ -155,8 +155,8 @@ def test_an_engine_that_speaks_no_http_fails_its_request_alone(said: bytes) -> N
 
 def test_an_answer_that_is_cut_off_is_an_error_and_never_the_end() -> None:
     async def scenario() -> None:
-        said = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n"
-        async with world(talk=saying(said, closes=True)) as made:
+        response = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n"
+        async with world(talk=saying(response, closes=True)) as made:
             answer = await made.ask()
             with pytest.raises(UpstreamError, match="within its response"):
                 assert [chunk async for chunk in answer.chunks()] != [b"ok"]

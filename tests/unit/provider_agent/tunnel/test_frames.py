@@ -19,21 +19,21 @@ PATHS = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60)
 
 
 @given(HEADERS, PATHS, st.sampled_from(["GET", "POST"]))
-def test_an_open_is_heard_as_it_was_said(headers: list[tuple[bytes, bytes]], path: str, method: str) -> None:
-    said = Open(LEASE, method, path, headers)
-    assert frames.unpack_open(frames.pack_open(said)) == said
+def test_an_open_is_received_as_it_was_sent(headers: list[tuple[bytes, bytes]], path: str, method: str) -> None:
+    opened = Open(LEASE, method, path, headers)
+    assert frames.unpack_open(frames.pack_open(opened)) == opened
 
 
 @given(st.integers(200, 599), HEADERS)
-def test_a_head_is_heard_as_it_was_said(status: int, headers: list[tuple[bytes, bytes]]) -> None:
-    said = Head(status, headers)
-    assert frames.unpack_head(frames.pack_head(said)) == said
+def test_a_head_is_received_as_it_was_sent(status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    head = Head(status, headers)
+    assert frames.unpack_head(frames.pack_head(head)) == head
 
 
 @given(st.lists(st.tuples(st.sampled_from(Kind), st.integers(0, 2**32 - 1), st.binary(max_size=300)), max_size=20))
-def test_frames_that_share_a_message_come_apart_as_they_were(said: list[tuple[Kind, int, bytes]]) -> None:
-    message = b"".join(frames.pack(*frame) for frame in said)
-    assert list(frames.unpack(message)) == said
+def test_frames_that_share_a_message_come_apart_as_they_were(sent: list[tuple[Kind, int, bytes]]) -> None:
+    message = b"".join(frames.pack(*frame) for frame in sent)
+    assert list(frames.unpack(message)) == sent
 
 
 @given(st.binary(max_size=200))
@@ -62,7 +62,7 @@ def test_a_path_cannot_smuggle_another_request(path: str) -> None:
         frames.unpack_open(LEASE.bytes + f"POST {path}".encode())
 
 
-def test_what_is_too_long_is_neither_said_nor_heard() -> None:
+def test_what_is_too_long_is_neither_sent_nor_received() -> None:
     long = [(b"a", b"b" * frames.HEADER_BYTES_MAX)]
     with pytest.raises(ValueError, match="head of"):
         frames.pack_open(Open(LEASE, "POST", "/v1/x", long))

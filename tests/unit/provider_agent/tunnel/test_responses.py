@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from provider_agent.tunnel.responses import CHUNK_LINE_BYTES_MAX, BadResponse, ResponseReader
 
 
-class Heard:
+class RecordingSink:
     """Sink that keeps everything."""
 
     def __init__(self) -> None:
@@ -34,15 +34,15 @@ class Heard:
         self.has_ended = True
 
 
-def hear(*pieces: bytes, closes: bool = False) -> tuple[Heard, ResponseReader]:
+def feed_all(*pieces: bytes, closes: bool = False) -> tuple[RecordingSink, ResponseReader]:
     """Feed the pieces."""
-    heard = Heard()
-    reader = ResponseReader(heard)
+    response = RecordingSink()
+    reader = ResponseReader(response)
     for piece in pieces:
         reader.feed(piece)
     if closes:
         reader.close()
-    return heard, reader
+    return response, reader
 
 
 def cut(data: bytes, at: list[int]) -> list[bytes]:
@@ -63,16 +63,16 @@ def test_a_response_in_any_pieces_is_what_h11_wrote(chunks: list[bytes], kind: s
     engine.receive_data(b"GET / HTTP/1.%d\r\nhost: a\r\n\r\n" % (kind != "close"))
     while engine.their_state is not h11.DONE and engine.their_state is not h11.MUST_CLOSE:
         engine.next_event()
-    said = engine.send(h11.Response(status_code=200, headers=[("X-A", "b"), *framing])) or b""
+    written = engine.send(h11.Response(status_code=200, headers=[("X-A", "b"), *framing])) or b""
     for chunk in chunks:
-        said += engine.send(h11.Data(data=chunk)) or b""
-    said += engine.send(h11.EndOfMessage()) or b""
-    heard, reader = hear(*cut(said, at), closes="Connection: close" in said.decode("latin-1"))
-    assert heard.status == 200
-    assert (b"x-a", b"b") in heard.headers
-    assert all(name not in {b"transfer-encoding", b"connection"} for name, _ in heard.headers)
-    assert heard.body == b"".join(chunks)
-    assert heard.has_ended
+        written += engine.send(h11.Data(data=chunk)) or b""
+    written += engine.send(h11.EndOfMessage()) or b""
+    response, reader = feed_all(*cut(written, at), closes="Connection: close" in written.decode("latin-1"))
+    assert response.status == 200
+    assert (b"x-a", b"b") in response.headers
+    assert all(name not in {b"transfer-encoding", b"connection"} for name, _ in response.headers)
+    assert response.body == b"".join(chunks)
+    assert response.has_ended
     assert reader.can_go_on == (kind != "close")
 
 
@@ -80,7 +80,7 @@ def test_a_response_in_any_pieces_is_what_h11_wrote(chunks: list[bytes], kind: s
 def test_whatever_bytes_come_it_is_a_response_or_refused(pieces: list[bytes]) -> None:
     for first in (b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"):
         try:
-            hear(first, *pieces, closes=True)
+            feed_all(first, *pieces, closes=True)
         except BadResponse:
             continue
 
@@ -100,7 +100,7 @@ REFUSED = {
     "a length and chunks": OK + b"content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
     "a length that is none": OK + b"content-length: -1\r\n\r\n",
     "a coding nobody asked for": OK + b"transfer-encoding: gzip, chunked\r\n\r\n",
-    "more than it said": OK + b"content-length: 1\r\n\r\nab",
+    "more than it announced": OK + b"content-length: 1\r\n\r\nab",
     "a second response": OK + b"content-length: 0\r\n\r\n" + OK,
     "a chunk that is longer": OK + b"transfer-encoding: chunked\r\n\r\n1\r\nab\r\n",
     "a size that is none": OK + b"transfer-encoding: chunked\r\n\r\n-1\r\n",
@@ -111,17 +111,17 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("said", REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_no_response_is_refused(said: bytes) -> None:
+@pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_no_response_is_refused(data: bytes) -> None:
     with pytest.raises(BadResponse):
-        hear(said)
+        feed_all(data)
     with pytest.raises(BadResponse):
-        hear(*[said[i : i + 1] for i in range(len(said))])
+        feed_all(*[data[i : i + 1] for i in range(len(data))])
 
 
 @pytest.mark.parametrize(
-    "said", [b"", OK, OK + b"content-length: 2\r\n\r\na", OK + b"transfer-encoding: chunked\r\n\r\n"]
+    "data", [b"", OK, OK + b"content-length: 2\r\n\r\na", OK + b"transfer-encoding: chunked\r\n\r\n"]
 )
-def test_a_response_that_is_cut_off_is_never_taken_for_whole(said: bytes) -> None:
+def test_a_response_that_is_cut_off_is_never_taken_for_whole(data: bytes) -> None:
     with pytest.raises(BadResponse, match="within its response"):
-        hear(*([said] if said else []), closes=True)
+        feed_all(*([data] if data else []), closes=True)

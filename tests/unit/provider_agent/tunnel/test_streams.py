@@ -114,7 +114,7 @@ def test_a_large_body_delays_a_token_by_no_more_than_a_frame() -> None:
     assert sum(size for kind, _, size in kinds[:before] if kind == Kind.DATA) <= DATA_BYTES_MAX
 
 
-def test_a_sender_hears_when_little_is_left_to_send() -> None:
+def test_a_sender_is_woken_when_little_is_left_to_send() -> None:
     pair = Pair()
     asked = pair.ask()
     pair.answer(asked, bytes(5 * WINDOW_FIRST))
@@ -127,7 +127,7 @@ def test_a_sender_hears_when_little_is_left_to_send() -> None:
     assert there.times_writable == 1
 
 
-def test_a_reset_is_heard_at_the_other_end_and_what_was_under_way_is_no_fault() -> None:
+def test_a_reset_arrives_at_the_other_end_and_what_was_under_way_is_no_fault() -> None:
     pair = Pair()
     asked = pair.ask()
     stream = pair.answer(asked, b"one")

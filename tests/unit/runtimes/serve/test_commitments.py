@@ -104,7 +104,7 @@ def test_bytes_that_are_none_are_refused(data: bytes):
             read_commitment(each)
 
 
-def test_rows_that_it_does_not_speak_of_are_refused():
+def test_rows_that_it_does_not_name_are_refused():
     read = read_commitment(commit(rows(8), rows(4)))
     for prompt, decoded in ((rows(7), rows(4)), (rows(8), rows(5)), (rows(8, 32), rows(4, 32))):
         with pytest.raises(BadCommitment):

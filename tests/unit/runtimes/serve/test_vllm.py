@@ -97,7 +97,7 @@ def test_quantisation_is_handed_on(tmp_path: Path) -> None:
     assert launch(model(tmp_path), Devices("cuda", 1, 0), replace(CONFIG, quantization="fp8"))["quantization"] == "fp8"
 
 
-def test_why_not_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_not_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = VllmEngine()
     assert engine.why_not(model(tmp_path), Devices("cpu", 1, 0), CONFIG) == "it needs GPUs"
     monkeypatch.setattr("runtimes.serve.engines.vllm.find_spec", lambda _name: object())

@@ -41,14 +41,14 @@ def credit_of(town: Town, owner: UUID) -> int:
 
 def odd_event(town: Town, number: int, name: str = "Claimed", **arguments: Any) -> ChainEvent:
     """One that can never be booked."""
-    said = {"account": "0x" + "22" * 20, "amount": "5", "cumulative": "5"} | arguments
+    fields = {"account": "0x" + "22" * 20, "amount": "5", "cumulative": "5"} | arguments
     return ChainEvent.objects.create(
         block=ChainBlock.objects.filter(state=ChainBlock.State.FINAL).earliest("number"),
         tx_hash=f"0x{number:064x}",
         log_index=number,
         contract=town.contract.address,
         name=name,
-        arguments=said,
+        arguments=fields,
     )
 
 
@@ -76,8 +76,8 @@ def test_a_wallet_that_opens_a_hold_which_we_gave_up_stops_no_other_event(town: 
 def test_an_event_that_breaks_its_verb_holds_nobody_up(town: Town, arguments: dict[str, str]) -> None:
     alice = uuid4()
     town.follow()
-    said = {"customer": "0x" + "22" * 20, "rateCeilingPerHour": "1", "providersRoot": "0x" + "00" * 32, **arguments}
-    odd = odd_event(town, 1, "HoldOpened", **said)
+    fields = {"customer": "0x" + "22" * 20, "rateCeilingPerHour": "1", "providersRoot": "0x" + "00" * 32, **arguments}
+    odd = odd_event(town, 1, "HoldOpened", **fields)
     town.buy_credits("Alice", alice, 25 * TOKEN)
     town.follow(indexer.ATTEMPTS_UNTIL_ALERT)
     odd.refresh_from_db()
@@ -132,7 +132,7 @@ def test_a_page_that_leaves_out_what_was_seen_before_is_not_believed(town: Town,
     assert credit_of(town, alice) == 25 * TOKEN
 
 
-def test_a_chain_that_stands_still_is_told(town: Town, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_that_stands_still_is_reported(town: Town, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One endpoint that is frozen holds all of them back: the others' newer blocks are not believed alone."""
     monkeypatch.setattr(indexer, "FINAL_AGE_MAX", timedelta(days=-1))
     [chain] = settings.SOUK_CHAINS

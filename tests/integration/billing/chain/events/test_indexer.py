@@ -99,7 +99,7 @@ def test_amounts_up_to_256_bits_are_booked_to_the_unit(town: Town, amount: int) 
     assert_ledger_is_true()
 
 
-def test_credits_for_no_organisation_are_booked_and_told(town: Town) -> None:
+def test_credits_for_no_organisation_are_booked_and_reported(town: Town) -> None:
     town.mint("Mallory", 5 * TOKEN)
     town.call("Mallory", "buyCredits", b"\xff" * 32, 5 * TOKEN)
     town.follow()

@@ -70,7 +70,7 @@ def other_blocks(request: dict[str, Any], answer: dict[str, Any]) -> dict[str, A
 
 
 @pytest.mark.parametrize("lie", [raised, hidden, doubled, other_blocks])
-def test_a_lying_endpoint_stops_the_credit_until_it_tells_the_truth(town: Town, proxy: Proxy, lie: Any) -> None:
+def test_a_lying_endpoint_stops_the_credit_until_it_answers_truly(town: Town, proxy: Proxy, lie: Any) -> None:
     alice = uuid4()
     town.buy_credits("Alice", alice, 25 * TOKEN)
     proxy.tamper = lie

@@ -73,12 +73,12 @@ def test_an_adopted_nonce_lets_the_key_sign_again_and_makes_no_call_twice(
     address, waiting = stopped
     before = Signer.objects.get().next_nonce
     posted = Transfer.objects.count()
-    said = json.loads(souk(address, "--yes", "--json").stdout)
-    assert (said["was"], said["is"]) == (before, before + 2)
+    answer = json.loads(souk(address, "--yes", "--json").stdout)
+    assert (answer["was"], answer["is"]) == (before, before + 2)
     assert Transfer.objects.count() == posted  # nothing is booked
     assert not Alert.objects.open().filter(kind="chain_nonce").exists()
-    told = Event.objects.get(subject_kind=adopting.EVENT_KIND)
-    assert (told.from_state, told.to_state, told.data["address"]) == (str(before), str(before + 2), address)
+    event = Event.objects.get(subject_kind=adopting.EVENT_KIND)
+    assert (event.from_state, event.to_state, event.data["address"]) == (str(before), str(before + 2), address)
     town.follow(3)
     assert (state_of(waiting), waiting.nonce) == (State.FINAL, before + 2)
     assert town.client.nonce(address) == before + 3

@@ -203,7 +203,7 @@ def test_what_was_refused_because_others_had_done_it_is_calm_once_that_is_final(
     town.assert_books_match()
 
 
-def test_a_customer_that_takes_back_and_opens_itself_alarms_nobody(town: Town) -> None:
+def test_a_customer_that_revokes_and_opens_itself_alarms_nobody(town: Town) -> None:
     town.deposit("Alice", 20 * TOKEN)
     job_id = uuid4()
     signed = authorize(town, job_id)

@@ -148,7 +148,7 @@ def test_a_mistake_is_refused_by_name(engine: Engine, path: str, body: Any, para
     assert (status, answer["error"]["param"]) == (400, param)
 
 
-def test_more_than_may_wait_is_told_to_come_back(engine: Engine):
+def test_more_than_may_wait_is_refused_with_429(engine: Engine):
     body = {"prompt": ["the"] * 16, "n": 8, "max_tokens": 3}
     with ThreadPoolExecutor(8) as pool:
         statuses = {status for status, _ in pool.map(lambda _: engine.post(COMPLETIONS, body), range(8))}

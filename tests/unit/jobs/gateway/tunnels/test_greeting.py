@@ -120,17 +120,17 @@ def test_nobody_passes_for_a_node_without_its_key() -> None:
     in_a_world(scenario)
 
 
-def test_an_answer_that_was_heard_before_is_worth_nothing() -> None:
+def test_an_answer_that_was_received_before_is_worth_nothing() -> None:
     async def scenario(made: World) -> None:
         connection = await connect(made.gateway.url + PATH, compression=None)
         mine = hello.say_hello(made.node, boot="0" * 32, url=made.gateway.url)
         await connection.send(mine.model_dump_json())
         proof = Proof.model_validate_json(await connection.recv())
-        heard = hello.answer(made.node, mine, proof, public_of(made.gateway.key)).model_dump_json()
+        recorded = hello.answer(made.node, mine, proof, public_of(made.gateway.key)).model_dump_json()
         again = await connect(made.gateway.url + PATH, compression=None)
         await again.send(mine.model_dump_json())
         await again.recv()
-        await again.send(heard)
+        await again.send(recorded)
         assert await code_of(again) == 4403
 
     in_a_world(scenario)
@@ -183,11 +183,11 @@ def test_what_is_no_frame_ends_that_tunnel_alone(message: str | bytes) -> None:
     in_a_world(scenario)
 
 
-@pytest.mark.parametrize("said", ["", "{}", "[]", json.dumps({"node_key": "0" * 64}), "x" * 10_000])
-def test_what_is_no_hello_is_sent_away(said: str) -> None:
+@pytest.mark.parametrize("message", ["", "{}", "[]", json.dumps({"node_key": "0" * 64}), "x" * 10_000])
+def test_what_is_no_hello_is_sent_away(message: str) -> None:
     async def scenario(made: World) -> None:
         connection = await connect(made.gateway.url + PATH, compression=None)
-        await connection.send(said)
+        await connection.send(message)
         assert await code_of(connection) in {4400, 4403}
 
     in_a_world(scenario)
@@ -221,14 +221,14 @@ def test_a_node_has_only_so_many_tunnels_and_the_newest_stay() -> None:
 
 
 def test_an_agent_says_nothing_to_a_gateway_without_the_pinned_key() -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
     real, false = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 
     async def mallorys(connection: ServerConnection) -> None:
-        said = hello.read(hello.Hello, await connection.recv())
-        await connection.send(hello.prove(false, said).model_dump_json())
+        hello_received = hello.read(hello.Hello, await connection.recv())
+        await connection.send(hello.prove(false, hello_received).model_dump_json())
         async for message in connection:
-            heard.append(message)
+            received.append(message)
 
     async def scenario() -> None:
         async with serve(mallorys, "127.0.0.1", 0, compression=None) as server:
@@ -243,7 +243,7 @@ def test_an_agent_says_nothing_to_a_gateway_without_the_pinned_key() -> None:
             assert not status["is_up"]
 
     run(scenario())
-    assert heard == []
+    assert received == []
 
 
 def test_a_proof_fits_one_hello_one_gateway_and_one_node() -> None:
@@ -266,7 +266,7 @@ def test_a_proof_fits_one_hello_one_gateway_and_one_node() -> None:
     assert not hello.is_answered(mine, proof, public_of(node), answered)
 
 
-def test_an_agent_refuses_what_a_gateway_was_not_told_of() -> None:
+def test_an_agent_refuses_what_was_not_announced_to_a_gateway() -> None:
     async def scenario(made: World) -> None:
         from jobs.gateway.tunnels.answers import TunnelAnswer
         from provider_agent.protocol.tunnel.frames import Open

@@ -60,8 +60,8 @@ def test_a_request_goes_through_and_its_answer_comes_back() -> None:
             assert answer.status == 200
             assert (b"x-method", b"POST") in answer.headers
             assert [chunk async for chunk in answer.chunks()] == [b"hello"]
-            said = made.hub.announced()[made.lease_id]
-            assert (said.engine, said.capabilities, said.context) == ("test", frozenset({"chat"}), 512)
+            announced = made.hub.announced()[made.lease_id]
+            assert (announced.engine, announced.capabilities, announced.context) == ("test", frozenset({"chat"}), 512)
             await made.read("/v1/usage")
             counts = made.tunnels.counts(made.lease_id)
             assert (counts.requests, counts.input_tokens, counts.output_tokens, counts.without_usage) == (2, 3, 5, 1)
@@ -299,9 +299,9 @@ def test_nonsense_in_a_ready_event_is_passed_over(ready: dict[str, Any]) -> None
             made.hub.allow([row(made.lease_id, made.node)])
             made.announce(**{"engine": "x", "capabilities": [], "context": None, **ready})
             await until(made.hub.announced)
-            said = made.hub.announced()[made.lease_id]
-            assert said.context is None
-            assert said.capabilities <= {"chat"}
+            announced = made.hub.announced()[made.lease_id]
+            assert announced.context is None
+            assert announced.capabilities <= {"chat"}
             assert await made.read(body=b"works") == b"works"
 
     run(scenario())

@@ -94,7 +94,7 @@ def test_what_may_not_pass_is_refused(raw: bytes, status: int, code: str) -> Non
     assert code_of(asyncio.run(scene())) == (status, code)
 
 
-def test_closed_door_lets_only_the_runtime_through() -> None:
+def test_closed_listener_lets_only_the_runtime_through() -> None:
     async def scene() -> tuple[bytes, bytes, bytes, Listener]:
         async with Scene(answer_ok, opened=False) as listener:
             own = CHAT.replace(b"Host: x\r\n", listener.own_header.encode())
@@ -177,7 +177,7 @@ def test_caller_who_does_not_read_stops_the_engine_and_fills_no_memory() -> None
     assert asyncio.run(scene()) < 5_000_000  # of 100: sockets' and streams' buffers
 
 
-def test_large_body_to_a_closed_door_still_hears_why() -> None:
+def test_large_body_to_a_closed_listener_still_gets_the_reason() -> None:
     async def scene() -> bytes:
         async with Scene(answer_ok, opened=False):
             head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: 8000000\r\n\r\n"

@@ -18,18 +18,18 @@ pytestmark = pytest.mark.django_db
 API = "/api/agent/v1"
 
 
-def wish(agent: Agent, name: str, message: Any) -> Any:
+def send_request(agent: Agent, name: str, message: Any) -> Any:
     return agent.post(f"{API}/{name}", message.model_dump_json().encode())
 
 
 def test_node_drains_and_resumes_itself_and_repeats_change_nothing(agent: Agent, node: Node) -> None:
     for _ in range(2):
-        answer = wish(agent, "drain", DrainRequest(reason="faulty: python has no torch"))
+        answer = send_request(agent, "drain", DrainRequest(reason="faulty: python has no torch"))
         assert (answer.status_code, answer.json()["node_state"]) == (200, "draining")
     assert Node.objects.get().drain_reason == "faulty: python has no torch"
     assert Event.objects.filter(subject_id=node.pk, to_state="draining", actor=f"node:{node.pk}").count() == 1
     for _ in range(2):
-        assert wish(agent, "resume", ResumeRequest()).json() == {
+        assert send_request(agent, "resume", ResumeRequest()).json() == {
             "node_state": "online",
             "drain_reason": "",
             "price_usd_micros_per_device_hour": 2 * DOLLAR,
@@ -39,13 +39,13 @@ def test_node_drains_and_resumes_itself_and_repeats_change_nothing(agent: Agent,
 
 def test_node_in_quarantine_cannot_resume_itself(agent: Agent, node: Node) -> None:
     availability.quarantine(node, actor="operator:1", reason="lied")
-    assert wish(agent, "resume", ResumeRequest()).status_code == 409
+    assert send_request(agent, "resume", ResumeRequest()).status_code == 409
     assert Node.objects.get().state == "quarantined"
 
 
 def test_node_changes_its_price_once_however_often_it_asks(agent: Agent, node: Node) -> None:
     for _ in range(2):
-        answer = wish(agent, "price", PriceRequest(price_usd_micros_per_device_hour=3 * DOLLAR))
+        answer = send_request(agent, "price", PriceRequest(price_usd_micros_per_device_hour=3 * DOLLAR))
         assert answer.json()["price_usd_micros_per_device_hour"] == 3 * DOLLAR
     prices = Offer.objects.order_by("created_at").values_list("price_usd_micros_per_device_hour", "is_open")
     assert list(prices) == [(2 * DOLLAR, False), (3 * DOLLAR, True)]
@@ -65,7 +65,7 @@ def test_mallory_can_name_no_other_node(agent: Agent, node: Node, provider: Prov
     headers = mallory.headers("POST", f"{API}/price", body) | {"Souk-Node": str(node.pk)}
     answer = Client().post(f"{API}/price", body, content_type="application/json", headers=headers)
     assert answer.status_code == 401
-    assert wish(mallory, "price", PriceRequest(price_usd_micros_per_device_hour=1)).status_code == 200
+    assert send_request(mallory, "price", PriceRequest(price_usd_micros_per_device_hour=1)).status_code == 200
     assert node.offers.get(is_open=True).price_usd_micros_per_device_hour == 2 * DOLLAR
     assert other.offers.get(is_open=True).price_usd_micros_per_device_hour == 1
 

@@ -31,7 +31,7 @@ amounts = st.integers(1, 20_000_000)
 taken: Counter[str] = Counter()  # what was done and what was refused, over all sequences of this process
 
 
-class Story(RuleBasedStateMachine):
+class BillingMachine(RuleBasedStateMachine):
     """Alice and Anna buy, Bob and Ben provide, Mallory lies, Stripe and the chain have moods."""
 
     world: ClassVar[World]
@@ -114,7 +114,7 @@ class Story(RuleBasedStateMachine):
         self.check_all()
 
     def check_all(self) -> None:
-        self.world.tell_stripe_the_time()
+        self.world.set_stripe_clock()
         fire_deferred_rules()
         if self.books.read():
             self.books.check()

@@ -131,7 +131,7 @@ def test_at_most_one_is_there_beyond_max_and_ready_ones_are_never_fewer_than_wan
 
 @settings(deadline=None)
 @given(replica_lists, st.integers(1, 10))
-def test_starting_and_draining_as_told_comes_to_rest(live, wanted):
+def test_starting_and_draining_as_planned_comes_to_rest(live, wanted):
     # Whoever starts is ready at the next tick, whoever drains is gone: the worst that the steps can do to themselves.
     serve, replicas = policy(least=0, most=10), live
     for _ in range(60):

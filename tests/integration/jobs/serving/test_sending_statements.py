@@ -21,7 +21,7 @@ from tests import stage
 from tests.integration.jobs.conftest import node_with_key, transport_key
 from tests.integration.jobs.serving import scenes
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.doors")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
 
 @dataclass

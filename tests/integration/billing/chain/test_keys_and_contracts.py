@@ -145,7 +145,7 @@ def test_a_strangers_coin_in_the_contract_is_no_difference(town: Town) -> None:
     assert movement.amount == 5 * TOKEN
 
 
-def test_a_root_that_is_not_ours_is_told_at_once(town: Town) -> None:
+def test_a_root_that_is_not_ours_is_reported_at_once(town: Town) -> None:
     town.buy_credits("Alice", uuid4(), 5 * TOKEN)
     town.wallets["thief"] = key_for(Role.PUBLISHER)
     town.call("thief", "proposeRoot", b"\x66" * 32, 5 * TOKEN)
@@ -191,11 +191,11 @@ def test_a_payout_in_a_token_without_a_contract_fails_with_its_cause(town: Town)
     assert "no escrow contract for NONE" in outcome.message
 
 
-def test_the_api_tells_where_tokens_go_in_and_how_a_payout_comes_out(town: Town) -> None:
+def test_the_api_shows_where_tokens_go_in_and_how_a_payout_comes_out(town: Town) -> None:
     (alice, as_alice), (bob, as_bob) = organisation_with_client("alice"), organisation_with_client("bob")
-    [said] = as_alice.get("/api/v1/escrow").json()
-    assert said["contract"] == town.contract.address
-    assert said["account"] == "0x" + id_bytes32(alice.pk).hex()
+    [answer] = as_alice.get("/api/v1/escrow").json()
+    assert answer["contract"] == town.contract.address
+    assert answer["account"] == "0x" + id_bytes32(alice.pk).hex()
     town.buy_credits("Alice", alice.pk, 10 * TOKEN)
     town.follow()
     assert not Alert.objects.filter(kind="chain_credits").exists()

@@ -142,7 +142,7 @@ def test_the_output_of_another_organisations_training_is_not_served(alice: Organ
             deploy_spec(endpoint, {**serve_spec(), "serve": {"model": model}})
 
 
-def test_an_endpoint_that_spends_all_pauses_goes_on_and_ends_with_every_cent_told(
+def test_an_endpoint_that_spends_all_pauses_goes_on_and_ends_with_every_cent_booked(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     job, endpoint, leases = up(alice, replicas={"min": 2, "max": 2})
@@ -155,9 +155,9 @@ def test_an_endpoint_that_spends_all_pauses_goes_on_and_ends_with_every_cent_tol
         gateway_reports(leases_of(endpoint))
         prepaid_windows.refill_windows()
         sweeps.sweep_jobs()
-        told = [lease for lease in leases_of(endpoint) if lease.stop_reason]
-        assert told, round_
-        for lease in told:
+        stopped = [lease for lease in leases_of(endpoint) if lease.stop_reason]
+        assert stopped, round_
+        for lease in stopped:
             stage.finish(lease, Reason.BUDGET_EXHAUSTED)
             tick()
     for _ in range(8):

@@ -28,9 +28,9 @@ from tests.integration.jobs.sync.syncing import message, post
 def urls(signed: SignedGateways | None, node: Node) -> list[str]:
     """The addresses in a list that is the marketplace's and this node's."""
     assert signed is not None
-    told = verify_gateways(signing.server_public_key_hex(), signed)
-    assert told.node_id == node.pk
-    return [place.url for place in told.gateways]
+    verified = verify_gateways(signing.server_public_key_hex(), signed)
+    assert verified.node_id == node.pk
+    return [place.url for place in verified.gateways]
 
 
 def second_gateway() -> Gateway:
@@ -40,7 +40,7 @@ def second_gateway() -> Gateway:
     )
 
 
-def test_agents_whose_replicas_run_are_told_of_an_added_gateway_and_others_of_none(
+def test_agents_whose_replicas_run_receive_an_added_gateway_and_others_none(
     alice: Organisation, bob: Node, carol: Node
 ) -> None:
     launch(alice)
@@ -70,7 +70,7 @@ def test_a_minute_without_web_takes_no_tunnel_away_and_a_day_does(alice: Organis
     assert answer_for(bob.pk, message()).gateways is None, "no word changes nothing at the agent"
 
 
-def test_of_too_many_gateways_the_same_are_told_and_a_broken_row_is_passed_over(alice: Organisation, bob: Node) -> None:
+def test_of_too_many_gateways_the_same_are_sent_and_a_broken_row_is_passed_over(alice: Organisation, bob: Node) -> None:
     launch(alice)
     gateway_reports()
     tick()

@@ -139,8 +139,8 @@ def test_invoices_are_ones_own_in_three_forms(people, share, monkeypatch):
 
 def test_a_customer_says_who_they_are_and_not_what_they_are_taxed(people):
     as_alice = sign(people[0])
-    said = as_alice.put("/api/v1/billing-details", {"name": "Alice GmbH", "country": "DE"}, format="json")
-    assert said.json()["name"] == "Alice GmbH"
+    answer = as_alice.put("/api/v1/billing-details", {"name": "Alice GmbH", "country": "DE"}, format="json")
+    assert answer.json()["name"] == "Alice GmbH"
     assert as_alice.put("/api/v1/billing-details", {"tax_bps": 0}, format="json").status_code == 400
     assert BillingDetails.objects.get().owner_id == people[0].organisation_id
 

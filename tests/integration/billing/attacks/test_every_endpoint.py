@@ -34,14 +34,14 @@ OPEN = {
 }
 
 
-def doors() -> Iterator[tuple[str, str]]:
+def endpoints() -> Iterator[tuple[str, str]]:
     for pattern in urlpatterns:
         view: Any = pattern.callback
         methods = [name for name in METHODS if hasattr(getattr(view, "view_class", None), name)] or ["get"]
         yield from ((method, str(pattern.pattern)) for method in methods)
 
 
-DOORS = sorted(set(doors()) - OPEN)
+ENDPOINTS = sorted(set(endpoints()) - OPEN)
 
 
 def member_of(name: str, role: str = Role.OWNER) -> Membership:
@@ -49,20 +49,20 @@ def member_of(name: str, role: str = Role.OWNER) -> Membership:
     return Membership.objects.create(user=user, organisation=Organisation.objects.create(name=name), role=role)
 
 
-def knock(client: APIClient, method: str, route: str, body: object = None, *, key: str = "") -> Any:
+def call(client: APIClient, method: str, route: str, body: object = None, *, key: str = "") -> Any:
     path = re.sub(r"<uuid:\w+>", str(uuid4()), route)
     headers = {"Idempotency-Key": key or str(uuid4())}
     return getattr(client, method)(f"/api/v1/{path}", body or {}, format="json", headers=headers)
 
 
-@pytest.mark.parametrize(("method", "route"), DOORS)
+@pytest.mark.parametrize(("method", "route"), ENDPOINTS)
 def test_only_those_come_in_who_may(method: str, route: str) -> None:
     owner = member_of("alice")
-    assert knock(APIClient(), method, route).status_code == 401
+    assert call(APIClient(), method, route).status_code == 401
     others = sorted(set(Scope) - {Scope.BILLING_READ, Scope.BILLING_WRITE})
-    assert knock(sign(owner, others), method, route).status_code == 403
-    reader = knock(sign(owner, [Scope.BILLING_READ]), method, route).status_code
-    member = knock(sign(join(owner, "carol", Role.MEMBER)), method, route).status_code
+    assert call(sign(owner, others), method, route).status_code == 403
+    reader = call(sign(owner, [Scope.BILLING_READ]), method, route).status_code
+    member = call(sign(join(owner, "carol", Role.MEMBER)), method, route).status_code
     assert (reader == 403) == (member == 403) == (method != "get"), (reader, member)
     assert not Transfer.objects.exists()
 
@@ -91,7 +91,8 @@ def alices(db: None) -> dict[str, UUID]:
 
 
 @pytest.mark.parametrize(
-    ("method", "route"), [door for door in DOORS if "<uuid" in door[1] and "payout_id" not in door[1]]
+    ("method", "route"),
+    [endpoint for endpoint in ENDPOINTS if "<uuid" in endpoint[1] and "payout_id" not in endpoint[1]],
 )
 def test_an_id_of_somebody_else_leads_nowhere(alices: dict[str, UUID], method: str, route: str) -> None:
     mallory = sign(member_of("mallory"))
@@ -105,7 +106,7 @@ def test_an_id_of_somebody_else_leads_nowhere(alices: dict[str, UUID], method: s
 
 def test_nobody_contests_somebody_elses_lease(alices: dict[str, UUID]) -> None:
     body = {"lease_id": str(alices["lease_id"]), "text": "Mine."}
-    assert knock(sign(member_of("mallory")), "post", "disputes", body).status_code == 409
+    assert call(sign(member_of("mallory")), "post", "disputes", body).status_code == 409
 
 
 NO_AMOUNTS: list[Any] = [
@@ -131,7 +132,9 @@ AMOUNTS = [
 
 
 @pytest.mark.parametrize(("method", "route", "body", "field"), AMOUNTS)
-def test_what_is_no_amount_is_refused_at_every_door(method: str, route: str, body: dict[str, str], field: str) -> None:
+def test_what_is_no_amount_is_refused_at_every_endpoint(
+    method: str, route: str, body: dict[str, str], field: str
+) -> None:
     client = sign(member_of("alice"))
     taken = []
     for value in NO_AMOUNTS:
@@ -169,13 +172,13 @@ def test_odd_questions_have_an_answer(route: str, query: str) -> None:
 def test_a_key_of_one_organisation_or_one_route_is_nothing_to_another() -> None:
     alice, mallory = sign(member_of("alice")), sign(member_of("mallory"))
     body = {"amount_usd_micros": "5"}
-    first = knock(alice, "post", "spend-limits", body, key="k")
-    other = knock(mallory, "post", "spend-limits", body, key="k")
+    first = call(alice, "post", "spend-limits", body, key="k")
+    other = call(mallory, "post", "spend-limits", body, key="k")
     assert first.status_code == other.status_code == 201 and first.json()["id"] != other.json()["id"]
-    assert knock(alice, "post", "spend-limits", {"amount_usd_micros": "6"}, key="k").status_code == 409
-    assert knock(alice, "post", "promotions", body, key="k").status_code == 409
-    assert knock(alice, "post", "spend-limits?x=1", body, key="k").status_code == 409
-    assert knock(alice, "post", "spend-limits", body, key="k").json() == first.json()
+    assert call(alice, "post", "spend-limits", {"amount_usd_micros": "6"}, key="k").status_code == 409
+    assert call(alice, "post", "promotions", body, key="k").status_code == 409
+    assert call(alice, "post", "spend-limits?x=1", body, key="k").status_code == 409
+    assert call(alice, "post", "spend-limits", body, key="k").json() == first.json()
     assert IdempotencyKey.objects.count() == 2
 
 
@@ -191,7 +194,7 @@ def test_a_key_of_one_organisation_or_one_route_is_nothing_to_another() -> None:
     ],
 )
 def test_nobody_writes_a_field_that_is_not_theirs(method: str, route: str, body: dict[str, str], extra: str) -> None:
-    assert knock(sign(member_of("alice")), method, route, body | {extra: "1"}).status_code == 400
+    assert call(sign(member_of("alice")), method, route, body | {extra: "1"}).status_code == 400
 
 
 def test_the_admin_is_framed_by_nobody_and_acts_for_no_other_site() -> None:

@@ -22,7 +22,7 @@ SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
-def haunted() -> Iterator[list[subprocess.Popen[bytes]]]:
+def orphans() -> Iterator[list[subprocess.Popen[bytes]]]:
     started: list[subprocess.Popen[bytes]] = []
     yield started
     for process in started:
@@ -38,7 +38,7 @@ def killed_so_far(bob: Bob) -> str | None:
         journal.close()
 
 
-def haunt(started: list[subprocess.Popen[bytes]], leases: Path, lease_id: UUID) -> subprocess.Popen[bytes]:
+def start_orphan(started: list[subprocess.Popen[bytes]], leases: Path, lease_id: UUID) -> subprocess.Popen[bytes]:
     """What an agent would have left behind: a process with its markers."""
     markers = {"SOUK_LEASE_ID": str(lease_id), "SOUK_AGENT_LEASES": str(leases), "PATH": os.defpath}
     started.append(subprocess.Popen([sys.executable, "-c", SLEEP], env=markers, stdout=subprocess.DEVNULL))
@@ -46,17 +46,17 @@ def haunt(started: list[subprocess.Popen[bytes]], leases: Path, lease_id: UUID) 
 
 
 def test_program_without_a_lease_is_killed_and_counted_and_other_agents_are_not(
-    bob: Bob, server: FakeServer, haunted: list[subprocess.Popen[bytes]], tmp_path: Path
+    bob: Bob, server: FakeServer, orphans: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     bob.enrol()
-    ghost = haunt(haunted, bob.folder.leases, uuid4())
-    others = haunt(haunted, tmp_path / "charlie" / "leases", uuid4())
+    orphan = start_orphan(orphans, bob.folder.leases, uuid4())
+    others = start_orphan(orphans, tmp_path / "charlie" / "leases", uuid4())
     bob.start()
     lease = server.give(bob.assignment(*python(SLEEP)))
-    eventually(lambda: ghost.poll() is not None, "the sweep")
+    eventually(lambda: orphan.poll() is not None, "the sweep")
     assert "A program without a lease was found" in bob.log_text()
     eventually(lambda: lease.report and lease.report.state is AttemptState.RUNNING, "running")
-    second = haunt(haunted, bob.folder.leases, uuid4())
+    second = start_orphan(orphans, bob.folder.leases, uuid4())
     eventually(lambda: second.poll() is not None, "the next sweep")
     assert others.poll() is None
     assert lease.report is not None
