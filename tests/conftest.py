@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Generator, Iterator
 
+import httpx
 import httpx._transports.default as httpx_transports
 import hypothesis
 import pytest
@@ -32,7 +33,7 @@ settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 django.setup()
 TransactionTestCase._fixture_teardown = lambda _: emptying.empty_every_table()  # type: ignore[attr-defined]
 # Each `httpx.get` makes a client, and each client reads all certificate authorities anew: 25 ms, mostly for plain HTTP.
-httpx_transports.create_ssl_context = functools.cache(httpx_transports.create_ssl_context)
+httpx_transports.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request would hide everything else
 _redis = redis.Redis.from_url(os.environ["REDIS_URL"])
 

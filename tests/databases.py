@@ -11,12 +11,15 @@ import fcntl
 import os
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import psycopg
 from django.core.management import call_command
 from django.db import connection
 from psycopg import sql
+
+if TYPE_CHECKING:
+    from django.db.backends.postgresql.base import DatabaseWrapper
 
 NAME_VARIABLE: Final = "SOUK_TESTS_TEMPLATE"
 
@@ -70,7 +73,7 @@ def _make(name: str) -> None:
         call_command("migrate", verbosity=0, interactive=False, run_syncdb=True)
     finally:
         connection.close()
-        connection.close_pool()  # nobody may be connected to what is copied
+        cast("DatabaseWrapper", connection).close_pool()  # nobody may be connected to what is copied
         connection.settings_dict["NAME"] = own
     with connection._nodb_cursor() as cursor:
         cursor.execute(f'ALTER DATABASE "{unfinished}" RENAME TO "{name}"')
