@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+# r, s and v: 32 bytes, 32 bytes and one, which is 27 or 28.
+SIGNATURE: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{64}([0-9a-fA-F]{64})1[bcBC]")
+CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141  # secp256k1's (SEC 2, 2.4.1)
 
 
 class TypedData(NamedTuple):
@@ -91,6 +96,11 @@ def _sign(private_key_hex: str, signable: Any) -> str:
 
 
 def _recover(data: bytes | TypedData, signature: str) -> str:
+    # One signature has one form, as the contract takes it (EIP-2): the library reads other last bytes as 27 or 28, by
+    # chain, and takes the upper half of s, so that anybody could make a second signature of a first.
+    form = SIGNATURE.fullmatch(signature)
+    if form is None or int(form[1], 16) > CURVE_ORDER // 2:
+        raise ValueError("not a valid signature: 65 bytes in hexadecimal, s in the lower half, the last byte 27 or 28")
     try:
         return str(_eth_account().Account.recover_message(_signable(data), signature=signature))
     except Exception as error:  # eth-keys raises several unrelated types for bytes that are no signature
