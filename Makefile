@@ -31,9 +31,8 @@ export OMP_NUM_THREADS ?= 1
 LEFT_OUT := docker or own_servers or escrow_model or money_model
 CONTAINERS_AT_ONCE ?= 2
 ESCROW_STEPS ?= 3000
-# With fewer it never comes to what is rarest.
+# With fewer steps the model never reaches its rarest rules.
 MONEY_STEPS ?= 5000
-EMBEDDED_TESTS ?= tests/integration/embedded
 
 CHECKS := check-types check-style check-imports check-migrations check-api check-contracts
 CHECKS_AT_ONCE ?= 2
@@ -67,8 +66,8 @@ endif
 containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start
 	$(BIN)/python -m pytest -n $(CONTAINERS_AT_ONCE) --dist loadfile --ignore tests/acceptance -m docker
 
-embedded: $(INSTALLED) ## `souk up` on the PostgreSQL and Redis that come as Python packages, killed and started again
-	$(BIN)/python -m pytest $(EMBEDDED_TESTS)
+embedded: $(INSTALLED) ## tests that start, kill and restart `souk up` on its own PostgreSQL and Redis
+	$(BIN)/python -m pytest tests/integration/embedded
 
 models: escrow-model money-model ## thousands of steps of the escrow, and of all of billing, each against a model of it
 
@@ -78,10 +77,10 @@ escrow-model: $(INSTALLED)
 money-model: $(INSTALLED)
 	SOUK_MONEY_STEPS=$(MONEY_STEPS) $(BIN)/python -m pytest -s -m money_model tests/integration/billing
 
-acceptance: $(INSTALLED) ## the long stories: whole marketplaces, strangers' nodes, a network that breaks
+acceptance: $(INSTALLED) ## whole marketplaces, nodes of other organisations, a network that fails
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance --ignore tests/acceptance/test_whole_path.py
 
-# Beside `make test` it takes half as long again. tests/coverage_table.py compares two of its tables.
+# Takes 1.5 times as long as `make test`. tests/coverage_table.py compares two of its tables.
 coverage: $(INSTALLED) ## which lines and branches `make test` runs, a row a package: benchmarks/results/coverage.json
 	rm -rf .cache/coverage
 	mkdir -p .cache/coverage
@@ -101,7 +100,7 @@ soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorga
 	SOUK_EXAMPLES_TIMES=$(SOAK_EXAMPLES_TIMES) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)
 
-slowest: $(INSTALLED) ## make test, and then the table of the fifty slowest in CONTRIBUTING.md anew
+slowest: $(INSTALLED) ## make test, then rewrite the table of the fifty slowest tests in CONTRIBUTING.md
 	mkdir -p .cache
 	$(MAKE) test REPORT=--junit-xml=.cache/junit.xml
 	$(BIN)/python -m tests.slowest .cache/junit.xml

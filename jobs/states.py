@@ -105,7 +105,8 @@ class VersionState(models.TextChoices):
     ROLLED_BACK = "rolled_back"
 
 
-# The former name of `rolled_back`: the database takes it for one version more, from processes that still run old code.
+# The former name of `rolled_back`. For one version more the database takes it from processes that still run old code;
+# then a migration renames the rows, and the edges to it go.
 ROLLED_BACK_FORMERLY = "taken_back"
 VERSION_ROLLED_BACK = (VersionState.ROLLED_BACK, ROLLED_BACK_FORMERLY)
 
@@ -113,10 +114,11 @@ _V = VersionState
 VERSION_MACHINE = machine(
     "version",
     {
-        _V.STARTING: [_V.LIVE, _V.RETIRED, _V.ROLLED_BACK],
-        _V.LIVE: [_V.RETIRED, _V.ROLLED_BACK],
+        _V.STARTING: [_V.LIVE, _V.RETIRED, _V.ROLLED_BACK, ROLLED_BACK_FORMERLY],
+        _V.LIVE: [_V.RETIRED, _V.ROLLED_BACK, ROLLED_BACK_FORMERLY],
         _V.RETIRED: [],
         _V.ROLLED_BACK: [],
+        ROLLED_BACK_FORMERLY: [_V.ROLLED_BACK],
     },
 )
 

@@ -201,7 +201,7 @@ class Client:
             response = await self._http.put(
                 self._absolute(url), content=content, headers=headers, timeout=TRANSFER_TIMEOUT
             )
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise decide(error) from error
         if response.status_code >= 300:
             raise decide(response)

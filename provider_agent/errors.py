@@ -150,7 +150,7 @@ class ExecutorFailed(Fatal):
 
 
 class ImageUnavailable(Fatal):
-    message = "The container image cannot be had."
+    message = "The container image cannot be fetched."
     code = "image_unavailable"
 
 
@@ -198,7 +198,7 @@ def decide(outcome: Exception | httpx.Response) -> AgentError:
     """Name what went wrong with a call: Retryable or Fatal, decided here and nowhere else."""
     if isinstance(outcome, AgentError):
         return outcome
-    if isinstance(outcome, httpx.TransportError):
+    if isinstance(outcome, httpx.RequestError):  # of the network, or an answer that a proxy broke
         return Unreachable(f"No answer from the server: {type(outcome).__name__} {outcome}".strip())
     if isinstance(outcome, Exception):
         return Fatal(f"{type(outcome).__name__}: {outcome}")

@@ -15,6 +15,9 @@ from provider_agent.devices.cpu import MIB, cpu_model
 from provider_agent.executors.base import Executor
 from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFacts
 
+# What this agent's runtimes know and earlier ones did not: a job that needs one is placed on no older agent.
+RUNTIME_FEATURES = ("train.ddp",)
+
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line
 
 
@@ -65,6 +68,7 @@ def find_facts(
         updates=updates or UpdateFacts(),
         has_token_receipts=True,
         is_server=is_server,
+        runtime_features=list(RUNTIME_FEATURES),
         devices=devices,
     )
 

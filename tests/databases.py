@@ -12,6 +12,7 @@ import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
+from uuid import uuid4
 
 import psycopg
 from django.core.management import call_command
@@ -26,7 +27,7 @@ NAME_VARIABLE: Final = "SOUK_TESTS_TEMPLATE"
 
 def name_template() -> None:
     """From now on workers that start copy a database; to be called before the first one does."""
-    os.environ[NAME_VARIABLE] = f"souk_tests_{os.getpid()}"
+    os.environ[NAME_VARIABLE] = f"souk_tests_{uuid4().hex[:12]}"
 
 
 def copy_template() -> None:
@@ -63,7 +64,7 @@ def _exists(name: str) -> bool:
 
 
 def _make(name: str) -> None:
-    """Migrate under another name first: what has the name is whole, whoever is killed."""
+    """Migrate under another name, then rename: a database with this name is complete, even if a worker was killed."""
     unfinished, own = _unfinished(name), connection.settings_dict["NAME"]
     with connection._nodb_cursor() as cursor:
         cursor.execute(f'DROP DATABASE IF EXISTS "{unfinished}"')

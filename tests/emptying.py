@@ -14,8 +14,8 @@ from django.core.management import call_command
 from django.db import connection, transaction
 
 KEPT: Final = frozenset({"django_migrations", "django_content_type", "auth_permission"})
-# Foreign keys and the ledger's own triggers are off: all rows go, and no order would satisfy them easily.
-TRUNCATED_FROM_BYTES: Final = 5 * 8192  # PostgreSQL's pages
+TRUNCATED_FROM_BYTES: Final = 5 * 8192  # five pages of PostgreSQL: a larger table is truncated, not scanned
+# Switches off foreign keys and the ledger's triggers: every row is deleted, in any order.
 WITHOUT_TRIGGERS: Final = "SET LOCAL session_replication_role = replica"
 DELETE_ROWS: Final = """
 DO $$

@@ -249,7 +249,7 @@ def _receipt_problem(row: UsageReceipt) -> str:
         signed = row.as_signed()
         if receipt_digest(signed.receipt, row.domain) != row.digest:
             return "its digest is not that of what it says"
-        if recover_receipt_signer(signed, row.domain).lower() != row.signer.lower():
+        if recover_receipt_signer(signed, row.domain, in_any_form=True).lower() != row.signer.lower():
             return "its signature is not its signer's"
     except ValueError as error:
         return f"cannot be read: {str(error).splitlines()[0]}"

@@ -103,7 +103,7 @@ def _check(top_up: TopUp, amount: int | None) -> int:
         raise RefundRefused(why="it was not paid")
     if registry.row_of(top_up.rail).is_pretended:
         raise RefundRefused(why="it was only pretended")
-    if not registry.open_payments(top_up.rail).can_refund:
+    if not registry.can_refund(top_up.rail):
         raise RefundRefused(why=f"the rail {top_up.rail} sends nothing back")
     if CardDispute.objects.filter(top_up=top_up).exists():
         raise RefundRefused(why="the bank is asking for it back, or has done so")

@@ -7,5 +7,5 @@ class Migration(migrations.Migration):
     dependencies = [("billing", "0093_digest_of_parts")]
 
     operations = [
-        migrations.AddField("topup", "rail", models.CharField(default="stripe", max_length=16)),
+        migrations.AddField("topup", "rail", models.CharField(default="stripe", db_default="stripe", max_length=16)),
     ]

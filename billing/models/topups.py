@@ -48,7 +48,8 @@ class TopUp(models.Model):
     charge_id = models.CharField(max_length=120, blank=True, db_index=True)
     tax = AmountField(default=0)  # collected on top of the amount
     fee = AmountField(default=0)  # Stripe's own, paid by the platform
-    rail = models.CharField(max_length=16, default="stripe")  # a name in billing/rails/registry.py
+    # A name in billing/rails/registry.py. The database has the default too: processes of the version before name none.
+    rail = models.CharField(max_length=16, default="stripe", db_default="stripe")
     is_fake = models.BooleanField(default=False)
     created_at = models.DateTimeField(default=clock.now)
     credited_at = models.DateTimeField(null=True, blank=True)

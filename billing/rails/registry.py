@@ -106,6 +106,12 @@ def requested_payments_on() -> list[RequestedPayments]:
     return [one() for one in classes.values() if issubclass(one, RequestedPayments) and one.is_on()]
 
 
+def can_refund(name: str) -> bool:
+    """Whether the rail sends parts of a payment back, on or off: a refund waits until it is on. Raises RailUnknown."""
+    rail: type[PaymentRail] = import_string(row_of(name).payments)
+    return issubclass(rail, RequestedPayments) and rail.can_refund
+
+
 def open_payments(name: str) -> RequestedPayments:
     """The rail as a way in; raises RailUnknown where it is not on, FakeMoneyRefused for pretended money in public."""
     for rail in requested_payments_on():

@@ -1,4 +1,4 @@
-"""`kind: serve`: an endpoint whose replicas come and go, each an attempt, paid from a window that moves on."""
+"""`kind: serve`: an endpoint whose replicas come and go, each an attempt, paid from a prepaid window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.states import JobState
 from marketplace.accounts.models import Organisation
 from provider_agent.protocol import Fault, Outcome, Program, Reason
 
-ENGINE_END_SECONDS = 15  # of a replica, after its requests have drained
+ENGINE_END_SECONDS = 15  # for a replica's engine to end, after its requests have drained
 
 
 class Serve(Kind):
@@ -28,7 +28,7 @@ class Serve(Kind):
     is_settled_in_parts = True
 
     def set_aside_usd_micros(self, quote: Quote, spec: Spec) -> int | None:
-        """The window."""
+        """The prepaid window."""
         return payments.quoted_window(quote, spec)
 
     def find_input(self, organisation: Organisation, spec: Spec) -> Artifact | None:
@@ -60,11 +60,11 @@ class Serve(Kind):
         return super().program(spec).model_copy(update={"runtime": "serve"})
 
     def believed_reason(self, attempt: Attempt, reason: Reason) -> Reason:
-        """What only the marketplace decides is no reason unless it did."""
+        """A reason that only the marketplace decides counts only where it ordered the stop; else it is INTERNAL."""
         return replicas.believed(attempt, reason)
 
     def payable_ms(self, lease: Lease, billable_ms: int) -> int:
-        """Parts of it may be settled already, and its hold is a window."""
+        """At least what was settled of the lease already, and at most what the prepaid window pays for."""
         return payments.bounded_ms(lease, billable_ms)
 
     def saved_ms(self, lease: Lease) -> int:
@@ -76,8 +76,8 @@ class Serve(Kind):
     ) -> NextStep | None:
         """The endpoint continues with its other replicas, and with new ones.
 
-        With the last one ends a job that was cancelled, came to its deadline, or never can be served; without money it
-        is paused.
+        When its last replica has ended, a job that was cancelled, is past its deadline, or can never be served ends
+        too; a job without money for the next prepaid window is paused.
         """
         replicas.gone(attempt, reason=reason)
         if job.attempts.live().exists():
@@ -112,17 +112,17 @@ class Serve(Kind):
         return charged_of(job).usd_micros
 
     def explain_broken(self, what: str, billable_ms: int, lost_ms: int) -> str:
-        """By the gateways' reports."""
+        """On the bill: up to which moment the gateways had the replica ready."""
         return (
             f"It broke {what}: charged up to the last moment at which a gateway had it ready for callers, "
             f"{billable_ms / 1000:.1f} s in."
         )
 
     def require_more(self, job: Job, payment: Payment, units: int, *, cap_usd_micros: int) -> None:
-        """Only the window is held, and `hold_more` requires it."""
+        """Require nothing here: only the prepaid window is held, and `hold_more` requires that."""
 
     def hold_more(self, job: Job, units: int) -> None:
-        """What the window lacks."""
+        """Hold what the prepaid window lacks."""
         payments.resume_window(job)
 
     def to_repeat(self, job: Job) -> tuple[Spec, Artifact | None]:

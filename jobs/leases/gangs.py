@@ -14,7 +14,7 @@ from marketplace.nodes.fabrics.overlays import OVERLAYS, gang_kind
 from marketplace.nodes.models import Node
 from provider_agent.protocol import GANG_PORT_FIRST, GANG_PORTS, GangMember, GangPlace, gang_address
 
-LOCK_PORTS = 0x536F756B  # of PostgreSQL's advisory locks: who chooses a gang's port, one at a time
+LOCK_PORTS = 0x536F756B  # key of the advisory lock: one transaction at a time chooses a gang's port
 
 
 def choose_port(seed: int, node_ids: Iterable[UUID]) -> int:

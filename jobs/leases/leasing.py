@@ -120,7 +120,7 @@ def end_lease(lease: Lease, billable: Billable, *, reason: str) -> Lease:
 
 
 class MeterReading(NamedTuple):
-    """What is paid of a lease, with all that it follows from beside what the server saw: a bill shows the same."""
+    """How much of a lease is paid, and the receipt and checkpoint that this follows from; a bill shows the same."""
 
     billable_ms: int
     charged_seq: int  # of the newest receipt; 0 for none

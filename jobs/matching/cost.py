@@ -37,7 +37,7 @@ PRIOR_FAILURES = 1
 PRIOR_ATTEMPTS = 20
 
 
-class Seat(NamedTuple):
+class PlacementSlot(NamedTuple):
     """A node where the demand fits, and which of its groups of devices. `row` is its position in the snapshot."""
 
     row: int
@@ -46,7 +46,7 @@ class Seat(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What completing a job on some seats is expected to take; None where the job declares no work."""
+    """What completing a job on some slots is expected to take; None where the job declares no work."""
 
     flops_per_second: float
     work_seconds: float | None

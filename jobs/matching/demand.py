@@ -28,6 +28,7 @@ class Demand:
     needs_token_receipts: bool = False  # paid in a token: the agent signs for its chain and contract
     wallet_for: str = ""  # a token whose contract pays: it has to know the provider's wallet; empty: it does not pay
     needs_serving: bool = False  # the agent knows how to open a tunnel
+    runtime_features: frozenset[str] = frozenset()  # what the node's runtime must know beyond its first version
     dtype: str = "auto"
     work_flops: float | None = None  # None: the job declares no work
     checkpoint_seconds: float = 0  # 0: not by time

@@ -46,6 +46,7 @@ def demand_of(
         wallet_for=spec.payment.asset if spec.payment.mode == "escrow" else "",
         dtype=kind.dtype(spec),
         needs_serving=kind.has_endpoint,
+        runtime_features=kind.runtime_features(spec),
         work_flops=None if flops is None else flops * (1 - min(max(done_share, 0.0), DONE_SHARE_MAX)),
         checkpoint_seconds=spec.checkpoint.every_seconds,
         checkpoint_share=spec.checkpoint.every_steps / steps if steps else 0.0,

@@ -30,6 +30,7 @@ class Why(StrEnum):
     LENT = "lent"
     OLD_AGENT = "old_agent"
     NO_SERVING = "no_serving"
+    OLD_RUNTIME = "old_runtime"
     WALLET = "wallet"
     REGION = "region"
     PRICE = "price"

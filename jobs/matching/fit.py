@@ -1,4 +1,4 @@
-"""Strict fit, node by node: a seat for each node that could ever take the demand, one reason for each that cannot.
+"""Strict fit, node by node: a slot for each node that could ever take the demand, one reason for each that cannot.
 
 The checks are made in the order of `Why`; a node counts under the first that it fails. Whether its devices are free
 just now is looked at last.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from jobs.matching.cost import SECONDS_PER_HOUR, Seat
+from jobs.matching.cost import SECONDS_PER_HOUR, PlacementSlot
 from jobs.matching.demand import Demand, flops_of
 from jobs.matching.exclusion_reasons import ORDER, Why
 from jobs.matching.snapshot import DeviceClass, DeviceGroup, FleetSnapshot, is_model
@@ -20,9 +20,9 @@ from jobs.matching.snapshot import DeviceClass, DeviceGroup, FleetSnapshot, is_m
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """Every node of a snapshot once: in `seats`, or counted under one reason in `excluded`."""
+    """Every node of a snapshot once: in `slots`, or counted under one reason in `excluded`."""
 
-    seats: list[Seat]
+    slots: list[PlacementSlot]
     excluded: Counter[Why]
 
 
@@ -34,7 +34,7 @@ def screen(demand: Demand, snapshot: FleetSnapshot) -> Screening:
     reasons = [_class_reason(demand, device_class) for device_class in snapshot.classes]
     refuse = _node_check(demand, snapshot)
     excluded: Counter[Why] = Counter(snapshot.closed)
-    seats: list[Seat] = []
+    slots: list[PlacementSlot] = []
     for reason, rows in zip(reasons, snapshot.rows_by_class, strict=True):
         if reason is not None:
             excluded[reason] += len(rows)
@@ -44,29 +44,29 @@ def screen(demand: Demand, snapshot: FleetSnapshot) -> Screening:
             flops = flops_of(group.flops_per_second, group.kind, demand.dtype)
             why = _group_reason(demand, group, flops) or refuse(row)
             if why is None:
-                seats.append(Seat(row, 0, flops))
+                slots.append(PlacementSlot(row, 0, flops))
             else:
                 excluded[why] += 1
     for row in snapshot.rows_mixed:
-        seat, why = _best_group(demand, snapshot, row, reasons)
+        slot, why = _best_group(demand, snapshot, row, reasons)
         why = why or refuse(row)
         if why is None:
-            seats.append(seat)
+            slots.append(slot)
         else:
             excluded[why] += 1
-    return Screening(seats, excluded)
+    return Screening(slots, excluded)
 
 
 def _best_group(
     demand: Demand, snapshot: FleetSnapshot, row: int, reasons: list[Why | None]
-) -> tuple[Seat, Why | None]:
+) -> tuple[PlacementSlot, Why | None]:
     """Of a node with several groups: the fastest that fits, or the reason of the one that came furthest."""
-    best, furthest = Seat(row, 0, 0.0), Why.KIND
+    best, furthest = PlacementSlot(row, 0, 0.0), Why.KIND
     for position, (group, class_id) in enumerate(zip(snapshot.groups[row], snapshot.class_ids[row], strict=True)):
         flops = flops_of(group.flops_per_second, group.kind, demand.dtype)
         why = reasons[class_id] or _group_reason(demand, group, flops)
         if why is None and flops > best.flops_per_device:
-            best = Seat(row, position, flops)
+            best = PlacementSlot(row, position, flops)
         elif why is not None and ORDER[why] > ORDER[furthest]:
             furthest = why
     return best, None if best.flops_per_device > 0 else furthest
@@ -82,7 +82,12 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
     """What a node whose devices fit has to have besides."""
     regions, executors = frozenset(demand.regions), frozenset(demand.executors)
     asks_more = bool(
-        demand.isolations or demand.needs_egress or demand.lent or demand.needs_token_receipts or demand.needs_serving
+        demand.isolations
+        or demand.needs_egress
+        or demand.lent
+        or demand.needs_token_receipts
+        or demand.needs_serving
+        or demand.runtime_features
     )
     ceiling = math.inf if demand.price_ceiling_usd_micros is None else demand.price_ceiling_usd_micros
     devices, cap = demand.devices * demand.nodes, demand.cap_usd_micros
@@ -107,17 +112,16 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
 
 def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
     """What few jobs require of the node around their devices: isolation, the internet, lent folders, pay in tokens."""
-    if demand.isolations and snapshot.isolations[row] not in demand.isolations:
-        return Why.ISOLATION
-    if demand.needs_egress and not snapshot.egresses[row]:
-        return Why.EGRESS
-    if not demand.lent <= snapshot.lent[row]:
-        return Why.LENT
-    if demand.needs_serving and not snapshot.servers[row]:
-        return Why.NO_SERVING
-    if demand.needs_token_receipts and not snapshot.token_receipts[row]:
-        return Why.OLD_AGENT
-    return Why.WALLET if demand.wallet_for and demand.wallet_for not in snapshot.wallets[row] else None
+    lacks = (
+        (Why.ISOLATION, bool(demand.isolations) and snapshot.isolations[row] not in demand.isolations),
+        (Why.EGRESS, demand.needs_egress and not snapshot.egresses[row]),
+        (Why.LENT, not demand.lent <= snapshot.lent[row]),
+        (Why.NO_SERVING, demand.needs_serving and not snapshot.servers[row]),
+        (Why.OLD_RUNTIME, not demand.runtime_features <= snapshot.runtime_features[row]),
+        (Why.OLD_AGENT, demand.needs_token_receipts and not snapshot.token_receipts[row]),
+        (Why.WALLET, bool(demand.wallet_for) and demand.wallet_for not in snapshot.wallets[row]),
+    )
+    return next((why for why, is_lacking in lacks if is_lacking), None)
 
 
 def _class_reason(demand: Demand, device_class: DeviceClass) -> Why | None:

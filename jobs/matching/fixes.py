@@ -46,7 +46,7 @@ def _cheaper_than(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     places = _places(dataclasses.replace(demand, price_ceiling_usd_micros=None), snapshot)
     if not places or demand.price_ceiling_usd_micros is None:
         return None
-    price = min(max(snapshot.prices_usd_micros[seat.row] for seat in place.seats) for place in places)
+    price = min(max(snapshot.prices_usd_micros[slot.row] for slot in place.slots) for place in places)
     more = format_money(price - demand.price_ceiling_usd_micros)
     return Change(
         "budget.max_per_gpu_hour",
@@ -60,7 +60,7 @@ def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     places = _places(dataclasses.replace(demand, memory_mib=0), snapshot)
     if not places:
         return None
-    mib = max(min(_group(snapshot, place, i).memory_mib for i in range(len(place.seats))) for place in places)
+    mib = max(min(_group(snapshot, place, i).memory_mib for i in range(len(place.slots))) for place in places)
     return Change(
         "resources.memory",
         format_memory(mib),
@@ -71,7 +71,7 @@ def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 
 def _more_regions(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     places = _places(dataclasses.replace(demand, regions=()), snapshot)
-    missing = _most_common({snapshot.regions[seat.row] for seat in place.seats} for place in places)
+    missing = _most_common({snapshot.regions[slot.row] for slot in place.slots} for place in places)
     if missing is None:
         return None
     regions = tuple(dict.fromkeys((*demand.regions, *missing)))
@@ -85,7 +85,7 @@ def _more_regions(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 
 def _more_models(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     places = _places(dataclasses.replace(demand, models=()), snapshot)
-    missing = _most_common({_group(snapshot, place, i).model for i in range(len(place.seats))} for place in places)
+    missing = _most_common({_group(snapshot, place, i).model for i in range(len(place.slots))} for place in places)
     if missing is None:
         return None
     models = tuple(dict.fromkeys((*demand.models, *missing)))
@@ -99,7 +99,7 @@ def _more_models(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 
 def _fewer_gpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     places = _places(dataclasses.replace(demand, devices=1), snapshot)
-    sizes = [min(_group(snapshot, place, i).total for i in range(len(place.seats))) for place in places]
+    sizes = [min(_group(snapshot, place, i).total for i in range(len(place.slots))) for place in places]
     devices = min(max(sizes, default=0), demand.devices - 1)
     if devices < 1:
         return None
@@ -112,7 +112,7 @@ def _fewer_gpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 
 
 def _fewer_nodes(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    fabrics = Counter(snapshot.fabrics[seat.row] for seat in screen(demand, snapshot).seats)
+    fabrics = Counter(snapshot.fabrics[slot.row] for slot in screen(demand, snapshot).slots)
     sizes = [size if fabric else 1 for fabric, size in fabrics.items()]
     nodes = min(max(sizes, default=0), demand.nodes - 1)
     if nodes < 1:
@@ -128,7 +128,7 @@ def _fewer_nodes(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 def _fewer_lent(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     """The most of the wanted folders that are lent together."""
     places = _places(dataclasses.replace(demand, lent=frozenset()), snapshot)
-    common = [demand.lent.intersection(*(snapshot.lent[seat.row] for seat in place.seats)) for place in places]
+    common = [demand.lent.intersection(*(snapshot.lent[slot.row] for slot in place.slots)) for place in places]
     if not common:
         return None
     lent = max(common, key=lambda labels: (len(labels), sorted(labels)))
@@ -194,7 +194,7 @@ def _before_they_close(demand: Demand, snapshot: FleetSnapshot) -> Change | None
     """For a job that declares no work: the longest time that a node which closes could still give it."""
     if demand.work_flops is not None:
         return None
-    opens = [snapshot.open_seconds[seat.row] for seat in screen(demand, snapshot).seats]
+    opens = [snapshot.open_seconds[slot.row] for slot in screen(demand, snapshot).slots]
     minutes = int(max((seconds for seconds in opens if math.isfinite(seconds)), default=0.0) // 60)
     if minutes < 1:
         return None
@@ -224,18 +224,18 @@ RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change
 
 
 def _places(demand: Demand, snapshot: FleetSnapshot) -> Sequence[Place]:
-    return places_of(demand)(demand, snapshot, screen(demand, snapshot).seats).found
+    return places_of(demand)(demand, snapshot, screen(demand, snapshot).slots).found
 
 
 def _nodes_that_take(demand: Demand, snapshot: FleetSnapshot) -> int:
-    seats = screen(demand, snapshot).seats
-    places = places_of(demand)(demand, snapshot, seats)
-    return len(seats) - len(places.excluded) if places.found else 0
+    slots = screen(demand, snapshot).slots
+    places = places_of(demand)(demand, snapshot, slots)
+    return len(slots) - len(places.excluded) if places.found else 0
 
 
 def _group(snapshot: FleetSnapshot, place: Place, position: int) -> DeviceGroup:
-    seat = place.seats[position]
-    return snapshot.groups[seat.row][seat.group]
+    slot = place.slots[position]
+    return snapshot.groups[slot.row][slot.group]
 
 
 def _most_common(sets: Iterable[set[str]]) -> list[str] | None:
@@ -248,6 +248,6 @@ def _cap_needed(demand: Demand, snapshot: FleetSnapshot, place: Place) -> int:
     """What a budget must hold for this place: what it is expected to cost, and the shortest time it is rented for."""
     devices = demand.devices * demand.nodes
     shortest = [
-        snapshot.prices_usd_micros[seat.row] * devices * snapshot.seconds_min[seat.row] / 3600 for seat in place.seats
+        snapshot.prices_usd_micros[slot.row] * devices * snapshot.seconds_min[slot.row] / 3600 for slot in place.slots
     ]
     return max(place.estimate.expected_usd_micros or 0, math.ceil(max(shortest)))

@@ -71,6 +71,7 @@ class _NodeFacts(NamedTuple):
     lent: str | None  # as JSON
     signs_tokens: str | None
     serves: str | None
+    runtime_features: str | None  # as JSON
     hours: str  # the same
 
 
@@ -170,6 +171,7 @@ def _read_supply() -> FleetSnapshot:
             lent=KeyTextTransform("lent", "facts"),
             signs_tokens=KeyTextTransform("has_token_receipts", "facts"),
             serves=KeyTextTransform("is_server", "facts"),
+            runtime_features=KeyTextTransform("runtime_features", "facts"),
         )
         .order_by("id")
         .values_list(*_NodeFacts._fields)
@@ -233,6 +235,7 @@ def _node_row(
         lent=frozenset(_decoded(node.lent) or () if node.lent else ()),
         has_token_receipts=node.signs_tokens == "true",
         is_server=node.serves == "true",
+        runtime_features=frozenset(_decoded(node.runtime_features) or () if node.runtime_features else ()),
         open_seconds=open_seconds,
     )
 

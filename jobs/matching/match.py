@@ -19,12 +19,12 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from jobs.matching.cost import Estimate, Seat
+from jobs.matching.cost import Estimate, PlacementSlot
 from jobs.matching.demand import Demand, MatchRequest
 from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import exclusions_of, waiting_message
 from jobs.matching.fit import Screening, screen
-from jobs.matching.places import Place, Places, best_gang, places_of, seats_by_fabric
+from jobs.matching.places import Place, Places, best_gang, places_of, slots_by_fabric
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.wire import Exclusion
 
@@ -38,7 +38,7 @@ class Policy:
     has_backfill: bool = True
 
 
-class SeatTaken(NamedTuple):
+class SlotTaken(NamedTuple):
     """One node's part of a placement; the position in the list is the node's rank."""
 
     node_id: UUID
@@ -51,7 +51,7 @@ class Placement(NamedTuple):
     """Where one job goes, whole."""
 
     key: str
-    seats: tuple[SeatTaken, ...]
+    slots: tuple[SlotTaken, ...]
     estimate: Estimate
 
 
@@ -102,24 +102,24 @@ class _MatchingState:
     taken: Counter[tuple[int, int]] = field(default_factory=Counter)  # (row, group) -> from the front of its free ones
     reserved: set[int] = field(default_factory=set)
 
-    def has_free(self, seat: Seat, devices: int) -> bool:
-        return len(self.snapshot.groups[seat.row][seat.group].free) - self.taken[seat.row, seat.group] >= devices
+    def has_free(self, slot: PlacementSlot, devices: int) -> bool:
+        return len(self.snapshot.groups[slot.row][slot.group].free) - self.taken[slot.row, slot.group] >= devices
 
     def take(self, request: MatchRequest, place: Place) -> Placement:
         return Placement(
-            request.key, tuple(self._take_seat(seat, request.demand.devices) for seat in place.seats), place.estimate
+            request.key, tuple(self._take_slot(slot, request.demand.devices) for slot in place.slots), place.estimate
         )
 
-    def _take_seat(self, seat: Seat, devices: int) -> SeatTaken:
-        first = self.taken[seat.row, seat.group]
-        self.taken[seat.row, seat.group] += devices
-        offer_id = self.snapshot.offer_ids[seat.row]
-        assert offer_id is not None, "a node without an offer has no seat"  # noqa: S101 - a programmer's mistake
-        return SeatTaken(
-            self.snapshot.node_ids[seat.row],
+    def _take_slot(self, slot: PlacementSlot, devices: int) -> SlotTaken:
+        first = self.taken[slot.row, slot.group]
+        self.taken[slot.row, slot.group] += devices
+        offer_id = self.snapshot.offer_ids[slot.row]
+        assert offer_id is not None, "a node without an offer has no slot"  # noqa: S101 - a programmer's mistake
+        return SlotTaken(
+            self.snapshot.node_ids[slot.row],
             offer_id,
-            self.snapshot.groups[seat.row][seat.group].free[first : first + devices],
-            self.snapshot.prices_usd_micros[seat.row],
+            self.snapshot.groups[slot.row][slot.group].free[first : first + devices],
+            self.snapshot.prices_usd_micros[slot.row],
         )
 
 
@@ -130,12 +130,12 @@ class _DemandClass:
         self._demand = demand
         self._snapshot = snapshot
         self._screening: Screening = screen(demand, snapshot)
-        self._places: Places = places_of(demand)(demand, snapshot, self._screening.seats)
+        self._places: Places = places_of(demand)(demand, snapshot, self._screening.slots)
         self._next = 0
-        self._gangs: list[tuple[tuple[bool, float, float, tuple[int, ...]], Place, list[Seat]]] | None = None
+        self._gangs: list[tuple[tuple[bool, float, float, tuple[int, ...]], Place, list[PlacementSlot]]] | None = None
         self._is_exhausted = not self._places.found
         self._reason: tuple[list[Exclusion], str] | None = None
-        left = [seat.row for seat in self._screening.seats if seat.row not in self._places.excluded]
+        left = [slot.row for slot in self._screening.slots if slot.row not in self._places.excluded]
         self.could_take: Sequence[int] = left
 
     @property
@@ -164,22 +164,22 @@ class _DemandClass:
         found = self._places.found
         while self._next < len(found):
             place = found[self._next]
-            if self._is_free(place.seats[0], state):
+            if self._is_free(place.slots[0], state):
                 return place
             self._next += 1
         return None
 
     def _next_gang(self, state: _MatchingState) -> Place | None:
-        """The cheapest gang that is free. Seats only get fewer, so a fabric is looked at again only once it leads."""
+        """The cheapest gang that is free. Slots only get fewer, so a fabric is looked at again only once it leads."""
         if self._gangs is None:
-            fabrics = seats_by_fabric(self._snapshot, self._screening.seats)
-            members_of = {seat.row: members for members in fabrics for seat in members}
-            self._gangs = [(place.rank, place, members_of[place.seats[0].row]) for place in self._places.found]
+            fabrics = slots_by_fabric(self._snapshot, self._screening.slots)
+            members_of = {slot.row: members for members in fabrics for slot in members}
+            self._gangs = [(place.rank, place, members_of[place.slots[0].row]) for place in self._places.found]
         while self._gangs:
             _, place, members = self._gangs[0]
-            if all(self._is_free(seat, state) for seat in place.seats):
+            if all(self._is_free(slot, state) for slot in place.slots):
                 return place
-            left = [seat for seat in members if self._is_free(seat, state)]
+            left = [slot for slot in members if self._is_free(slot, state)]
             better = self._best_of(left)
             if better is None:
                 heapq.heappop(self._gangs)
@@ -187,9 +187,9 @@ class _DemandClass:
                 heapq.heapreplace(self._gangs, (better.rank, better, left))
         return None
 
-    def _best_of(self, members: list[Seat]) -> Place | None:
+    def _best_of(self, members: list[PlacementSlot]) -> Place | None:
         place, why = best_gang(self._demand, self._snapshot, members)
         return place if why is None else None
 
-    def _is_free(self, seat: Seat, state: _MatchingState) -> bool:
-        return seat.row not in state.reserved and state.has_free(seat, self._demand.devices)
+    def _is_free(self, slot: PlacementSlot, state: _MatchingState) -> bool:
+        return slot.row not in state.reserved and state.has_free(slot, self._demand.devices)

@@ -23,11 +23,11 @@ def plan(demand: Demand, snapshot: FleetSnapshot) -> Plan:
     """
     screening = screen(demand, snapshot)
     find = places_of(demand)
-    free = [seat for seat in screening.seats if len(snapshot.groups[seat.row][seat.group].free) >= demand.devices]
-    possible = find(demand, snapshot, screening.seats)
-    now = find(demand, snapshot, free) if len(free) < len(screening.seats) else possible
+    free = [slot for slot in screening.slots if len(snapshot.groups[slot.row][slot.group].free) >= demand.devices]
+    possible = find(demand, snapshot, screening.slots)
+    now = find(demand, snapshot, free) if len(free) < len(screening.slots) else possible
     excluded = screening.excluded + Counter(possible.excluded.values())
-    busy = {seat.row for seat in screening.seats} - {seat.row for seat in free} - set(possible.excluded)
+    busy = {slot.row for slot in screening.slots} - {slot.row for slot in free} - set(possible.excluded)
     excluded += Counter({Why.BUSY: len(busy)})
     shown = now if now.found else possible
     return Plan(
@@ -43,8 +43,8 @@ def plan(demand: Demand, snapshot: FleetSnapshot) -> Plan:
 
 
 def _candidate(demand: Demand, snapshot: FleetSnapshot, place: Place, *, is_chosen: bool, is_free: bool) -> Candidate:
-    rows = [seat.row for seat in place.seats]
-    models = {snapshot.groups[seat.row][seat.group].model for seat in place.seats}
+    rows = [slot.row for slot in place.slots]
+    models = {snapshot.groups[slot.row][slot.group].model for slot in place.slots}
     prices = [snapshot.prices_usd_micros[row] for row in rows]
     figures = place.estimate
     return Candidate(

@@ -58,6 +58,7 @@ class NodeRow(NamedTuple):
     lent: frozenset[str] = frozenset()  # labels of the folders that it lends
     has_token_receipts: bool = False  # its agent may be paid in tokens
     is_server: bool = False  # its agent opens tunnels to gateways
+    runtime_features: frozenset[str] = frozenset()  # what its runtimes know that earlier ones did not
     open_seconds: float = math.inf  # until it closes, by its declared hours and windows
     label: str = ""  # the fabric that its provider declared, whoever it reaches
     has_failed_link: bool = False  # to a node of that label
@@ -89,6 +90,7 @@ class FleetSnapshot:
     lent: tuple[frozenset[str], ...]
     token_receipts: tuple[bool, ...]
     servers: tuple[bool, ...]
+    runtime_features: tuple[frozenset[str], ...]
     open_seconds: tuple[float, ...]
     labels: tuple[str, ...]
     have_failed_links: tuple[bool, ...]
@@ -146,6 +148,7 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         lent=columns["lent"],
         token_receipts=columns["has_token_receipts"],
         servers=columns["is_server"],
+        runtime_features=columns["runtime_features"],
         open_seconds=columns["open_seconds"],
         labels=columns["label"],
         have_failed_links=columns["has_failed_link"],

@@ -26,7 +26,7 @@ from jobs.leases import leasing
 from jobs.leases.gangs import choose_port
 from jobs.matching import fleet
 from jobs.matching.demand import MatchRequest
-from jobs.matching.match import Placement, SeatTaken, match
+from jobs.matching.match import Placement, SlotTaken, match
 from jobs.models import Artifact, Attempt, Job, Lease
 from jobs.placing import requotes
 from jobs.pricing.costs import charged_of
@@ -129,11 +129,11 @@ def _place(job: Job, placement: Placement) -> bool:
     record_birth(attempt, data={"job": str(job.id), "number": number})
     # 3. Its leases; each may cost its share of what is left.
     customer = holding.wallet_of(job) if job.is_escrow else ZERO_ADDRESS
-    rates = [seat.price_usd_micros * len(seat.device_ids) for seat in placement.seats]
+    rates = [slot.price_usd_micros * len(slot.device_ids) for slot in placement.slots]
     left_usd_micros, left_units = max(0, job.cap_usd_micros - charged.usd_micros), held - charged.units
-    for rank, (seat, rate) in enumerate(zip(placement.seats, rates, strict=True)):
+    for rank, (slot, rate) in enumerate(zip(placement.slots, rates, strict=True)):
         lease_price = leasing.LeasePrice(
-            price_usd_micros=seat.price_usd_micros,
+            price_usd_micros=slot.price_usd_micros,
             cap_usd_micros=left_usd_micros * rate // sum(rates),
             asset=job.quote.asset,
             rate_units_per_hour=payment.units_down(rate),
@@ -141,11 +141,11 @@ def _place(job: Job, placement: Placement) -> bool:
             customer=customer,
             lock=price.lock,
         )
-        reserve_seat(attempt, seat, rank, lease_price)
+        reserve_slot(attempt, slot, rank, lease_price)
     # 4. The job.
     data = {"attempt": str(attempt.id), "number": number} | _price_data(price)
     advance(job, JobState.PLACED, data=data, waiting_for="", message="")
-    wake_nodes([seat.node_id for seat in placement.seats])
+    wake_nodes([slot.node_id for slot in placement.slots])
     return True
 
 
@@ -158,19 +158,19 @@ def _price_data(price: JobPrice) -> dict[str, str]:
 
 def _port(job: Job, number: int, placement: Placement) -> int:
     """Of the gang; a job on one node is given one by its agent."""
-    if len(placement.seats) == 1:
+    if len(placement.slots) == 1:
         return GANG_PORT_FIRST
-    return choose_port(job.id.int + number, [seat.node_id for seat in placement.seats])
+    return choose_port(job.id.int + number, [slot.node_id for slot in placement.slots])
 
 
-def reserve_seat(attempt: Attempt, seat: SeatTaken, rank: int, price: leasing.LeasePrice) -> Lease:
-    """The seat as the snapshot had it, or DeviceTaken: an offer that was closed or changed since does not bind."""
-    offer = Offer.objects.rentable().filter(pk=seat.offer_id).first()
-    if offer is None or offer.price_usd_micros_per_device_hour != seat.price_usd_micros:
-        raise DeviceTaken(node_id=str(seat.node_id))
-    devices: Sequence[Device] = list(Device.objects.rentable().filter(pk__in=seat.device_ids).order_by("index"))
-    if len(devices) != len(seat.device_ids):
-        raise DeviceTaken(node_id=str(seat.node_id))
+def reserve_slot(attempt: Attempt, slot: SlotTaken, rank: int, price: leasing.LeasePrice) -> Lease:
+    """Reserve a slot as the snapshot had it; raises DeviceTaken where its offer or its devices changed since then."""
+    offer = Offer.objects.rentable().filter(pk=slot.offer_id).first()
+    if offer is None or offer.price_usd_micros_per_device_hour != slot.price_usd_micros:
+        raise DeviceTaken(node_id=str(slot.node_id))
+    devices: Sequence[Device] = list(Device.objects.rentable().filter(pk__in=slot.device_ids).order_by("index"))
+    if len(devices) != len(slot.device_ids):
+        raise DeviceTaken(node_id=str(slot.node_id))
     return leasing.reserve(
         attempt,
         offer,

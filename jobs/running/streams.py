@@ -26,7 +26,7 @@ from jobs.wire import StreamPage
 from marketplace.foundation import clock
 from provider_agent.protocol import APPEND_BYTES_MAX, AttemptState
 
-STREAM_BYTES_MAX = 64 * 1024 * 1024  # of one stream of one lease; what comes after is counted and thrown away
+STREAM_BYTES_MAX = 64 * 1024 * 1024  # stored of one stream of one lease; what comes after is counted and thrown away
 PAGE_BYTES_MAX = 256 * 1024
 WAIT_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.25

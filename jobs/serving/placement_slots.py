@@ -15,10 +15,10 @@ from uuid import UUID
 from django.db.models import Q
 
 from jobs.matching import fleet
-from jobs.matching.cost import Seat
+from jobs.matching.cost import PlacementSlot
 from jobs.matching.demand import Demand, MatchRequest
 from jobs.matching.fit import screen
-from jobs.matching.match import SeatTaken, match
+from jobs.matching.match import SlotTaken, match
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.models import Endpoint, EndpointVersion, Job, Lease
 from jobs.pricing.costs import charged_of
@@ -37,7 +37,7 @@ _ME = ""
 class FoundSlot(NamedTuple):
     """Where a replica goes."""
 
-    slot: SeatTaken
+    slot: SlotTaken
     provider_id: UUID
     is_on_demand: bool
 
@@ -50,7 +50,7 @@ def find_slot(
     demand = _demand(job, spec)
     slots = {
         snapshot.node_ids[slot.row]: slot
-        for slot in screen(demand, snapshot).seats
+        for slot in screen(demand, snapshot).slots
         if len(snapshot.groups[slot.row][slot.group].free) >= demand.devices
     }
     broke = _broken_nodes(endpoint)
@@ -69,7 +69,7 @@ def find_slot(
     offer_id = snapshot.offer_ids[slot.row]
     assert offer_id is not None  # noqa: S101 - a node without an offer has no slot
     free = snapshot.groups[slot.row][slot.group].free[: demand.devices]
-    taken = SeatTaken(best.node_id, offer_id, free, snapshot.prices_usd_micros[slot.row])
+    taken = SlotTaken(best.node_id, offer_id, free, snapshot.prices_usd_micros[slot.row])
     return FoundSlot(taken, best.provider_id, best.is_on_demand)
 
 
@@ -81,14 +81,14 @@ def _waits_beside(version: EndpointVersion) -> str:
     return f"Version {version.number} waits for room beside the one before it, {patience:.0f} min at most: "
 
 
-def _slowest_memory(snapshot: FleetSnapshot, slots: Iterable[Seat]) -> float:
+def _slowest_memory(snapshot: FleetSnapshot, slots: Iterable[PlacementSlot]) -> float:
     """Bytes a second of a device, where it was measured; who left it out is taken to be as slow."""
     measured = (snapshot.groups[slot.row][slot.group].memory_bytes_per_second for slot in slots)
     return min((speed for speed in measured if speed > 0), default=math.inf)
 
 
 def _candidate(  # noqa: PLR0917 - what a place is judged by
-    slot: Seat,
+    slot: PlacementSlot,
     snapshot: FleetSnapshot,
     demand: Demand,
     broke: Mapping[UUID, datetime],

@@ -19,7 +19,7 @@ from jobs.errors import DeviceTaken, NotEnoughMoney
 from jobs.leases import leasing
 from jobs.matching import fleet
 from jobs.models import Attempt, Endpoint, EndpointVersion, Job, Replica
-from jobs.placing.placement import reserve_seat
+from jobs.placing.placement import reserve_slot
 from jobs.scaling.spreading import Placed
 from jobs.serving.observe import requirements_of
 from jobs.serving.placement_slots import FoundSlot, find_slot
@@ -140,7 +140,7 @@ def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, found: FoundS
         rate_units_per_hour=rate,
         cap_units=cap,
     )
-    reserve_seat(attempt, slot, 0, price)
+    reserve_slot(attempt, slot, 0, price)
     replicas.begin(attempt, version, is_on_demand=found.is_on_demand)
     if job.state in JOB_WAITING:
         advance(job, JobState.PLACED, data={"attempt": str(attempt.pk)}, waiting_for="", message="")

@@ -30,7 +30,7 @@ from provider_agent.lease.record import LeaseRecord
 from provider_agent.lease.runtimes import runtime_of
 from provider_agent.lease.serving import publish_replica
 from provider_agent.lease.stop_signal import StopRequestedError
-from provider_agent.lease.usage_statements import ship_usage_statements
+from provider_agent.lease.usage_statements import open_usage_statements, ship_usage_statements
 from provider_agent.lease.watching import Watch
 from provider_agent.lease.workfolder import drop_secrets
 from provider_agent.loop_supervisor import LoopStatus, Run, keep_running
@@ -75,11 +75,12 @@ class Attempt:
         ]
         tunnels = context.tunnels
         if tunnels is not None and self._is_announced():
+            book = open_usage_statements(context, entry, self._folder)
             self._tasks += [
                 self._start_task("announcement", lambda: publish_replica(context, record)),
                 self._start_task(
                     "usage statements",
-                    lambda: ship_usage_statements(context, entry, self._folder, lambda: tunnels.counts(entry.lease_id)),
+                    lambda: ship_usage_statements(context, entry, book, lambda: tunnels.counts(entry.lease_id)),
                 ),
             ]
 

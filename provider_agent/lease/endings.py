@@ -13,7 +13,7 @@ from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, Reason
 from runtimes.contract import EventKind, ExitCode
 
 SIGNAL_CODE_BASE = 128
-REFUSED_NAMES = frozenset({400, 422})  # statuses of a server that can never accept these files
+FILES_REFUSED_STATUSES = frozenset({400, 422})  # statuses of a server that can never accept these files
 
 # Codes that the built-in runtimes promise; of an own command they mean nothing to us.
 REASON_OF_CODE = {
@@ -74,7 +74,7 @@ def name_error(error: BaseException, *, has_started: bool) -> Ending:
 
 def name_refusal(error: Exception, exit_code: int | None) -> Ending:
     """The cause when the output did not reach the server; names that no try will make acceptable are the customer's."""
-    is_theirs = error.status in REFUSED_NAMES if isinstance(error, Refused) else isinstance(error, ValueError)
+    is_theirs = error.status in FILES_REFUSED_STATUSES if isinstance(error, Refused) else isinstance(error, ValueError)
     if is_theirs:
         return Ending(Reason.EXIT_NONZERO, f"the output was refused: {error}", exit_code)
     return Ending(Reason.UPLOAD_FAILED, f"the output could not be uploaded: {error}", exit_code)

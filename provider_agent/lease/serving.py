@@ -17,7 +17,7 @@ from provider_agent.protocol import GatewayPlace, ServePlace, SignedGateways, ve
 from runtimes.contract import SERVE_SOCKET, EventKind
 
 LOOK_SECONDS = 0.25
-AGE_MAX = timedelta(minutes=10)  # of a list; an older one may have been held back on its way
+AGE_MAX = timedelta(minutes=10)  # an older list of gateways is refused: it may have been held back on its way
 
 log = logging.getLogger(__name__)
 

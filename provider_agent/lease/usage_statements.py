@@ -8,6 +8,7 @@ What was counted before a restart is in the last statement.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -101,14 +102,18 @@ class UsageStatementBook:
         self._kept = kept
 
 
+def open_usage_statements(context: AgentContext, entry: LeaseEntry, folder: Path) -> UsageStatementBook:
+    """The book of a lease's statements; once for each start of the agent, whose counts begin at zero there."""
+    domain = entry.assignment.receipt_domain
+    return UsageStatementBook(context.keys.receipt_hex, entry.lease_id, domain, folder / STATEMENT_FILE)
+
+
 async def ship_usage_statements(
-    context: AgentContext, entry: LeaseEntry, folder: Path, counted: Callable[[], Counted]
+    context: AgentContext, entry: LeaseEntry, book: UsageStatementBook, counted: Callable[[], Counted]
 ) -> None:
-    """Make and send statements until the lease has ended, then the last one. Returns when it was sent."""
-    assignment = entry.assignment
-    book = UsageStatementBook(
-        context.keys.receipt_hex, entry.lease_id, assignment.receipt_domain, folder / STATEMENT_FILE
-    )
+    """Make and send statements until the lease has ended, then the last one. Returns when it was sent. It may be
+    restarted with the same book, and nothing is counted twice.
+    """
     while not entry.has_ended:
         await _send_next(context, entry, book, counted)
         for _ in range(int(STATEMENT_SECONDS / LOOK_SECONDS)):
@@ -133,8 +138,9 @@ async def _send_next(
                 await context.client.send_usage_statement(entry.lease_id, signed, fence=entry.assignment.fence)
             )
     except Refused as error:
-        if isinstance(error.details.get("seq"), int):
-            book.acknowledge(error.details["seq"])
+        if isinstance(seq := error.details.get("seq"), int):
+            with contextlib.suppress(OSError):  # it is acknowledged with the next answer
+                book.acknowledge(seq)
         log.warning("A token usage statement was not accepted, and is kept: %s lease_id=%s", error, entry.lease_id)
     except (AgentError, OSError) as error:
         log.warning("A token usage statement could not be sent, and is kept: %s lease_id=%s", error, entry.lease_id)

@@ -69,7 +69,7 @@ class Watch:
                 await executor.kill(handle)
             await (record.stop.pause(TICK_SECONDS) if kill_at is None else asyncio.sleep(TICK_SECONDS))
         if entry.state is AttemptState.PREPARING and ended.code == contract.ExitCode.OK:
-            record.change(AttemptState.RUNNING)  # it was done before we looked a first time
+            record.change(AttemptState.RUNNING)  # it ended before the first tick
         record.stop_metering()
         entry.exit = ended.as_dict()
         record.save()

@@ -35,7 +35,7 @@ from provider_agent.system.atomic import write_atomically
 from runtimes.contract import sha256_file
 
 DISK_SHARE_MAX = 0.8  # of the file system, for all weights together
-DISK_LEFT_BYTES_MIN = 1 << 30  # never taken for weights
+DISK_LEFT_BYTES_MIN = 1 << 30  # free disk space that weights never take
 USES_NAME, INPUTS_NAME = "weights.json", "inputs"
 FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file until one of both is written
 REPORT_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""How long to pause after failures in a row: the one formula of the agent, the server, the gateway and the client.
+"""How long to pause after failures in a row: one formula for the agent, the server and the gateway.
 
 Exponential with a cap, and with jitter so that what failed together is not tried again together ("full jitter": M.
 Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).

@@ -41,9 +41,12 @@ def recover_message(message: bytes, signature: str) -> str:
     return _recover(message, signature)
 
 
-def recover_typed(data: TypedData, signature: str) -> str:
-    """The address whose key signed; raises ValueError for what is no signature."""
-    return _recover(data, signature)
+def recover_typed(data: TypedData, signature: str, *, in_any_form: bool = False) -> str:
+    """The address whose key signed; raises ValueError for what is no signature.
+
+    `in_any_form` is for what was accepted before signatures had to have one form, and may not be changed.
+    """
+    return _recover(data, signature, in_any_form=in_any_form)
 
 
 def typed_digest(data: TypedData) -> str:
@@ -95,11 +98,11 @@ def _sign(private_key_hex: str, signable: Any) -> str:
     return "0x" + bytes(signed.signature).hex()
 
 
-def _recover(data: bytes | TypedData, signature: str) -> str:
+def _recover(data: bytes | TypedData, signature: str, *, in_any_form: bool = False) -> str:
     # One signature has one form, as the contract takes it (EIP-2): the library reads other last bytes as 27 or 28, by
     # chain, and takes the upper half of s, so that anybody could make a second signature of a first.
     form = SIGNATURE.fullmatch(signature)
-    if form is None or int(form[1], 16) > CURVE_ORDER // 2:
+    if not in_any_form and (form is None or int(form[1], 16) > CURVE_ORDER // 2):
         raise ValueError("not a valid signature: 65 bytes in hexadecimal, s in the lower half, the last byte 27 or 28")
     try:
         return str(_eth_account().Account.recover_message(_signable(data), signature=signature))

@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import Field
 
 from provider_agent.protocol.gangs import GangKind
-from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX
+from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX, RUNTIME_FEATURES_MAX
 from provider_agent.protocol.message import Account, Message
 from provider_agent.protocol.releases import UpdateFacts
 
@@ -58,6 +58,9 @@ class NodeFacts(Account):
     updates: UpdateFacts = UpdateFacts()
     has_token_receipts: bool = False  # its agent signs for a chain, a contract and parties: it may be paid in tokens
     is_server: bool = False  # its agent opens tunnels to gateways: it may serve
+    runtime_features: list[Annotated[str, Field(max_length=40)]] = Field(
+        default_factory=list, max_length=RUNTIME_FEATURES_MAX
+    )  # what its runtimes know that earlier ones did not, such as train.ddp
     devices: list[DeviceFacts] = Field(min_length=1, max_length=DEVICES_PER_NODE_MAX)
 
 

@@ -100,9 +100,11 @@ def sign_receipt(private_key_hex: str, receipt: UsageReceipt, domain: ReceiptDom
     return SignedReceipt(receipt=receipt, signature=signature)
 
 
-def recover_receipt_signer(signed: SignedReceipt, domain: ReceiptDomain = NO_CONTRACT) -> str:
-    """The address whose key signed; raises ValueError for a malformed signature."""
-    return ethereum.recover_typed(_typed(signed.receipt, domain), signed.signature)
+def recover_receipt_signer(
+    signed: SignedReceipt, domain: ReceiptDomain = NO_CONTRACT, *, in_any_form: bool = False
+) -> str:
+    """The address whose key signed; raises ValueError for a malformed signature. `in_any_form`: one that is stored."""
+    return ethereum.recover_typed(_typed(signed.receipt, domain), signed.signature, in_any_form=in_any_form)
 
 
 def _typed(receipt: UsageReceipt, domain: ReceiptDomain) -> ethereum.TypedData:

@@ -13,13 +13,13 @@ STARTS = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")
 
 
 def refuse(*_: Any, **__: Any) -> NoReturn:
-    """What every way to a process is, as long as a unit test runs."""
+    """Fail the test: replaces every function that starts a process while unit tests run."""
     raise AssertionError("a unit test starts a process: move it to tests/integration")
 
 
 @pytest.fixture(autouse=True, scope="package")
 def no_processes() -> Iterator[None]:
-    """Starting one fails the test, also in a fixture of its module."""
+    """Fail a test that starts a process, also where a fixture of its module does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess.Popen, "__init__", refuse)
         for name in STARTS:

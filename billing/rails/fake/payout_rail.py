@@ -77,7 +77,7 @@ class FakePayouts(PayoutRail):
         return found
 
     def positions(self) -> dict[tuple[AccountKind, int], int]:
-        """The operator's word for what came in, and our own books for what went out."""
+        """What the operator recorded as deposited, and what our own books show as paid out."""
         totals: dict[tuple[AccountKind, int], int] = {}
         deposits = Deposit.objects.filter(rail__in=RAILS_OF_DEPOSITS)
         for rows in (deposits.order_by().values("asset_id"), FakeMovement.objects.order_by().values("asset_id")):

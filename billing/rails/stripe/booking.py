@@ -32,7 +32,7 @@ def take(booking: Booking, group_id: UUID) -> bool:
 
 
 def claim(booking_id: str, group_id: UUID) -> bool:
-    """The same by the booking's id alone."""
+    """Claim a booking by its id; False where another caller has it."""
     _, is_mine = StripeBooking.objects.get_or_create(ref=booking_id, defaults={"group_id": group_id})
     return is_mine
 

@@ -22,7 +22,7 @@ from billing.rails.stripe.records import Json, StripeRefused, StripeTooLong, Str
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 
-KEY_HOURS_MAX: Final = 23  # Stripe forgets keys after 24
+KEY_HOURS_MAX: Final = 23  # how long a key is reused; Stripe forgets keys after 24 hours
 KEYS_MAX: Final = 24  # for one request, where each one's stored answer is of no use; Stripe forgets them after a day
 PASSING: Final = frozenset({"balance_insufficient"})  # refusals that time may heal, and that Stripe repeats from memory
 PAGES_MAX: Final = 100  # of one list: 10,000 rows
@@ -58,7 +58,7 @@ class StripeCalls(ABC):
 
     @abstractmethod
     def _call(self, method: str, path: str, params: Json, *, account: str = "", key: str = "") -> Any:
-        """One call; raises a RailError of stripe_records."""
+        """Make one call; raises one of the errors in records.py."""
 
     def _make(self, create: Callable[[str], T], key: Key, *, find: Callable[[], T | None] | None = None) -> T:
         """Once per key, whatever happened before; see the top of this file."""

@@ -26,8 +26,8 @@ from billing.rails.stripe.records import CURRENCY, CardDeclined, Intent, StripeR
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 
-CHARGE_HOURS_MAX: Final = 6  # nobody's card is charged for a request that is older
-PAGE_LIFE: Final = timedelta(hours=25)  # Stripe closes a page after 24
+CHARGE_HOURS_MAX: Final = 6  # an older request charges no card
+PAGE_LIFE: Final = timedelta(hours=25)  # Stripe closes a page after 24 hours
 NOT_PAID: Final = frozenset({"requires_payment_method", "requires_action", "canceled"})
 
 
@@ -98,7 +98,7 @@ def page_expired() -> PaymentOutcome:
 
 
 def _find_unanswered(payment: TopUp) -> PaymentOutcome:
-    """One whose call was given up without an answer: the payment was made, or Stripe was not reached."""
+    """What became of a payment whose call ended without an answer: it was made, or it never reached Stripe."""
     message = OutboxMessage.objects.filter(business_key=f"top_up:{payment.pk}").first()
     if message is None or message.state == OutboxMessage.State.WAITING:
         return PaymentOutcome(PaymentFate.UNDER_WAY)  # its call will still be made

@@ -63,7 +63,7 @@ def _check_receipt(line: BillLine, job_id: UUID, position: int, signed: SignedRe
     if receipt.prev_digest != (receipt_digest(previous, domain) if previous else ZERO_HASH):
         raise Broken(f"{name} does not follow the one before it: the chain of digests is broken")
     try:
-        signer = recover_receipt_signer(signed, domain)
+        signer = recover_receipt_signer(signed, domain, in_any_form=True)
     except ValueError as error:
         raise Broken(f"{name} carries no valid signature") from error
     if signer.lower() != line.receipt_address.lower():

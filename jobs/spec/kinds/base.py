@@ -41,6 +41,10 @@ class SpecKind:
         """The number type that the program computes in, or `auto`."""
         return "auto"
 
+    def runtime_features(self, spec: Spec) -> frozenset[str]:
+        """What the node's runtime must know that its first version did not; older agents are passed over."""
+        return frozenset()
+
     def steps(self, spec: Spec) -> int | None:
         """Steps of the whole job; None where the file declares none."""
         return spec.work.steps if spec.work else None

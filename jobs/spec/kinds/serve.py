@@ -25,7 +25,7 @@ SCHEDULE_MAX = 64
 CLOCK_PATTERN = r"^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
-# Fields of the section that are seconds: canonical JSON has them as the file may.
+# Fields of the section that are seconds: canonical JSON writes them as durations, as a job file may.
 _SECONDS = {"scale": ("queue", "idle", "wake"), "limits": ("request",), "rollout": ("step",)}
 _HUB = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(@[A-Za-z0-9._-]{1,64})?$"
 _JOB = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -175,7 +175,7 @@ class ServeSpec(SpecKind):
     has_endpoint = True
 
     def check(self, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """There is something to serve, on one node a replica, paid in dollars day by day; and the section's own."""
+        """There is a model, each replica is on one node, and dollars pay for it; then the rules of the section."""
         if data.get("serve") is None:
             yield (), "nothing to serve: there is no serve section", "serve: {model: {job: ...}}"
         resources = data.get("resources")
@@ -211,7 +211,7 @@ class ServeSpec(SpecKind):
         }
 
     def dtype(self, spec: Spec) -> str:
-        """float16 is measured nowhere: bfloat16 is as fast wherever there is either."""
+        """float16 counts as auto: it is not measured, and bfloat16 is as fast on every device that has both."""
         dtype = serve_of(spec).dtype
         return "auto" if dtype == "float16" else dtype
 

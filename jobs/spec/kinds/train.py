@@ -107,6 +107,12 @@ class TrainSpec(SpecKind):
         train = train_of(spec)
         return train.dtype if train else "auto"
 
+    def runtime_features(self, spec: Spec) -> frozenset[str]:
+        """Every strategy but the first; a runtime that does not know its name would call the job file wrong."""
+        train = train_of(spec)
+        is_first = train is None or train.strategy == Train.model_fields["strategy"].default
+        return frozenset() if train is None or is_first else frozenset({f"train.{train.strategy}"})
+
     def steps(self, spec: Spec) -> int | None:
         """Tokens are rounded up to whole steps, as the runtime does."""
         train = train_of(spec)

@@ -49,7 +49,7 @@ from provider_agent.protocol import (
 logger = logging.getLogger(__name__)
 
 BEGIN_SECONDS_MAX: Final = 600  # from the demand to the node's first request; loading torch may be slow
-ANSWER_SECONDS_MAX: Final = 900  # from there to the last request
+ANSWER_SECONDS_MAX: Final = 900  # from the node's first request to its last
 RECALL_STEPS: Final = ("empty", "read", "empty", "read", "empty", "read")
 KEY_BYTES: Final = 16
 ROOT: Final = re.compile(r"[0-9a-f]{64}")

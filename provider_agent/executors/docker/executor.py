@@ -135,7 +135,7 @@ class DockerExecutor:
         return self._gangs.why_not(self.isolation(has_gpus=has_gpus))
 
     async def why_no_serving(self, image: str, *, has_gpus: bool) -> str:
-        """A sandbox that keeps the server's socket, or an image that cannot be had."""
+        """A sandbox that keeps the server's socket, or an image that cannot be fetched."""
         is_gvisor = self.isolation(has_gpus=has_gpus) == "gvisor"
         if is_gvisor and (why := why_no_socket(self._info.get("Runtimes") or {})):
             return why
@@ -272,7 +272,7 @@ class DockerExecutor:
             try:
                 return self._engine.containers.create(**options)
             except ImageNotFound as error:
-                raise ImageUnavailable(f"The image {spec.image} cannot be had: {error.explanation}") from error
+                raise ImageUnavailable(f"The image {spec.image} cannot be fetched: {error.explanation}") from error
             except (APIError, requests.RequestException) as error:
                 raise ExecutorFailed(f"The engine did not create the container: {error}") from error
 

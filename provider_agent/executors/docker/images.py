@@ -112,14 +112,14 @@ def _pull(engine: docker.DockerClient, name: str, *, report_event: ReportEvent, 
                     _report_progress(name, progress, report_event)
                     tell_at = now + TELL_SECONDS
     except (APIError, requests.RequestException) as error:
-        raise ImageUnavailable(f"The image {name} cannot be had: {error}") from error
+        raise ImageUnavailable(f"The image {name} cannot be fetched: {error}") from error
     if progress.bytes_total:
         _report_progress(name, progress, report_event)
 
 
 def _lines(answer: requests.Response, name: str) -> Iterator[dict[str, Any]]:
     if answer.status_code != requests.codes.ok:
-        raise ImageUnavailable(f"The image {name} cannot be had: {_message(answer)}")
+        raise ImageUnavailable(f"The image {name} cannot be fetched: {_message(answer)}")
     for line in answer.iter_lines():
         if line:
             yield json.loads(line)
@@ -149,7 +149,7 @@ class Progress:
     def add(self, line: dict[str, Any], name: str) -> None:
         """Take one line in; raises ImageUnavailable for an error in it, and for an image that is too large."""
         if "error" in line:
-            raise ImageUnavailable(f"The image {name} cannot be had: {line['error']}")
+            raise ImageUnavailable(f"The image {name} cannot be fetched: {line['error']}")
         layer, detail = str(line.get("id", "")), line.get("progressDetail") or {}
         if line.get("status") == "Downloading" and len(self._layers) < LAYERS_MAX:
             self._layers[layer] = int(detail.get("current", 0)), int(detail.get("total", 0))

@@ -144,7 +144,7 @@ def test_a_large_fleet_is_read_once_and_its_leases_each_time(alice: Organisation
 
 
 @pytest.mark.usefixtures("large_fleet")
-def test_a_seat_of_an_old_supply_is_refused_and_the_next_look_is_fresh(alice: Organisation, bob: Node) -> None:
+def test_a_slot_of_an_old_supply_is_refused_and_the_next_look_is_fresh(alice: Organisation, bob: Node) -> None:
     job = stage.submit(alice)
     Offer.objects.update(is_open=False)
     assert fleet.take_snapshot().closed == {}, "of before it was closed"

@@ -91,8 +91,8 @@ def test_P14_of_two_jobs_that_race_for_money_for_one_only_one_gets_a_lease() -> 
     for name in ("one", "two"):
         stage.node(name)
     jobs = [stage.submit(alice), stage.submit(alice)]
-    seats = [(job.id, placement_for(job)) for job in jobs]
-    race(*[lambda job_id=job_id, seat=seat: placement.place_job(job_id, seat) for job_id, seat in seats])
+    slots = [(job.id, placement_for(job)) for job in jobs]
+    race(*[lambda job_id=job_id, slot=slot: placement.place_job(job_id, slot) for job_id, slot in slots])
     assert Lease.objects.live().values("attempt__job").distinct().count() == 1
     assert Hold.objects.open().count() == 1
     assert_covered()
@@ -108,10 +108,10 @@ def test_P14_a_hold_of_a_job_with_a_lease_is_not_let_go_by_half(monkeypatch: pyt
     def die(*_: object) -> None:
         raise RuntimeError("the process is gone")
 
-    monkeypatch.setattr(placement, "reserve_seat", die)
-    seat = placement_for(job)
+    monkeypatch.setattr(placement, "reserve_slot", die)
+    slot = placement_for(job)
     with pytest.raises(RuntimeError):
-        placement.place_job(job.id, seat)
+        placement.place_job(job.id, slot)
     assert not Lease.objects.exists()
     assert not Hold.objects.exists()
 
@@ -138,8 +138,8 @@ def test_P15_of_eight_who_race_for_one_node_one_wins_and_the_next_fence_is_highe
     alice = stage.organisation("alice", usd_micros=40 * DOLLAR)
     stage.node("the-last")
     jobs = [stage.submit(alice) for _ in range(8)]
-    seats = [(job.id, placement_for(job)) for job in jobs]
-    won = race(*[lambda job_id=job_id, seat=seat: placement.place_job(job_id, seat) for job_id, seat in seats])
+    slots = [(job.id, placement_for(job)) for job in jobs]
+    won = race(*[lambda job_id=job_id, slot=slot: placement.place_job(job_id, slot) for job_id, slot in slots])
     assert sorted(won, key=str) == [False] * 7 + [True]
     (lease,) = Lease.objects.live().select_related("node", "attempt")
     stage.send_report(lease, AttemptState.RUNNING)

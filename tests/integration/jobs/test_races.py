@@ -32,9 +32,9 @@ def alice():
 def test_of_two_placements_that_race_for_the_last_devices_one_wins_and_one_waits(alice):
     stage.node("the-last")
     first, second = stage.submit(alice), stage.submit(alice)
-    seats = [(job.id, placement_for(job)) for job in (first, second)]
-    assert seats[0][1].seats == seats[1][1].seats, "both want the same devices"
-    won = race(*[lambda job_id=job_id, seat=seat: placement.place_job(job_id, seat) for job_id, seat in seats])
+    slots = [(job.id, placement_for(job)) for job in (first, second)]
+    assert slots[0][1].slots == slots[1][1].slots, "both want the same devices"
+    won = race(*[lambda job_id=job_id, slot=slot: placement.place_job(job_id, slot) for job_id, slot in slots])
     assert sorted(won) == [False, True]
     assert sorted(stage.states_of([first, second])) == ["placed", "queued"]
     assert LeaseDevice.objects.filter(is_live=True).count() == 2
@@ -45,8 +45,8 @@ def test_eight_placements_that_race_for_two_nodes_fill_each_once(alice):
     for name in ("one", "two"):
         stage.node(name)
     waiting = [stage.submit(alice) for _ in range(8)]
-    seats = [(job.id, placement_for(job)) for job in waiting]
-    race(*[lambda job_id=job_id, seat=seat: placement.place_job(job_id, seat) for job_id, seat in seats])
+    slots = [(job.id, placement_for(job)) for job in waiting]
+    race(*[lambda job_id=job_id, slot=slot: placement.place_job(job_id, slot) for job_id, slot in slots])
     placement.place_batch()  # the losers come back with fresh eyes
     assert Lease.objects.live().values("node").distinct().count() == 2
     assert Lease.objects.live().count() == 2

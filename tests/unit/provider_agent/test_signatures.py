@@ -35,6 +35,16 @@ def test_the_other_half_of_the_curve_is_refused(signature: str) -> None:
         ethereum.recover_message(MESSAGE, mirrored)
 
 
+def test_what_was_stored_before_is_read_in_any_form() -> None:
+    terms = {"Job": [{"name": "hours", "type": "uint256"}]}
+    data = ethereum.TypedData({"name": "Souk", "version": "1", "chainId": 1}, terms, {"hours": 2})
+    stored = ethereum.sign_typed(KEY, data)
+    other = f"{stored[:-2]}{int(stored[-2:], 16) + 10:02x}"
+    assert ethereum.recover_typed(data, other, in_any_form=True) == ethereum.address_of(KEY)
+    with pytest.raises(ValueError, match="not a valid signature"):
+        ethereum.recover_typed(data, other)
+
+
 @pytest.mark.parametrize("text", ["", "0x", "0x" + "zz" * 65, "0x" + "00" * 64, "0x" + "00" * 66, "no signature"])
 def test_what_is_no_signature_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a valid signature"):

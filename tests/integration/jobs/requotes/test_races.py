@@ -67,8 +67,8 @@ def test_a_placement_against_a_tick_is_at_one_price_or_the_other_and_covered(
 ) -> None:
     job = scenes.waiting(alice, **REQUOTES)
     scenes.run_once(job, ms=600_000)
-    seat = placement_for(job)
-    placed, _ = race(lambda: placement.place_job(job.pk, seat), lambda: tick(price))
+    slot = placement_for(job)
+    placed, _ = race(lambda: placement.place_job(job.pk, slot), lambda: tick(price))
     assert placed is True
     [lease] = Lease.objects.live()
     assert lease.price_lock is not None and int(lease.price_lock.usd_micros_per_token) in {START, price}
@@ -81,8 +81,8 @@ def test_a_placement_against_a_fall_nobody_allowed_asks_or_places_at_the_old_pri
     alice: Organisation, bob: Node
 ) -> None:
     job = scenes.waiting(alice)
-    seat = placement_for(job)
-    placed, _ = race(lambda: placement.place_job(job.pk, seat), lambda: tick(HALF))
+    slot = placement_for(job)
+    placed, _ = race(lambda: placement.place_job(job.pk, slot), lambda: tick(HALF))
     assert placed is not PriceHalt.objects.filter(job=job).exists()
     assert all(
         int(lease.price_lock.usd_micros_per_token) == START for lease in Lease.objects.live() if lease.price_lock
@@ -92,9 +92,9 @@ def test_a_placement_against_a_fall_nobody_allowed_asks_or_places_at_the_old_pri
 
 @pytest.mark.parametrize("attempt", range(TRIES))
 def test_a_word_against_a_placement_and_a_sweep_leaves_one_covered_lease(asked: Job, attempt: int) -> None:
-    seat = placement_for(asked)
+    slot = placement_for(asked)
     results = race(
-        lambda: confirm(asked), lambda: placement.place_job(asked.pk, seat), lambda: requotes.follow(asked.pk)
+        lambda: confirm(asked), lambda: placement.place_job(asked.pk, slot), lambda: requotes.follow(asked.pk)
     )
     assert isinstance(results[0], Job)
     placement.place_waiting()

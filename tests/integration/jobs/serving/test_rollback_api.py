@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, transaction
 
 from jobs.endpoints import versions
 from jobs.endpoints.views import list_endpoints
 from jobs.models import Endpoint, EndpointVersion
-from jobs.states import VersionState
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from tests.integration.jobs.api.api_clients import API, client_of, post
@@ -31,20 +27,10 @@ def endpoint(alice: Organisation, bob: Node) -> Endpoint:
 
 
 def in_the_former_state(endpoint: Endpoint) -> EndpointVersion:
-    """Its newest version, as a process of the version before left it."""
+    """Its newest version, as a process of the version before writes it beside this one."""
     newest = endpoint.versions.latest("number")
-    with before_edges_were_enforced():
-        EndpointVersion.objects.filter(pk=newest.pk).update(state="taken_back")
+    EndpointVersion.objects.filter(pk=newest.pk).update(state="taken_back")
     return newest
-
-
-@contextmanager
-def before_edges_were_enforced() -> Iterator[None]:
-    """As at that migration: no trigger looks at a version's state yet."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        yield
-        cursor.execute("SET LOCAL session_replication_role = origin")
 
 
 def test_alice_rolls_her_endpoint_back(alice: Organisation, endpoint: Endpoint) -> None:
@@ -81,10 +67,9 @@ def test_version_in_the_former_state_is_shown_and_treated_as_rolled_back(endpoin
     assert last.number == 1
 
 
-def test_migration_renames_the_former_state(endpoint: Endpoint) -> None:
+def test_the_former_state_ends_in_the_new_one_alone(endpoint: Endpoint) -> None:
     version = in_the_former_state(endpoint)
-    migration = import_module("jobs.migrations.0016_rename_taken_back_versions").Migration
-    with before_edges_were_enforced(), connection.cursor() as cursor:
-        cursor.execute(migration.operations[0].sql)
-    version.refresh_from_db()
-    assert version.state == VersionState.ROLLED_BACK
+    rows = EndpointVersion.objects.filter(pk=version.pk)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        rows.update(state="live")
+    assert rows.update(state="rolled_back") == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,8 +41,8 @@ def lease(alice: Organisation, bob: Node) -> Lease:
     return scenes.run(endpoint.job, endpoint, bob)
 
 
-def _state(live_server: Any, lease: Lease, folder: Path, counts: Counts, *, node: Node | None = None) -> None:
-    """As the agent does at a lease's end."""
+def _state(live_server: Any, lease: Lease, folder: Path, *counts: Counts, node: Node | None = None) -> None:
+    """As the agent does at a lease's end; with more counts, its task failed and was restarted after each."""
 
     async def go() -> None:
         signer = node or lease.node
@@ -49,7 +51,11 @@ def _state(live_server: Any, lease: Lease, folder: Path, counts: Counts, *, node
         assignment = SimpleNamespace(receipt_domain=NO_CONTRACT, fence=lease.fence)
         entry: Any = SimpleNamespace(lease_id=lease.pk, assignment=assignment, has_ended=True)
         try:
-            await usage_statements.ship_usage_statements(context, entry, folder, lambda: counts)
+            book = usage_statements.open_usage_statements(context, entry, folder)
+            for each in counts:
+                await usage_statements.ship_usage_statements(
+                    context, entry, book, functools.partial(dataclasses.replace, each)
+                )
         finally:
             await client.close()
 
@@ -65,6 +71,12 @@ def test_agent_states_what_it_counted_and_goes_on_after_a_restart(
     kept = LeaseStatement.objects.get()
     assert (kept.seq, kept.requests, kept.without_usage) == (2, 5, 1)
     assert (kept.input_tokens, kept.output_tokens) == (50, 500)
+
+
+def test_restarted_task_counts_nothing_twice(live_server: Any, lease: Lease, tmp_path: Path) -> None:
+    _state(live_server, lease, tmp_path, Counts(3, 1, 30, 300), Counts(4, 1, 40, 400))
+    kept = LeaseStatement.objects.get()
+    assert (kept.requests, kept.without_usage, kept.input_tokens, kept.output_tokens) == (4, 1, 40, 400)
 
 
 def test_statement_that_no_server_answered_is_sent_again_as_it_was(

@@ -129,4 +129,4 @@ def test_a_label_with_too_few_nodes_is_not_blamed_on_its_links() -> None:
 def test_a_gang_goes_to_the_measured_group_of_a_label() -> None:
     rows = [node(n, label="bob/rack", fabric="g" if n > 1 else "", price_usd_micros=n * 100_000) for n in (1, 2, 3)]
     found = match([MatchRequest("a", demand(**PAIR))], fleet(*rows))
-    assert {seat.node_id.int for seat in found.placements["a"].seats} == {2, 3}, "1 is the cheapest, but reaches nobody"
+    assert {slot.node_id.int for slot in found.placements["a"].slots} == {2, 3}, "1 is the cheapest, but reaches nobody"

@@ -30,7 +30,7 @@ def test_a_job_goes_to_the_node_that_completes_it_cheapest_not_to_the_lowest_pri
             node(2, price_usd_micros=2_000_000, groups=[gpus(first=200)]),
         ),
     )
-    assert [seat.node_id for seat in found.placements["a"].seats] == [UUID(int=2)]
+    assert [slot.node_id for slot in found.placements["a"].slots] == [UUID(int=2)]
     assert not found.reasons
 
 
@@ -39,20 +39,20 @@ def test_work_without_a_figure_goes_where_a_unit_of_throughput_is_cheapest() -> 
     slow = gpus(first=200, flops_per_second={"bfloat16": 300e12})
     rows = fleet(node(1, price_usd_micros=2_000_000, groups=[fast]), node(2, price_usd_micros=1_600_000, groups=[slow]))
     found = match([request("a", demand(work_flops=None))], rows)
-    assert found.placements["a"].seats[0].node_id == UUID(int=1)
+    assert found.placements["a"].slots[0].node_id == UUID(int=1)
     assert found.placements["a"].estimate.expected_usd_micros is None
 
 
 def test_a_node_that_lost_the_job_before_is_taken_last_but_taken() -> None:
     rows = [node(1, price_usd_micros=1_000_000), node(2, price_usd_micros=3_000_000)]
     shy = demand(avoid=frozenset({UUID(int=1)}))
-    assert match([request("a", shy)], fleet(*rows)).placements["a"].seats[0].node_id == UUID(int=2)
-    assert match([request("a", shy)], fleet(rows[0])).placements["a"].seats[0].node_id == UUID(int=1)
+    assert match([request("a", shy)], fleet(*rows)).placements["a"].slots[0].node_id == UUID(int=2)
+    assert match([request("a", shy)], fleet(rows[0])).placements["a"].slots[0].node_id == UUID(int=1)
 
 
 def test_an_unreliable_node_loses_to_a_reliable_one_at_the_same_price() -> None:
     rows = fleet(node(1, failures=9, successes=1), node(2, failures=0, successes=10))
-    assert match([request("a")], rows).placements["a"].seats[0].node_id == UUID(int=2)
+    assert match([request("a")], rows).placements["a"].slots[0].node_id == UUID(int=2)
 
 
 def test_first_come_is_first_served_within_a_priority() -> None:
@@ -75,7 +75,7 @@ def test_a_small_job_does_not_overtake_a_large_one_on_a_node_that_it_waits_for()
 def test_a_small_job_goes_ahead_on_a_node_that_can_never_take_the_large_one() -> None:
     queue = [request("large", demand(devices=8), after=1), request("small", after=2)]
     rows = fleet(node(1, groups=[gpus(8, free=4, first=100)]), node(2, price_usd_micros=9_000_000))
-    assert match(queue, rows).placements["small"].seats[0].node_id == UUID(int=2)
+    assert match(queue, rows).placements["small"].slots[0].node_id == UUID(int=2)
     assert "small" in match(queue, rows, Policy(has_backfill=False)).reasons
 
 
@@ -93,7 +93,7 @@ def test_a_gang_is_placed_whole_on_one_fabric_or_not_at_all() -> None:
     assert not found.placements
     assert {(e.code, e.nodes) for e in found.reasons["a"].exclusions} == {("fabric", 4)}
     together = match([request("a", pair)], fleet(*apart, node(5, fabric="rack-2")))
-    assert [seat.node_id for seat in together.placements["a"].seats] == [UUID(int=2), UUID(int=5)]
+    assert [slot.node_id for slot in together.placements["a"].slots] == [UUID(int=2), UUID(int=5)]
 
 
 def test_a_gang_leaves_out_the_slow_node_that_would_hold_up_the_others() -> None:
@@ -101,7 +101,7 @@ def test_a_gang_leaves_out_the_slow_node_that_would_hold_up_the_others() -> None
     rows = [node(n, fabric="rack", price_usd_micros=2_000_000) for n in (1, 2)]
     rows.append(node(3, fabric="rack", price_usd_micros=1_000_000, groups=[slow]))
     found = match([request("a", demand(nodes=2))], fleet(*rows))
-    assert {seat.node_id for seat in found.placements["a"].seats} == {UUID(int=1), UUID(int=2)}
+    assert {slot.node_id for slot in found.placements["a"].slots} == {UUID(int=1), UUID(int=2)}
 
 
 @given(fleets(), st.lists(st.tuples(demands(), st.integers(0, 2)), min_size=1, max_size=8))
@@ -117,18 +117,18 @@ def test_no_job_is_placed_where_it_does_not_fit_and_no_device_twice(
     for each in queue:
         if each.key not in found.placements:
             continue
-        seats = found.placements[each.key].seats
-        assert len({seat.node_id for seat in seats}) == len(seats) == each.demand.nodes
+        slots = found.placements[each.key].slots
+        assert len({slot.node_id for slot in slots}) == len(slots) == each.demand.nodes
         if each.demand.nodes > 1:
-            fabrics = {by_id[seat.node_id].fabric for seat in seats}
+            fabrics = {by_id[slot.node_id].fabric for slot in slots}
             assert len(fabrics) == 1
             assert "" not in fabrics
         cost = found.placements[each.key].estimate.expected_usd_micros
         assert cost is None or each.demand.cap_usd_micros is None or cost <= each.demand.cap_usd_micros
-        for seat in seats:
-            assert_fits(by_id[seat.node_id], each.demand, seat.device_ids)
-            assert seat.price_usd_micros == by_id[seat.node_id].price_usd_micros
-            taken.update(seat.device_ids)
+        for slot in slots:
+            assert_fits(by_id[slot.node_id], each.demand, slot.device_ids)
+            assert slot.price_usd_micros == by_id[slot.node_id].price_usd_micros
+            taken.update(slot.device_ids)
     assert all(times == 1 for times in taken.values())
 
 
@@ -140,10 +140,10 @@ def test_the_order_of_the_nodes_changes_nothing(rows: list[NodeRow], wanted: Dem
 
 
 @given(fleets(), demands())
-def test_every_node_has_a_seat_or_exactly_one_reason(rows: list[NodeRow], wanted: Demand) -> None:
+def test_every_node_has_a_slot_or_exactly_one_reason(rows: list[NodeRow], wanted: Demand) -> None:
     screening = screen(wanted, fleet(*rows))
-    assert len({seat.row for seat in screening.seats}) == len(screening.seats)
-    assert len(screening.seats) + screening.excluded.total() == len(rows)
+    assert len({slot.row for slot in screening.slots}) == len(screening.slots)
+    assert len(screening.slots) + screening.excluded.total() == len(rows)
     found = match([request("a", wanted)], fleet(*rows))
     if "a" in found.reasons:
         assert sum(exclusion.nodes for exclusion in found.reasons["a"].exclusions) == len(rows)

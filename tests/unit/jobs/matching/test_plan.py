@@ -144,6 +144,14 @@ def test_a_job_for_the_internet_or_for_gvisor_goes_where_there_is_one() -> None:
     assert {fix.field for fix in found.fixes} == {"network", "resources.isolation"}
 
 
+def test_a_job_of_a_newer_runtime_goes_to_no_older_agent() -> None:
+    wanted = demand(runtime_features=frozenset({"train.ddp"}))
+    rows = [node(1), node(2), node(3, runtime_features=frozenset({"train.ddp"}))]
+    found = plan(wanted, fleet(*rows))
+    assert [each.node_ids for each in found.candidates] == [[UUID(int=3)]]
+    assert [each.message for each in found.exclusions] == ["2 whose agent is too old for train.ddp"]
+
+
 def test_the_ids_of_a_gang_come_in_the_order_of_its_ranks() -> None:
     rows = [node(n, fabric="rack") for n in (3, 1, 2)]
     (candidate,) = plan(demand(nodes=3), fleet(*rows)).candidates

@@ -73,4 +73,4 @@ def test_the_chosen_place_keeps_the_promise_and_placing_finds_it(
     placed = match([MatchRequest("job", later)], fleet(*rows)).placements
     assert ("job" in placed) == chosen.is_free
     if placed:
-        assert [seat.node_id for seat in placed["job"].seats] == chosen.node_ids
+        assert [slot.node_id for slot in placed["job"].slots] == chosen.node_ids

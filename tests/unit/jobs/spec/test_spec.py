@@ -29,6 +29,7 @@ from jobs.spec import (
 from jobs.spec.kinds.train import train_of
 from jobs.spec.model import GPUS_MAX, RETRY_REASONS, JobFields
 from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
+from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
 from runtimes.train.config import TrainConfig, parse_config
 from runtimes.train.strategies import STRATEGIES
@@ -124,6 +125,15 @@ def test_strategy_stands_in_the_canonical_form_only_where_it_is_not_the_default(
     assert spec_hash(replicated) != spec_hash(unset)
     assert from_wire(canonical(replicated)) == replicated
     assert parse_config(kind_of(replicated).config(replicated)).strategy == "ddp"
+
+
+def test_every_strategy_but_the_first_needs_a_runtime_that_knows_it() -> None:
+    needed: set[str] = set()
+    for name in STRATEGIES:
+        spec = parse(FULL.replace("train: {", f"train: {{strategy: {name}, "))
+        needed |= kind_of(spec).runtime_features(spec)
+    assert needed == {f"train.{name}" for name in STRATEGIES if name != "fsdp2"}
+    assert needed <= set(RUNTIME_FEATURES), "this agent knows what its own runtimes do"
 
 
 def test_unknown_strategy_is_refused_with_the_known_ones() -> None:

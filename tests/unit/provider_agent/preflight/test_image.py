@@ -1,4 +1,4 @@
-"""An image that cannot be had is found before anything is installed: an engine that answers over a real socket."""
+"""An image that cannot be fetched is found before anything is installed: an engine that answers over a real socket."""
 
 from __future__ import annotations
 

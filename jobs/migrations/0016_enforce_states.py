@@ -14,7 +14,7 @@ from marketplace.foundation.state_triggers import enforce_states
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0016_rename_taken_back_versions"), ("foundation", "0002_state_edges")]
+    dependencies = [("jobs", "0015_allow_rolled_back"), ("foundation", "0002_state_edges")]
 
     operations = [
         enforce_states("jobs_job", JOB_MACHINE),
