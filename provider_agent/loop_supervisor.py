@@ -98,7 +98,7 @@ async def keep_running(
 ) -> None:
     """Run and restart one loop until it is cancelled; raises LoopFailed after `failures_max` failures in a row.
 
-    `failures_max` None restarts it for ever: for the loops of one lease, which must not end the leases of others.
+    `failures_max` None means no limit: for the loops of one lease, which must not end the leases of others.
     """
     in_a_row = 0
     while True:

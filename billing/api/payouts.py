@@ -76,8 +76,8 @@ class PayoutSettingsPage(serializers.Serializer[Any]):
     rails = serializers.ListField(child=serializers.CharField(), help_text="By which this marketplace pays.")
 
 
-class WishSerializer(StrictSerializer):
-    """What the provider wants; a changed destination waits before it is used, and all owners are notified by mail."""
+class PayoutSettingsChangeSerializer(StrictSerializer):
+    """The payout settings that the provider chooses; a changed destination waits, and all owners get a mail."""
 
     asset = serializers.CharField(default=USD_ASSET_CODE, max_length=16)
     rail = serializers.CharField(max_length=16)
@@ -152,10 +152,14 @@ class PayoutSettingsView(APIView):
         rows = PayoutSettings.objects.select_related("asset").filter(provider_id=organisation_of(request).id)
         return Response(PayoutSettingsPage({"settings": rows.order_by("asset"), "rails": registry.payouts_on()}).data)
 
-    @extend_schema(operation_id="choose_payout_settings", request=WishSerializer, responses=PayoutSettingsSerializer)
+    @extend_schema(
+        operation_id="choose_payout_settings",
+        request=PayoutSettingsChangeSerializer,
+        responses=PayoutSettingsSerializer,
+    )
     def put(self, request: Request) -> Response:
         """No Idempotency-Key: to choose the same again changes nothing, and a rail may be asked about the place."""
-        serializer = WishSerializer(data=request.data)
+        serializer = PayoutSettingsChangeSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         data = serializer.validated_data
         asset = _asset(data.pop("asset"))

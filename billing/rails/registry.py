@@ -36,7 +36,7 @@ class RailRow:
     asset_kind: str
     unit: int = 1  # base units of the smallest amount that it can move; what is left stays with the provider
     moves_mirror: bool = True  # False: the mirror moves later, when the outside reports that the money left
-    at_a_time: int = 200  # payouts handed over before it is looked again whether payouts are stopped
+    at_a_time: int = 200  # payouts submitted between two checks whether payouts are stopped
     is_wallet: bool = False  # the destination is an address, and its owner signs for it
     is_pretended: bool = False  # no money moves outside
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-HELD_BYTES_MAX = 256  # an escape sequence longer than this is none
+HELD_BYTES_MAX = 256  # the longest escape sequence; anything longer is treated as text
 
 # ECMA-48: control sequences, strings up to their terminator, and the short escapes.
 _ESCAPES = re.compile(

@@ -30,7 +30,7 @@ STREAM_BYTES_MAX = 64 * 1024 * 1024  # stored of one stream of one lease; what c
 PAGE_BYTES_MAX = 256 * 1024
 WAIT_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.25
-DRAIN_SECONDS_MAX = 30  # after its end nobody waits longer for a lease's last bytes and its last receipt
+DRAIN_SECONDS_MAX = 30  # the longest wait for the last bytes and the last receipt of a lease that has ended
 
 _COUNTERS = {Stream.LOG: ("log_bytes", "log_bytes_final"), Stream.EVENT: ("event_bytes", "event_bytes_final")}
 

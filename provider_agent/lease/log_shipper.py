@@ -15,7 +15,7 @@ from provider_agent.journal import LeaseEntry
 from provider_agent.lease.snapshot import file_size, read_bytes
 
 PAUSE_SECONDS = 0.4
-GATHER_SECONDS = 2.0  # between appends that are not full: each costs a program on the same cores some milliseconds
+GATHER_SECONDS = 2.0  # between appends that are not full: each append costs the program some milliseconds
 PAUSE_SECONDS_FAILED = 1.0
 PAUSE_SECONDS_REFUSED = 15.0
 

@@ -27,7 +27,7 @@ from provider_agent.overlay import Overlay, overlay_of
 from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
 from runtimes.contract import checkpoint_folder
 
-MEMORY_RESERVE_MIB = 2048  # of the node's memory, for the agent and the engine
+MEMORY_RESERVE_MIB = 2048  # of the node's memory, left to the agent and the container engine
 CPUS_MIN = 0.1
 MIB = 1024**2
 

@@ -21,7 +21,7 @@ from provider_agent.protocol import UsageReceipt
 from provider_agent.protocol.backoff import backoff_seconds
 
 RECEIPT_SECONDS = 5.0  # as often as it beats; one takes half a millisecond to sign
-EVENT_BYTES_MAX = 64 * 1024 * 1024  # of one lease; what follows is neither hashed nor shipped
+EVENT_BYTES_MAX = 64 * 1024 * 1024  # hashed and shipped of one lease's events; later bytes are ignored
 HASH_BYTES = 1 << 20
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_REFUSED = 10.0

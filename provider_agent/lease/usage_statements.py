@@ -31,7 +31,7 @@ from provider_agent.system.atomic import write_atomically
 
 STATEMENT_SECONDS = 30.0
 LOOK_SECONDS = 0.5
-LAST_TRIES_MAX = 20  # of the one at the end
+LAST_TRIES_MAX = 20  # tries to send the statement that is made when the lease ends
 PAUSE_SECONDS = 3.0
 STATEMENT_FILE = "statement.json"  # in the lease's folder, which the program does not see
 

@@ -22,7 +22,7 @@ from runtimes import contract
 TICK_SECONDS = 0.5
 CHECKPOINT_SCAN_SECONDS = 1.0
 ENGINE_SILENT_SECONDS_MAX, ENGINE_PAUSE_SECONDS = 60.0, 1.0
-UNATTENDED_MARGIN_SECONDS = 30.0  # the supervisor's own deadline comes after the watchdog's
+UNATTENDED_MARGIN_SECONDS = 30.0  # how much later the executor's own deadline is than the watchdog's
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ USES_NAME, INPUTS_NAME = "weights.json", "inputs"
 FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file until one of both is written
 REPORT_SECONDS = 1.0
 FILES_MAX = 10_000
-BREAKS_MAX = 200  # of one file, each after several tries
+BREAKS_MAX = 200  # interruptions of one file's download, each after several retries
 
 ReportProgress = Callable[[int, int], None]  # (bytes so far, bytes in all)
 

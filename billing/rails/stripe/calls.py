@@ -23,11 +23,11 @@ from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
 
 KEY_HOURS_MAX: Final = 23  # how long a key is reused; Stripe forgets keys after 24 hours
-KEYS_MAX: Final = 24  # for one request, where each one's stored answer is of no use; Stripe forgets them after a day
+KEYS_MAX: Final = 24  # tries of one request with a new key each, where Stripe's stored answer is of no use
 PASSING: Final = frozenset({"balance_insufficient"})  # refusals that time may heal, and that Stripe repeats from memory
-PAGES_MAX: Final = 100  # of one list: 10,000 rows
+PAGES_MAX: Final = 100  # pages read of one list: 10,000 rows
 PAGE_SIZE: Final = 100
-LISTS_MAX: Final = 100  # asked for one after the other, where one would be too long
+LISTS_MAX: Final = 100  # requests for parts of a list that is too long to be read at once
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from marketplace.nodes.device_challenges.calibration import DevicePlan
 from marketplace.nodes.models import Check, Device
 from provider_agent.protocol import Finding
 
-PICKED_BLOCKS: Final = 4  # of every device, in every step that reads memory
-ROUND_TRIP_SECONDS_MAX: Final = 0.5  # of an empty step: a longer one is not subtracted from the reads
+PICKED_BLOCKS: Final = 4  # blocks picked of every device, in every step that reads memory
+ROUND_TRIP_SECONDS_MAX: Final = 0.5  # the most that an empty step's round trip takes off the time of a read
 NEVER_SECONDS: Final = 1e9
 UNLISTED: Final = "missing"  # DeviceFacts.details["kernel"] where the kernel does not know the card
 

@@ -50,7 +50,7 @@ class Artifact:
     is_complete: bool = False
 
 
-class LeaseDesk:
+class FakeLeases:
     """Every lease, and what agents brought of it."""
 
     def __init__(self) -> None:

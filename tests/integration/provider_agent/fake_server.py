@@ -21,14 +21,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from examples.market import free_ports
 from provider_agent import protocol
 from provider_agent.protocol import Assignment, Desired, Reason
-from tests.integration.provider_agent.fake_leases import Lease, LeaseDesk, Refusal
+from tests.integration.provider_agent.fake_leases import FakeLeases, Lease, Refusal
 
 API = "/api/agent/v1"
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class FakeServer(LeaseDesk):
+class FakeServer(FakeLeases):
     """Serves one or more agents, on a loopback port unless another address is given.
 
     `enter` is called first thing in the thread that serves: what it makes of that thread's network is the server's.
