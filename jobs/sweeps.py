@@ -142,7 +142,7 @@ def sweep_jobs() -> int:
         _stop_closed,
         _follow_holds,
         _follow_prices,
-        _tell_contracts,
+        _register_delegations,
     )
     for part in parts:
         with log_failures(f"A part of the sweep failed: {part.__name__}."):
@@ -216,7 +216,7 @@ def _follow_holds() -> int:
             if job.state not in JOB_WAITING or (held is not None and held.state == EscrowHoldState.OPEN):
                 continue
             if held is None or held.state == EscrowHoldState.REQUESTED:
-                placement.say_why(job_id, holding.waits_for(held))
+                placement.show_reason(job_id, holding.waits_for(held))
                 continue
             message = f"The contract does not hold the job's money: {holding.why_failed(held)}"
             lifecycle.end_job(job, JobState.FAILED, HOLD_FAILED, message=message)
@@ -234,7 +234,7 @@ def _follow_prices() -> int:
     return count
 
 
-def _tell_contracts() -> int:
+def _register_delegations() -> int:
     return delegations.register_due()
 
 

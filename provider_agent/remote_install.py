@@ -70,7 +70,7 @@ class Terminal(Protocol):
     def secret(self, question: str) -> str:
         """A password; empty if no person is there or none is needed."""
 
-    def tell(self, machine: str, line: str) -> None:
+    def show_line(self, machine: str, line: str) -> None:
         """One line of what happens there."""
 
     def token(self) -> str:
@@ -187,7 +187,7 @@ def _connected(machine: Machine, known_hosts: Path, terminal: Terminal) -> Itera
         if known_hosts.exists():
             client.load_host_keys(str(known_hosts))
         client.set_missing_host_key_policy(_AskFirst(machine, known_hosts, terminal))
-        terminal.tell(str(machine), "connecting")
+        terminal.show_line(str(machine), "connecting")
         _sign_in(client, machine, through=through, known_hosts=known_hosts, terminal=terminal)
         client.get_transport().set_keepalive(KEEPALIVE_SECONDS)
         yield client
@@ -268,7 +268,7 @@ def _run(client: Any, command: str, text: str, outcome: Outcome, terminal: Termi
             outcome.lines = [*outcome.lines[-LAST_LINES + 1 :], clean]
             if clean.strip().startswith("Listed: "):
                 outcome.page = clean.strip().removeprefix("Listed: ")
-            terminal.tell(outcome.machine, clean)
+            terminal.show_line(outcome.machine, clean)
             if time.monotonic() > until:
                 raise TimeoutError(f"not done after {INSTALL_SECONDS_MAX:.0f} s")
     return int(channel.recv_exit_status())

@@ -47,7 +47,7 @@ class Terminal:
         with self._turn:
             return getpass.getpass(f"{question}: ") if sys.stdin.isatty() else ""
 
-    def tell(self, machine: str, line: str) -> None:
+    def show_line(self, machine: str, line: str) -> None:
         """Show a line of a machine."""
         self._show(machine, line)
 

@@ -76,7 +76,7 @@ def place_batch(limit: int = BATCH_MAX) -> int:
         with log_failures("A job could not be placed.", job_id=key):
             placed += place_job(UUID(key), placement)
     for key, reason in result.reasons.items():
-        say_why(UUID(key), reason.message)
+        show_reason(UUID(key), reason.message)
     return placed
 
 
@@ -92,11 +92,11 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
         log.info("A placement lost a race: %s", error, extra={"job_id": str(job_id)})
         fleet.forget_supply()
     except InsufficientFunds as error:
-        say_why(job_id, f"The balance does not cover the job's cap. {error.message}")
+        show_reason(job_id, f"The balance does not cover the job's cap. {error.message}")
     except PriceUnsettled:
         requotes.follow(job_id)
     except (AccountFrozen, AssetTooCoarse, NoGangPort, NotEnoughMoney) as error:
-        say_why(job_id, error.message)
+        show_reason(job_id, error.message)
     return False
 
 
@@ -203,6 +203,6 @@ def _done_share(job: Job) -> float:
     return min(1.0, checkpoint.step / float(total))
 
 
-def say_why(job_id: UUID, message: str) -> None:
+def show_reason(job_id: UUID, message: str) -> None:
     """What a waiting job waits for, for people."""
     Job.objects.filter(pk=job_id, state__in=JOB_WAITING).exclude(waiting_for=message).update(waiting_for=message)

@@ -82,7 +82,7 @@ def _drain_ended_versions() -> int:
 
 def _reconcile(endpoint: Endpoint) -> int:
     if not live_gateways():
-        replica_placement.say_why(endpoint, "No gateway is up: start one with `souk gateway`.")
+        replica_placement.show_reason(endpoint, "No gateway is up: start one with `souk gateway`.")
         return 0
     now = clock.now()
     observed = observe.observe_endpoint(endpoint, now)
@@ -115,7 +115,7 @@ def _reconcile(endpoint: Endpoint) -> int:
         changed += _apply_steps(observed, version, steps)
         lacking += steps.start
     if not lacking:
-        replica_placement.say_why(endpoint, "")
+        replica_placement.show_reason(endpoint, "")
     return changed
 
 

@@ -64,7 +64,7 @@ def place_replicas(
         found = find_slot(endpoint, version, spec, placed, requirements)
         if isinstance(found, str):
             if not only_on_demand:
-                say_why(endpoint, found)
+                show_reason(endpoint, found)
             break
         if not _try(endpoint, version, found, live_seen=len(placed)):
             break
@@ -74,7 +74,7 @@ def place_replicas(
     return done
 
 
-def say_why(endpoint: Endpoint, message: str) -> None:
+def show_reason(endpoint: Endpoint, message: str) -> None:
     """What an endpoint waits for, for people."""
     Job.objects.filter(pk=endpoint.job_id).exclude(waiting_for=message).update(waiting_for=message)
 
@@ -114,9 +114,9 @@ def _try(endpoint: Endpoint, version: EndpointVersion, found: FoundSlot, *, live
         log.info("A replica's placement lost a race: %s", error, extra={"job_id": str(endpoint.job_id)})
         fleet.forget_supply()
     except InsufficientFunds as error:
-        say_why(endpoint, f"The balance does not cover the endpoint's hold. {error.message}")
+        show_reason(endpoint, f"The balance does not cover the endpoint's hold. {error.message}")
     except (AccountFrozen, NotEnoughMoney) as error:
-        say_why(endpoint, error.message)
+        show_reason(endpoint, error.message)
     return False
 
 
@@ -129,7 +129,7 @@ def _place(job: Job, endpoint: Endpoint, version: EndpointVersion, found: FoundS
     rate = slot.price_usd_micros * len(slot.device_ids)
     cap = _open_money(job, rate)
     if cap <= 0:
-        say_why(endpoint, "The budget is spoken for by the replicas that there are.")
+        show_reason(endpoint, "The budget is spoken for by the replicas that there are.")
         return False
     attempt = Attempt.objects.create(job=job, number=_next_number(job), slot=_free_slot(job))
     record_birth(attempt, data={"job": str(job.pk), "number": attempt.number, "slot": attempt.slot})

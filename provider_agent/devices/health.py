@@ -64,7 +64,7 @@ class GpuWatch:
 
     def look(self) -> dict[str, Reading]:
         """Every device as it is now."""
-        self._hear()
+        self._read_events()
         return {uuid: self._look_at(uuid, known) for uuid, known in self._known.items()}
 
     # --- events
@@ -82,7 +82,7 @@ class GpuWatch:
             except nvml.NVMLError:  # lost already, or a virtual GPU that has no events
                 continue
 
-    def _hear(self) -> None:
+    def _read_events(self) -> None:
         if self._events is None:
             return
         for _ in range(EVENTS_PER_LOOK_MAX):

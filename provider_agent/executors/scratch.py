@@ -56,7 +56,7 @@ def mount_scratch(folder: Path, disk_mib: int) -> Scratch:
             _make_and_mount(file, point, disk_mib)
         except (OSError, subprocess.SubprocessError) as error:
             unmount_scratch(folder)
-            return Scratch(why_unlimited=f"this node cannot mount one ({_said(error)})")
+            return Scratch(why_unlimited=f"this node cannot mount one ({_last_line(error)})")
     for name in (WORK_NAME, SNAPSHOTS_NAME):
         _link(folder / name, point / name)
     return Scratch(disk_mib_max=file.stat().st_size // MIB)
@@ -163,6 +163,6 @@ def _in_first_namespace() -> list[str]:
     return [] if is_same else ["nsenter", "--mount=/proc/1/ns/mnt"]
 
 
-def _said(error: Exception) -> str:
+def _last_line(error: Exception) -> str:
     text = error.stderr.decode(errors="replace").strip() if isinstance(error, subprocess.CalledProcessError) else ""
     return (text.splitlines() or [str(error)])[-1][:200]

@@ -73,7 +73,7 @@ class ResponseReader:
             while self._at < len(self._data) and not self.is_over and self._step():
                 pass
         finally:
-            self._tell()
+            self._pass_on()
         if self.is_over and self._at < len(self._data):
             raise BadResponse("more than one response")
         self._data = self._data[self._at :]
@@ -196,13 +196,13 @@ class ResponseReader:
         self._left -= len(piece)
         self._pieces.append(piece)
 
-    def _tell(self) -> None:
+    def _pass_on(self) -> None:
         if self._pieces:
             pieces, self._pieces = self._pieces, []
             self._sink.on_data(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _end(self) -> None:
-        self._tell()
+        self._pass_on()
         self.is_over = True
         self._sink.on_end()
 

@@ -55,7 +55,7 @@ class Bob:
         self.asked.append(question)
         return self.password
 
-    def tell(self, machine: str, line: str) -> None:
+    def show_line(self, machine: str, line: str) -> None:
         self.lines.append(f"{machine} {line}")
 
     def token(self) -> str:
