@@ -307,7 +307,8 @@ def test_a_deploy_and_its_way_back_fail_no_request(world: World, chat: EndpointV
 
 
 def test_a_model_falls_asleep_and_a_request_wakes_it(world: World) -> None:
-    scale = {"idle": "5s", "wake": "2m"}
+    # Awake for long enough to be seen so, on a computer that has much else to do.
+    scale = {"idle": "20s", "wake": "2m"}
     asleep = world.serve(world.spec("tiny-sleeper", replicas={"min": 0, "max": 1}, scale=scale), ready=0)
     wait_for("it to sleep", lambda: world.souk.endpoint(asleep.endpoint_id).state == "asleep", REPLACED_SECONDS)
     client = world.client(world.key()[1])
