@@ -6,6 +6,7 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
 from pytest_django import Settings
 
 from billing.account_kinds import AccountKind
@@ -278,3 +279,14 @@ def test_a_balance_that_is_not_there_yet_cannot_be_spent(stripe: FakeStripe, ali
     scenes.pay_in(stripe, alice, 500 * DOLLAR)
     with pytest.raises(InsufficientFunds):
         holds.place_hold(owner_id=alice, job_id=uuid4(), amount=DOLLAR)
+
+
+def test_a_process_of_the_version_before_names_no_rail(db: None) -> None:
+    """It writes the columns that it knows, while the database has one more already."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_default FROM information_schema.columns"
+            " WHERE table_name = 'billing_topup' AND column_name = 'rail'"
+        )
+        [default] = cursor.fetchone()
+    assert default == "'stripe'::character varying"
