@@ -154,9 +154,8 @@ def best_gang(demand: Demand, snapshot: FleetSnapshot, members: list[PlacementSl
         node_id = snapshot.node_ids[slot.row]
         return bool(demand.avoid) and node_id in demand.avoid, -slot.flops_per_device, node_id.int
 
-    cheapest: list[
-        tuple[int, int, PlacementSlot]
-    ] = []  # a heap whose top is the dearest of the cheapest `nodes` so far
+    # A heap whose top is the dearest of the cheapest `nodes` so far.
+    cheapest: list[tuple[int, int, PlacementSlot]] = []
     best: tuple[Place | None, Why | None] = None, Why.FABRIC
     for slot in sorted(members, key=avoided_then_fast):
         entry = (-snapshot.prices_usd_micros[slot.row], -snapshot.node_ids[slot.row].int, slot)
