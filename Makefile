@@ -29,6 +29,8 @@ export OMP_NUM_THREADS ?= 1
 
 # What `make test` leaves to `make containers`, `make embedded` and `make models`; .ci/run runs all of them.
 LEFT_OUT := docker or own_servers or escrow_model or money_model
+# Of tests/acceptance only the whole path, first, as it takes longest.
+TESTED := tests/acceptance/test_whole_path.py $(filter-out tests/acceptance/ tests/__pycache__/,$(wildcard tests/*/))
 CONTAINERS_AT_ONCE ?= 2
 ESCROW_STEPS ?= 3000
 # With fewer steps the model never reaches its rarest rules.
@@ -58,9 +60,8 @@ test: $(INSTALLED) ## every test but those of the four targets below; one file: 
 ifneq ($(strip $(T)),)
 	$(BIN)/python -m pytest $(T)
 else
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTED) \
 	  -m 'not ($(LEFT_OUT))' $(REPORT)
-	$(BIN)/python -m pytest tests/acceptance/test_whole_path.py
 endif
 
 containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start

@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.record import publish
 from benchmarks.setups.autoscale_day import BEGIN, DAY_SECONDS, START_MEDIAN_SECONDS, Day, Simulation, Sizing
 from jobs.scaling.forecast import Minute
-from jobs.spec.kinds.serve import Serve
+from jobs.spec.kinds.serve import ServeSection
 
 SEEDS = 2
 DAYS_BEFORE = 7
@@ -91,9 +91,9 @@ def measure(shape: Shape, seeds: int) -> dict[str, Any]:
     return figures | bounds | {"requests_a_day": requests_sum // seeds}
 
 
-def policy(shape: Shape, is_foreseeing: bool) -> Serve:
+def policy(shape: Shape, is_foreseeing: bool) -> ServeSection:
     """The endpoint's job file."""
-    return Serve.model_validate(
+    return ServeSection.model_validate(
         {
             "model": {"hub": "org/model"},
             "replicas": {"min": shape.least, "max": shape.most},

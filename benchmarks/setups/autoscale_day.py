@@ -20,7 +20,7 @@ from jobs.scaling import forecast, spreading
 from jobs.scaling.autoscaling import EndpointView, History, ReplicaView, decide, minutes_needed
 from jobs.scaling.cold_start import PastStart, StartPlan, estimate
 from jobs.scaling.step_plan import plan_steps
-from jobs.spec.kinds.serve import Serve
+from jobs.spec.kinds.serve import ServeSection
 
 DAY_SECONDS = 86_400
 TICK_SECONDS = 5.0  # the marketplace's is shorter
@@ -115,7 +115,7 @@ class Simulation:
 
     def __init__(
         self,
-        policy: Serve,
+        policy: ServeSection,
         requests: Sequence[tuple[float, float]],
         before: Sequence[forecast.Minute],
         sizing: Sizing | None,

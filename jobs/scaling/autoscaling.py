@@ -17,7 +17,7 @@ from typing import Final, Literal
 from uuid import UUID
 
 from jobs.scaling.forecast import Forecast, Minute
-from jobs.spec.kinds.serve import DAYS, Hours, Scale, Serve
+from jobs.spec.kinds.serve import DAYS, Hours, Scale, ServeSection
 
 WINDOW_SECONDS_MIN: Final = 180  # what was needed in it is kept
 WINDOW_SECONDS_MAX: Final = 1800
@@ -86,7 +86,7 @@ def minutes_needed() -> int:
     return SWINGS_MINUTES
 
 
-def decide(now: datetime, policy: Serve, view: EndpointView, history: History) -> Decision:
+def decide(now: datetime, policy: ServeSection, view: EndpointView, history: History) -> Decision:
     """The replicas that the load takes, that the declared hours and bounds require, and that a forecast expects."""
     scale, least, most = policy.scale, policy.replicas.min, policy.replicas.max
     load = offered_load(now, scale, view, history.minutes)

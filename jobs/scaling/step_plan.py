@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from jobs.scaling.autoscaling import EndpointView, ReplicaView
-from jobs.spec.kinds.serve import Serve
+from jobs.spec.kinds.serve import ServeSection
 
 STARTS_MAX: Final = 10  # a tick
 DRAINS_SHARE: Final = 10  # one in so many replicas may drain at once, at least one
@@ -33,7 +33,7 @@ class StepPlan:
 
 
 def plan_steps(
-    desired: int, policy: Serve, view: EndpointView, leaving: Sequence[UUID], *, has_on_demand: bool = True
+    desired: int, policy: ServeSection, view: EndpointView, leaving: Sequence[UUID], *, has_on_demand: bool = True
 ) -> StepPlan:
     """What to do now about the replicas of `view`; `leaving` is the order in which they stop.
 
@@ -72,7 +72,7 @@ def is_late(replica: ReplicaView, cold_start_seconds: float) -> bool:
     return replica.state == "starting" and replica.seconds > patience
 
 
-def _starts(desired: int, policy: Serve, *, live: int, sound: int) -> int:
+def _starts(desired: int, policy: ServeSection, *, live: int, sound: int) -> int:
     """As many as sound ones are missing, within what may be there while unsound ones are replaced."""
     unsound = live - sound
     room = max(policy.replicas.max - desired, SURGE_MIN)

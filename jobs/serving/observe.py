@@ -15,7 +15,7 @@ from jobs.models import Endpoint, EndpointVersion, Gateway, Lease, Replica
 from jobs.scaling import cold_start, forecast, spreading
 from jobs.scaling.autoscaling import EndpointView, History, ReplicaView
 from jobs.scaling.rollout import VersionView
-from jobs.spec.kinds.serve import Serve, serve_of
+from jobs.spec.kinds.serve import ServeSection, serve_of
 from jobs.states import REPLICA_LIVE, ReplicaState, VersionState
 from marketplace.nodes.offering import schedule
 from marketplace.nodes.states import NodeState
@@ -47,7 +47,7 @@ class Observation:
 
     endpoint: Endpoint
     versions: list[EndpointVersion]  # that have not ended, oldest first
-    policy: Serve  # of the newest
+    policy: ServeSection  # of the newest
     leases: list[Lease]  # of live replicas
     view: EndpointView
     history: History
@@ -97,7 +97,7 @@ def observe_endpoint(endpoint: Endpoint, now: datetime) -> Observation | None:
     return Observation(endpoint, versions, policy, leases, view, history, placed, unsound)
 
 
-def requirements_of(policy: Serve, *, only_on_demand: bool = False) -> spreading.Requirements:
+def requirements_of(policy: ServeSection, *, only_on_demand: bool = False) -> spreading.Requirements:
     """What a place for one of its replicas must be."""
     return spreading.Requirements(
         spread=policy.spread,

@@ -14,9 +14,9 @@ errors.py     SpecErrors, with every mistake and its line
 
 from jobs.spec.canonical import canonical, spec_hash
 from jobs.spec.errors import SpecError, SpecErrors, UnknownKind
-from jobs.spec.kinds.serve import Serve, serve_of
+from jobs.spec.kinds.serve import ServeSection, serve_of
 from jobs.spec.kinds.table import kind_named, kind_of
-from jobs.spec.kinds.train import Train
+from jobs.spec.kinds.train import TrainSection
 from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
 from jobs.spec.parse import from_wire, parse
 
@@ -26,11 +26,11 @@ __all__ = [
     "Payment",
     "Resources",
     "Retry",
-    "Serve",
+    "ServeSection",
     "Spec",
     "SpecError",
     "SpecErrors",
-    "Train",
+    "TrainSection",
     "UnknownKind",
     "Work",
     "canonical",

@@ -23,7 +23,7 @@ from marketplace.foundation.models import Event
 from marketplace.nodes.models import Check, LinkProbe
 from marketplace.nodes.states import CHECK_MACHINE, NODE_MACHINE, PROBE_MACHINE
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 BACK = 2_000  # events
 KINDS = (NODE_MACHINE.kind, LEASE_MACHINE.kind, CHECK_MACHINE.kind, PROBE_MACHINE.kind)
 

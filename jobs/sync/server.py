@@ -32,7 +32,7 @@ from jobs.errors import ProtocolUnsupported
 from jobs.sync.answers import Answer, Idle, answer_for, answer_idle, take_in, with_connection
 from jobs.sync.batch_loader import BatchLoader
 from jobs.sync.beats import Beats
-from jobs.sync.changes import LOOK_SECONDS as CHANGES_SECONDS
+from jobs.sync.changes import POLL_SECONDS as CHANGES_SECONDS
 from jobs.sync.changes import NodeChanges
 from jobs.sync.memory import ANSWER_SECONDS, Memory
 from jobs.sync.waiting import Bell, Bells, Subscription
@@ -58,7 +58,7 @@ from provider_agent.protocol import (
 
 WAIT_SECONDS_MAX = 15.0
 HELD_MAX = 20_000  # beyond it nobody is held, and everybody polls
-LOOK_SECONDS = 3.0  # how often a held sync looks for itself while no wakes arrive
+POLL_SECONDS = 3.0  # how often a held sync looks for itself while no wakes arrive
 JITTER = 0.1
 REDIS_CONNECTIONS_MAX = 32
 REDIS_SECONDS_MAX = 2.0
@@ -178,7 +178,7 @@ class SyncServer:
         until = asyncio.get_running_loop().time() + (seconds if self._bells.held <= HELD_MAX else 0)
         while (left := until - asyncio.get_running_loop().time()) > 0 and answer.version == request.known:
             is_listening = self._subscription.is_listening
-            if await bell.wait_for_ring(left if is_listening else min(left, LOOK_SECONDS)) or not is_listening:
+            if await bell.wait_for_ring(left if is_listening else min(left, POLL_SECONDS)) or not is_listening:
                 answer = await self._answer(node_id, request)
         return answer
 

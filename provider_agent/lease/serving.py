@@ -16,7 +16,7 @@ from provider_agent.lease.record import LeaseRecord
 from provider_agent.protocol import GatewayPlace, ServePlace, SignedGateways, verify_gateways
 from runtimes.contract import SERVE_SOCKET, EventKind
 
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
 AGE_MAX = timedelta(minutes=10)  # an older list of gateways is refused: it may have been held back on its way
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ async def publish_replica(context: AgentContext, record: LeaseRecord) -> None:
     if place is None or tunnels is None:
         raise ValueError("a replica is published for an endpoint, while the agent's tunnels are up")
     while not entry.has_ended and find_ready(record.first_events()) is None:  # noqa: ASYNC110 - polling a file
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
     ready = find_ready(record.first_events())
     if entry.has_ended or ready is None:
         return
@@ -38,7 +38,7 @@ async def publish_replica(context: AgentContext, record: LeaseRecord) -> None:
     tunnels.announce(entry.lease_id, place, record.work / SERVE_SOCKET, ready)
     try:
         while not entry.has_ended:  # the lease's own task sets this
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             if (newest := _newest(context, place)) != gateways:
                 gateways = newest
                 tunnels.change_gateways(entry.lease_id, gateways)

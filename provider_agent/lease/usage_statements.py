@@ -30,7 +30,7 @@ from provider_agent.protocol.usage_statements import (
 from provider_agent.system.atomic import write_atomically
 
 STATEMENT_SECONDS = 30.0
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 LAST_TRIES_MAX = 20  # tries to send the statement that is made when the lease ends
 PAUSE_SECONDS = 3.0
 STATEMENT_FILE = "statement.json"  # in the lease's folder, which the program does not see
@@ -116,10 +116,10 @@ async def ship_usage_statements(
     """
     while not entry.has_ended:
         await _send_next(context, entry, book, counted)
-        for _ in range(int(STATEMENT_SECONDS / LOOK_SECONDS)):
+        for _ in range(int(STATEMENT_SECONDS / POLL_SECONDS)):
             if entry.has_ended:
                 break
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
     for _ in range(LAST_TRIES_MAX):
         if not await _send_next(context, entry, book, counted):
             return

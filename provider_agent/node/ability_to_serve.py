@@ -11,16 +11,16 @@ from provider_agent.context import AgentContext
 from provider_agent.errors import AgentError
 from provider_agent.protocol import DeviceKind
 
-LOOK_SECONDS: Final = 300.0
-FIRST_LOOK_SECONDS_MAX: Final = 5.0  # a registry that is slow to answer must not delay the start
+POLL_SECONDS: Final = 300.0
+FIRST_POLL_SECONDS_MAX: Final = 5.0  # a registry that is slow to answer must not delay the start
 
 log = logging.getLogger(__name__)
 
 
 async def look_before_start(context: AgentContext) -> None:
-    """Look once within FIRST_LOOK_SECONDS_MAX, so that the first facts have the result."""
+    """Look once within FIRST_POLL_SECONDS_MAX, so that the first facts have the result."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(FIRST_LOOK_SECONDS_MAX):
+        async with asyncio.timeout(FIRST_POLL_SECONDS_MAX):
             await look(context)
 
 
@@ -28,7 +28,7 @@ async def keep_looking(context: AgentContext) -> None:
     """Until cancelled."""
     while True:
         await look(context)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def look(context: AgentContext) -> None:

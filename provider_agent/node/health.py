@@ -21,7 +21,7 @@ from provider_agent.executors.process import processes_of
 from provider_agent.lease.attempts import Attempt
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, FAULT_CHARACTERS_MAX, DeviceKind, Load, Reason
 
-LOOK_SECONDS = 15.0
+POLL_SECONDS = 15.0
 MIB = 1024 * 1024
 PERCENT = 100.0
 
@@ -42,7 +42,7 @@ class Health:
     async def loop(self) -> None:
         """Look until cancelled; what cannot be read is left out, and never ends the agent."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             try:
                 await self.look()
             except (OSError, psutil.Error, ValueError) as error:

@@ -15,7 +15,7 @@ from runtimes.serve.listener import Listener
 from runtimes.serve.process import EngineProcess
 
 LOAD_SECONDS_MAX = 3600.0
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 REPORT_SECONDS = 15.0
 HEALTH_SECONDS_MAX = 10.0
 FIRST_TOKEN_SECONDS_MAX = 600.0  # kernels may be compiled for it
@@ -37,7 +37,7 @@ async def wait_until_up(process: EngineProcess, engine_socket: str, events: Even
         if clock() - reported_at >= REPORT_SECONDS:
             reported_at = clock()
             events.write(EventKind.LOADING, stage="engine", seconds=round(reported_at - began, 1))
-        await asyncio.wait({process.ended}, timeout=LOOK_SECONDS)
+        await asyncio.wait({process.ended}, timeout=POLL_SECONDS)
     raise ServeError(f"the engine was not up after {LOAD_SECONDS_MAX:.0f} s")
 
 

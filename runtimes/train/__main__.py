@@ -23,7 +23,7 @@ from runtimes.train.errors import OutOfMemory, TrainError
 
 PR_SET_PDEATHSIG = 1  # Linux, prctl(2)
 CAUSE_LOOKS_MAX = 10
-CAUSE_LOOK_SECONDS = 0.1
+CAUSE_POLL_SECONDS = 0.1
 OUT_OF_MEMORY_MARKS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
@@ -97,7 +97,7 @@ def find_cause(container: Container) -> tuple[int, str] | None:
             if path.is_file() and (text := path.read_text()):
                 code, message = json.loads(text)
                 return code, f"rank {rank}: {message}"
-        time.sleep(CAUSE_LOOK_SECONDS)
+        time.sleep(CAUSE_POLL_SECONDS)
     return None
 
 

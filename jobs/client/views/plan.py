@@ -9,7 +9,7 @@ from rich.text import Text
 from jobs.client.output import duration, money, table
 from jobs.client.views.hold import promise_lines
 from jobs.payment.terms import show_units
-from jobs.spec import Serve, Spec, kind_of, serve_of
+from jobs.spec import ServeSection, Spec, kind_of, serve_of
 from jobs.wire import Candidate, Plan, QuoteView
 
 CANDIDATES_SHOWN = 10
@@ -114,7 +114,7 @@ def _promise(quote: QuoteView) -> str:
     return "\n".join(lines)
 
 
-def _serving_promise(quote: QuoteView, serve: Serve) -> str:
+def _serving_promise(quote: QuoteView, serve: ServeSection) -> str:
     """What an endpoint costs an hour, and never costs more than."""
     chosen = next((candidate for candidate in quote.plan.candidates if candidate.is_chosen), None)
     rate = chosen.price_usd_micros_per_device_hour * chosen.devices if chosen else 0
@@ -134,7 +134,7 @@ def _serving_promise(quote: QuoteView, serve: Serve) -> str:
     return "\n".join(lines)
 
 
-def _count(serve: Serve) -> str:
+def _count(serve: ServeSection) -> str:
     least, most = serve.replicas.min, serve.replicas.max
     return f"{most} replica{'s' if most > 1 else ''}" if least == most else f"{least} to {most} replicas"
 

@@ -134,7 +134,7 @@ class Rollout(Section):
     )
 
 
-class Serve(Section):
+class ServeSection(Section):
     """A model behind the marketplace's one address."""
 
     model: ModelSource = Field(description="a mapping with one of job, folder, hub and lent")
@@ -168,7 +168,7 @@ class ServeSpec(SpecKind):
     """A job file with a `serve` section."""
 
     name = "serve"
-    section = Serve
+    section = ServeSection
     section_expected = "a mapping with model, engine, replicas, scale, prices, limits"
     meaningless = ("train", "command", "image", "work", "checkpoint", "retry")
     is_placed_whole = False
@@ -216,9 +216,9 @@ class ServeSpec(SpecKind):
         return "auto" if dtype == "float16" else dtype
 
 
-def serve_of(spec: Spec) -> Serve:
+def serve_of(spec: Spec) -> ServeSection:
     """The `serve` section of a spec that is known to serve; raises TypeError for any other."""
-    if not isinstance(spec.section, Serve):
+    if not isinstance(spec.section, ServeSection):
         raise TypeError(f"A job of kind {spec.kind} serves nothing.")
     return spec.section
 

@@ -26,7 +26,7 @@ SEQUENCE_MAX = 1 << 20
 Text = Annotated[str, Field(min_length=1, max_length=300)]
 
 
-class Train(Section):
+class TrainSection(Section):
     """One training as the built-in runtime does it; `work` is its amount."""
 
     model: Text = Field("tiny-llama", description="a shipped model (tiny-llama), a folder under files, or a hub id")
@@ -63,7 +63,7 @@ class TrainSpec(SpecKind):
     """A job file with a `train` section; or, as before `kind: command` was there, with a command in its place."""
 
     name = "train"
-    section = Train
+    section = TrainSection
     section_expected = "a mapping of the built-in runtime's keys"
 
     def check(self, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ class TrainSpec(SpecKind):
         before it their configuration.
         """
         body = section.model_dump()
-        if body["strategy"] == Train.model_fields["strategy"].default:
+        if body["strategy"] == TrainSection.model_fields["strategy"].default:
             del body["strategy"]
         return body
 
@@ -110,7 +110,7 @@ class TrainSpec(SpecKind):
     def runtime_features(self, spec: Spec) -> frozenset[str]:
         """Every strategy but the first; a runtime that does not know its name would call the job file wrong."""
         train = train_of(spec)
-        is_first = train is None or train.strategy == Train.model_fields["strategy"].default
+        is_first = train is None or train.strategy == TrainSection.model_fields["strategy"].default
         return frozenset() if train is None or is_first else frozenset({f"train.{train.strategy}"})
 
     def steps(self, spec: Spec) -> int | None:
@@ -137,9 +137,9 @@ class TrainSpec(SpecKind):
         return canonical.get(self.name) is not None
 
 
-def train_of(spec: Spec) -> Train | None:
+def train_of(spec: Spec) -> TrainSection | None:
     """The `train` section; None where the job runs an own command."""
-    return spec.section if isinstance(spec.section, Train) else None
+    return spec.section if isinstance(spec.section, TrainSection) else None
 
 
 def training_tokens(spec: Spec) -> int | None:

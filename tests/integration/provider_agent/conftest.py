@@ -46,7 +46,7 @@ def eventually(condition: Callable[[], Any], what: str = "", seconds: float = SE
 # and with it what is set here.
 LOOKS_OFTEN = (
     "from provider_agent import resident; from provider_agent.node import health; "
-    "health.LOOK_SECONDS = 0.3; raise SystemExit(resident.main())"
+    "health.POLL_SECONDS = 0.3; raise SystemExit(resident.main())"
 )
 
 

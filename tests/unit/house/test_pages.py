@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
@@ -17,8 +18,8 @@ from pydantic import BaseModel
 
 from jobs.client.cli import app as souk
 from jobs.gateway.config import GatewayConfig
-from jobs.spec.kinds.serve import Serve
-from jobs.spec.kinds.train import Train
+from jobs.spec.kinds.serve import ServeSection
+from jobs.spec.kinds.train import TrainSection
 from jobs.spec.model import Budget, Checkpoint, JobFields, Payment, Resources, Retry, Work
 from marketplace.config.commands.chain import app as chain
 from marketplace.config.commands.gateway import app as gateway
@@ -166,7 +167,7 @@ def test_every_command_is_shown_on_some_page() -> None:
 
 @pytest.mark.parametrize(
     ("heading", "section"),
-    [("Top level", JobFields), ("train", Train)]
+    [("Top level", JobFields), ("train", TrainSection)]
     + [(each.__name__.lower(), each) for each in (Resources, Work, Budget, Payment, Checkpoint, Retry)],
 )
 def test_every_field_of_a_job_file_is_on_its_page(heading: str, section: type[BaseModel]) -> None:
@@ -180,7 +181,7 @@ def test_every_field_of_what_is_served_is_on_the_job_files_page() -> None:
     page = (ROOT / "docs/job-file.md").read_text()
     text = re.split(r"^## ", page[page.index("## serve\n") + 3 :], maxsplit=1, flags=re.MULTILINE)[0]
     wanted = set()
-    for name, field in Serve.model_fields.items():
+    for name, field in ServeSection.model_fields.items():
         inner = getattr(field.annotation, "model_fields", {})
         wanted |= {f"{field.alias or name}.{each.alias or key}" for key, each in inner.items()} or {field.alias or name}
     assert {name for name in wanted if f"`{name}`" not in text} == set()
@@ -212,14 +213,19 @@ def test_defaults_in_the_operators_pages_are_the_codes() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_of_the_api_that_a_page_names_is_published(page: Path) -> None:
+    named = re.findall(r"\b(GET|POST|PUT|PATCH|DELETE)\s+(/[A-Za-z0-9/_-]+)", page.read_text())
+    assert {(verb, path.removeprefix("/api/v1").rstrip("/")) for verb, path in named} - published() == set()
+
+
+@functools.cache
+def published() -> frozenset[tuple[str, str]]:
+    """Method and path of everything in the API's snapshot, with ID for what is between braces."""
     schema = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
-    published = {
+    return frozenset(
         (method.upper(), re.sub(r"\{[^}]+\}", "ID", path).removeprefix("/api/v1").rstrip("/"))
         for path, methods in schema["paths"].items()
         for method in methods
-    }
-    named = re.findall(r"\b(GET|POST|PUT|PATCH|DELETE)\s+(/[A-Za-z0-9/_-]+)", page.read_text())
-    assert {(verb, path.removeprefix("/api/v1").rstrip("/")) for verb, path in named} - published == set()
+    )
 
 
 def test_every_kind_of_alert_says_what_to_do() -> None:

@@ -240,6 +240,7 @@ def test_unexpected_error_is_one_line_without_a_traceback(run: Run, monkeypatch:
 def _only(monkeypatch: pytest.MonkeyPatch, entry: EntryPoint) -> None:
     """The one server command there is; the command line is as it was afterwards."""
     monkeypatch.setattr(cli, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(cli, "_whole", cli._whole.__wrapped__)  # not the one that is kept
     own = [command for command in cli.app.registered_commands if command.rich_help_panel != "Operators"]
     monkeypatch.setattr(cli.app, "registered_commands", own)
 

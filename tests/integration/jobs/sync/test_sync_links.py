@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from jobs import sweeps
-from jobs.sync.changes import LOOK_SECONDS, NodeChanges
+from jobs.sync.changes import POLL_SECONDS, NodeChanges
 from marketplace.nodes.fabrics import link_reports, links
 from marketplace.nodes.models import FabricLink, Node
 from provider_agent.protocol import (
@@ -84,7 +84,7 @@ def test_what_a_lost_wake_missed_is_found_in_the_events(rack):
     changes.find()
     assert links.demand_due([])
     assert set(changes.find()) == {node.pk for node in rack}
-    assert LOOK_SECONDS <= 5
+    assert POLL_SECONDS <= 5
     assert link_reports.withdraw_where_busy([rack[0].pk])
     assert set(changes.find()) == {node.pk for node in rack}
 

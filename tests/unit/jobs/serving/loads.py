@@ -8,14 +8,14 @@ from uuid import UUID
 
 from jobs.scaling.autoscaling import EndpointView, ReplicaView
 from jobs.scaling.forecast import Minute
-from jobs.spec.kinds.serve import Serve
+from jobs.spec.kinds.serve import ServeSection
 
 MONDAY = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 
 
-def policy(*, least: int = 1, most: int = 10, spread: str = "provider", **scale: Any) -> Serve:
+def policy(*, least: int = 1, most: int = 10, spread: str = "provider", **scale: Any) -> ServeSection:
     """A job file's serve section."""
-    return Serve.model_validate(
+    return ServeSection.model_validate(
         {
             "model": {"hub": "org/model"},
             "replicas": {"min": least, "max": most},

@@ -18,7 +18,7 @@ from jobs.spec import (
     Checkpoint,
     Resources,
     Retry,
-    Train,
+    TrainSection,
     Work,
     canonical,
     from_wire,
@@ -143,12 +143,12 @@ def test_unknown_strategy_is_refused_with_the_known_ones() -> None:
 
 
 def test_spec_and_runtime_know_the_same_strategies() -> None:
-    assert get_args(Train.model_fields["strategy"].annotation) == tuple(STRATEGIES)
+    assert get_args(TrainSection.model_fields["strategy"].annotation) == tuple(STRATEGIES)
 
 
 def test_train_section_has_the_runtimes_keys_and_defaults() -> None:
     theirs = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name not in ("steps", "tokens")}
-    ours = json.loads(Train().model_dump_json())
+    ours = json.loads(TrainSection().model_dump_json())
     assert ours == json.loads(json.dumps(theirs))
 
 
@@ -217,7 +217,7 @@ def test_units() -> None:
 
 def test_reference_names_every_field_of_every_section() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
-    models = (JobFields, Resources, Work, Budget, Checkpoint, Retry, Train)
+    models = (JobFields, Resources, Work, Budget, Checkpoint, Retry, TrainSection)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 
