@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -121,6 +122,23 @@ def test_a_refund_is_made_once_whatever_happens_to_the_answer(stripe: FakeStripe
     scenes.call_until_done()
     assert stripe.effects(message.pk, kind="refund") == 1
     assert available(alice) == 30 * DOLLAR
+    scenes.receive_events(stripe)
+    scenes.assert_same_books(stripe)
+
+
+def test_a_refund_asked_for_while_stripe_is_not_set_up_is_sent_once_it_is(
+    stripe: FakeStripe, alice: UUID, settings: Any
+) -> None:
+    top_up = scenes.pay_in(stripe, alice)
+    key, settings.SOUK_STRIPE_KEY = settings.SOUK_STRIPE_KEY, ""
+    refund = ask_back(top_up, 20 * DOLLAR)
+    message = OutboxMessage.objects.get(kind="stripe.refund")
+    scenes.call_due()
+    refund.refresh_from_db()
+    assert refund.state == "requested" and available(alice) == 30 * DOLLAR
+    settings.SOUK_STRIPE_KEY = key
+    scenes.call_until_done()
+    assert stripe.effects(message.pk, kind="refund") == 1
     scenes.receive_events(stripe)
     scenes.assert_same_books(stripe)
 
