@@ -11,14 +11,13 @@ from tests.contracts.executors.train_image import image_tag
 AGENTS_IMAGE = "gpusouk/train:latest"  # what an agent takes where its provider names none
 LOG = "/var/log/dockerd.log"
 READY_SECONDS_MAX = 60.0
-LOAD_SECONDS_MAX = 300.0
 STOP_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.3
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def start_engine(computer: Computer, image: Path) -> None:
-    """As a distribution's service does, on the usual socket; what a former run left in its folder goes."""
+def start_engine(computer: Computer) -> None:
+    """As a distribution's service does, on the usual socket; containers that a former run left there go."""
     computer.start_program(
         LOG, "dockerd", "--cgroup-parent", f"/{cgroup_of(computer)}", "--shutdown-timeout", "2", "--group", "docker"
     )
@@ -30,9 +29,6 @@ def start_engine(computer: Computer, image: Path) -> None:
     if left := containers(computer):
         computer.run("docker", "rm", "--force", *left)
     computer.run("docker", "network", "prune", "--force")
-    if image_tag() not in computer.run("docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"):
-        computer.run("docker", "image", "prune", "--all", "--force", seconds=LOAD_SECONDS_MAX)
-        computer.run("docker", "load", "--quiet", "--input", image, seconds=LOAD_SECONDS_MAX)
     computer.run("docker", "tag", image_tag(), AGENTS_IMAGE)
 
 

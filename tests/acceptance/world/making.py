@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
 import shutil
 import sys
@@ -26,7 +25,7 @@ from tests.acceptance.world import engine, ssh, supplies
 from tests.acceptance.world.computer import Computer
 from tests.acceptance.world.network import MARKET, OUTSIDE_INTERFACE, ROUTER_INSIDE, Router, interfaces_here
 from tests.contracts.executors.engine import CACHE
-from tests.contracts.executors.train_image import saved_train_image
+from tests.contracts.executors.train_image import fill_engines
 
 ROOT = Path(__file__).parents[3]
 FOLDERS, PREFIX = Path("/tmp"), "souk-world-"
@@ -77,16 +76,17 @@ class World:
 @contextlib.contextmanager
 def make_world() -> Iterator[World]:
     """Up while the block lasts. Needs root, and the tools that `supplies.missing_tools` lists."""
-    wheels, image = supplies.agent_wheels(), saved_train_image()
+    wheels = supplies.agent_wheels()
     with alone(), tempfile.TemporaryDirectory(prefix=PREFIX, dir=FOLDERS) as name:
         folder = Path(name)
         folder.chmod(0o711)
         world = draw(folder)
+        fill_engines(node.engine for node in world.nodes.values() if node.engine)
         try:
             connect(world)
             open_market(world, wheels)
             with ThreadPoolExecutor(len(world.nodes)) as pool:
-                list(pool.map(functools.partial(engine.start_engine, image=image), world.nodes.values()))
+                list(pool.map(engine.start_engine, world.nodes.values()))
             _let_in_by_ssh(world)
             yield world
         finally:

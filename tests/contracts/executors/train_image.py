@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,40 +20,57 @@ from tests.contracts.executors.world import World, make_world
 
 ROOT = Path(__file__).parents[3]
 INGREDIENTS = [ROOT / "runtimes" / "images" / "Dockerfile.train", ROOT / "requirements.lock"]
+ENGINE = CACHE / "train-engine"
 WHEELS = CACHE / "wheels"
 PACKAGES = ["torch==2.13.0", "numpy", "safetensors", "tokenizers", "transformers"]
 PORT = 8123
 BUILD_SECONDS_MAX = 900
-SAVE_SECONDS_MAX = 300
 
 
 @contextmanager
 def engine_with_train_image(world: World) -> Iterator[tuple[str, str]]:
     """An engine of its own that keeps its images, and the name of the image of this source; one user at a time."""
+    with _alone(), _running(world) as (address, tag):
+        yield address, tag
+
+
+def fill_engines(folders: Iterable[Path]) -> None:
+    """Each is the folder of an engine that does not run; from its next start on that has the image, `image_tag()`.
+
+    Its layers are hard links to those of the engine that built it, which is at once: engines never write to a layer.
+    """
+    mark = f"has-{image_tag().rpartition(':')[2]}"
+    others = [folder for folder in folders if not (folder / mark).exists()]
+    if not others:
+        return
+    with _alone():
+        with make_world() as world, _running(world):
+            pass
+        for folder in others:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            subprocess.run(["cp", "--archive", ENGINE / "image", folder], check=True)
+            subprocess.run(["cp", "--archive", "--link", ENGINE / "overlay2", folder], check=True)
+            (folder / mark).touch()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "train-engine.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with running_engine(world, CACHE / "train-engine") as address:
-            tag = image_tag()
-            if not _has_image(address, IMAGE):
-                import_base_image(address)
-            if not _has_image(address, tag):
-                _build(world, address, tag)
-            yield address, tag
+        yield
 
 
-def saved_train_image() -> Path:
-    """The image as a file for other engines' `docker load`, its name `image_tag()`; those of other sources go."""
-    file = CACHE / f"train-{image_tag().rpartition(':')[2]}.tar"
-    if not file.exists():
-        with make_world() as world, engine_with_train_image(world) as (address, tag):
-            for old in CACHE.glob("train-*.tar"):
-                old.unlink()
-            part = file.with_suffix(".part")
-            save = ["docker", "--host", address, "save", "--output", str(part), tag]
-            subprocess.run(save, check=True, capture_output=True, timeout=SAVE_SECONDS_MAX)
-            part.rename(file)
-    return file
+@contextmanager
+def _running(world: World) -> Iterator[tuple[str, str]]:
+    with running_engine(world, ENGINE) as address:
+        tag = image_tag()
+        if not _has_image(address, IMAGE):
+            import_base_image(address)
+        if not _has_image(address, tag):
+            _build(world, address, tag)
+        yield address, tag
 
 
 def image_tag() -> str:
