@@ -17,6 +17,7 @@ def connect(url: str, timeout: float) -> Any:
     """web3 over this endpoint. It follows no redirect: only the configured endpoint is called."""
     from eth_typing import URI
     from web3 import HTTPProvider, Web3
+    from web3.middleware import ExtraDataToPOAMiddleware
 
     class BoundedProvider(HTTPProvider):
         """requests' own timeout begins anew with every byte, and its body has no end."""
@@ -38,8 +39,8 @@ def connect(url: str, timeout: float) -> Any:
 
     provider = BoundedProvider(url, exception_retry_configuration=None)
     w3 = Web3(provider)
-    # It asks for the chain's id before every call, and refuses blocks that carry their makers' signatures.
-    w3.middleware_onion.remove("validation")
+    w3.middleware_onion.remove("validation")  # asks for the chain's id before every call
+    w3.middleware_onion.inject(ExtraDataToPOAMiddleware, layer=0)  # chains whose blocks carry their makers' signatures
     return w3
 
 

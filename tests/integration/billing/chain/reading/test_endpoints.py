@@ -123,6 +123,33 @@ def test_an_endpoint_that_is_behind_only_delays(town: Town, proxy: Proxy) -> Non
     assert credit_of(town, alice) == 25 * TOKEN
 
 
+def test_blocks_that_carry_their_makers_signatures_are_read(town: Town, proxy: Proxy) -> None:
+    alice = uuid4()
+    town.buy_credits("Alice", alice, 25 * TOKEN)
+
+    def signed_by_its_maker(request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        if request["method"] == "eth_getBlockByNumber" and answer["result"]:
+            answer["result"]["extraData"] = "0x" + "5a" * 97  # as Clique and Bor have it; elsewhere 32 bytes at most
+        return answer
+
+    proxy.tamper = signed_by_its_maker
+    town.follow()
+    assert credit_of(town, alice) == 25 * TOKEN
+
+
+def test_a_call_is_one_question_to_each_endpoint(town: Town, proxy: Proxy) -> None:
+    asked: list[str] = []
+
+    def noted(request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["method"])
+        return answer
+
+    town.view("totalLiabilities")
+    proxy.tamper = noted
+    town.view("totalLiabilities")
+    assert asked == ["eth_blockNumber", "eth_call"]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
