@@ -6,6 +6,7 @@
     4  apply_reports     the agents report that it is preparing, then running: RUNNING            (reports.py)
     5  finish_attempt    the agents report that it ended, or a sweep finds them silent:          (here)
                          the reasons table and its kind decide: completed, tried again, paused, failed
+                                                                                            (kinds/retrying.py)
     6  end_job           the hold is captured, providers are paid, the rest goes back             (here)
 
 `cancel`, `resume` and `resubmit` are what people may do in between. Every verb locks the job's row first, so that two
@@ -36,7 +37,7 @@ from jobs.errors import (
     SecretsGone,
 )
 from jobs.escrow import holding
-from jobs.kinds.base import NextStep
+from jobs.kinds.retrying import NextStep
 from jobs.kinds.table import kind_named, kind_of
 from jobs.leases import leasing
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt

@@ -21,6 +21,8 @@ from uuid import UUID
 from django.conf import settings
 
 from billing.charging import holds, promotions, settlement
+from jobs.kinds import retrying
+from jobs.kinds.retrying import NextStep
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease, Quote
 from jobs.payment.terms import Payment
 from jobs.pricing.funds import require_money
@@ -29,18 +31,9 @@ from jobs.spec import Spec, from_wire
 from jobs.spec.kinds.base import SpecKind
 from jobs.states import ArtifactState, JobState
 from marketplace.accounts.models import Organisation
-from provider_agent.protocol import AttemptState, Outcome, Program, Reason, ServePlace
+from provider_agent.protocol import Outcome, Program, Reason, ServePlace
 
 STOP_GRACE_SECONDS = 30  # from the order to stop until the program is killed
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """The state that a job should change to, and why."""
-
-    state: JobState
-    reason: Reason
-    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,15 +109,7 @@ class Kind:
         self, job: Job, attempt: Attempt, reason: Reason, outcome: Outcome, *, message: str
     ) -> NextStep | None:
         """What the end of an attempt means for its job; None: nothing."""
-        if job.cancel_requested_at is not None and outcome.state != AttemptState.SUCCEEDED:
-            return NextStep(JobState.CANCELLED, Reason(job.cancel_reason))
-        if outcome.state == AttemptState.SUCCEEDED:
-            return NextStep(JobState.COMPLETED, reason)
-        if reason == Reason.BUDGET_EXHAUSTED and job.state == JobState.RUNNING and not job.is_escrow:
-            return NextStep(JobState.PAUSED, reason, message)
-        if _may_try_again(job, reason, outcome):
-            return NextStep(JobState.RECOVERING, reason, message)
-        return NextStep(JobState.FAILED, reason, message)
+        return retrying.next_step(job, reason, outcome, message=message)
 
     # The end of the job.
 
@@ -177,10 +162,3 @@ class Kind:
     def to_repeat(self, job: Job) -> tuple[Spec, Artifact | None]:
         """The spec and the input of another job like one that ended."""
         return from_wire(job.spec), job.input_artifact
-
-
-def _may_try_again(job: Job, reason: Reason, outcome: Outcome) -> bool:
-    wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
-    # An attempt that ended because the budget did was no failed try.
-    tried = job.attempts.exclude(reason=Reason.BUDGET_EXHAUSTED.value).count()
-    return wanted and not job.is_late and tried < job.attempts_max

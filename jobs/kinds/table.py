@@ -1,4 +1,4 @@
-"""All kinds of job by their names, as the server knows them."""
+"""All kinds of job by their names, as the server knows them. `jobs/kinds/__init__.py` says how one is added."""
 
 from __future__ import annotations
 

@@ -94,8 +94,12 @@ def _translate(document: Document, at: Path, details: ErrorDetails) -> SpecError
 def _unknown_field(document: Document, path: Path) -> SpecError:
     names = list(_fields_at(path[:-1]))
     name = str(path[-1])
-    if path in (("train", "tokens"), ("train", "steps")):
-        return _error(document, path, "is not a field of train", f"it under work, as work: {{{name}: ...}}")
+    kind = find_kind(path[0]) if len(path) == 2 else None
+    if kind is not None and name in kind.stands_elsewhere:
+        section = kind.stands_elsewhere[name]
+        return _error(
+            document, path, f"is not a field of {kind.name}", f"it under {section}, as {section}: {{{name}: ...}}"
+        )
     near = _nearest(name, names) or _elsewhere(name)
     return _error(document, path, "unknown field", "one of " + ", ".join(names), near, at_key=True)
 

@@ -1,4 +1,7 @@
-"""All kinds of job by their names. A spec or a name is looked up here; an unknown name is refused."""
+"""All kinds of job by their names, as a job file knows them; an unknown name is refused.
+
+`jobs/kinds/__init__.py` says how one is added.
+"""
 
 from __future__ import annotations
 

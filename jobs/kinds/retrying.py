@@ -1,0 +1,42 @@
+"""What the end of an attempt means for a job: it is done, tried again, paused, or over.
+
+The reason decides by the table `provider_agent.protocol.outcomes.REASONS`; the job file's `retry.on` may add reasons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jobs.models import Job
+from jobs.states import JobState
+from provider_agent.protocol import AttemptState, Outcome, Reason
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """The state that a job should change to, and why."""
+
+    state: JobState
+    reason: Reason
+    message: str = ""
+
+
+def next_step(job: Job, reason: Reason, outcome: Outcome, *, message: str) -> NextStep:
+    """What a program that runs to its end does next, after an attempt of it ended."""
+    if job.cancel_requested_at is not None and outcome.state != AttemptState.SUCCEEDED:
+        return NextStep(JobState.CANCELLED, Reason(job.cancel_reason))
+    if outcome.state == AttemptState.SUCCEEDED:
+        return NextStep(JobState.COMPLETED, reason)
+    if reason == Reason.BUDGET_EXHAUSTED and job.state == JobState.RUNNING and not job.is_escrow:
+        return NextStep(JobState.PAUSED, reason, message)
+    if may_retry(job, reason, outcome):
+        return NextStep(JobState.RECOVERING, reason, message)
+    return NextStep(JobState.FAILED, reason, message)
+
+
+def may_retry(job: Job, reason: Reason, outcome: Outcome) -> bool:
+    """Whether the reason allows another attempt, the deadline leaves time for one, and `attempts_max` leaves one."""
+    is_wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
+    # An attempt that ended because the budget did was no failed try.
+    tried = job.attempts.exclude(reason=Reason.BUDGET_EXHAUSTED.value).count()
+    return is_wanted and not job.is_late and tried < job.attempts_max
