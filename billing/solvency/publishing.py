@@ -23,10 +23,11 @@ from billing.proofs import solvency, sum_tree
 from billing.solvency.totals import AssetSolvency, add_kind
 from billing.solvency.tree import LEAF_BYTES, Chunk, Owed, build
 from marketplace.foundation import clock, signing
+from marketplace.foundation.exclusive import only_one
 from marketplace.foundation.snapshot import one_moment
 from provider_agent.protocol import export_bytes
 
-PUBLISH_LOCK: Final = 0x53_4F_4C_56  # advisory: one publisher at a time
+PUBLISHING: Final = "publish solvency"  # one process at a time
 ROWS_PER_FETCH: Final = 5_000
 CHUNKS_PER_INSERT: Final = 200
 SECRET_BYTES: Final = 32
@@ -66,16 +67,12 @@ _BY_KIND = f"""{_LATER}
 
 
 def publish_due() -> SolvencyReport | None:
-    """A new report, where it is time for one and something was sealed since the last; None else."""
-    newest = SolvencyReport.objects.order_by("-number").first()
-    head = Transfer.objects.filter(hash__isnull=False).order_by("-seq").values_list("seq", flat=True).first()
-    if head is None or (newest is not None and head <= newest.last_seq):
-        return None
-    if newest is not None:
-        now, every = clock.now(), timedelta(seconds=settings.SOUK_SOLVENCY_SECONDS)
-        if now < newest.at + every and now.date() == newest.at.date():
-            return None
-    return publish()
+    """A new report, where it is time for one and something was sealed since the last; None else.
+
+    Raises SolvencyUnprovable, and then publishes nothing.
+    """
+    with only_one(PUBLISHING) as is_mine:  # what is due is decided by whoever then publishes
+        return _seal() if is_mine and _is_due() else None
 
 
 def publish() -> SolvencyReport | None:
@@ -83,9 +80,24 @@ def publish() -> SolvencyReport | None:
 
     Raises SolvencyUnprovable, and then publishes nothing.
     """
+    with only_one(PUBLISHING) as is_mine:
+        return _seal() if is_mine else None
+
+
+def _is_due() -> bool:
+    newest = SolvencyReport.objects.order_by("-number").first()
+    head = Transfer.objects.filter(hash__isnull=False).order_by("-seq").values_list("seq", flat=True).first()
+    if head is None or (newest is not None and head <= newest.last_seq):
+        return False
+    if newest is None:
+        return True
+    now, every = clock.now(), timedelta(seconds=settings.SOUK_SOLVENCY_SECONDS)
+    return now >= newest.at + every or now.date() != newest.at.date()
+
+
+def _seal() -> SolvencyReport | None:
+    """The report of one moment, which begins after this process is the only publisher."""
     with one_moment(is_read_only=False):
-        if not _is_only_publisher():
-            return None
         head = Transfer.objects.filter(hash__isnull=False).order_by("-seq").first()
         if head is None or head.hash is None:
             return None
@@ -125,12 +137,6 @@ def forget_old_proofs() -> int:
     old = SolvencyChunk.objects.filter(report__at__lt=now - DAILY_PROOFS_KEPT)
     passing = SolvencyChunk.objects.filter(report__is_daily=False, report__at__lt=now - PROOFS_KEPT)
     return old.delete()[0] + passing.delete()[0]
-
-
-def _is_only_publisher() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [PUBLISH_LOCK])
-        return bool(cursor.fetchone()[0])
 
 
 def _accounts(seq: int) -> dict[int, list[Owed]]:
