@@ -119,7 +119,7 @@ def test_the_erased_leave_no_chat(browser: Client, chat: Chat, alice: Organisati
 def test_a_chat_that_is_deleted_while_it_is_answered_stops_the_engine(
     browser: Client, chat: Chat, engine: EngineChild
 ) -> None:
-    engine.call("POST", "/fake/pace", {"token_ms": 300})
+    engine.call("POST", "/fake/pace", {"token_ms": 3_000})
     before = engine.stats()["cancelled"]
     stream = iter(ask(browser, chat, "Hello").streaming_content)
     while b'"text": "' not in next(stream):

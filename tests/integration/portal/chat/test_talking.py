@@ -72,7 +72,7 @@ def test_an_answer_is_saved_though_its_reader_left(browser: Client, chat: Chat, 
 def test_stop_ends_the_answer_at_the_engine_and_keeps_what_was_written(
     browser: Client, chat: Chat, engine: EngineChild
 ) -> None:
-    engine.call("POST", "/fake/pace", {"token_ms": 300})
+    engine.call("POST", "/fake/pace", {"token_ms": 3_000})
     before = engine.stats()["cancelled"]
     response = ask(browser, chat, "Tell me everything")
     stream = iter(response.streaming_content)
