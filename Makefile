@@ -30,7 +30,10 @@ export OMP_NUM_THREADS ?= 1
 # What `make test` leaves to `make containers`, `make embedded` and `make models`; .ci/run runs all of them.
 LEFT_OUT := docker or own_servers or escrow_model or money_model
 # Of tests/acceptance only the whole path, first, as it takes longest.
-TESTED := tests/acceptance/test_whole_path.py $(filter-out tests/acceptance/ tests/__pycache__/,$(wildcard tests/*/))
+WHOLE_PATH := tests/acceptance/test_whole_path.py
+TESTED := $(WHOLE_PATH) $(filter-out tests/acceptance/ tests/__pycache__/,$(wildcard tests/*/))
+# Builds the agent's environment from its wheels time and again; left to `make acceptance`, which waits for part of its time.
+WHOLE_INSTALL := tests/integration/portal/test_install_whole.py
 CONTAINERS_AT_ONCE ?= 2
 ESCROW_STEPS ?= 3000
 # With fewer steps the model never reaches its rarest rules.
@@ -60,7 +63,7 @@ test: $(INSTALLED) ## every test but those of the four targets below; one file: 
 ifneq ($(strip $(T)),)
 	$(BIN)/python -m pytest $(T)
 else
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTED) \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTED) --ignore $(WHOLE_INSTALL) \
 	  -m 'not ($(LEFT_OUT))' $(REPORT)
 endif
 
@@ -78,8 +81,8 @@ escrow-model: $(INSTALLED)
 money-model: $(INSTALLED)
 	SOUK_MONEY_STEPS=$(MONEY_STEPS) $(BIN)/python -m pytest -s -m money_model tests/integration/billing
 
-acceptance: $(INSTALLED) ## whole marketplaces, nodes of other organisations, a network that fails
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance --ignore tests/acceptance/test_whole_path.py
+acceptance: $(INSTALLED) ## whole marketplaces and installations, nodes of other organisations, a network that fails
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance $(WHOLE_INSTALL) --ignore $(WHOLE_PATH)
 
 # Takes twice as long as those tests. tests/coverage_table.py compares two of its tables.
 coverage: $(INSTALLED) ## which lines and branches all tests but acceptance and containers run: benchmarks/results/coverage.json
