@@ -6,7 +6,8 @@ from django.conf import settings
 
 from jobs.endpoints import payments, replicas, versions
 from jobs.endpoints.gateways import place_of
-from jobs.kinds.base import Execution, Kind, NextStep
+from jobs.kinds.base import Execution, Kind
+from jobs.kinds.retrying import NextStep
 from jobs.models import Artifact, Attempt, EndpointVersion, Job, Lease, Quote
 from jobs.payment.terms import Payment
 from jobs.pricing.costs import charged_of
