@@ -85,3 +85,23 @@ def test_a_reset_of_a_newer_end_is_understood_as_broken() -> None:
     assert frames.unpack_reset(frames.pack_reset(Reset(Code.TIMEOUT, "so"))) == Reset(Code.TIMEOUT, "so")
     assert frames.unpack_reset(bytes([99]) + b"new") == Reset(Code.BROKEN, "new")
     assert isinstance(LEASE, UUID)
+
+
+def test_a_frame_that_is_too_long_is_not_sent() -> None:
+    with pytest.raises(ValueError, match="DATA of"):
+        frames.pack(Kind.DATA, 1, bytes(frames.FRAME_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("packed", "match"),
+    [
+        (b"a: b\rc: d", "a line of its own"),
+        (b"a: \0", "a line of its own"),
+        (b"a:b\n" * frames.HEADERS_MAX + b"a:b", "too many headers"),
+        (b"no colon", "without a name"),
+        (b": nameless", "without a name"),
+    ],
+)
+def test_mallorys_headers_break_the_tunnel(packed: bytes, match: str) -> None:
+    with pytest.raises(Broken, match=match):
+        frames.unpack_head(b"200\n" + packed)

@@ -230,3 +230,33 @@ def test_an_end_that_does_not_read_cannot_make_the_other_remember_for_ever() -> 
         pair.gateway.withdraw(LEASE)
     with pytest.raises(Broken, match="does not read"):
         pair.gateway.feed(b"")
+
+
+def test_a_stream_without_a_reader_is_drained_and_ends_like_the_others() -> None:
+    pair = Pair()
+    read, unread = pair.ask(), pair.ask()
+    read.stream.receiver = unread.stream.receiver = None
+    pair.answer(read, b"token").finish()
+    pair.answer(unread).reset(Code.CANCELLED, "gone")
+    pair.pump()
+    assert not pair.gateway.streams
+    assert not pair.agent.streams
+
+
+def test_a_lost_connection_ends_a_stream_without_a_reader_too() -> None:
+    pair = Pair()
+    pair.ask().stream.receiver = None
+    asked = pair.ask()
+    pair.gateway.lose("gone")
+    assert not pair.gateway.streams
+    assert asked.was_reset is not None
+
+
+def test_what_is_written_to_a_stream_that_is_over_goes_nowhere() -> None:
+    pair = Pair()
+    stream = pair.ask().stream
+    stream.reset(Code.CANCELLED, "gone")
+    stream.write(b"late")
+    stream.finish()
+    stream.reset(Code.CANCELLED, "again")
+    assert (stream.out_bytes, pair.gateway.take()) == (0, b"")
