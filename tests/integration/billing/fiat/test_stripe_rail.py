@@ -15,9 +15,12 @@ from billing.fiat import accounts, events
 from billing.fiat.errors import CardsUnavailable, PayoutAccountMissing
 from billing.models import ConnectAccount, Payout, StripeEvent
 from billing.models.ledger import USD_ASSET_ID
+from billing.money import MICROS_PER_CENT
 from billing.rails.errors import RailError
-from billing.rails.payouts import Fate
+from billing.rails.payouts import EVENT_STORED, Fate
+from billing.rails.stripe.client import Key, connect
 from billing.rails.stripe.payout_rail import StripePayouts
+from billing.rails.stripe.records import Moved
 from billing.transfer_codes import TransferCode, TransferMode
 from marketplace.foundation import clock
 from marketplace.foundation.models import OutboxMessage
@@ -223,6 +226,86 @@ def test_positions_and_movements_are_stripes_own(stripe: FakeStripe, bob: UUID, 
     booked = set(open_account(AccountKind.STRIPE_BALANCE).debits.values_list("external_ref", flat=True))
     assert booked <= {one.ref for one in moved}
     assert top_up.fee in {-one.amount for one in moved if one.ref.endswith(":fee")}
+
+
+@pytest.mark.parametrize("usd_micros", [20 * DOLLAR + 1, MICROS_PER_CENT - 1])
+def test_stripe_is_never_asked_to_move_a_part_of_a_cent(stripe: FakeStripe, bob: UUID, usd_micros: int) -> None:
+    scenes.fund_platform(stripe)
+    assert submit(reserve(bob, usd_micros)) == (Fate.FAILED, "Stripe moves whole cents only.")
+    assert stripe.store.all("transfer") == []
+
+
+def test_a_transfer_that_stripe_refuses_fails_with_its_words(stripe: FakeStripe, bob: UUID) -> None:
+    """The account was restricted, and the event that says so has not come yet."""
+    scenes.fund_platform(stripe)
+    payout = reserve(bob)
+    stripe.restrict(payout.destination)
+    fate, message = submit(payout)
+    assert fate == Fate.FAILED
+    assert "capabilities" in message
+    assert stripe.store.all("transfer") == []
+
+
+def cut_off_before_the_bank(stripe: FakeStripe, payout: Payout) -> Moved:
+    """The transfer is made, and the payout to the bank is not; the transfer."""
+    stripe.script(Fault.UNAVAILABLE, "/v1/payouts")
+    with pytest.raises(RailError):
+        submit(payout)
+    moved = connect().find_transfer(str(payout.pk))
+    assert moved is not None
+    return moved
+
+
+def reverse(moved: Moved, amount_cents: int) -> None:
+    """The operator does so in Stripe's dashboard."""
+    connect().reverse_transfer(
+        moved.id, amount_cents=amount_cents, metadata={"outbox_id": "by hand"}, key=Key(f"by hand {amount_cents}")
+    )
+
+
+def test_what_a_chargeback_left_of_a_transfer_is_the_providers_to_move(stripe: FakeStripe, bob: UUID) -> None:
+    scenes.fund_platform(stripe)
+    payout = reserve(bob)
+    reverse(cut_off_before_the_bank(stripe, payout), 500)
+    assert find(payout) == Fate.CONFIRMED
+    assert stripe.store.all("payout", payout.destination) == []
+
+
+def test_a_bank_payout_that_stripe_refuses_waits_in_the_providers_account(stripe: FakeStripe, bob: UUID) -> None:
+    scenes.fund_platform(stripe)
+    payout = reserve(bob)
+    cut_off_before_the_bank(stripe, payout)
+    stripe.restrict(payout.destination)
+    assert find(payout) == Fate.CONFIRMED
+    assert stripe.store.all("payout", payout.destination) == []
+    stripe.onboard(payout.destination)
+    stripe.clock.advance(25 * 3600)  # Stripe repeats its refusal from memory for a day
+    assert find(payout) == Fate.CONFIRMED
+    assert len(stripe.store.all("payout", payout.destination)) == 1
+
+
+def test_a_transfer_that_was_reversed_by_hand_is_not_reversed_again(stripe: FakeStripe, bob: UUID) -> None:
+    scenes.fund_platform(stripe)
+    payout = reserve(bob)
+    submit(payout)
+    [bank] = stripe.store.all("payout", payout.destination)
+    stripe.fail_payout(bank["id"])
+    moved = connect().find_transfer(str(payout.pk))
+    assert moved is not None
+    reverse(moved, moved.amount_cents)
+    assert find(payout) == Fate.CONFIRMED, "for a person to look at: nothing is returned twice"
+    assert len(stripe.store.all("transfer_reversal")) == 1
+
+
+def test_a_movement_whose_event_is_stored_and_not_processed_is_explained(stripe: FakeStripe, bob: UUID) -> None:
+    rail = StripePayouts()
+    assert rail.explain("ch_1") == ""
+    event = StripeEvent.objects.create(
+        event_id="evt_1", type="charge.succeeded", payload={"data": {"object": {"id": "ch_1"}}}, created=clock.now()
+    )
+    assert rail.explain("ch_1") == EVENT_STORED
+    StripeEvent.objects.filter(pk=event.pk).update(processed_at=clock.now(), outcome=StripeEvent.Outcome.HANDLED)
+    assert rail.explain("ch_1") == ""
 
 
 def test_what_happens_inside_a_providers_account_is_its_own_business(stripe: FakeStripe, bob: UUID) -> None:
