@@ -29,8 +29,9 @@ def first_offer(base_fee: int, priority_fee: int, *, limit: int) -> Fees | None:
     """What is usual now; None while the chain costs more than the limit."""
     if base_fee + 1 > limit:
         return None
-    most = min(BASE_FEE_FACTOR * base_fee + priority_fee, limit)
-    return Fees(most, max(1, min(priority_fee, most - base_fee)))
+    tip = max(1, priority_fee)  # part of `most` too: nodes refuse a tip above it
+    most = min(BASE_FEE_FACTOR * base_fee + tip, limit)
+    return Fees(most, min(tip, most - base_fee))
 
 
 def next_offer(last: Fees, base_fee: int, priority_fee: int, *, limit: int) -> Fees | None:
