@@ -25,7 +25,7 @@ from marketplace.foundation.errors import NotFound, SoukError
 
 log = logging.getLogger(__name__)
 
-JSON_PREFIXES = ("/api/", "/artifacts/", "/dist/", "/install.sh")
+JSON_PREFIXES = ("/api/", "/artifacts/", "/dist/", "/internal/", "/install.sh")
 FIELD_ERRORS_MAX = 100
 # DRF's own code -> ours, where ours is more exact.
 _CODES = {"invalid": "invalid_request", "parse_error": "invalid_request", "error": "error"}
