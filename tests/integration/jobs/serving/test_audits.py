@@ -18,6 +18,7 @@ from marketplace.nodes.states import NodeState
 from marketplace.nodes.watching import reputation
 from provider_agent.protocol import Reason
 from tests import stage
+from tests.row_states import put_in_state
 from tests.stage import DOLLAR
 
 Verdict = Literal["match", "mismatch", "unclear"]
@@ -93,6 +94,20 @@ def test_a_node_that_was_wrong_twice_is_quarantined(market: Market):
     WrongReplica.objects.create(lease=old, node=market["mallory"].node, because="earlier")
     audits.ingest_audits(accuse(market, "mallory", "bob2", "carol"))
     assert Node.objects.get(name="mallory").state == NodeState.QUARANTINED
+
+
+def test_a_node_that_was_quarantined_meanwhile_stays_so(market: Market):
+    WrongReplica.objects.create(lease=market["bob"], node=market["mallory"].node, because="earlier")
+    put_in_state(Node.objects.filter(name="mallory"), NodeState.QUARANTINED)
+    assert audits.ingest_audits(accuse(market, "mallory", "bob2", "carol")) == [market["mallory"].pk]
+    assert Node.objects.get(name="mallory").state == NodeState.QUARANTINED
+
+
+def test_a_replica_that_was_ended_as_wrong_is_not_ended_twice(market: Market):
+    for because in ("first", "second"):
+        audits.end_wrong(market["mallory"].pk, because, [])
+    assert WrongReplica.objects.get().because == "first"
+    assert Node.objects.get(name="mallory").checks_failed == 1
 
 
 @pytest.mark.parametrize(
