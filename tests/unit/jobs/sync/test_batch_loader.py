@@ -78,3 +78,33 @@ def test_who_leaves_while_the_question_is_out_takes_nobody_along():
         return await asyncio.wait_for(staying, 5)
 
     assert asyncio.run(scene()) == 8
+
+
+def test_a_loader_that_is_stopped_leaves_nobody_waiting():
+    async def scene() -> list[bool]:
+        oracle = Oracle()
+        loader = BatchLoader[int, int](oracle.load_all)
+        asked = [asyncio.create_task(loader.load(number)) for number in (2, 4)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert loader._task is not None
+        loader._task.cancel()
+        await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+        return [task.cancelled() for task in asked]
+
+    assert asyncio.run(scene()) == [True, True]
+
+
+def test_an_error_reaches_only_those_who_still_wait():
+    async def scene() -> BaseException | None:
+        oracle = Oracle()
+        loader = BatchLoader[int, int](oracle.load_all)
+        leaving, staying = asyncio.create_task(loader.load(-2)), asyncio.create_task(loader.load(-4))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        leaving.cancel()
+        oracle.is_open.set()
+        await asyncio.wait([staying], timeout=5)
+        return staying.exception()
+
+    assert isinstance(asyncio.run(scene()), ValueError)
