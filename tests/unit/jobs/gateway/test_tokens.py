@@ -89,3 +89,28 @@ def test_embeddings_write_nothing():
     answer = {"data": [{}], "usage": {"prompt_tokens": 3, "completion_tokens": 99}}
     count = count_whole(make_request("embedding"), PromptSize(9), answer, Ratio(), max_tokens=4096)
     assert (count.input, count.output) == (3, 0)
+
+
+def test_what_a_message_holds_beside_its_text_counts_too():
+    call = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "abc"}, {"type": "image_url"}, "no part"]},
+        {"role": "assistant", "content": None, "tool_calls": call},
+        "no message",
+    ]
+    size = measure_prompt(make_request(messages=messages, tools=call))
+    assert (size.messages, size.parts) == (3, 2)
+    assert size.text_bytes > 3 + len("function") * 2
+
+
+def test_a_prompt_of_tokens_is_bounded_by_their_number():
+    size = measure_prompt(make_request("completion", prompt=[5, 6, 7]))
+    assert size.tokens_max == 3 + tokens.UNSEEN_TOKENS
+    assert measure_prompt(make_request("completion", prompt={"no": "prompt"})) == PromptSize(0)
+
+
+def test_usage_names_cached_tokens_only_where_there_are_any():
+    plain = tokens.usage_object(make_request(), tokens.Count(5, 2))
+    assert plain == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+    cached = tokens.usage_object(make_request("embedding"), tokens.Count(5, 0, 4))
+    assert cached == {"prompt_tokens": 5, "total_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4}}
