@@ -14,7 +14,7 @@ import pytest
 from billing.charging import metering
 from billing.models import ReceiptEvidence
 from jobs.artifacts import inputs
-from jobs.models import Artifact, Job, Lease, StreamChunk
+from jobs.models import Artifact, Attempt, Job, Lease, StreamChunk
 from jobs.states import LeaseState
 from provider_agent.client import Client
 from provider_agent.errors import ClockSkewed, Refused
@@ -100,6 +100,21 @@ def test_the_last_byte_of_an_ended_attempt_completes_the_job_at_once(live_server
     assert Job.objects.get().state == "running"
     call(live_server, lease.node, lambda c: c.append(lease.id, "logs", offset=0, fence=lease.fence, data=b"bye\n"))
     assert Job.objects.get().state == "completed"
+
+
+def test_the_last_byte_of_an_attempt_that_is_over_concludes_nothing(live_server, lease):
+    """It was lost between the node's report and its last bytes, and its lease is still being ended."""
+    stage.finish(lease, log_bytes=4)
+    put_in_state(Attempt.objects.all(), "lost")
+    call(live_server, lease.node, lambda c: c.append(lease.id, "logs", offset=0, fence=lease.fence, data=b"bye\n"))
+    assert Job.objects.get().state == "running"
+
+
+def test_a_node_sees_what_it_earned_and_no_other_node_does(live_server, lease, mallory):
+    stage.see_running(lease, seconds=60)
+    stage.bill(lease, ms=30_000)
+    assert call(live_server, lease.node, lambda c: c.earnings()).open_leases == 1
+    assert call(live_server, mallory, lambda c: c.earnings()).open_leases == 0
 
 
 def test_receipts_are_accepted_and_their_repeats_are_harmless(live_server, lease):

@@ -76,6 +76,32 @@ def test_files_are_uploaded_completed_and_become_a_jobs_input(alice: Organisatio
     assert httpx.get(shown["files"][0]["url"], timeout=10).content == DATA
 
 
+def test_an_upload_that_was_refused_is_refused_again_under_its_key(alice: Organisation) -> None:
+    client = client_of(alice)
+    wrong = {"files": [{"path": "../data.txt", "size": 1, "sha256": "0" * 64}]}
+    answers = [post(client, "/uploads", wrong, key="upload") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [400, 400]
+    assert answers[0].json() == answers[1].json()
+    assert not Artifact.objects.exists()
+
+
+def test_an_upload_that_is_not_complete_is_shown_without_addresses(alice: Organisation) -> None:
+    file = {"path": "data.txt", "size": 1, "sha256": "0" * 64}
+    begun = post(client_of(alice), "/uploads", {"files": [file]}).json()
+    shown = client_of(alice).get(f"{API}/artifacts/{begun['artifact_id']}").json()
+    assert (shown["state"], shown["files"]) == ("uploading", [])
+
+
+def test_a_job_file_that_names_files_needs_the_upload_of_its_own(alice: Organisation, bob: Node) -> None:
+    client = client_of(alice)
+    quote = quoted(client, files=["data.txt"])
+    body = {"spec": quote["spec"], "quote_id": quote["quote_id"]}
+    assert post(client, "/jobs", body).json()["code"] == "input_missing"
+    mallorys = Artifact.objects.create(organisation=stage.organisation("mallory"), kind="input")
+    refused = post(client, "/jobs", body | {"input_artifact_id": str(mallorys.id)})
+    assert refused.json()["code"] == "unknown_input"
+
+
 def test_mallory_sees_and_completes_no_upload_of_alices(alice: Organisation) -> None:
     artifact = Artifact.objects.create(organisation=alice, kind="input")
     ArtifactPart.objects.create(artifact=artifact, files=[])

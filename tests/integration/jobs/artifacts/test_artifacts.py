@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.utils import timezone
 
@@ -295,6 +296,38 @@ def test_an_input_that_nobody_finishes_is_given_up(alice):
         inputs.complete_input(alice, artifact.id, {})
 
 
+def test_an_input_that_is_complete_wants_no_bytes_and_one_given_up_takes_none(alice):
+    artifact = inputs.announce_input(alice, [entry("a", b"a")])
+    (begun,) = inputs.begin_input(alice, artifact.id)
+    etag = httpx.put(begun.parts[0].url, content=b"a").headers["ETag"].strip('"')
+    inputs.complete_input(alice, artifact.id, {"a": [etag]})
+    assert inputs.begin_input(alice, artifact.id) == []
+    late = inputs.announce_input(alice, [entry("b", b"b")])
+    put_in_state(Artifact.objects.filter(pk=late.pk), "abandoned")
+    with pytest.raises(ArtifactClosed):
+        inputs.begin_input(alice, late.id)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"node_rank": 1}, {"step": None}, {"kind": "output"}],
+    ids=["another node's rank", "a checkpoint without a step", "an output with one"],
+)
+def test_an_announcement_that_contradicts_itself_is_refused(lease, wrong):
+    with pytest.raises(BadManifest):
+        announce(lease, **wrong)
+    assert not Artifact.objects.exists()
+
+
+def test_a_checkpoint_that_was_given_up_is_neither_announced_nor_completed(lease):
+    answer = announce(lease)
+    put_in_state(Artifact.objects.all(), "abandoned")
+    with pytest.raises(ArtifactClosed):
+        announce(lease)
+    with pytest.raises(ArtifactClosed):
+        complete(lease, answer, {})
+
+
 # --- the local store's addresses
 
 
@@ -342,3 +375,24 @@ def test_not_even_our_own_signature_opens_a_path_that_is_no_key(store):
     query = dict(parse_qsl(urlsplit(url_for_link("", link, store.secret)).query))
     with pytest.raises(LinkRefused):
         open_link("GET", link.key, query, store.secret)
+
+
+def test_an_address_of_a_file_that_is_gone_leads_nowhere(lease, store):
+    (first, *_) = downloads.remote_files(checkpoint(lease, 10))
+    store.delete_prefix(prefix_for(Artifact.objects.get().id))
+    assert httpx.get(first.url).status_code == 404
+
+
+def test_an_address_takes_the_announced_size_and_nothing_else(lease):
+    (upload, *_) = announce(lease).uploads
+    url = upload.parts[0].url
+    assert httpx.put(url, content=b"short").status_code == 400
+    assert httpx.put(url, content=iter([FILES["model.bin"]])).status_code == 400, "a body of unknown length"
+    assert httpx.post(url, content=b"x").status_code == 405
+    assert httpx.put(url, content=FILES["model.bin"]).status_code == 200
+
+
+def test_a_store_that_there_is_not_is_named_with_those_that_are(client, settings):
+    settings.SOUK_ARTIFACT_STORE = "nowhere"
+    with pytest.raises(ImproperlyConfigured, match="must be 'local' or 's3'"):
+        client.get(f"/artifacts/{key_for(uuid4(), 0, 0)}")

@@ -87,8 +87,9 @@ def test_every_mistake_is_named_up_to_a_limit():
 def test_sizes_have_limits(monkeypatch):
     monkeypatch.setattr(manifest, "FILE_BYTES_MAX", 10)
     monkeypatch.setattr(manifest, "ARTIFACT_BYTES_MAX", 15)
+    monkeypatch.setattr(manifest, "FILES_PER_ARTIFACT_MAX", 2)
     assert accept_files([file("a", 10), file("b", 5)])
-    for sizes in ([11], [10, 6]):
+    for sizes in ([11], [10, 6], [1, 1, 1]):
         with pytest.raises(BadManifest):
             accept_files([file(str(index), size) for index, size in enumerate(sizes)])
 
