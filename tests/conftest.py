@@ -66,6 +66,10 @@ def pytest_xdist_setupnodes() -> None:
     databases.name_template()
 
 
+# How long an example takes says what else the computer does, and fails no property.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
+
 # `make soak`: how many times as many examples Hypothesis tries as a property sets.
 EXAMPLES_TIMES = int(os.environ.get("SOUK_EXAMPLES_TIMES", "1"))
 EXAMPLES_WANTED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps a property's settings
