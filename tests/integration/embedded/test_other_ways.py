@@ -22,7 +22,7 @@ from tests.services import redis_url_for_worker
 pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(600)]
 
 SITE_PACKAGES = Path(psycopg.__file__).resolve().parents[1]
-ROOMS = ("marketplace", "jobs", "billing", "provider_agent", "runtimes")
+PACKAGES = ("marketplace", "jobs", "billing", "provider_agent", "runtimes")
 SPARE_REDIS_DATABASE = 15
 
 
@@ -51,9 +51,9 @@ def copy_for_everybody(folder: Path) -> tuple[Path, str]:
         folder / "packages",
         without=("torch", "triton", "nvidia", "transformers", "moto"),
     )
-    for room in ROOMS:
-        _copy(ROOT / room, folder / "house" / room)
-    return python, f"{folder / 'house'}:{folder / 'packages'}"
+    for package in PACKAGES:
+        _copy(ROOT / package, folder / "code" / package)
+    return python, f"{folder / 'code'}:{folder / 'packages'}"
 
 
 def _copy(source: Path, target: Path, *, without: tuple[str, ...] = ()) -> None:

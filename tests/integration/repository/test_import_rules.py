@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-BUILDINGS = ("marketplace", "jobs", "billing", "provider_agent", "runtimes")
+TOP_PACKAGES = ("marketplace", "jobs", "billing", "provider_agent", "runtimes")
 
 CYCLES = "No two siblings import each other, on whatever way"
 # rule -> (file, the line planted in it); several for a rule with several parts
@@ -62,12 +62,12 @@ VIOLATIONS = [
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy = tmp_path_factory.mktemp("house")
-    for building in BUILDINGS:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("tree")
+    for package in TOP_PACKAGES:
         shutil.copytree(
-            ROOT / building,
-            copy / building,
+            ROOT / package,
+            copy / package,
             ignore=lambda folder, names: {
                 name for name in names if not (name.endswith(".py") or (Path(folder) / name).is_dir())
             },
@@ -76,13 +76,13 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def lint(house: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def lint(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache", *arguments]
-    return subprocess.run(command, cwd=house, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
 
 
-def test_the_house_as_it_stands_keeps_every_rule(house: Path) -> None:
-    done = lint(house)
+def test_the_code_as_it_stands_keeps_every_rule(tree: Path) -> None:
+    done = lint(tree)
     assert done.returncode == 0, done.stdout
 
 
@@ -92,19 +92,19 @@ def test_every_rule_has_a_planted_violation() -> None:
 
 
 @pytest.fixture(scope="module")
-def report(house: Path) -> dict[str, str]:
+def report(tree: Path) -> dict[str, str]:
     """What each rule reports of all planted violations but the cycles: its section of one report."""
-    before = {file: (house / file).read_text() for rule, file, _ in VIOLATIONS if rule != CYCLES}
+    before = {file: (tree / file).read_text() for rule, file, _ in VIOLATIONS if rule != CYCLES}
     for rule, file, line in VIOLATIONS:
         if rule != CYCLES:
-            planted = house / file
+            planted = tree / file
             planted.write_text(f"{planted.read_text()}\n{line}  # planted\n")
     try:
-        done = lint(house)
-        lines = {file: (house / file).read_text().splitlines() for file in before}
+        done = lint(tree)
+        lines = {file: (tree / file).read_text().splitlines() for file in before}
     finally:
         for file, text in before.items():
-            (house / file).write_text(text)
+            (tree / file).write_text(text)
     assert done.returncode != 0
     parts = re.split(r"\n([^\n]+)\n-{3,}\n", done.stdout[done.stdout.index("Broken contracts") :])
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -127,12 +127,12 @@ def test_a_planted_violation_is_seen(report: dict[str, str], rule: str, file: st
 
 
 @pytest.mark.parametrize(("rule", "file", "line"), ROUND, ids=[f"{file}: {line}" for _, file, line in ROUND])
-def test_a_planted_cycle_is_seen(house: Path, rule: str, file: str, line: str) -> None:
-    planted = house / file
+def test_a_planted_cycle_is_seen(tree: Path, rule: str, file: str, line: str) -> None:
+    planted = tree / file
     before = planted.read_text()
     planted.write_text(f"{before}\n{line}\n")
     try:
-        done = lint(house)
+        done = lint(tree)
     finally:
         planted.write_text(before)
     assert done.returncode != 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-BUILDINGS = ("marketplace", "jobs", "billing", "provider_agent", "runtimes", "benchmarks/setups")
+TOP_PACKAGES = ("marketplace", "jobs", "billing", "provider_agent", "runtimes", "benchmarks/setups")
 
 
 def packages_of(root: str) -> list[str]:
@@ -18,7 +18,7 @@ def packages_of(root: str) -> list[str]:
     return sorted(str(each) for each in folders if not {"migrations", "management"} & set(each.parts))
 
 
-@pytest.mark.parametrize("package", [package for building in BUILDINGS for package in packages_of(building)])
+@pytest.mark.parametrize("package", [package for top in TOP_PACKAGES for package in packages_of(top)])
 def test_a_packages_docstring_names_its_modules_and_no_others(package: str) -> None:
     text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
     named = set(re.findall(r"(\w+\.py)(?=[ ,]|$)", text, re.MULTILINE))

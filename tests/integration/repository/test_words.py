@@ -40,7 +40,7 @@ GIVEN_UP_IN_PAGES: Final = {
 # Where a word stays, and why: a file or folder, the part of its line that excuses it, the reason.
 ALLOWED: Final = (
     ("CHANGELOG.md", "", "the entries of past versions name things as they were called"),
-    ("tests/integration/house/test_words.py", "", "it lists the words"),
+    ("tests/integration/repository/test_words.py", "", "it lists the words"),
     ("jobs/client/commands/endpoints.py", "take-back", "the old name of `souk rollback`, for one version"),
     ("jobs/client/sdk.py", "take[-_]back", "the old name of Souk.rollback and of the API's path, for one version"),
     ("docs/cli.md", "souk take-back", "the old name of `souk rollback`, for one version"),
