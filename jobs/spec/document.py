@@ -1,4 +1,4 @@
-"""YAML text to plain data with the place of every key and value; whatever the text, it ends quickly and cleanly.
+"""YAML text to plain data with the position of every key and value; whatever the text, it ends quickly and cleanly.
 
 Reads parser events with a stack of its own instead of composing a tree: depth, size, aliases and tags are refused as
 they come, so neither a bomb of aliases nor a thousand brackets costs anything. Plain scalars follow YAML 1.2's core:
@@ -30,7 +30,7 @@ _WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": Fa
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Line and column, both from 1."""
 
     line: int
@@ -42,8 +42,8 @@ class Document:
     """The data of one YAML document, and where each key and value of it stands."""
 
     data: Any = None
-    keys: dict[Path, Place] = field(default_factory=dict)
-    values: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, Position] = field(default_factory=dict)
+    values: dict[Path, Position] = field(default_factory=dict)
     errors: list[SpecError] = field(default_factory=list)  # duplicate keys and the like: reading went on after them
 
 
@@ -63,14 +63,14 @@ def read_document(source: str | bytes) -> Document:
     try:
         return _Reader().read(yaml.parse(text, Loader=yaml.SafeLoader))
     except yaml.reader.ReaderError as error:
-        place = _place_of(text, error.position)
-        _refuse(f"the character U+{_codepoint(error):04X} is not allowed in YAML", place)
+        position = _position_of(text, error.position)
+        _refuse(f"the character U+{_codepoint(error):04X} is not allowed in YAML", position)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-        _refuse(*_syntax(error, text, place))
+        position = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
+        _refuse(*_syntax(error, text, position))
     except yaml.YAMLError as error:
-        _refuse(f"not valid YAML: {error}", Place(1, 1))
+        _refuse(f"not valid YAML: {error}", Position(1, 1))
 
 
 class _Reader:
@@ -83,58 +83,58 @@ class _Reader:
     def read(self, events: Iterator[yaml.Event]) -> Document:
         for event in events:
             mark = event.start_mark
-            place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+            position = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
             if isinstance(event, yaml.DocumentStartEvent):
                 self.documents += 1
                 if self.documents > 1:
-                    _refuse("a second document begins here", place, "one document a file")
+                    _refuse("a second document begins here", position, "one document a file")
             elif isinstance(event, yaml.AliasEvent):
-                _refuse(f"the alias *{event.anchor} is not allowed", place, "the value itself, written out")
+                _refuse(f"the alias *{event.anchor} is not allowed", position, "the value itself, written out")
             elif isinstance(event, yaml.NodeEvent):
-                self._node(event, place)
+                self._node(event, position)
             elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
                 closed = self.stack.pop()
                 self._value_done(closed.container, closed.path)
         if self.documents == 0 or self.document.data is None:
-            _refuse("the file is empty", Place(1, 1), "a mapping that begins with kind, such as kind: train")
+            _refuse("the file is empty", Position(1, 1), "a mapping that begins with kind, such as kind: train")
         return self.document
 
-    def _node(self, event: yaml.NodeEvent, place: Place) -> None:
+    def _node(self, event: yaml.NodeEvent, position: Position) -> None:
         self.values += 1
         if self.values > VALUES_MAX:
-            _refuse(f"the file holds more than {VALUES_MAX} values", place)
+            _refuse(f"the file holds more than {VALUES_MAX} values", position)
         if event.anchor is not None:
-            _refuse(f"the anchor &{event.anchor} is not allowed", place, "plain values, written out")
+            _refuse(f"the anchor &{event.anchor} is not allowed", position, "plain values, written out")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            _refuse(f"the tag {tag} is not allowed", place, "a plain value")
+            _refuse(f"the tag {tag} is not allowed", position, "a plain value")
         if self._expects_key():
-            self._key(event, place)
+            self._key(event, position)
             return
         path = self._next_path()
-        self.document.values.setdefault(path, place)
+        self.document.values.setdefault(path, position)
         if isinstance(event, yaml.ScalarEvent):
             self._value_done(_scalar(event), path)
             return
         if len(self.stack) >= DEPTH_MAX:
-            _refuse(f"nested more than {DEPTH_MAX} deep", place)
+            _refuse(f"nested more than {DEPTH_MAX} deep", position)
         self.stack.append(_Open(path, {} if isinstance(event, yaml.MappingStartEvent) else []))
 
     def _expects_key(self) -> bool:
         return bool(self.stack) and isinstance(self.stack[-1].container, dict) and self.stack[-1].key is None
 
-    def _key(self, event: yaml.NodeEvent, place: Place) -> None:
+    def _key(self, event: yaml.NodeEvent, position: Position) -> None:
         top = self.stack[-1]
         if not isinstance(event, yaml.ScalarEvent):
-            _refuse("a list or mapping cannot be a key", place, "a name")
+            _refuse("a list or mapping cannot be a key", position, "a name")
         path = (*top.path, event.value)
         top.key, top.is_skipped = event.value, event.value in top.container
         if top.is_skipped:
             first = self.document.keys[path].line
             message = f"the key is given twice, first in line {first}"
-            self.document.errors.append(SpecError(place.line, place.column, dotted(path), message))
+            self.document.errors.append(SpecError(position.line, position.column, dotted(path), message))
         else:
-            self.document.keys[path] = place
+            self.document.keys[path] = position
 
     def _next_path(self) -> Path:
         if not self.stack:
@@ -188,25 +188,25 @@ def _text(source: str | bytes) -> str:
     except UnicodeDecodeError as error:
         line = source.count(b"\n", 0, error.start) + 1
         column = error.start - (source.rfind(b"\n", 0, error.start) + 1) + 1
-        _refuse(f"the byte 0x{source[error.start]:02x} is not UTF-8", Place(line, column), "text in UTF-8")
+        _refuse(f"the byte 0x{source[error.start]:02x} is not UTF-8", Position(line, column), "text in UTF-8")
 
 
-def _syntax(error: yaml.MarkedYAMLError, text: str, place: Place) -> tuple[str, Place, str]:
+def _syntax(error: yaml.MarkedYAMLError, text: str, position: Position) -> tuple[str, Position, str]:
     """What the parser's most frequent complaints mean, in the words of somebody who writes a job file."""
     problem = str(error.problem or error.context or "not valid YAML")
     lines = text.split("\n")
-    line = lines[place.line - 1] if place.line <= len(lines) else ""
-    if "\t" in line[: place.column] or "'\\t'" in problem:
-        return "a tab is not allowed here", place, "spaces for indentation"
+    line = lines[position.line - 1] if position.line <= len(lines) else ""
+    if "\t" in line[: position.column] or "'\\t'" in problem:
+        return "a tab is not allowed here", position, "spaces for indentation"
     if "could not find expected ':'" in problem:
-        return "this line is no key with a value", place, "key: value"
+        return "this line is no key with a value", position, "key: value"
     if "mapping values are not allowed" in problem:
-        return "a second ': ' in one line, or a wrong indentation", place, "quotes around a text that holds ': '"
-    return f"not valid YAML: {problem}", place, ""
+        return "a second ': ' in one line, or a wrong indentation", position, "quotes around a text that holds ': '"
+    return f"not valid YAML: {problem}", position, ""
 
 
-def _place_of(text: str, position: int) -> Place:
-    return Place(text.count("\n", 0, position) + 1, position - (text.rfind("\n", 0, position) + 1) + 1)
+def _position_of(text: str, index: int) -> Position:
+    return Position(text.count("\n", 0, index) + 1, index - (text.rfind("\n", 0, index) + 1) + 1)
 
 
 def _codepoint(error: yaml.reader.ReaderError) -> int:
@@ -217,6 +217,6 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _refuse(message: str, place: Place | None, expected: str = "") -> NoReturn:
-    line, column = (place.line, place.column) if place else (None, None)
+def _refuse(message: str, position: Position | None, expected: str = "") -> NoReturn:
+    line, column = (position.line, position.column) if position else (None, None)
     raise SpecErrors([SpecError(line, column, "", message, expected)])

@@ -20,8 +20,8 @@ from provider_agent.lease.workfolder import (
     load_secrets,
     make_work_folder,
     own_port,
-    place_of,
     program_environment,
+    rendezvous_of,
 )
 from provider_agent.overlay import Overlay, overlay_of
 from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
@@ -73,14 +73,16 @@ def _launch_spec(
     executor, config = context.executor, context.config
     seen_work = executor.seen_work(folder)
     overlay = _overlay_for(context, assignment, devices)
-    place = place_of(assignment, overlay, fabric_address=config.fabric_address, port=own_port(devices[0].index))
+    rendezvous = rendezvous_of(
+        assignment, overlay, fabric_address=config.fabric_address, port=own_port(devices[0].index)
+    )
     contract = contract_environment(
         assignment,
         devices,
         seen_work=seen_work,
         seen_shared_folders=executor.seen_shared_folders(folder),
         resume_step_folder=step_folder,
-        place=place,
+        rendezvous=rendezvous,
     )
     cores = sorted({core for device in devices for core in cores_of(device)})
     return LaunchSpec(
@@ -93,7 +95,7 @@ def _launch_spec(
             devices,
             defaults=executor.environment(seen_work),
             contract=contract,
-            place=place,
+            rendezvous=rendezvous,
         ),
         cores=cores,
         gpu_uuids=[device.uuid for device in devices if device.kind is DeviceKind.GPU],

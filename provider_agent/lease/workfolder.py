@@ -64,7 +64,7 @@ def drop_secrets(lease_folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class Rendezvous:
     """How a program meets its gang; alone it meets itself on loopback."""
 
     interface: str
@@ -73,14 +73,14 @@ class Place:
     master_port: int
 
 
-def place_of(assignment: Assignment, overlay: Overlay | None, *, fabric_address: str, port: int) -> Place:
+def rendezvous_of(assignment: Assignment, overlay: Overlay | None, *, fabric_address: str, port: int) -> Rendezvous:
     """By its overlay, or by the node's own address in the fabric; `port` is for a program that is alone."""
     gang = assignment.gang
     if gang.nodes == 1:
-        return Place(LOOPBACK_INTERFACE, LOOPBACK, LOOPBACK, port)
+        return Rendezvous(LOOPBACK_INTERFACE, LOOPBACK, LOOPBACK, port)
     if overlay is not None:
-        return Place(INTERFACE, overlay.me.overlay_address, gang.master_address, gang.master_port)
-    return Place(_interface_of(fabric_address), fabric_address, gang.master_address, gang.master_port)
+        return Rendezvous(INTERFACE, overlay.me.overlay_address, gang.master_address, gang.master_port)
+    return Rendezvous(_interface_of(fabric_address), fabric_address, gang.master_address, gang.master_port)
 
 
 def own_port(device_index: int) -> int:
@@ -106,7 +106,7 @@ def contract_environment(
     seen_work: str,
     seen_shared_folders: str,
     resume_step_folder: str,
-    place: Place,
+    rendezvous: Rendezvous,
 ) -> dict[str, str]:
     """The variables of the contract, by the paths that the program sees."""
     gang, checkpoint = assignment.gang, assignment.checkpoint
@@ -126,10 +126,10 @@ def contract_environment(
         Env.DEVICES_PER_NODE: str(len(devices)),
         Env.NODES: str(gang.nodes),
         Env.NODE_RANK: str(gang.node_rank),
-        Env.MASTER_ADDR: place.master_address,
-        Env.MASTER_PORT: str(place.master_port),
-        Env.INTERFACE: place.interface,
-        Env.ADDRESS: place.address,
+        Env.MASTER_ADDR: rendezvous.master_address,
+        Env.MASTER_PORT: str(rendezvous.master_port),
+        Env.INTERFACE: rendezvous.interface,
+        Env.ADDRESS: rendezvous.address,
         Env.CHECKPOINT_EVERY_STEPS: str(checkpoint.every_steps),
         Env.CHECKPOINT_EVERY_SECONDS: str(checkpoint.every_seconds),
         Env.CHECKPOINT_KEEP: str(checkpoint.keep),
@@ -143,13 +143,13 @@ def program_environment(
     *,
     defaults: dict[str, str],
     contract: dict[str, str],
-    place: Place,
+    rendezvous: Rendezvous,
 ) -> dict[str, str]:
     """Defaults, then what the customer set, then the contract, which a customer cannot override."""
     cores = sum(len(cores_of(device)) for device in devices)
     threads = {"OMP_NUM_THREADS": str(max(cores // len(devices), 1))} if cores else {}
     names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if assignment.gang.nodes > 1 else ("GLOO_SOCKET_IFNAME",)
-    interfaces = dict.fromkeys(names, place.interface) if place.interface else {}
+    interfaces = dict.fromkeys(names, rendezvous.interface) if rendezvous.interface else {}
     theirs = {name: value for name, value in (assignment.env | secrets).items() if not name.startswith(CONTRACT_PREFIX)}
     return {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **defaults, **threads, **interfaces, **theirs, **contract}
 

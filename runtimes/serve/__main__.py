@@ -13,7 +13,7 @@ from runtimes.contract import Env, EventKind, EventWriter, ExitCode
 from runtimes.serve.config import read_config
 from runtimes.serve.errors import OutOfMemory, ServeError
 from runtimes.serve.metrics import REPORT_SECONDS
-from runtimes.serve.replica import DRAIN_SECONDS, Place, serve
+from runtimes.serve.replica import DRAIN_SECONDS, ReplicaEnvironment, serve
 from runtimes.serve.watchdog import Watch
 
 # Old names of options, which work until the next version.
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     work.mkdir(parents=True, exist_ok=True)
     config_path = Path(arguments.config or env.get(Env.CONFIG) or work / "config.json").absolute()
     events = EventWriter()
-    place = Place(
+    environment = ReplicaEnvironment(
         env=env,
         input_dir=Path(env.get(Env.INPUT_DIR) or work / "input").absolute(),
         lent_dir=Path(env.get(Env.LENT_DIR) or work / "lent").absolute(),
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     os.chdir(work)  # sockets are named from here: their paths may have 108 bytes
     try:
         config = read_config(config_path)
-        asyncio.run(serve(config, place, events))
+        asyncio.run(serve(config, environment, events))
     except Exception as error:  # whatever it is, it ends this replica, and must end it with a code
         return leave(classify(error), events)
     return ExitCode.OK

@@ -31,7 +31,7 @@ DRAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Place:
+class ReplicaEnvironment:
     """Where this replica is, and how it behaves. The working directory is the work folder."""
 
     env: dict[str, str] = field(repr=False)
@@ -42,12 +42,12 @@ class Place:
     watching: Watch
 
 
-async def serve(config: ServeConfig, place: Place, events: EventWriter) -> None:
+async def serve(config: ServeConfig, environment: ReplicaEnvironment, events: EventWriter) -> None:
     """Bring the model up and answer until the end; always raises a ServeError, which is Stopped after a SIGTERM."""
     stop, ready = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    work = asyncio.create_task(_live(config, place, events, stop, ready))
+    work = asyncio.create_task(_live(config, environment, events, stop, ready))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -61,21 +61,21 @@ async def serve(config: ServeConfig, place: Place, events: EventWriter) -> None:
 
 
 async def _live(
-    config: ServeConfig, place: Place, events: EventWriter, stop: asyncio.Event, ready: asyncio.Event
+    config: ServeConfig, environment: ReplicaEnvironment, events: EventWriter, stop: asyncio.Event, ready: asyncio.Event
 ) -> None:
     began = time.monotonic()
     # 1. Weights, checked; the engine that can serve them here.
     model = await _in_thread(
-        lambda: find_model(config.model, input_dir=place.input_dir, lent_dir=place.lent_dir, events=events)
+        lambda: find_model(config.model, input_dir=environment.input_dir, lent_dir=environment.lent_dir, events=events)
     )
-    devices = find_devices(place.env)
+    devices = find_devices(environment.env)
     engine = choose_engine(model, devices, config)
     # 2. The listener exists from now on, and refuses requests.
     listener = Listener(ENGINE_SOCKET_PATH, extra_paths=engine.extra_paths)
     await listener.listen(SERVE_SOCKET)
     events.write(EventKind.LOADING, stage="engine", engine=engine.name, bytes_total=model.weights_bytes)
     process = await EngineProcess.start(engine.launch(model, devices, config), Path(ENGINE_FOLDER))
-    replica = Replica(config, place, events, engine, listener, process)
+    replica = Replica(config, environment, events, engine, listener, process)
     try:
         # 3. One real token, on the path that callers' requests take; then it may be announced.
         await wait_until_up(process, ENGINE_SOCKET_PATH, events)
@@ -96,7 +96,7 @@ class Replica:
     """An engine behind its listener."""
 
     config: ServeConfig
-    place: Place
+    environment: ReplicaEnvironment
     events: EventWriter
     engine: Engine
     listener: Listener
@@ -139,11 +139,15 @@ class Replica:
         """Returns when `stop` is set; raises ServeError when the engine ended or computes nothing."""
         reporting = asyncio.create_task(
             report_served(
-                self.listener, ENGINE_SOCKET_PATH, self.engine.counters, self.events, every=self.place.report_seconds
+                self.listener,
+                ENGINE_SOCKET_PATH,
+                self.engine.counters,
+                self.events,
+                every=self.environment.report_seconds,
             )
         )
         watching = asyncio.create_task(
-            watch(self.engine, self.config, self.listener, SERVE_SOCKET, self.place.watching)
+            watch(self.engine, self.config, self.listener, SERVE_SOCKET, self.environment.watching)
         )
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -161,7 +165,7 @@ class Replica:
 
     async def drain(self) -> None:
         """Let what is in flight end, within its time; always raises Stopped."""
-        is_empty = await self.listener.drain(self.place.drain_seconds)
+        is_empty = await self.listener.drain(self.environment.drain_seconds)
         left = self.listener.in_flight
         self.events.write(
             EventKind.SERVED, **await read_served(self.listener, ENGINE_SOCKET_PATH, self.engine.counters)

@@ -17,7 +17,7 @@ from jobs.gateway.engines.chunks import EngineFailed, Rewriter
 from jobs.gateway.engines.upstream import Answer, UpstreamError
 from jobs.gateway.inference_request import InferenceRequest
 from jobs.gateway.routing import capabilities
-from jobs.gateway.routing.endpoint_queue import Place
+from jobs.gateway.routing.endpoint_queue import Slot
 
 SLACK_SECONDS = 1.0
 ERROR_BYTES_MAX = 64 * 1024
@@ -45,20 +45,20 @@ class DeadlineOver(Exception):
 
 @dataclass(eq=False)
 class Opened:
-    """A try that began to answer; it has its place until it is closed."""
+    """A try that began to answer; it has its slot until it is closed."""
 
-    place: Place
+    slot: Slot
     answer: Answer
     body: dict[str, Any]  # as the engine got it
     started_at: float
     first_at: float  # when the first sign came
 
     async def close(self) -> None:
-        """Stop the engine where it still works, and give the place to the next."""
+        """Stop the engine where it still works, and give the slot to the next."""
         try:
             await self.answer.close()
         finally:
-            self.place.release()
+            self.slot.release()
 
 
 @dataclass(eq=False)
@@ -80,14 +80,14 @@ class OpenedStream(Opened):
 
 async def open_answer(
     request: InferenceRequest,
-    place: Place,
+    slot: Slot,
     body: dict[str, Any],
     rewriter: Rewriter | None,
     *,
     seconds: float,
     clock: Callable[[], float],
 ) -> OpenedWhole | OpenedStream:
-    """Send the request to the replica of `place`; the place is released where this raises.
+    """Send the request to the replica of `slot`; the slot is released where this raises.
 
     Raises ReplicaFailed, DeadlineOver, and ApiError for what the engine calls the caller's mistake.
     """
@@ -98,23 +98,23 @@ async def open_answer(
     try:
         async with scope:
             if rewriter is None:
-                place.view.silent_tries.add(scope)
+                slot.view.silent_tries.add(scope)
             data = encode(body).encode()
             headers = [(b"content-type", b"application/json"), (b"x-request-id", str(request.request_id).encode())]
             left = until - started + SLACK_SECONDS  # whose time is up, is decided here
-            answer = await place.upstream.request("POST", request.path, headers, data, seconds=left)
+            answer = await slot.upstream.request("POST", request.path, headers, data, seconds=left)
             if answer.status != 200:
                 await _raise_for(answer)
             if rewriter is None:
                 whole = await _read_whole(request, answer)
-                return OpenedWhole(place, answer, body, started, clock(), whole)
+                return OpenedWhole(slot, answer, body, started, clock(), whole)
             chunks, reader = aiter(answer.chunks()), sse.EventReader()
             held = await _read_start(chunks, reader, rewriter)
-            return OpenedStream(place, answer, body, started, clock(), chunks, rewriter, reader, held)
+            return OpenedStream(slot, answer, body, started, clock(), chunks, rewriter, reader, held)
     except BaseException as error:
         if answer is not None:
             await answer.close()
-        place.release()
+        slot.release()
         if isinstance(error, UpstreamError | sse.BadStream | EngineFailed):
             raise ReplicaFailed(str(error) or type(error).__name__) from error
         if isinstance(error, TimeoutError):
@@ -123,7 +123,7 @@ async def open_answer(
             raise ReplicaFailed(f"no answer within {clock() - started:.1f} s") from None
         raise
     finally:
-        place.view.silent_tries.discard(scope)
+        slot.view.silent_tries.discard(scope)
 
 
 async def _raise_for(answer: Answer) -> None:

@@ -44,7 +44,7 @@ class Relay:
         if count.by != "engine":
             whole["usage"] = tokens.usage_object(request, count)
         data = encode(whole).encode()
-        opened.place.view.note_served(now, now - opened.started_at, count)
+        opened.slot.view.note_served(now, now - opened.started_at, count)
         await opened.close()
         work.meter_part("ok", count)
         await work.client.answer(200, WHOLE_HEADERS, data)
@@ -89,7 +89,7 @@ class Relay:
             return await self._move(work, failure)
         rewriter, now = opened.rewriter, self._clock()
         count = work.count_opened()
-        opened.place.view.note_served(now, now - opened.started_at, count, stream_seconds=now - opened.first_at)
+        opened.slot.view.note_served(now, now - opened.started_at, count, stream_seconds=now - opened.first_at)
         work.meter_part("ok", count)
         if work.parts == 1:
             self._report_answered(work, opened, "".join(rewriter.sent or ()), None, rewriter.received.commitment)
@@ -99,9 +99,9 @@ class Relay:
 
     async def _lose_part(self, work: Work, opened: OpenedStream, failure: ReplicaFailed) -> None:
         rewriter = opened.rewriter
-        self._trying.note_failed(work, opened.place, failure)
+        self._trying.note_failed(work, opened.slot, failure)
         count = work.count_opened()
-        opened.place.view.note_tokens(count)
+        opened.slot.view.note_tokens(count)
         work.meter_part("replica_lost", count)
         if rewriter.sent is None:
             work.is_movable = False  # more than text came, or more text than is kept
@@ -140,7 +140,7 @@ class Relay:
         self, work: Work, opened: Opened, text: str, whole: dict[str, Any] | None, commitment: Any
     ) -> None:
         if self._on_answered is not None and work.request.endpoint.verify_share > 0:
-            self._on_answered(Answered(work.request, opened.place.lease_id, opened.body, text, whole, commitment))
+            self._on_answered(Answered(work.request, opened.slot.lease_id, opened.body, text, whole, commitment))
 
 
 def _length_chunk(work: Work) -> dict[str, Any]:

@@ -33,7 +33,7 @@ async def pass_on(
 ) -> None:
     """Send the client what comes, until it is whole. Raises ReplicaFailed, DeadlineOver and ClientGone."""
     rewriter, chunks = opened.rewriter, opened.chunks
-    received, view, choices, out = rewriter.received, opened.place.view, choices_asked(request), opened.held
+    received, view, choices, out = rewriter.received, opened.slot.view, choices_asked(request), opened.held
     opened.held = b""
     while True:
         if out:

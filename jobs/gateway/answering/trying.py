@@ -14,7 +14,7 @@ from jobs.gateway.answering.opening import Opened, OpenedStream, OpenedWhole, Re
 from jobs.gateway.answering.work import Work
 from jobs.gateway.engines.chunks import Rewriter
 from jobs.gateway.routing import capabilities, hedging
-from jobs.gateway.routing.endpoint_queue import Place
+from jobs.gateway.routing.endpoint_queue import Slot
 from jobs.gateway.routing.replica_pool import ReplicaPool
 from provider_agent.protocol.backoff import backoff_seconds
 
@@ -54,10 +54,10 @@ class Trying:
             if attempt:
                 await asyncio.sleep(self._pause_seconds(attempt))
             started = self._clock()
-            place = await self._pool.wait(work.search, is_first=attempt > 0)
+            slot = await self._pool.wait(work.search, is_first=attempt > 0)
             work.queue_seconds += self._clock() - started
             try:
-                return await (self._race(work, place) if work.request.is_hedged else self._try(work, place))
+                return await (self._race(work, slot) if work.request.is_hedged else self._try(work, slot))
             except ReplicaFailed:
                 if attempt == TRIES_MAX - 1:
                     raise
@@ -69,70 +69,70 @@ class Trying:
         Raises ReplicaFailed, DeadlineOver, and ApiError where there is no replica that could.
         """
         search = replace(work.search, needs=[*work.search.needs, continuing.NEED])
-        place = await self._pool.wait(search, seconds=self.patience.move, is_first=True)
+        slot = await self._pool.wait(search, seconds=self.patience.move, is_first=True)
         try:
-            body = continuing.continued(work.request, self._body_for(work, place), "".join(work.sent), work.output)
+            body = continuing.continued(work.request, self._body_for(work, slot), "".join(work.sent), work.output)
         except BaseException:
-            place.release()
+            slot.release()
             raise
         if body is None:
-            place.release()
+            slot.release()
             return None
         work.is_metered = False
-        opened = await self._try(work, place, body)
+        opened = await self._try(work, slot, body)
         return opened if isinstance(opened, OpenedStream) else None
 
-    def note_failed(self, work: Work, place: Place, failure: ReplicaFailed) -> None:
+    def note_failed(self, work: Work, slot: Slot, failure: ReplicaFailed) -> None:
         """The replica is judged by it, and this request goes to another if there is one."""
         if not failure.is_busy:
-            place.view.note_failed(self._clock(), failure.why)
-        ids = {"lease_id": str(place.lease_id), "request_id": str(work.request.request_id)}
+            slot.view.note_failed(self._clock(), failure.why)
+        ids = {"lease_id": str(slot.lease_id), "request_id": str(work.request.request_id)}
         log.warning("A replica failed a request: %s", failure.why, extra=ids)
-        work.search = replace(work.search, avoided={*work.search.avoided, place.lease_id})
+        work.search = replace(work.search, avoided={*work.search.avoided, slot.lease_id})
 
-    async def _race(self, work: Work, place: Place) -> OpenedWhole | OpenedStream:
+    async def _race(self, work: Work, slot: Slot) -> OpenedWhole | OpenedStream:
         def second() -> Awaitable[OpenedWhole | OpenedStream] | None:
-            other = self._pool.take(replace(work.search, avoided={*work.search.avoided, place.lease_id}))
-            if other is not None and other.lease_id == place.lease_id:
+            other = self._pool.take(replace(work.search, avoided={*work.search.avoided, slot.lease_id}))
+            if other is not None and other.lease_id == slot.lease_id:
                 other.release()
                 other = None
             return None if other is None else self._try(work, other)
 
         delay = work.queue.first_tokens_p95 if work.request.is_stream else None
         delay = hedging.DELAY_SECONDS if delay is None else delay
-        opened = await hedging.race(lambda: self._try(work, place), second, delay, Opened.close)
-        work.tried = (opened.place.lease_id, opened.place.version)
+        opened = await hedging.race(lambda: self._try(work, slot), second, delay, Opened.close)
+        work.tried = (opened.slot.lease_id, opened.slot.version)
         return opened
 
-    async def _try(self, work: Work, place: Place, body: dict[str, Any] | None = None) -> OpenedWhole | OpenedStream:
+    async def _try(self, work: Work, slot: Slot, body: dict[str, Any] | None = None) -> OpenedWhole | OpenedStream:
         """One try at one replica; `body`: where it goes on with what another began."""
         request = work.request
-        work.tried = (place.lease_id, place.version)
+        work.tried = (slot.lease_id, slot.version)
         try:
             rewriter = self._rewriter(work, is_continued=body is not None) if request.is_stream else None
-            body = self._body_for(work, place) if body is None else body
+            body = self._body_for(work, slot) if body is None else body
         except BaseException:
-            place.release()
+            slot.release()
             raise
         try:
             opened = await open_answer(
-                request, place, body, rewriter, seconds=self._first_seconds(work), clock=self._clock
+                request, slot, body, rewriter, seconds=self._first_seconds(work), clock=self._clock
             )
         except ReplicaFailed as failure:
-            self.note_failed(work, place, failure)
+            self.note_failed(work, slot, failure)
             raise
         if request.is_stream:
-            place.view.note_first_token(opened.first_at - opened.started_at)
+            slot.view.note_first_token(opened.first_at - opened.started_at)
         return opened
 
-    def _body_for(self, work: Work, place: Place) -> dict[str, Any]:
+    def _body_for(self, work: Work, slot: Slot) -> dict[str, Any]:
         request, limits = work.request, work.request.endpoint.limits
-        context = place.engine.context
+        context = slot.engine.context
         if context is not None and work.size.tokens_max + work.tokens_max > context:
             capabilities.refuse_too_long(request, work.size, limits, context)
         estimate = work.queue.ratio.estimate(work.size)
         return capabilities.engine_body(
-            request, place.engine, limits, estimate, commits=request.endpoint.verify_share > 0
+            request, slot.engine, limits, estimate, commits=request.endpoint.verify_share > 0
         )
 
     def _rewriter(self, work: Work, *, is_continued: bool) -> Rewriter:

@@ -95,7 +95,7 @@ class Work:
         if self.tried is not None:
             count = self.count_opened()
             if self.opened is not None and not self.is_metered:
-                self.opened.place.view.note_tokens(count)
+                self.opened.slot.view.note_tokens(count)
             self.meter_part(status, count)
 
     def chunk(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:

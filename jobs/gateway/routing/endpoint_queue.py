@@ -22,7 +22,7 @@ class EndpointQueue:
 
     def __init__(self, endpoint_id: UUID) -> None:
         self.endpoint_id = endpoint_id
-        self.waiting: FairQueue[Place] = FairQueue()
+        self.waiting: FairQueue[Slot] = FairQueue()
         self.ratio = Ratio()
         self.in_flight = 0
         self.arrived = self.failed = self.refused = 0
@@ -33,8 +33,8 @@ class EndpointQueue:
 
 
 @dataclass(eq=False)
-class Place:
-    """One request's place at a replica, until it is released."""
+class Slot:
+    """One request's slot at a replica, until it is released."""
 
     lease_id: UUID
     version: int

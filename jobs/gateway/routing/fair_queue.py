@@ -1,7 +1,7 @@
 """Requests that wait for a replica, served fairly by key: bounded in number, each with a deadline.
 
 Keys take turns, and within a key requests are served in the order in which they came: a key with a thousand requests
-delays another key's first request by one request. A free place goes to the next request that can use it (a replica may
+delays another key's first request by one request. A free slot goes to the next request that can use it (a replica may
 lack what one request needs), so that no later request of that kind is served earlier.
 """
 
@@ -16,40 +16,40 @@ from uuid import UUID
 
 QUEUED_MAX = 1024  # of an endpoint
 KEY_QUEUED_MAX = 256  # of one key, so that other keys' requests can be queued
-TURNS_MAX = 8  # keys whose first request is tried when a place is free
+TURNS_MAX = 8  # keys whose first request is tried when a slot is free
 RETRY_AFTER_MAX = 120
 
-Place = TypeVar("Place")
+Slot = TypeVar("Slot")
 
 
 class QueueFull(Exception):
     """The queue has as many requests as it may have."""
 
 
-class Waiter(Generic[Place]):
-    """One request; `take` gives a place if there is one for it now."""
+class Waiter(Generic[Slot]):
+    """One request; `take` gives a slot if there is one for it now."""
 
     __slots__ = ("future", "since", "take")
 
-    def __init__(self, take: Callable[[], Place | None], now: float) -> None:
+    def __init__(self, take: Callable[[], Slot | None], now: float) -> None:
         self.take, self.since = take, now
-        self.future: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
 
 
-class FairQueue(Generic[Place]):
+class FairQueue(Generic[Slot]):
     """The waiting requests of one endpoint."""
 
     def __init__(self) -> None:
-        self._keys: OrderedDict[UUID, deque[Waiter[Place]]] = OrderedDict()
+        self._keys: OrderedDict[UUID, deque[Waiter[Slot]]] = OrderedDict()
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def join(
-        self, key_id: UUID, take: Callable[[], Place | None], now: float, *, is_first: bool = False
-    ) -> Waiter[Place]:
-        """Wait: the waiter's future gets the place. Raises QueueFull.
+        self, key_id: UUID, take: Callable[[], Slot | None], now: float, *, is_first: bool = False
+    ) -> Waiter[Slot]:
+        """Wait: the waiter's future gets the slot. Raises QueueFull.
 
         `is_first`: a request that had its turn and lost its replica goes before all others.
         """
@@ -68,8 +68,8 @@ class FairQueue(Generic[Place]):
         self._count += 1
         return waiter
 
-    def leave(self, key_id: UUID, waiter: Waiter[Place]) -> None:
-        """It waits no more; harmless for one that got a place."""
+    def leave(self, key_id: UUID, waiter: Waiter[Slot]) -> None:
+        """It waits no more; harmless for one that got a slot."""
         own = self._keys.get(key_id)
         if own is None or waiter not in own:
             return
@@ -79,7 +79,7 @@ class FairQueue(Generic[Place]):
             del self._keys[key_id]
 
     def pump(self) -> None:
-        """Hand free places to those whose turn it is, until none fits."""
+        """Hand free slots to those whose turn it is, until none fits."""
         while self._count and self._hand_one():
             pass
 
@@ -91,21 +91,21 @@ class FairQueue(Generic[Place]):
         for key_id in list(self._keys)[:TURNS_MAX]:
             own = self._keys[key_id]
             waiter = own[0]
-            place = None if waiter.future.done() else waiter.take()
-            if place is None and not waiter.future.done():
+            slot = None if waiter.future.done() else waiter.take()
+            if slot is None and not waiter.future.done():
                 continue
             own.popleft()
             self._count -= 1
             if not own:
                 del self._keys[key_id]
-            elif place is not None:
+            elif slot is not None:
                 self._keys.move_to_end(key_id)
-            if place is not None:
-                waiter.future.set_result(place)
+            if slot is not None:
+                waiter.future.set_result(slot)
             return True
         return False
 
 
 def retry_after(queued: int, capacity: int, seconds: float) -> int:
-    """Seconds until a place may be free: by the requests that wait now and the measured speed."""
+    """Seconds until a slot may be free: by the requests that wait now and the measured speed."""
     return max(1, min(RETRY_AFTER_MAX, math.ceil((queued + 1) * seconds / max(1, capacity))))

@@ -12,7 +12,7 @@ from jobs.gateway.engines.upstream import Announced, Replicas
 from jobs.gateway.errors import ApiError
 from jobs.gateway.messages import EndpointLoad, EndpointRow, ReplicaLoad, ReplicaRow
 from jobs.gateway.routing import capabilities, replica_view, router
-from jobs.gateway.routing.endpoint_queue import EndpointQueue, Pair, Place, Search
+from jobs.gateway.routing.endpoint_queue import EndpointQueue, Pair, Search, Slot
 from jobs.gateway.routing.fair_queue import QueueFull, retry_after
 from jobs.gateway.routing.replica_view import ReplicaView
 
@@ -57,8 +57,8 @@ class ReplicaPool:
             del self._views[lease_id]
         return {lease_id: self._view(each) for lease_id, each in announced.items()}
 
-    def take(self, search: Search) -> Place | None:
-        """A place at once, or None: those that failed this request are tried again only where there is no other."""
+    def take(self, search: Search) -> Slot | None:
+        """A slot at once, or None: those that failed this request are tried again only where there is no other."""
         queue = search.queue
         able = [
             pair
@@ -74,14 +74,14 @@ class ReplicaPool:
         row, view, why = chosen
         view.in_flight += 1
         queue.in_flight += 1
-        return Place(row.lease_id, row.version, view.announced, upstream, view, queue, why)
+        return Slot(row.lease_id, row.version, view.announced, upstream, view, queue, why)
 
-    async def wait(self, search: Search, *, seconds: float | None = None, is_first: bool = False) -> Place:
-        """A place, in turn. Raises ApiError: 400 what no replica can, 429 too many wait, 503 none is ready in time."""
+    async def wait(self, search: Search, *, seconds: float | None = None, is_first: bool = False) -> Slot:
+        """A slot, in turn. Raises ApiError: 400 what no replica can, 429 too many wait, 503 none is ready in time."""
         request, queue = search.request, search.queue
-        place = self.take(search) if is_first or not len(queue.waiting) else None
-        if place is not None:
-            return place
+        slot = self.take(search) if is_first or not len(queue.waiting) else None
+        if slot is not None:
+            return slot
         ready = self._ready(queue)
         capabilities.refuse_lacking(search.needs, [view.announced for _, view in ready])
         started = self._clock()
@@ -96,14 +96,14 @@ class ReplicaPool:
         self._start_pumping()
         try:
             async with asyncio.timeout(max(0.0, min(started + bound, request.deadline) - self._clock())):
-                place = await waiter.future
-            return place
+                slot = await waiter.future
+            return slot
         except TimeoutError:
             queue.refused += 1
             raise self._too_late(search, self._clock() - started) from None
         finally:
             queue.waiting.leave(request.grant.key_id, waiter)
-            if place is None and waiter.future.done() and not waiter.future.cancelled():
+            if slot is None and waiter.future.done() and not waiter.future.cancelled():
                 waiter.future.result().release()  # it came in the moment in which nobody waited for it any more
             queue.queue_seconds_max = max(queue.queue_seconds_max, self._clock() - started)
 
