@@ -32,7 +32,7 @@ LEFT_OUT := docker or own_servers or escrow_model or money_model
 # Of tests/acceptance only the whole path, first, as it takes longest.
 WHOLE_PATH := tests/acceptance/test_whole_path.py
 TESTED := $(WHOLE_PATH) $(filter-out tests/acceptance/ tests/__pycache__/,$(wildcard tests/*/))
-# Builds the agent's environment from its wheels time and again; left to `make acceptance`, which waits for part of its time.
+# Builds the agent's environment six times; left to `make acceptance`, which leaves the processors idle at times.
 WHOLE_INSTALL := tests/integration/portal/test_install_whole.py
 CONTAINERS_AT_ONCE ?= 2
 ESCROW_STEPS ?= 3000

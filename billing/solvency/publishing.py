@@ -27,7 +27,7 @@ from marketplace.foundation.exclusive import only_one
 from marketplace.foundation.snapshot import one_moment
 from provider_agent.protocol import export_bytes
 
-PUBLISHING: Final = "publish solvency"  # one process at a time
+PUBLISHING: Final = "billing.publish_solvency"  # one process at a time
 ROWS_PER_FETCH: Final = 5_000
 CHUNKS_PER_INSERT: Final = 200
 SECRET_BYTES: Final = 32
@@ -71,7 +71,7 @@ def publish_due() -> SolvencyReport | None:
 
     Raises SolvencyUnprovable, and then publishes nothing.
     """
-    with only_one(PUBLISHING) as is_mine:  # what is due is decided by whoever then publishes
+    with only_one(PUBLISHING) as is_mine:  # decided under the lock, or two processes would each find a report due
         return _seal() if is_mine and _is_due() else None
 
 
@@ -96,7 +96,7 @@ def _is_due() -> bool:
 
 
 def _seal() -> SolvencyReport | None:
-    """The report of one moment, which begins after this process is the only publisher."""
+    """Seal a report from one snapshot, which is taken with the lock held: an older one may miss the newest report."""
     with one_moment(is_read_only=False):
         head = Transfer.objects.filter(hash__isnull=False).order_by("-seq").first()
         if head is None or head.hash is None:

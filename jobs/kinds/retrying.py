@@ -22,19 +22,19 @@ class NextStep:
 
 
 def next_step(job: Job, reason: Reason, outcome: Outcome, *, message: str) -> NextStep:
-    """What a program that runs to its end does next, after an attempt of it ended."""
+    """The state that a job changes to after one of its attempts ended, for a program that runs to its end."""
     if job.cancel_requested_at is not None and outcome.state != AttemptState.SUCCEEDED:
         return NextStep(JobState.CANCELLED, Reason(job.cancel_reason))
     if outcome.state == AttemptState.SUCCEEDED:
         return NextStep(JobState.COMPLETED, reason)
     if reason == Reason.BUDGET_EXHAUSTED and job.state == JobState.RUNNING and not job.is_escrow:
         return NextStep(JobState.PAUSED, reason, message)
-    if may_retry(job, reason, outcome):
+    if _may_retry(job, reason, outcome):
         return NextStep(JobState.RECOVERING, reason, message)
     return NextStep(JobState.FAILED, reason, message)
 
 
-def may_retry(job: Job, reason: Reason, outcome: Outcome) -> bool:
+def _may_retry(job: Job, reason: Reason, outcome: Outcome) -> bool:
     """Whether the reason allows another attempt, the deadline leaves time for one, and `attempts_max` leaves one."""
     is_wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
     # An attempt that ended because the budget did was no failed try.

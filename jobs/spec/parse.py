@@ -95,8 +95,8 @@ def _unknown_field(document: Document, path: Path) -> SpecError:
     names = list(_fields_at(path[:-1]))
     name = str(path[-1])
     kind = find_kind(path[0]) if len(path) == 2 else None
-    if kind is not None and name in kind.stands_elsewhere:
-        section = kind.stands_elsewhere[name]
+    if kind is not None and name in kind.misplaced:
+        section = kind.misplaced[name]
         return _error(
             document, path, f"is not a field of {kind.name}", f"it under {section}, as {section}: {{{name}: ...}}"
         )

@@ -29,7 +29,7 @@ def first_offer(base_fee: int, priority_fee: int, *, limit: int) -> Fees | None:
     """What is usual now; None while the chain costs more than the limit."""
     if base_fee + 1 > limit:
         return None
-    tip = max(1, priority_fee)  # part of `most` too: nodes refuse a tip above it
+    tip = max(1, priority_fee)  # counted in `most`, too: nodes reject a priority fee above the maximum fee
     most = min(BASE_FEE_FACTOR * base_fee + tip, limit)
     return Fees(most, min(tip, most - base_fee))
 

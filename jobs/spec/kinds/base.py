@@ -22,7 +22,7 @@ class SpecKind:
     section: ClassVar[type[Section] | None] = None  # None: the kind has no section of its own
     section_expected: ClassVar[str] = ""  # what an error names as expected in place of the section
     meaningless: ClassVar[tuple[str, ...]] = ()  # top-level keys that are refused for this kind
-    stands_elsewhere: ClassVar[Mapping[str, str]] = {}  # what people write in this section -> where it belongs
+    misplaced: ClassVar[Mapping[str, str]] = {}  # a key often written in this section by mistake -> its section
     is_placed_whole: ClassVar[bool] = True  # placed from the queue as one attempt at a time; else by its own loop
     has_endpoint: ClassVar[bool] = False  # answers requests through the gateway; its node opens a tunnel
 

@@ -65,7 +65,7 @@ class TrainSpec(SpecKind):
     name = "train"
     section = TrainSection
     section_expected = "a mapping of the built-in runtime's keys"
-    stands_elsewhere = {"tokens": "work", "steps": "work"}
+    misplaced = {"tokens": "work", "steps": "work"}
 
     def check(self, data: Mapping[str, Any]) -> Iterator[Finding]:
         """One of train and command; what each of them needs of `work`, and the sizes of a batch."""

@@ -50,9 +50,10 @@ class LogPump:
             )  # what we wrote ourselves is not the engine's
             left = self._bytes_max - len(base.LOG_CAP_LINE.encode()) - log.tell()
             silent_until = time.monotonic() + ENGINE_SILENT_SECONDS_MAX
+            has_ended = False
             while left >= 0 and not self._is_closed:
                 try:
-                    for data in self._stream_from(copied):
+                    for data in self._stream_from(copied, follow=not has_ended):
                         if self._is_closed:
                             return
                         copied += log.write(data[:left])
@@ -61,9 +62,14 @@ class LogPump:
                         if left < 0:
                             log.write(base.LOG_CAP_LINE.encode())
                             return
-                    if self._has_ended():
+                    if has_ended:
                         return
+                    has_ended = self._has_ended()
+                    if has_ended:  # the stream that followed may have ended before the output did: read the rest
+                        continue
                 except (DockerException, requests.RequestException, OSError) as error:
+                    if has_ended:  # the engine goes away, too: whoever polls must see that at once
+                        return
                     # An engine that is away for a moment, as in an upgrade, may have kept the program.
                     is_over = isinstance(error, NotFound) or time.monotonic() > silent_until
                     if is_over and not self._is_closed:
@@ -72,10 +78,10 @@ class LogPump:
                         return
                 time.sleep(RETRY_SECONDS)
 
-    def _stream_from(self, copied: int) -> Iterator[bytes]:
-        """The output but for its first `copied` bytes, until it ends or the engine does."""
+    def _stream_from(self, copied: int, *, follow: bool) -> Iterator[bytes]:
+        """The output after its first `copied` bytes: what there is, or with `follow` until it or the engine ends."""
         skip = copied
-        self._stream = self._container.logs(stream=True, follow=True)
+        self._stream = self._container.logs(stream=True, follow=follow)
         for chunk in self._stream:
             if data := chunk[skip:]:
                 yield data

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Timer
 from typing import Any
 from uuid import uuid4
 
@@ -17,11 +16,12 @@ from typer.testing import CliRunner, Result
 
 from provider_agent.cli import app
 from provider_agent.commands import status_view, update
+from provider_agent.config import DataFolder
 from provider_agent.node import listing
 from provider_agent.node import status as node_status
 from provider_agent.packaging import prefix as packaging_prefix
 from provider_agent.packaging.prefix import Prefix, Record
-from provider_agent.protocol import REASON_CHARACTERS_MAX
+from provider_agent.protocol import REASON_CHARACTERS_MAX, Earnings
 from provider_agent.system.agent_lock import hold_agent_lock
 from provider_agent.updating import update_request
 from provider_agent.updating.update_request import read_update_request
@@ -94,7 +94,27 @@ def test_watching_goes_on_while_the_server_does_not_answer(
     assert done.stdout.endswith("pay: the server does not answer\n")
 
 
-def test_todays_pay_is_asked_again_only_after_a_while(enrolled: Bob, server: FakeServer) -> None:
+def test_todays_pay_is_asked_again_only_after_a_while(enrolled: Bob, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, ask = [], status_view._ask
+
+    async def count(folder: DataFolder) -> Earnings:
+        asked.append(folder)
+        return await ask(folder)
+
+    monkeypatch.setattr(status_view, "_ask", count)
+    monkeypatch.setattr(status_view, "EARNINGS_SECONDS", 3600.0)
+    pay = status_view.TodaysPay(enrolled.folder)
+    assert pay.line() == pay.line() == "pay: $1.2500 today, $0.0003 open"
+    assert len(asked) == 1
+    monkeypatch.setattr(status_view, "EARNINGS_SECONDS", 0.0)
+    pay.line()
+    assert len(asked) == 2
+
+
+def test_todays_pay_is_kept_while_the_server_does_not_answer(
+    enrolled: Bob, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_view, "EARNINGS_SECONDS", 0.0)
     pay = status_view.TodaysPay(enrolled.folder)
     assert pay.line() == "pay: $1.2500 today, $0.0003 open"
     server.stop()
@@ -197,12 +217,16 @@ PROBLEM = {"reason": "The disk is full.", "at": AT}
     ids=["updated", "rolled back", "prevented"],
 )
 def test_an_update_by_hand_waits_for_its_outcome(
-    installed: Prefix, enrolled: Bob, wanted: None, record: Record, status: int, printed: str
+    installed: Prefix,
+    enrolled: Bob,
+    wanted: None,
+    record: Record,
+    status: int,
+    printed: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    outcome = Timer(0.1, installed.save, [record])
-    outcome.start()
+    monkeypatch.setattr(time, "sleep", lambda _: installed.save(record))  # the updater acts while the command waits
     done = run(enrolled, "update", "--now")
-    outcome.join()
     assert done.exit_code == status
     assert done.stdout.startswith("Updating to 0.2.0; programs go on.\n")
     assert printed in done.output
@@ -260,6 +284,7 @@ def test_a_label_names_one_folder(bob: Bob, server: FakeServer, tmp_path: Path) 
         (tmp_path / name).mkdir()
     lent = ["--lend", f"models={tmp_path / 'a'}", "--lend", f"models={tmp_path / 'b'}"]
     done = run(bob, "enrol", "--server", server.url, "--token", server.token, *lent)
+    assert done.exit_code == 2
     assert "--lend names 'models' twice" in done.stderr
     assert server.enrolled is None
 

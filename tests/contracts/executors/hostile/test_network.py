@@ -19,6 +19,7 @@ from provider_agent.executors.firewall import (
 )
 from tests.contracts.executors.hostile.conftest import Node, Running
 from tests.contracts.executors.world import CARRIER, INTERNET, MAIL_PORT, METADATA, NEIGHBOUR, NODE, World
+from tests.integration.provider_agent.conftest import eventually
 
 pytestmark = pytest.mark.docker
 
@@ -118,7 +119,7 @@ def test_nobody_outside_reaches_a_container(node: Node, world: World) -> None:
     world.run(world.outside, f"ip route replace {_address(listening)}/32 via {NODE}")
     world.run(world.node, "iptables -I DOCKER-USER -j ACCEPT")  # a provider whose own filter lets everything through
     try:
-        assert _outside_reaches(world, _address(listening))
+        eventually(lambda: _outside_reaches(world, _address(listening)), "the container that is open")
         listening.remove()
         closed = node.start(LISTEN, has_egress=True)
         closed.says("up")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -220,6 +221,22 @@ def test_a_tree_that_is_forgotten_while_its_proof_is_made_is_no_longer_kept(alic
     monkeypatch.setattr(proving, "_find_places", find_and_forget)
     with pytest.raises(SolvencyReportNotFound, match="no longer kept"):
         prove(alice)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_another_process_publishes_nothing_is_published(alice: UUID) -> None:
+    hash_chain.chain_transfers()
+    key = zlib.crc32(publishing.PUBLISHING.encode())
+    elsewhere = connection.copy()
+    try:
+        with elsewhere.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [key])
+            assert publish_due() is None
+            assert not SolvencyReport.objects.exists()
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [key])  # the pool keeps the connection
+    finally:
+        elsewhere.close()
+    assert publish_due() is not None
 
 
 @pytest.mark.django_db(transaction=True)

@@ -16,15 +16,15 @@ from tests.integration.jobs.serving import scenes
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SYNC, KEYS = "/internal/gateway/v1/sync", "/internal/gateway/v1/keys"
+TOKEN = "gateways-token"
 
 
 @pytest.fixture(autouse=True)
-def token(settings: Settings) -> str:
-    settings.SOUK_GATEWAY_TOKEN = "gateways-token"
-    return "gateways-token"
+def token(settings: Settings) -> None:
+    settings.SOUK_GATEWAY_TOKEN = TOKEN
 
 
-def post(path: str, body: bytes, *, token: str | None = "gateways-token") -> tuple[int, dict[str, object]]:
+def post(path: str, body: bytes, *, token: str | None = TOKEN) -> tuple[int, dict[str, object]]:
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     answer = Client(headers=headers).post(path, body, content_type="application/json")
     return answer.status_code, answer.json()
@@ -43,7 +43,7 @@ def test_a_gateway_reports_and_gets_the_table_once() -> None:
     assert (status, again["table"], again["version"]) == (200, None, first["version"])
 
 
-@pytest.mark.parametrize("wrong", [None, "", "mallorys-token", "gateways-token ", "gatewäys-token"])
+@pytest.mark.parametrize("wrong", [None, "", "mallorys-token", f"{TOKEN} ", "gatewäys-token"])
 def test_without_the_token_nothing_is_taken_in(wrong: str | None) -> None:
     status, answer = post(SYNC, sync(), token=wrong)
     assert (status, answer["code"]) == (401, "gateway_unknown")
@@ -60,8 +60,14 @@ def test_a_report_that_is_too_large_is_refused() -> None:
     assert (status, answer["code"]) == (413, "body_too_large")
 
 
+def test_a_report_of_another_form_is_refused() -> None:
+    status, answer = post(SYNC, b"{}")
+    assert (status, answer["code"]) == (400, "invalid_request")
+    assert not Gateway.objects.exists()
+
+
 def test_a_report_cannot_be_fetched() -> None:
-    assert Client(headers={"Authorization": "Bearer gateways-token"}).get(SYNC).status_code == 405
+    assert Client(headers={"Authorization": f"Bearer {TOKEN}"}).get(SYNC).status_code == 405
 
 
 def test_keys_that_nobody_holds_are_left_out(alice: Organisation) -> None:

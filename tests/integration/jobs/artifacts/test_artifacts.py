@@ -392,7 +392,7 @@ def test_an_address_takes_the_announced_size_and_nothing_else(lease):
     assert httpx.put(url, content=FILES["model.bin"]).status_code == 200
 
 
-def test_a_store_that_there_is_not_is_named_with_those_that_are(client, settings):
+def test_an_unknown_store_is_refused_with_the_known_ones(client, settings):
     settings.SOUK_ARTIFACT_STORE = "nowhere"
     with pytest.raises(ImproperlyConfigured, match="must be 'local' or 's3'"):
         client.get(f"/artifacts/{key_for(uuid4(), 0, 0)}")

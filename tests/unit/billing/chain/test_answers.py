@@ -62,7 +62,7 @@ def test_a_block_of_no_time_of_ours_is_refused(timestamp: int) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, NUMBER_MAX + 1])
-def test_a_number_that_no_column_holds_is_no_blocks(number: int) -> None:
+def test_a_block_number_that_no_column_holds_is_refused(number: int) -> None:
     with pytest.raises(ValueError, match="is no block's number"):
         read_number(number)
     with pytest.raises(ValueError, match="is no block's number"):

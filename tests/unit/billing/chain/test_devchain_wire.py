@@ -17,7 +17,7 @@ def chain() -> DevChain:
 
 
 @pytest.mark.parametrize("request_", [7, "eth_chainId", None, {}, {"method": 7}])
-def test_what_is_no_call_is_answered_so(chain: DevChain, request_: Any) -> None:
+def test_a_malformed_call_is_answered_as_invalid(chain: DevChain, request_: Any) -> None:
     assert answer(chain, request_)["error"]["code"] == -32600
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from billing.chain.transactions.fees import Fees, first_offer, next_offer
@@ -11,6 +11,7 @@ from billing.chain.transactions.fees import Fees, first_offer, next_offer
 AMOUNTS = st.integers(0, 10**12)
 
 
+@example(0, 0, 10)
 @given(AMOUNTS, AMOUNTS, AMOUNTS)
 def test_a_first_offer_covers_the_base_fee_within_the_limit(base_fee: int, priority_fee: int, limit: int) -> None:
     offered = first_offer(base_fee, priority_fee, limit=limit)

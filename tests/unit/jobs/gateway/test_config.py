@@ -43,6 +43,6 @@ def test_the_token_is_never_shown() -> None:
         ("body_mib_max", str(BODY_MIB_MAX + 1), f"may be {BODY_MIB_MAX} at most"),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(name: str, value: str, why: str) -> None:
+def test_an_invalid_setting_is_named(name: str, value: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         read(**{name: value})

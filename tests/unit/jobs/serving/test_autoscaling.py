@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.scaling.autoscaling import (
@@ -190,7 +190,6 @@ forecasts = st.none() | st.builds(
 histories = st.builds(History, minutes, forecasts)
 
 
-@settings(deadline=None)
 @given(policies, views, histories)
 def test_it_is_always_within_its_bounds_and_says_why(serve, seen, history):
     decision = decide(MONDAY, serve, seen, history)
@@ -198,7 +197,6 @@ def test_it_is_always_within_its_bounds_and_says_why(serve, seen, history):
     assert 0 < len(decision.why) <= WHY_CHARACTERS_MAX
 
 
-@settings(deadline=None)
 @given(policies, views, histories, st.integers(0, 50), st.integers(0, 50))
 def test_more_load_never_means_fewer_replicas(serve, seen, history, more_in_flight, more_queued):
     more = EndpointView(
@@ -213,14 +211,12 @@ def test_more_load_never_means_fewer_replicas(serve, seen, history, more_in_flig
     assert desired(serve, more, history) >= desired(serve, seen, history)
 
 
-@settings(deadline=None)
 @given(policies, views, histories)
 def test_who_is_asked_is_never_asleep(serve, seen, history):
     if seen.in_flight + seen.queued > 0 or seen.is_wanted:
         assert desired(serve, seen, history) >= 1
 
 
-@settings(deadline=None)
 @given(policies, views, histories, st.integers(0, 7 * 1440))
 def test_declared_hours_are_honoured_at_every_moment(serve, seen, history, passed):
     hours = Hours(at="08:30-17:15", days=["mon", "thu", "sun"], min=serve.replicas.max)

@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.scaling.cold_start import SECONDS_MAX, SECONDS_MIN, PastStart, StartPlan, estimate, soonest
@@ -74,7 +74,6 @@ def test_whoever_waits_gets_the_time_of_the_replica_that_is_ready_first():
     assert soonest([], found, is_one_due=False) is None
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 1e9), st.booleans(), st.booleans()), max_size=60),
     st.floats(0, 1e9),

@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.scaling.forecast import DAYS_MAX, MINUTES_PER_DAY, Minute, horizon_of, predict, ranges, record
@@ -112,7 +112,6 @@ rows = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(rows, st.integers(1, 60))
 def test_forecast_is_a_number_whatever_the_history(history, horizon):
     found = predict(NOW, horizon, history)

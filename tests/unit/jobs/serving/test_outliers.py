@@ -4,7 +4,7 @@ import random
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.scaling.spreading import Sample, outliers, wilson_low
@@ -92,7 +92,6 @@ def test_chance_alone_is_hardly_ever_an_outlier():
     assert wrong <= 6
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.builds(

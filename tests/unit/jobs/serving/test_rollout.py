@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.scaling.rollout import VersionView, decide, fails_more, is_slower, worse
@@ -214,7 +214,6 @@ def fields(each):
     return {name: getattr(each, name) for name in each.__dataclass_fields__}
 
 
-@settings(deadline=None)
 @given(st.sampled_from([BLUE_GREEN, CANARY]), st.integers(0, 10), version_lists, st.booleans())
 def test_shares_add_up_and_go_to_whoever_is_ready(policy, desired, versions, rollback):
     plan = decide(policy, desired, versions, is_rollback_requested=rollback)
@@ -230,7 +229,6 @@ def test_shares_add_up_and_go_to_whoever_is_ready(policy, desired, versions, rol
         assert all(active[each.number].ready for each in plan.versions if each.share)
 
 
-@settings(deadline=None)
 @given(st.sampled_from([BLUE_GREEN, CANARY]), st.integers(1, 10), st.integers(1, 10), version_lists)
 def test_way_back_is_always_possible_until_the_old_version_is_retired(policy, desired, ready, versions):
     active = [each for each in versions if each.state in {"starting", "live"}]
@@ -245,7 +243,6 @@ def test_way_back_is_always_possible_until_the_old_version_is_retired(policy, de
     assert rows(back)[1][1] == "rolled_back"
 
 
-@settings(deadline=None)
 @given(st.sampled_from([BLUE_GREEN, CANARY]), st.integers(0, 8), st.integers(0, 40))
 def test_good_version_always_gets_everything_and_the_old_one_ends(policy, desired, rate):
     # A tick a minute: replicas that are wanted are ready at the next one.

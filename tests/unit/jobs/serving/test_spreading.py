@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.scaling.spreading import (
@@ -149,7 +149,6 @@ places = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(candidates, st.integers(0, 12))
 def test_spread_is_as_wide_as_it_can_be(found, count):
     chosen = choose(found, [], Requirements(spread="provider"), count)
@@ -158,7 +157,6 @@ def test_spread_is_as_wide_as_it_can_be(found, count):
     assert len({each.provider_id for each in chosen}) == min(len(chosen), len(providers))
 
 
-@settings(deadline=None)
 @given(candidates, st.integers(0, 12), st.integers(0, 4))
 def test_floor_is_kept_wherever_it_can_be(found, count, floor):
     chosen = choose(found, [], Requirements(spread="provider", on_demand_min=floor), count)
@@ -166,7 +164,6 @@ def test_floor_is_kept_wherever_it_can_be(found, count, floor):
     assert sum(each.is_on_demand for each in chosen) >= min(floor, there, len(chosen))
 
 
-@settings(deadline=None)
 @given(candidates, places)
 def test_ranking_leaves_nobody_out_and_does_not_depend_on_the_order(found, there):
     ranked = rank(found, there, Requirements())
@@ -174,7 +171,6 @@ def test_ranking_leaves_nobody_out_and_does_not_depend_on_the_order(found, there
     assert ranked == rank(found[::-1], there, Requirements())
 
 
-@settings(deadline=None)
 @given(places, st.integers(0, 4), st.sampled_from(["none", "node", "provider"]))
 def test_leaving_is_an_order_of_all_that_keeps_the_floor_of_the_sound(there, floor, spread):
     requirements = Requirements(spread=spread, on_demand_min=floor)

@@ -1,6 +1,6 @@
 """What is started, and what goes."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.scaling.autoscaling import EndpointView, ReplicaView
@@ -114,7 +114,6 @@ replica_lists = st.lists(
 ).map(lambda rows: [replica(number, **row) for number, row in enumerate(rows, 1)])
 
 
-@settings(deadline=None)
 @given(replica_lists, st.integers(0, 20), st.integers(1, 20), st.integers(0, 5))
 def test_at_most_one_is_there_beyond_max_and_ready_ones_are_never_fewer_than_wanted(live, wanted, most, floor):
     wanted = min(wanted, most)
@@ -129,7 +128,6 @@ def test_at_most_one_is_there_beyond_max_and_ready_ones_are_never_fewer_than_wan
     assert len(left) >= min(wanted, len(sound_ready))
 
 
-@settings(deadline=None)
 @given(replica_lists, st.integers(1, 10))
 def test_starting_and_draining_as_planned_comes_to_rest(live, wanted):
     # Whoever starts is ready at the next tick, whoever drains is gone: the worst that the steps can do to themselves.

@@ -49,9 +49,12 @@ def test_a_node_that_never_ran_has_four_lines() -> None:
 
 
 def test_a_running_agent_shows_its_last_contact_error_and_fixes() -> None:
-    contact = {"contact_at": (datetime.now(UTC) - timedelta(hours=2)).isoformat(), "last_error": "server_busy"}
+    contact = {
+        "contact_at": (datetime.now(UTC) - timedelta(hours=2, minutes=30)).isoformat(),
+        "last_error": "server_busy",
+    }
     lines = status_lines(status(running=True, pid=7, last_contact=contact, fixes=["apt install docker.io"]))
-    assert lines[1] == "agent: running (pid 7); node: unknown; executor: process; last beat 2 h ago"
+    assert lines[1] == "agent: running (pid 7); node: unknown; executor: process; last beat 2 h 30 min ago"
     assert "last error: server_busy" in lines
     assert lines[-1] == "fix: apt install docker.io"
 
@@ -90,7 +93,7 @@ def test_a_link_shows_its_slower_direction_or_why_it_was_not_reached() -> None:
     seen = {
         "is_reached": True,
         "address": "10.0.0.2",
-        "at": datetime.now(UTC).isoformat(),
+        "at": (datetime.now(UTC) - timedelta(hours=2, minutes=30)).isoformat(),
         "round_trip_us": 250,
         "sent_bytes_per_second": 2_500_000_000,
         "received_bytes_per_second": 1_250_000_000,
@@ -101,9 +104,9 @@ def test_a_link_shows_its_slower_direction_or_why_it_was_not_reached() -> None:
         "erin": seen | {"is_reached": False, "why": "refused"},
     }
     assert status_lines(status(links=links))[4:] == [
-        "link to carol (10.0.0.2): 0.25 ms, 10 Gbit/s; 0 s ago",
-        "link to dave (10.0.0.2): 0 Gbit/s; 0 s ago",
-        "link to erin (10.0.0.2): not reached: refused; 0 s ago",
+        "link to carol (10.0.0.2): 0.25 ms, 10 Gbit/s; 2 h 30 min ago",
+        "link to dave (10.0.0.2): 0 Gbit/s; 2 h 30 min ago",
+        "link to erin (10.0.0.2): not reached: refused; 2 h 30 min ago",
     ]
 
 

@@ -51,7 +51,7 @@ def word(value: UUID) -> str:
     return "0x" + value.bytes.rjust(32, b"\0").hex()
 
 
-def refused(name: str, why: str, **arguments: Any) -> None:
+def assert_refused(name: str, why: str, **arguments: Any) -> None:
     with pytest.raises(EventUnbooked, match=why):
         book(event(name, **arguments))
     assert not Transfer.objects.exists()
@@ -84,8 +84,8 @@ def test_an_event_without_an_effect_moves_nothing(contract: EscrowContract) -> N
 
 def test_the_end_of_a_hold_or_lease_that_nobody_knows_is_refused(contract: EscrowContract) -> None:
     unknown = word(uuid4())
-    refused("HoldClosed", "no hold of this job is known", jobId=unknown, refunded="1", expired=False)
-    refused("LeaseChallenged", "nothing was settled for this lease", leaseId=unknown)
+    assert_refused("HoldClosed", "no hold of this job is known", jobId=unknown, refunded="1", expired=False)
+    assert_refused("LeaseChallenged", "nothing was settled for this lease", leaseId=unknown)
 
 
 def test_amounts_that_do_not_add_up_are_refused(contract: EscrowContract) -> None:
@@ -93,7 +93,7 @@ def test_amounts_that_do_not_add_up_are_refused(contract: EscrowContract) -> Non
     lease = EscrowLease.objects.create(
         id=uuid4(), hold=opened, provider=WALLET, seq=1, release_at=clock.now(), pending=5
     )
-    refused(
+    assert_refused(
         "LeaseFinalized",
         r"3 \+ 1 \+ 0 is not the 5 that waits",
         jobId=word(opened.pk),
@@ -101,7 +101,7 @@ def test_amounts_that_do_not_add_up_are_refused(contract: EscrowContract) -> Non
         paid="3",
         fee="1",
     )
-    refused(
+    assert_refused(
         "HoldClosed", "0 settled and 9 refunded are not the 10 held", jobId=word(opened.pk), refunded="9", expired=False
     )
     lease.refresh_from_db()

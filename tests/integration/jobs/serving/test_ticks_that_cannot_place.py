@@ -58,7 +58,7 @@ def test_an_endpoint_of_a_frozen_account_says_so_and_starts_later(alice: Organis
     assert waits_for(endpoint) == ""
 
 
-def test_a_late_or_cancelled_endpoint_gets_no_replica(alice: Organisation, bob: Node) -> None:
+def test_a_cancelled_endpoint_gets_no_replica(alice: Organisation, bob: Node) -> None:
     job, endpoint = launch(alice)
     gateway_reports()
     Job.objects.filter(pk=job.pk).update(cancel_requested_at=clock.now())
