@@ -27,14 +27,12 @@ BENCHMARKS ?= overhead matching ledger fleet client verification lending isolati
 	gateway tunnels autoscale inference_checks
 export OMP_NUM_THREADS ?= 1
 
-# What `make test` leaves to `make containers`, `make embedded` and `make models`; .ci/run runs all of them.
-LEFT_OUT := docker or own_servers or escrow_model or money_model
-# Of tests/acceptance only the whole path, first, as it takes longest.
-WHOLE_PATH := tests/acceptance/test_whole_path.py
-TESTED := $(WHOLE_PATH) $(filter-out tests/acceptance/ tests/__pycache__/,$(wildcard tests/*/))
+# What `make test` leaves to `make containers`, `make embedded`, `make models` and `make anvil`; .ci/run runs all of them.
+LEFT_OUT := docker or own_servers or escrow_model or money_model or anvil
 # Builds the agent's environment six times; left to `make acceptance`, which leaves the processors idle at times.
 WHOLE_INSTALL := tests/integration/portal/test_install_whole.py
 CONTAINERS_AT_ONCE ?= 2
+ANVIL_AT_ONCE ?= 2
 ESCROW_STEPS ?= 3000
 # With fewer steps the model never reaches its rarest rules.
 MONEY_STEPS ?= 5000
@@ -48,7 +46,7 @@ SOAK_SCHEDULES ?= 500
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
 
-.PHONY: help demo up test containers embedded models escrow-model money-model coverage acceptance soak slowest check $(CHECKS) bench lock openapi contracts format clean
+.PHONY: help demo up test containers embedded anvil models escrow-model money-model coverage acceptance soak slowest check $(CHECKS) bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -59,12 +57,12 @@ demo: $(INSTALLED) ## the whole product on real input, checked, in seven minutes
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
 	$(BIN)/souk up $(UP)
 
-test: $(INSTALLED) ## every test but those of the four targets below; one file: T=tests/unit/jobs/spec/test_spec.py
+test: $(INSTALLED) ## every test but those of the five targets below; one file: T=tests/unit/jobs/spec/test_spec.py
 ifneq ($(strip $(T)),)
 	$(BIN)/python -m pytest $(T)
 else
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTED) --ignore $(WHOLE_INSTALL) \
-	  -m 'not ($(LEFT_OUT))' $(REPORT)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance \
+	  --ignore $(WHOLE_INSTALL) -m 'not ($(LEFT_OUT))' $(REPORT)
 endif
 
 containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start
@@ -72,6 +70,9 @@ containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as roo
 
 embedded: $(INSTALLED) ## tests that start, kill and restart `souk up` on its own PostgreSQL and Redis
 	$(BIN)/python -m pytest tests/integration/embedded
+
+anvil: $(INSTALLED) ## transactions and reorganisations on a node of somebody else (CONTRIBUTING.md says how to get it)
+	$(BIN)/python -m pytest -n $(ANVIL_AT_ONCE) --dist loadfile -m anvil tests/chain
 
 models: escrow-model money-model ## thousands of steps of the escrow, and of all of billing, each against a model of it
 
@@ -82,7 +83,7 @@ money-model: $(INSTALLED)
 	SOUK_MONEY_STEPS=$(MONEY_STEPS) $(BIN)/python -m pytest -s -m money_model tests/integration/billing
 
 acceptance: $(INSTALLED) ## whole marketplaces and installations, nodes of other organisations, a network that fails
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance $(WHOLE_INSTALL) --ignore $(WHOLE_PATH)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/acceptance $(WHOLE_INSTALL)
 
 # Takes twice as long as those tests. tests/coverage_table.py compares two of its tables.
 coverage: $(INSTALLED) ## which lines and branches all tests but acceptance and containers run: benchmarks/results/coverage.json
