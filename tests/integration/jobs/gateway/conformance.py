@@ -67,7 +67,7 @@ def _chat_body(fields: dict[str, Any]) -> dict[str, Any]:
 
 def complete(**fields: Any) -> Callable[[openai.OpenAI, str], Any]:
     """A completion."""
-    body: dict[str, Any] = {"prompt": "once upon a time", "max_tokens": 6} | fields
+    body: dict[str, Any] = {"prompt": "once upon a time", "max_tokens": 6, "temperature": 0} | fields
     return lambda client, model: client.completions.create(model=model, **body)
 
 
@@ -170,7 +170,7 @@ CHAT = (
 COMPLETIONS = (
     Case("prompt", complete(), lambda a: a.usage.completion_tokens == 6),
     Case("suffix", complete(suffix="the end"), sent="the end"),
-    Case("n", complete(n=2), lambda a: len(a.choices) == 2),
+    Case("n", complete(n=2, temperature=1), lambda a: len(a.choices) == 2),
     Case("logprobs", complete(logprobs=1), lambda a: len(a.choices[0].logprobs.tokens) == 6),
     Case(
         "stream",
