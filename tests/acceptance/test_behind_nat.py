@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +24,13 @@ from jobs.client.sdk import Souk
 from jobs.wire import JobView
 from tests.acceptance.customer import ENDS, TINY, launch, wait_until
 from tests.acceptance.world import engine
-from tests.acceptance.world.making import BY_SSH, NODES, World, make_world
+from tests.acceptance.world.making import BY_SSH, NODES, World, alone, make_world, what_is_left
 from tests.acceptance.world.network import MARKET, ROUTER_OUTSIDE, ROUTER_OUTSIDE_LATER
 from tests.acceptance.world.supplies import of_pytest, why_not
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
 
+ROOT = Path(__file__).parents[2]
 EXECUTOR = os.environ.get("WORLD_EXECUTOR", "docker")  # or process: for looking at one without the other
 TRAIN_SECONDS, RECOVER_SECONDS, HEAL_SECONDS = 480.0, 120.0, 120.0
 PROBE_SECONDS, DIAL_SECONDS = 60.0, 1.0
@@ -42,6 +45,38 @@ GANG: dict[str, Any] = TINY | {
     "checkpoint": {"every": "4s", "keep": 2},
     "train": TINY["train"] | {"log_every": 1, "log_samples": True, "sample_every": -1},
 }
+WORLD_END_SECONDS = 60.0
+MAKE_WORLD = """
+import json, tempfile, time
+from pathlib import Path
+from tests.acceptance.world import making
+with making.alone():
+    folder = Path(tempfile.mkdtemp(prefix=making.PREFIX, dir=making.FOLDERS))
+    folder.chmod(0o711)
+    world = making.draw(folder)
+    making.connect(world)
+    world.nodes["node-1"].start_program("/tmp/log", "sleep", "1000")
+    making.open_market(world, folder)
+    print(json.dumps({"folder": str(folder), "namespaces": sorted(world.namespaces)}), flush=True)
+    time.sleep(1000)
+"""
+
+
+# In this file, and before the fixture `world`: only one world may be up at a time, and one worker runs a whole file.
+def test_a_killed_world_leaves_only_files_and_the_next_one_removes_them() -> None:
+    if why := why_not():
+        pytest.skip(why)
+    own = {name: value for name, value in os.environ.items() if name not in of_pytest()} | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", MAKE_WORLD], stdout=subprocess.PIPE, text=True, env=own) as maker:
+        made = json.loads(maker.stdout.readline())
+        folder, namespaces = Path(made["folder"]), set(made["namespaces"])
+        seen = "\n".join(what_is_left(folder, namespaces))
+        assert all(f"{kind} " in seen for kind in ("process", "namespace net", "namespace pid", "interface", "route"))
+        maker.send_signal(signal.SIGKILL)
+    wait_for("the kernel to end it", lambda: not what_is_left(folder, namespaces), WORLD_END_SECONDS)
+    assert folder.exists()
+    with alone():
+        assert not folder.exists()
 
 
 @pytest.fixture(scope="module")
