@@ -4,6 +4,7 @@ commands/             the server's commands of `souk`: up, gateway, ledger, chai
 embedded/             `souk up`: PostgreSQL, Redis and all processes as children of one command
 
 api_errors.py         every error of the API as {"code", "message", "details"}
+api_schema.py         /api/schema, computed once a process
 apps.py               the Django app
 celery.py             the Celery app
 checks.py             refuses to start with unsafe settings

@@ -50,6 +50,7 @@ ALLOWED: Final = (
     ("", "chain_tending", "a stored kind of alert"),
     ("jobs/api/endpoints.py", "TAKE_BACK_DEPRECATED|endpoint_take_back", "the API's old path, for one version"),
     ("jobs/urls.py", "take-back", "the API's old path, for one version"),
+    ("tests/integration/config/access/table.py", "take-back", "the API's old path, for one version"),
     ("jobs/endpoints/errors.py", "nothing_to_take_back", "a public error code"),
     ("jobs/models/serving.py", "db_column", "a stored column"),
     ("jobs/states.py", "ROLLED_BACK_FORMERLY", "a stored state, until no row has it"),
