@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -18,6 +19,7 @@ from jobs.wire import JobMetrics, MetricsPoint
 from marketplace.accounts.permissions import HasScope
 from marketplace.foundation import clock
 from marketplace.nodes.watching import metrics
+from provider_agent.protocol import Moment
 
 LEASES_MAX = 64  # the newest
 SINCE = OpenApiParameter("since", OpenApiTypes.DATETIME, description="Six hours ago, where it is left out.")
@@ -27,7 +29,7 @@ class MetricsQuery(BaseModel):
     """From when on; six hours ago, unless given."""
 
     model_config = ConfigDict(extra="forbid")
-    since: AwareDatetime | None = None
+    since: Moment | None = None
 
 
 class JobMetricsView(APIView):
@@ -42,7 +44,7 @@ class JobMetricsView(APIView):
         return answer(JobMetrics(points=_points(find_job(request, job_id), since)))
 
 
-def _points(job: Job, since: AwareDatetime) -> list[MetricsPoint]:
+def _points(job: Job, since: datetime) -> list[MetricsPoint]:
     leases = Lease.objects.filter(attempt__job=job).select_related("attempt").order_by("-fence")[:LEASES_MAX]
     return [
         MetricsPoint(

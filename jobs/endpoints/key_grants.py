@@ -24,6 +24,7 @@ from billing.models.ledger import USD_ASSET_ID
 from jobs.gateway.messages import KEYS_MAX, KeyGrant
 from jobs.models import Endpoint, EndpointKey, Gateway, KeySlice, UsageRecord
 from marketplace.foundation import clock
+from marketplace.foundation.exclusive import log_failures
 
 GRANT_SECONDS: Final = 60  # how long a gateway may use a grant, and for how long a dead gateway's slices stay reserved
 FRESH_SHARE: Final = 0.5  # a slice with more than this part of its time left is granted again without a write
@@ -52,10 +53,11 @@ def key_grants_for(
         now = clock.now()
         grants, slices = [], []
         for key in keys:
-            grant, cut = _grant_and_slice(key, slices_left, gateway_id, now)
-            grants.append(grant)
-            if cut is not slices_left.own.get(key.pk):
-                slices.append(cut)
+            with log_failures("A key cannot be read, and opens nothing.", key_id=str(key.pk)):
+                grant, cut = _grant_and_slice(key, slices_left, gateway_id, now)
+                grants.append(grant)
+                if cut is not slices_left.own.get(key.pk):
+                    slices.append(cut)
         KeySlice.objects.bulk_create(
             slices,
             update_conflicts=True,
@@ -70,7 +72,11 @@ def refused_key_grants(gateway_id: UUID) -> list[KeyGrant]:
     now = clock.now()
     held = EndpointKey.objects.filter(slices__gateway_id=gateway_id, slices__expires_at__gt=now)
     over = held.filter(Q(revoked_at__isnull=False) | Q(expires_at__lte=now)).order_by("pk")
-    return [_refuse(key, _why_over(key, now), now) for key in over[:KEYS_MAX]]
+    refusals = []
+    for key in over[:KEYS_MAX]:
+        with log_failures("A key that is over cannot be read.", key_id=str(key.pk)):
+            refusals.append(_refuse(key, _why_over(key, now), now))
+    return refusals
 
 
 @dataclass

@@ -25,6 +25,7 @@ from jobs.matching.fabrics import Link, groups_of
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot_of
 from jobs.models import LeaseDevice
 from marketplace.foundation import clock
+from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.fabrics import links
 from marketplace.nodes.fabrics.overlays import gang_label
 from marketplace.nodes.models import Device, FabricLink, Node, Offer
@@ -176,22 +177,21 @@ def _read_supply() -> FleetSnapshot:
         .order_by("id")
         .values_list(*_NodeFacts._fields)
     )
-    rows = map(_NodeFacts._make, nodes)
-    return snapshot_of(
-        (
-            _node_row(
-                node,
-                offers.get(node.id),
-                groups.get(node.id, ()),
-                now,
-                fabric=fabrics.get(node.id),
-                has_failed_link=node.id in failed,
-                wallets=wallets.get(node.id, frozenset()),
+    rows = []
+    for node in map(_NodeFacts._make, nodes):
+        with log_failures("A node cannot be read, and is left out of the fleet.", node_id=str(node.id)):
+            rows.append(
+                _node_row(
+                    node,
+                    offers.get(node.id),
+                    groups.get(node.id, ()),
+                    now,
+                    fabric=fabrics.get(node.id),
+                    has_failed_link=node.id in failed,
+                    wallets=wallets.get(node.id, frozenset()),
+                )
             )
-            for node in rows
-        ),
-        taken_at=now,
-    )
+    return snapshot_of(rows, taken_at=now)
 
 
 def _node_row(
@@ -232,10 +232,10 @@ def _node_row(
         groups=groups,
         isolation=node.isolation or "none",
         has_egress=node.egress == "true",
-        lent=frozenset(_decoded(node.lent) or () if node.lent else ()),
+        lent=_labels(node.lent),
         has_token_receipts=node.signs_tokens == "true",
         is_server=node.serves == "true",
-        runtime_features=frozenset(_decoded(node.runtime_features) or () if node.runtime_features else ()),
+        runtime_features=_labels(node.runtime_features),
         open_seconds=open_seconds,
     )
 
@@ -272,7 +272,11 @@ def _groups_by_node() -> dict[UUID, tuple[DeviceGroup, ...]]:
     by_node: defaultdict[UUID, dict[tuple[str, str, int], list[_DeviceFacts]]] = defaultdict(dict)
     for device in map(_DeviceFacts._make, rows):
         by_node[device.node_id].setdefault((device.kind, device.model, device.memory_mib), []).append(device)
-    return {node_id: tuple(_group(equal) for equal in groups.values()) for node_id, groups in by_node.items()}
+    found: dict[UUID, tuple[DeviceGroup, ...]] = {}
+    for node_id, groups in by_node.items():
+        with log_failures("A node's devices cannot be read, and are not offered.", node_id=str(node_id)):
+            found[node_id] = tuple(_group(equal) for equal in groups.values())
+    return found
 
 
 def _group(equal: list[_DeviceFacts]) -> DeviceGroup:
@@ -281,7 +285,7 @@ def _group(equal: list[_DeviceFacts]) -> DeviceGroup:
         kind=first.kind,
         model=first.model,
         memory_mib=first.memory_mib,
-        flops_per_second=_slowest([_decoded(device.flops) for device in equal]),
+        flops_per_second=_slowest([_figures(device.flops) for device in equal]),
         total=len(equal),
         free=tuple(device.id for device in equal),
         memory_bytes_per_second=min(
@@ -306,6 +310,17 @@ def _text(field: str) -> Cast:
 def _decoded(text: str) -> Any:
     """The value of a JSON text; do not change it. The text seldom differs from the previous read."""
     return json.loads(text)
+
+
+@lru_cache(maxsize=100_000)
+def _figures(text: str) -> dict[str, float]:
+    """dtype -> FLOP/s of a JSON text, under the same conditions; raises for anything else."""
+    return {str(dtype): float(figure) for dtype, figure in json.loads(text).items()}
+
+
+@lru_cache(maxsize=1_000)
+def _labels(text: str | None) -> frozenset[str]:
+    return frozenset(json.loads(text) or () if text else ())
 
 
 def _seconds_max(offer: _OfferFacts, now: datetime) -> float:

@@ -18,6 +18,7 @@ from django.db.models import F, Q
 
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.ids import new_id
+from marketplace.foundation.moments import within_calendar
 
 
 class EndpointKey(models.Model):
@@ -65,6 +66,7 @@ class EndpointKey(models.Model):
             models.CheckConstraint(
                 condition=~Q(kind="session") | Q(expires_at__isnull=False), name="session_key_expires"
             ),
+            within_calendar("expires_at", name="endpoint_key_expires_within_calendar"),
         ]
         indexes = [models.Index(fields=["expires_at"], condition=Q(kind="session"), name="session_key_expiry")]
 

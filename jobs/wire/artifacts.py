@@ -8,14 +8,14 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.wire.base import Wire
-from provider_agent.protocol import ArtifactFile, FileUpload, RemoteFile
+from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, ArtifactFile, Etags, FileUpload, RemoteFile
 
 
 class UploadRequest(BaseModel):
     """POST /api/v1/uploads: the job's files, before it is submitted."""
 
     model_config = ConfigDict(extra="forbid")
-    files: list[ArtifactFile] = Field(min_length=1)
+    files: list[ArtifactFile] = Field(min_length=1, max_length=FILES_PER_ARTIFACT_MAX)
 
 
 class UploadView(Wire):
@@ -29,7 +29,7 @@ class UploadComplete(BaseModel):
     """path -> ETag of each part, in order."""
 
     model_config = ConfigDict(extra="forbid")
-    etags: dict[str, list[str]]
+    etags: Etags
 
 
 class ArtifactView(Wire):

@@ -6,13 +6,15 @@ from datetime import date, datetime
 from typing import Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.wire.base import Wire
+from provider_agent.protocol import Moment, Whole
 
 LIMIT_MAX = 10**9
 BUDGET_USD_MICROS_MAX = 10**15
 NAME_CHARACTERS_MAX = 120
+ENDPOINT_IDS_MAX = 1000
 # Days that can be requested: each has days before and after it, as the calendar's first and last have not.
 DAY_FIRST = date(2000, 1, 1)
 DAY_LAST = date(2999, 12, 31)
@@ -26,20 +28,13 @@ class EndpointKeyRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     name: str = Field(min_length=1, max_length=NAME_CHARACTERS_MAX)
-    endpoint_ids: list[UUID] | None = None
-    requests_per_minute: int | None = Field(default=None, ge=1, le=LIMIT_MAX)
-    tokens_per_minute: int | None = Field(default=None, ge=1, le=LIMIT_MAX)
-    in_flight_max: int | None = Field(default=None, ge=1, le=LIMIT_MAX)
-    budget_usd_micros: int | None = Field(default=None, ge=1, le=BUDGET_USD_MICROS_MAX)
+    endpoint_ids: list[UUID] | None = Field(default=None, max_length=ENDPOINT_IDS_MAX)
+    requests_per_minute: Whole | None = Field(default=None, ge=1, le=LIMIT_MAX)
+    tokens_per_minute: Whole | None = Field(default=None, ge=1, le=LIMIT_MAX)
+    in_flight_max: Whole | None = Field(default=None, ge=1, le=LIMIT_MAX)
+    budget_usd_micros: Whole | None = Field(default=None, ge=1, le=BUDGET_USD_MICROS_MAX)
     budget_period: Literal["total", "month"] = "total"
-    expires_at: datetime | None = None
-
-    @field_validator("expires_at")
-    @classmethod
-    def _aware(cls, value: datetime | None) -> datetime | None:
-        if value is not None and value.tzinfo is None:
-            raise ValueError("has no time zone; write it like 2030-01-31T00:00:00Z")
-        return value
+    expires_at: Moment | None = None
 
 
 class EndpointKeyView(Wire):

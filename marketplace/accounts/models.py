@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.db.models.functions import Lower
 
 from marketplace.foundation.ids import new_id
+from marketplace.foundation.moments import within_calendar
 
 
 class UserManager(BaseUserManager["User"]):
@@ -128,6 +129,9 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [within_calendar("expires_at", name="api_key_expires_within_calendar")]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}...)"

@@ -36,7 +36,7 @@ def database_from_url(url: str) -> dict[str, Any]:
         raise ImproperlyConfigured("DATABASE_URL must start with postgresql://; Souk keeps its truth in PostgreSQL.")
     query = dict(parse_qsl(parts.query))
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "marketplace.foundation.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),

@@ -7,6 +7,8 @@ State:
     outbox.py            calls to other systems: written in a transaction, made after it, at least once
     snapshot.py          everything that is read inside is of one moment
     exclusive.py         one process at a time; one failing row does not stop the others
+    postgresql/          the database backend: a moment beyond the calendar does not fail a query
+    moments.py           a column of moments that strangers name, and its constraint
 
 Requests:
     actors.py            in whose name a request acts

@@ -1,12 +1,15 @@
-"""Bases of all serializers: what a request names must exist."""
+"""Bases of all serializers: what a request names must exist, and a moment lies within the calendar."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 
 from django.db import models
 from rest_framework import serializers
+
+from provider_agent.protocol import MOMENT_FIRST, MOMENT_LAST
 
 M = TypeVar("M", bound=models.Model)
 
@@ -27,12 +30,34 @@ class RefuseUnknownFields:
         return super().to_internal_value(data)  # type: ignore[misc]
 
 
+class MomentField(serializers.DateTimeField):
+    """A moment as the wire types have it (`provider_agent.protocol.bounds`): PostgreSQL and Python hold it."""
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        # Before it is converted, which would overflow; a moment without a time zone is UTC's, as DRF reads it.
+        if value.tzinfo is not None and not MOMENT_FIRST <= value <= MOMENT_LAST:
+            self._refuse()
+        moment = super().enforce_timezone(value)
+        if not MOMENT_FIRST <= moment <= MOMENT_LAST:
+            self._refuse()
+        return moment
+
+    def _refuse(self) -> None:
+        years = f"{MOMENT_FIRST.year} to {MOMENT_LAST.year}"
+        raise serializers.ValidationError(f"This moment lies outside of {years} (UTC).", code="out_of_calendar")
+
+
 class StrictSerializer(RefuseUnknownFields, serializers.Serializer[Any]):
     """A plain serializer that refuses unknown fields."""
 
 
 class StrictModelSerializer(RefuseUnknownFields, serializers.ModelSerializer[M]):
     """A model's serializer that refuses unknown fields."""
+
+    serializer_field_mapping = {
+        **serializers.ModelSerializer.serializer_field_mapping,
+        models.DateTimeField: MomentField,
+    }
 
 
 class Nothing(StrictSerializer):

@@ -2,6 +2,7 @@
 
     message.py            the base of every message
     limits.py             versions, limits and intervals of the wire
+    bounds.py             how far numbers, moments and texts may go
     node.py               what a node is: devices, facts, terms, enrolment
     desired_settings.py   drain, resume, price, schedule; how the node stands in the market
     earnings.py           what its provider has earned
@@ -51,16 +52,27 @@ from provider_agent.protocol.artifacts import (
     ArtifactDownloads,
     ArtifactFile,
     ArtifactUploads,
+    Etags,
     FileUpload,
     RemoteFile,
     UploadPart,
 )
 from provider_agent.protocol.assignment import Assignment, CheckpointPolicy, Program, SignedAssignment
+from provider_agent.protocol.bounds import (
+    COUNT_MAX,
+    MOMENT_FIRST,
+    MOMENT_LAST,
+    PRICE_USD_MICROS_MAX,
+    SMALL_COUNT_MAX,
+    Count,
+    Moment,
+    SmallCount,
+    Whole,
+)
 from provider_agent.protocol.desired_settings import (
     AWAY_MAX,
     HOURS_MAX,
     MINUTES_PER_DAY,
-    PRICE_USD_MICROS_MAX,
     REASON_CHARACTERS_MAX,
     Away,
     DrainRequest,

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from pydantic import Field
 
+from provider_agent.protocol.bounds import NODE_RANK_MAX, Bytes, Count, Whole
 from provider_agent.protocol.limits import FILES_PER_ARTIFACT_MAX
 from provider_agent.protocol.message import Message
+
+PATH_CHARACTERS_MAX: Final = 512
+ETAG_CHARACTERS_MAX: Final = 200
+PARTS_PER_FILE_MAX: Final = 10_000  # what S3 takes of one upload
+
+Etag = Annotated[str, Field(max_length=ETAG_CHARACTERS_MAX)]
+Etags = Annotated[
+    dict[
+        Annotated[str, Field(max_length=PATH_CHARACTERS_MAX)],
+        Annotated[list[Etag], Field(max_length=PARTS_PER_FILE_MAX)],
+    ],
+    Field(max_length=FILES_PER_ARTIFACT_MAX),
+]
 
 
 class ArtifactFile(Message):
     """One file of an artifact."""
 
-    path: str = Field(min_length=1, max_length=512)
-    size: int = Field(ge=0)
+    path: str = Field(min_length=1, max_length=PATH_CHARACTERS_MAX)
+    size: Bytes
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
@@ -23,9 +37,9 @@ class ArtifactBegin(Message):
     """POST /api/agent/v1/leases/{lease_id}/artifacts: announce the files, get where to put their bytes."""
 
     kind: Literal["checkpoint", "output"]
-    step: int | None = Field(default=None, ge=0)
-    billable_ms: int = Field(default=0, ge=0)  # the lease's meter when the checkpoint was complete on disk
-    node_rank: int = Field(default=0, ge=0)
+    step: Count | None = None
+    billable_ms: Count = 0  # the lease's meter when the checkpoint was complete on disk
+    node_rank: Whole = Field(default=0, ge=0, le=NODE_RANK_MAX)
     files: list[ArtifactFile] = Field(max_length=FILES_PER_ARTIFACT_MAX)
 
 
@@ -55,7 +69,7 @@ class ArtifactUploads(Message):
 class ArtifactComplete(Message):
     """POST .../artifacts/{artifact_id}/complete: path -> ETag of each part, in order."""
 
-    etags: dict[str, list[str]]
+    etags: Etags
 
 
 class RemoteFile(Message):

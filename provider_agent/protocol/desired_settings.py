@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import Field, model_validator
 
+from provider_agent.protocol.bounds import PRICE_USD_MICROS_MAX, Moment, Whole
 from provider_agent.protocol.message import Message
 
 REASON_CHARACTERS_MAX: Final = 200
 MINUTES_PER_DAY: Final = 24 * 60
 HOURS_MAX: Final = 64  # spans of a week
 AWAY_MAX: Final = 32
-PRICE_USD_MICROS_MAX: Final = 1_000_000_000
 
 
 class DrainRequest(Message):
@@ -28,7 +28,7 @@ class ResumeRequest(Message):
 class PriceRequest(Message):
     """POST /api/agent/v1/price: of a device and hour, from the next lease on. Repeating it is harmless."""
 
-    price_usd_micros_per_device_hour: int = Field(gt=0, le=PRICE_USD_MICROS_MAX)
+    price_usd_micros_per_device_hour: Whole = Field(gt=0, le=PRICE_USD_MICROS_MAX)
 
 
 class NodeStanding(Message):
@@ -42,9 +42,9 @@ class NodeStanding(Message):
 class WeeklyHours(Message):
     """A span of one day of the week (0: Monday), in minutes of the node's own day; past midnight it is two spans."""
 
-    day: int = Field(ge=0, le=6)
-    begins: int = Field(ge=0, lt=MINUTES_PER_DAY)
-    ends: int = Field(gt=0, le=MINUTES_PER_DAY)
+    day: Whole = Field(ge=0, le=6)
+    begins: Whole = Field(ge=0, lt=MINUTES_PER_DAY)
+    ends: Whole = Field(gt=0, le=MINUTES_PER_DAY)
 
     @model_validator(mode="after")
     def _ends_after_it_begins(self) -> Self:
@@ -56,8 +56,8 @@ class WeeklyHours(Message):
 class Away(Message):
     """A window in which the node is not there, declared in advance."""
 
-    begins_at: AwareDatetime
-    ends_at: AwareDatetime
+    begins_at: Moment
+    ends_at: Moment
 
     @model_validator(mode="after")
     def _ends_after_it_begins(self) -> Self:

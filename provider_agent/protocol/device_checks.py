@@ -13,11 +13,12 @@ send FEATURE_CHECKS in HEADER_FEATURES: one that does not know the field never s
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field
 
+from provider_agent.protocol.bounds import SmallCount
 from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX
 from provider_agent.protocol.message import Message
 
@@ -29,6 +30,7 @@ REVEAL_CHARACTERS_MAX: Final = 800_000  # base64 of one block
 HASHES_CHARACTERS_MAX: Final = 100_000
 SUMS_CHARACTERS_MAX: Final = 400_000
 UUID_CHARACTERS_MAX: Final = 96
+ROOT_CHARACTERS_MAX: Final = 128
 
 
 class DeviceTask(Message):
@@ -55,7 +57,7 @@ class DeviceCommitment(Message):
     """The roots of all states of one device's chain."""
 
     uuid: str = Field(max_length=UUID_CHARACTERS_MAX)
-    roots: list[str] = Field(max_length=ROUNDS_MAX + 1)
+    roots: list[Annotated[str, Field(max_length=ROOT_CHARACTERS_MAX)]] = Field(max_length=ROUNDS_MAX + 1)
 
 
 class CheckCommit(Message):
@@ -74,7 +76,7 @@ class CheckReveal(Message):
     """The `index`-th opening of one device; bytes in base64."""
 
     uuid: str = Field(max_length=UUID_CHARACTERS_MAX)
-    index: int = Field(ge=0)
+    index: SmallCount
     before: str = Field(max_length=REVEAL_CHARACTERS_MAX)
     after: str = Field(max_length=REVEAL_CHARACTERS_MAX)
     before_hashes: str = Field(max_length=HASHES_CHARACTERS_MAX)
@@ -118,5 +120,5 @@ class DeviceRecall(Message):
 class CheckRecall(Message):
     """The answer to one step; without devices where the key was empty."""
 
-    step: int = Field(ge=0)
+    step: SmallCount
     devices: list[DeviceRecall] = Field(default_factory=list, max_length=DEVICES_PER_NODE_MAX)

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from provider_agent.protocol.bounds import Whole
 from provider_agent.protocol.message import Message
 
 FEATURE_LINKS: Final = "links"
@@ -51,9 +52,9 @@ class LinkReport(Message):
 
     dialled: bool = False  # this node reached the peer, and each proved to be who was meant
     was_dialled: bool = False  # the peer reached this node, and the same
-    round_trip_us: int | None = Field(default=None, ge=0, le=ROUND_TRIP_US_MAX)  # median of the pings
-    sent_bytes_per_second: int | None = Field(default=None, ge=0, le=BYTES_PER_SECOND_MAX)
-    received_bytes_per_second: int | None = Field(default=None, ge=0, le=BYTES_PER_SECOND_MAX)
+    round_trip_us: Whole | None = Field(default=None, ge=0, le=ROUND_TRIP_US_MAX)  # median of the pings
+    sent_bytes_per_second: Whole | None = Field(default=None, ge=0, le=BYTES_PER_SECOND_MAX)
+    received_bytes_per_second: Whole | None = Field(default=None, ge=0, le=BYTES_PER_SECOND_MAX)
     dial_why: OneLine = ""  # why it did not reach the peer, for the provider to read
     listen_why: OneLine = ""  # why the peer did not reach it
 

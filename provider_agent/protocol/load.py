@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Final
 from uuid import UUID
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
+from provider_agent.protocol.bounds import Figure
 from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX
 from provider_agent.protocol.message import Account
 
 SERIES_MAX: Final = 24  # figures of one node, device or lease
 
 SeriesName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-Figures = Annotated[dict[SeriesName, FiniteFloat], Field(max_length=SERIES_MAX)]
+Figures = Annotated[dict[SeriesName, Figure], Field(max_length=SERIES_MAX)]
 DeviceName = Annotated[str, Field(min_length=1, max_length=96)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from provider_agent.protocol.bounds import Whole
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.receipts import ADDRESS_PATTERN, ZERO_ADDRESS, ReceiptDomain
 
@@ -25,12 +26,12 @@ class PaymentTerms(Message):
 
     asset: str = Field(pattern=r"^[A-Za-z0-9._-]{1,16}$")  # the code that people know it by
     token: str = Field(pattern=ADDRESS_PATTERN)
-    chain_id: int = Field(gt=0, lt=2**63)
+    chain_id: Whole = Field(gt=0, lt=2**63)
     contract: str = Field(default=ZERO_ADDRESS, pattern=ADDRESS_PATTERN)
     provider: str = Field(default=ZERO_ADDRESS, pattern=ADDRESS_PATTERN)
     customer: str = Field(default=ZERO_ADDRESS, pattern=ADDRESS_PATTERN)
-    rate_per_hour: int = Field(gt=0, lt=2**256)  # of all devices of the lease
-    cap: int = Field(ge=0, lt=2**256)  # the lease may never bill more
+    rate_per_hour: Whole = Field(gt=0, lt=2**256)  # of all devices of the lease
+    cap: Whole = Field(ge=0, lt=2**256)  # the lease may never bill more
 
     @property
     def domain(self) -> ReceiptDomain:

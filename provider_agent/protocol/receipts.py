@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import Field
 
 from provider_agent.protocol import ethereum
+from provider_agent.protocol.bounds import UINT64_MAX, Count, Whole
 from provider_agent.protocol.message import Message
 
 ZERO_ADDRESS: Final = "0x" + "0" * 40
@@ -36,7 +37,7 @@ ADDRESS_PATTERN = r"^0x[0-9a-fA-F]{40}$"
 class ReceiptDomain(Message):
     """The EIP-712 domain; chain id 0 and the zero address where no contract is involved."""
 
-    chain_id: int = 0
+    chain_id: Count = 0
     verifying_contract: str = Field(default=ZERO_ADDRESS, pattern=ADDRESS_PATTERN)
 
     def as_typed(self) -> dict[str, Any]:
@@ -60,9 +61,9 @@ class UsageReceipt(Message):
     provider: str = Field(default=ZERO_ADDRESS, pattern=ADDRESS_PATTERN)
     customer: str = Field(default=ZERO_ADDRESS, pattern=ADDRESS_PATTERN)
     asset: str = Field(default=ZERO_ADDRESS, pattern=ADDRESS_PATTERN)
-    seq: int = Field(ge=1, lt=2**64)
-    billable_ms: int = Field(ge=0, lt=2**64)
-    cumulative_amount: int = Field(ge=0, lt=2**256)  # micro-USD, or base units of the asset
+    seq: Whole = Field(ge=1, le=UINT64_MAX)
+    billable_ms: Whole = Field(ge=0, le=UINT64_MAX)
+    cumulative_amount: Whole = Field(ge=0, lt=2**256)  # micro-USD, or base units of the asset
     meter_hash: str = Field(default=ZERO_HASH, pattern=HASH_PATTERN)  # SHA-256 of the lease's event bytes so far
     prev_digest: str = Field(default=ZERO_HASH, pattern=HASH_PATTERN)  # digest of receipt seq-1; zero for the first
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from provider_agent.protocol.bounds import Moment, Whole
 from provider_agent.protocol.message import Account, Message
 
 FEATURE_UPDATES: Final = "updates"
@@ -34,7 +35,7 @@ class ReleaseManifest(BaseModel):
     wheel: str = Field(pattern=r"^gpusouk-[0-9.]+-py3-none-any\.whl$")
     version: str = Field(pattern=VERSION_PATTERN)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    size: int = Field(gt=0, le=WHEEL_BYTES_MAX)
+    size: Whole = Field(gt=0, le=WHEEL_BYTES_MAX)
     server: str
     sync_server: str = ""
     rollback_from: str = ""  # a node that has exactly this version may go down to the manifest's
@@ -52,7 +53,7 @@ class Rollback(Account):
 
     version: str = Field(max_length=VERSION_CHARACTERS_MAX)
     reason: str = Field(max_length=ROLLBACK_CHARACTERS_MAX)
-    at: AwareDatetime
+    at: Moment
 
 
 class UpdateFacts(Account):

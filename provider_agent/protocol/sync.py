@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from provider_agent.protocol.assignment import SignedAssignment
+from provider_agent.protocol.bounds import Count, Measure, SmallCount, SmallNumber
 from provider_agent.protocol.fabric import LinkDemand
 from provider_agent.protocol.limits import LEASES_PER_NODE_MAX, MESSAGE_CHARACTERS_MAX
 from provider_agent.protocol.load import Load
@@ -34,25 +35,25 @@ class LeaseReport(Account):
     """One lease as the agent has it."""
 
     lease_id: UUID
-    fence: int
+    fence: Count
     attempt_id: UUID
     state: AttemptState
     reason: Reason | None = None
     message: str = Field(default="", max_length=MESSAGE_CHARACTERS_MAX)
-    exit_code: int | None = None
-    billable_ms: int = Field(default=0, ge=0)
-    log_bytes: int = Field(default=0, ge=0)  # written so far; the final count once the state is an end
-    event_bytes: int = Field(default=0, ge=0)
-    receipt_seq: int = Field(default=0, ge=0)  # the newest receipt made
+    exit_code: SmallNumber | None = None
+    billable_ms: Count = 0
+    log_bytes: Count = 0  # written so far; the final count once the state is an end
+    event_bytes: Count = 0
+    receipt_seq: Count = 0  # the newest receipt made
 
 
 class SyncRequest(Account):
     """What is, on this node. `known` is the version of the last answer; the server waits for a newer one."""
 
-    protocol: int
+    protocol: SmallCount
     boot_id: UUID  # new at each start of the agent
     known: str = Field(default="", max_length=64)
-    wait_seconds: float = Field(default=0, ge=0, le=60)
+    wait_seconds: Measure = Field(default=0, le=60)
     leases: list[LeaseReport] = Field(default_factory=list, max_length=LEASES_PER_NODE_MAX)
     load: Load | None = None  # now and then; see Load
     facts: NodeFacts | None = None  # when they changed, and at the first sync of a boot

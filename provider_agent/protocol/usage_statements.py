@@ -12,10 +12,9 @@ from uuid import UUID
 from pydantic import Field
 
 from provider_agent.protocol import ethereum
+from provider_agent.protocol.bounds import Count
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.receipts import HASH_PATTERN, NO_CONTRACT, ZERO_HASH, ReceiptDomain, id_bytes32
-
-COUNT_MAX: Final = 2**63 - 1
 
 STATEMENT_TYPES: Final = {
     "ServeStatement": [
@@ -34,11 +33,11 @@ class ServeStatement(Message):
     """What one lease has answered so far: all figures are cumulative, so that only the newest statement matters."""
 
     lease_id: UUID
-    seq: int = Field(ge=1, le=COUNT_MAX)
-    requests: int = Field(ge=0, le=COUNT_MAX)  # that reached the engine
-    without_usage: int = Field(default=0, ge=0, le=COUNT_MAX)  # of them, whose answers did not report their tokens
-    input_tokens: int = Field(ge=0, le=COUNT_MAX)
-    output_tokens: int = Field(ge=0, le=COUNT_MAX)
+    seq: Count = Field(ge=1)
+    requests: Count  # that reached the engine
+    without_usage: Count = 0  # of them, whose answers did not report their tokens
+    input_tokens: Count
+    output_tokens: Count
     prev_digest: str = Field(default=ZERO_HASH, pattern=HASH_PATTERN)  # of statement seq-1; zero for the first
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from marketplace.foundation.serializers import StrictModelSerializer, StrictSerializer
+from marketplace.foundation.serializers import MomentField, StrictModelSerializer, StrictSerializer
 from marketplace.nodes.fabrics.links import links_of
 from marketplace.nodes.models import Check, Device, EnrolmentToken, Metric, Node, Offer, Provider
 from provider_agent.protocol import DeviceKind
@@ -221,7 +221,7 @@ class OfferFilters(StrictSerializer):
 class MetricsAsked(StrictSerializer):
     """From when on."""
 
-    since = serializers.DateTimeField(required=False, help_text="Six hours ago, unless given; a month at most is kept.")
+    since = MomentField(required=False, help_text="Six hours ago, unless given; a month at most is kept.")
 
 
 class MetricPoint(StrictModelSerializer[Metric]):

@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from marketplace.foundation.ids import new_id
+from marketplace.foundation.moments import within_calendar
 from marketplace.nodes.models.providers import Provider
 from marketplace.nodes.states import NODE_MACHINE, NodeState
 from provider_agent.protocol import (
@@ -88,7 +89,10 @@ class Node(models.Model):
     objects = NodeQuerySet.as_manager()
 
     class Meta:
-        constraints = [models.CheckConstraint(condition=Q(state__in=NodeState.values), name="node_state_known")]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=NodeState.values), name="node_state_known"),
+            within_calendar("rolled_back_at", name="node_rollback_within_calendar"),
+        ]
         indexes = [models.Index(fields=["state", "last_seen_at"], name="node_liveness")]
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ from django.db.models import Q
 
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
+from marketplace.foundation.moments import within_calendar
 from marketplace.nodes.models.node import Node, suspect_before
 from marketplace.nodes.states import NodeState
 
@@ -48,6 +49,7 @@ class Offer(models.Model):
             models.CheckConstraint(
                 condition=Q(seconds_max__gte=models.F("seconds_min")), name="offer_duration_makes_sense"
             ),
+            within_calendar("available_until", name="offer_ends_within_calendar"),
         ]
 
     def __str__(self) -> str:

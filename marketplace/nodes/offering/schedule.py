@@ -9,6 +9,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from marketplace.foundation import clock
+from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.errors import BadFacts
 from marketplace.nodes.models import Node
 from marketplace.nodes.states import NodeState
@@ -54,7 +55,13 @@ def closed_nodes() -> list[UUID]:
     """Nodes that are online, and closed by their schedule. Hours are a time zone's, so no query can find them."""
     now = clock.now()
     declared = Node.objects.filter(state=NodeState.ONLINE).exclude(schedule={}).values_list("pk", "schedule")
-    return [pk for pk, kept in declared.iterator() if open_seconds(parse(kept), now) <= 0]
+    return [pk for pk, kept in declared if not _is_open(pk, kept, now)]
+
+
+def _is_open(node_id: UUID, kept: Any, now: datetime) -> bool:
+    with log_failures("A node's hours cannot be read; it is taken to be closed.", node_id=str(node_id)):
+        return open_seconds(parse(kept), now) > 0
+    return False
 
 
 def _closes_at(schedule: Schedule, now: datetime) -> datetime | None:
