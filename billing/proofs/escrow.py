@@ -17,6 +17,7 @@ from pydantic import Field
 
 from billing.proofs import merkle
 from provider_agent.protocol import ethereum
+from provider_agent.protocol.bounds import Whole
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.receipts import (
     ADDRESS_PATTERN,
@@ -56,11 +57,11 @@ class HoldAuthorization(Message):
     job_id: UUID
     customer: str = Field(pattern=ADDRESS_PATTERN)
     asset: str = Field(pattern=ADDRESS_PATTERN)  # the token's contract
-    max_amount: int = Field(gt=0, lt=2**256)  # base units
-    rate_ceiling_per_hour: int = Field(gt=0, lt=2**256)  # of one lease, base units
+    max_amount: Whole = Field(gt=0, lt=2**256)  # base units
+    rate_ceiling_per_hour: Whole = Field(gt=0, lt=2**256)  # of one lease, base units
     providers_root: str = Field(default=ANY_PROVIDER, pattern=HASH_PATTERN)
-    deadline: int = Field(ge=0, lt=2**64)  # unix seconds; after it (and the contract's grace) the rest goes back
-    nonce: int = Field(ge=0, lt=2**256)  # any that this wallet has not used
+    deadline: Whole = Field(ge=0, lt=2**64)  # unix seconds; after it (and the contract's grace) the rest goes back
+    nonce: Whole = Field(ge=0, lt=2**256)  # any that this wallet has not used
 
 
 class ReceiptKeyDelegation(Message):
@@ -68,8 +69,8 @@ class ReceiptKeyDelegation(Message):
 
     provider: str = Field(pattern=ADDRESS_PATTERN)
     receipt_key: str = Field(pattern=ADDRESS_PATTERN)
-    not_after: int = Field(ge=0, lt=2**64)  # unix seconds
-    nonce: int = Field(ge=0, lt=2**256)
+    not_after: Whole = Field(ge=0, lt=2**64)  # unix seconds
+    nonce: Whole = Field(ge=0, lt=2**256)
 
 
 class SignedHoldAuthorization(Message):

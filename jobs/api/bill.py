@@ -8,7 +8,7 @@ from uuid import UUID
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -23,6 +23,7 @@ from jobs.wire import BILL_FORMAT, EARNINGS_FORMAT, BillView, SignedExport, Sign
 from marketplace.accounts.permissions import HasScope
 from marketplace.accounts.requester import organisation_of
 from marketplace.foundation import clock, signing
+from provider_agent.protocol import Moment
 
 
 class JobBillView(APIView):
@@ -51,8 +52,8 @@ class Span(BaseModel):
     """From when until before when a lease has to have ended."""
 
     model_config = ConfigDict(extra="forbid")
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
 
 
 class EarningsExportView(APIView):

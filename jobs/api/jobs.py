@@ -14,12 +14,12 @@ from rest_framework.views import APIView
 from jobs import lifecycle, tasks
 from jobs.api.bodies import answer, answer_page, find_input, find_job, read_body, read_spec
 from jobs.api.job_views import list_jobs, show_job
-from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, JobPage, ResumeRequest, errors
+from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, JobPage, errors
 from jobs.errors import SecretsMismatch
 from jobs.models import Job
 from jobs.placing import requotes
 from jobs.spec import Spec
-from jobs.wire import ConfirmPriceRequest, JobView, SubmitRequest
+from jobs.wire import ConfirmPriceRequest, JobView, ResumeRequest, SubmitRequest
 from marketplace.accounts.permissions import HasScope
 from marketplace.accounts.requester import organisation_of, user_of
 from marketplace.foundation.actors import actor_of

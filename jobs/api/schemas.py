@@ -15,6 +15,9 @@ from pydantic.json_schema import model_json_schema
 from jobs.running.streams import WAIT_SECONDS_MAX
 from jobs.wire import ArtifactView, EndpointView, ErrorView, JobView, Wire
 from marketplace.foundation.idempotency import HEADER
+from provider_agent.protocol.bounds import COUNT_MAX, NODE_RANK_MAX, SMALL_COUNT_MAX
+
+WAIT_SECONDS_ASKED_MAX = 86_400  # the server answers within WAIT_SECONDS_MAX, whatever is asked
 
 
 class WireSchema(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
@@ -46,21 +49,14 @@ class WireSchema(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
         return schema
 
 
-class ResumeRequest(BaseModel):
-    """POST /api/v1/jobs/{id}/resume: the new cap, above the present one."""
-
-    model_config = ConfigDict(extra="forbid")
-    max_total_usd_micros: int = Field(gt=0)
-
-
 class StreamQuery(BaseModel):
     """GET /api/v1/jobs/{id}/logs | events: which stream, from where, and how long to wait for something new."""
 
     model_config = ConfigDict(extra="forbid")
-    attempt: int | None = Field(default=None, ge=1)
-    node_rank: int = Field(default=0, ge=0)
-    offset: int = Field(default=0, ge=0)
-    wait_seconds: float = Field(default=0, ge=0)
+    attempt: int | None = Field(default=None, ge=1, le=SMALL_COUNT_MAX)
+    node_rank: int = Field(default=0, ge=0, le=NODE_RANK_MAX)
+    offset: int = Field(default=0, ge=0, le=COUNT_MAX)
+    wait_seconds: float = Field(default=0, ge=0, le=WAIT_SECONDS_ASKED_MAX)
 
 
 class JobPage(Wire):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 SYNC_PATH = "/internal/gateway/v1/sync"
 KEYS_PATH = "/internal/gateway/v1/keys"
@@ -17,17 +17,30 @@ USAGE_ROWS_MAX = 500  # a sync
 KEYS_MAX = 1000  # a look-up, and a sync
 SYNC_BODY_BYTES_MAX = 4 * 1024 * 1024
 COUNT_MAX = 1_000_000  # of one thing in one sync
+TOTAL_MAX = 2**63 - 1  # PostgreSQL's bigint
+WORDS_CHARACTERS_MAX = 4096
+LOADS_MAX = 100_000  # endpoints, and replicas, that one gateway has
 
 KeyKind = Literal["endpoint", "session"]
 Status = Literal["ok", "cancelled", "failed", "refused", "timeout", "replica_lost"]
 
 
 def _plain(value: Any) -> Any:
-    return value.encode(errors="replace").decode().replace("\0", "") if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return value[:WORDS_CHARACTERS_MAX].encode(errors="replace").decode().replace("\0", "")
 
 
 def _counted(value: Any) -> Any:
     return min(max(value, 0), COUNT_MAX) if isinstance(value, int) else value
+
+
+def _totalled(value: Any) -> Any:
+    return min(value, TOTAL_MAX) if isinstance(value, int) else value
+
+
+def _timed(value: Any) -> Any:
+    return min(max(value, 0), TOTAL_MAX) if isinstance(value, int) else value
 
 
 def _measured(value: Any) -> Any:
@@ -35,11 +48,17 @@ def _measured(value: Any) -> Any:
     return min(max(value, 0.0), float(COUNT_MAX)) if is_number else None
 
 
+def _waited(value: Any) -> Any:
+    return _measured(value) or 0.0
+
+
 # One odd letter or number, which may come from anybody's engine, must not keep a whole sync out: it is made harmless.
 Words = Annotated[str, BeforeValidator(_plain)]
-Count = Annotated[int, BeforeValidator(_counted)]
+Count = Annotated[int, Strict(), BeforeValidator(_counted)]
+Total = Annotated[int, Strict(), BeforeValidator(_totalled)]
+Milliseconds = Annotated[int, Strict(), BeforeValidator(_timed)]
 Figure = Annotated[float | None, BeforeValidator(_measured)]
-Wait = Annotated[float, BeforeValidator(lambda value: _measured(value) or 0.0)]
+Wait = Annotated[float, BeforeValidator(_waited)]
 
 
 class Row(BaseModel):
@@ -142,8 +161,8 @@ class ReplicaLoad(Row):
     lease_id: UUID
     is_ready: bool  # its tunnel is there, and its newest signs are good
     in_flight: Count
-    capabilities: list[Words] = Field(default_factory=list)
-    context: int | None = None
+    capabilities: list[Words] = Field(default_factory=list, max_length=LOADS_MAX)
+    context: Total | None = None
     engine: Words = ""
     served: Count = 0  # requests since the last sync
     failed: Count = 0
@@ -157,7 +176,7 @@ class ReplicaLoad(Row):
 class UsageRow(Row):
     """What one request, or the part of it that one replica answered, used. Numbered by its gateway without gaps."""
 
-    seq: int = Field(ge=1)
+    seq: Annotated[int, Strict(), Field(ge=1, le=TOTAL_MAX)]
     request_id: UUID
     part: Count = 0  # a stream that moved to another replica has more than one
     key_id: UUID
@@ -168,14 +187,14 @@ class UsageRow(Row):
     model: Words
     kind: Literal["chat", "completion", "embedding"]
     status: Status
-    input_tokens: int = Field(ge=0)
-    cached_tokens: int = Field(default=0, ge=0)
-    output_tokens: int = Field(ge=0)
-    cost_usd_micros: int = Field(ge=0)  # by the endpoint's prices, rounded down
-    at_ms: int  # unix milliseconds, at its end
-    queue_ms: int = 0
-    first_token_ms: int | None = None
-    total_ms: int = 0
+    input_tokens: Total = Field(ge=0)
+    cached_tokens: Total = Field(default=0, ge=0)
+    output_tokens: Total = Field(ge=0)
+    cost_usd_micros: Total = Field(ge=0)  # by the endpoint's prices, rounded down
+    at_ms: Milliseconds  # unix milliseconds, at its end
+    queue_ms: Milliseconds = 0
+    first_token_ms: Milliseconds | None = None
+    total_ms: Milliseconds = 0
 
 
 class AuditRow(Row):
@@ -187,7 +206,7 @@ class AuditRow(Row):
     checked_by: UUID  # the lease that computed it again
     verdict: Literal["match", "mismatch", "unclear"]
     detail: Words = ""
-    at_ms: int
+    at_ms: Milliseconds
 
 
 class GatewaySync(Row):
@@ -197,9 +216,9 @@ class GatewaySync(Row):
     boot_id: UUID
     url: Words = ""  # by which agents reach it
     public_key: Words = ""  # Ed25519, hex
-    known: str = ""  # version of the table that it has
-    loads: list[EndpointLoad] = Field(default_factory=list)
-    replicas: list[ReplicaLoad] = Field(default_factory=list)
+    known: Words = ""  # version of the table that it has
+    loads: list[EndpointLoad] = Field(default_factory=list, max_length=LOADS_MAX)
+    replicas: list[ReplicaLoad] = Field(default_factory=list, max_length=LOADS_MAX)
     keys: list[UUID] = Field(default_factory=list, max_length=KEYS_MAX)  # whose grants are to be renewed
     usage: list[UsageRow] = Field(default_factory=list, max_length=USAGE_ROWS_MAX)
     audits: list[AuditRow] = Field(default_factory=list, max_length=USAGE_ROWS_MAX)
@@ -218,7 +237,7 @@ class KeyQuestion(Row):
     """POST /internal/gateway/v1/keys: who holds keys that the gateway does not know."""
 
     gateway_id: UUID
-    key_hashes: list[str] = Field(max_length=KEYS_MAX)
+    key_hashes: list[Annotated[str, Field(max_length=64)]] = Field(max_length=KEYS_MAX)
 
 
 class KeyAnswer(Row):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from billing.proofs.escrow import SignedDelegation
 from jobs.wire.base import Units, Wire
 from provider_agent.protocol import ZERO_ADDRESS
+
+ASSET_CHARACTERS_MAX = 16  # of its code
 
 
 class AssetView(Wire):
@@ -37,7 +39,7 @@ class DelegationRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     node_id: UUID
-    asset: str
+    asset: str = Field(max_length=ASSET_CHARACTERS_MAX)
     signed: SignedDelegation
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from billing.proofs.escrow import SignedHoldAuthorization
 from jobs.wire.base import Units, Wire
 from jobs.wire.prices import JobPriceView, PriceChangeView
+from jobs.wire.usage import BUDGET_USD_MICROS_MAX
+from provider_agent.protocol import Whole
+
+SECRETS_MAX = 100
+SECRET_NAME_CHARACTERS_MAX = 128
+SECRET_CHARACTERS_MAX = 32_768
+
+Secrets = Annotated[
+    dict[
+        Annotated[str, Field(max_length=SECRET_NAME_CHARACTERS_MAX)],
+        Annotated[str, Field(max_length=SECRET_CHARACTERS_MAX)],
+    ],
+    Field(max_length=SECRETS_MAX),
+]
 
 
 class SubmitRequest(BaseModel):
@@ -20,7 +34,7 @@ class SubmitRequest(BaseModel):
     spec: dict[str, Any]
     quote_id: UUID
     input_artifact_id: UUID | None = None
-    secrets: dict[str, str] = Field(default_factory=dict, repr=False)
+    secrets: Secrets = Field(default_factory=dict, repr=False)
     authorization: SignedHoldAuthorization | None = None  # needed in escrow mode, refused in any other
 
 
@@ -28,7 +42,7 @@ class ResumeRequest(BaseModel):
     """POST /api/v1/jobs/{id}/resume: the paused job's new budget in all."""
 
     model_config = ConfigDict(extra="forbid")
-    max_total_usd_micros: int = Field(gt=0)
+    max_total_usd_micros: Whole = Field(gt=0, le=BUDGET_USD_MICROS_MAX)
 
 
 class LeaseView(Wire):

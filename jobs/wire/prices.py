@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from jobs.wire.base import Units, Wire
 
@@ -50,4 +50,4 @@ class ConfirmPriceRequest(BaseModel):
     """POST /api/v1/jobs/{id}/confirm-price: the price that the job waits for, as `price_change` shows it."""
 
     model_config = ConfigDict(extra="forbid")
-    usd_micros_per_token: Annotated[int, Field(gt=0, lt=2**256)]
+    usd_micros_per_token: Annotated[int, Strict(), Field(gt=0, lt=2**256)]

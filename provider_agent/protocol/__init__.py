@@ -60,6 +60,7 @@ from provider_agent.protocol.artifacts import (
 from provider_agent.protocol.assignment import Assignment, CheckpointPolicy, Program, SignedAssignment
 from provider_agent.protocol.bounds import (
     COUNT_MAX,
+    FIGURE_MAX,
     MOMENT_FIRST,
     MOMENT_LAST,
     PRICE_USD_MICROS_MAX,

@@ -15,7 +15,7 @@ SERIES_MAX: Final = 24  # figures of one node, device or lease
 
 SeriesName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Figures = Annotated[dict[SeriesName, Figure], Field(max_length=SERIES_MAX)]
-DeviceName = Annotated[str, Field(min_length=1, max_length=96)]
+DeviceName = Annotated[str, Field(min_length=1, max_length=96, pattern=r"^[^\x00-\x1f]*$")]
 
 
 class Load(Account):

@@ -18,16 +18,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 from django.db.models import F, Value
 from django.db.models.functions import Greatest
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
 from marketplace.foundation import clock
+from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.models import SECONDS_PER_HOUR, SECONDS_PER_MINUTE, Metric, Node
 from marketplace.nodes.watching import liveness
-from provider_agent.protocol import Load
+from provider_agent.protocol import FIGURE_MAX, Load
 
 logger = logging.getLogger(__name__)
 
@@ -138,10 +139,26 @@ def _fold_minute(minute: int) -> int:
         if node in known and series
     ]
     with transaction.atomic():
-        Metric.objects.bulk_create(rows, batch_size=ROWS_PER_INSERT, ignore_conflicts=True)
+        count = _store(rows)
         _count_orphans(sums)
     redis.delete(taken)
-    return len(rows)
+    return count
+
+
+def _store(rows: list[Metric]) -> int:
+    """All at once; where the database refuses one, each alone, so that it costs its node alone. Returns how many."""
+    try:
+        with transaction.atomic():
+            Metric.objects.bulk_create(rows, batch_size=ROWS_PER_INSERT, ignore_conflicts=True)
+            return len(rows)
+    except (DataError, IntegrityError):
+        logger.warning("The figures of a minute are stored row by row: the database refuses one of them.")
+    count = 0
+    for row in rows:
+        with log_failures("The figures of a node were refused.", node_id=str(row.node_id)), transaction.atomic():
+            Metric.objects.bulk_create([row], ignore_conflicts=True)
+            count += 1
+    return count
 
 
 def _entries(redis: Any, key: str) -> Iterator[tuple[UUID, Load]]:
@@ -149,10 +166,18 @@ def _entries(redis: Any, key: str) -> Iterator[tuple[UUID, Load]]:
     while batch := redis.lrange(key, start, start + ENTRIES_READ - 1):
         start += len(batch)
         for line in batch:
-            node_id, body = json.loads(line)
-            # It was validated when it came, and is ours since.
-            leases = {UUID(lease_id): figures for lease_id, figures in body["leases"].items()}
-            yield UUID(node_id), Load.model_construct(node=body["node"], devices=body["devices"], leases=leases)
+            entry = None
+            with log_failures("The figures of a beat cannot be read, and are left out."):
+                entry = _entry(line)
+            if entry is not None:
+                yield entry
+
+
+def _entry(line: str | bytes) -> tuple[UUID, Load]:
+    node_id, body = json.loads(line)
+    # It was validated when it came, and is ours since.
+    leases = {UUID(lease_id): figures for lease_id, figures in body["leases"].items()}
+    return UUID(node_id), Load.model_construct(node=body["node"], devices=body["devices"], leases=leases)
 
 
 def _sum_up(entries: Iterable[tuple[UUID, Load]]) -> dict[Subject, Sums]:
@@ -162,16 +187,19 @@ def _sum_up(entries: Iterable[tuple[UUID, Load]]) -> dict[Subject, Sums]:
         counted[node_id] += 1
         if counted[node_id] > ENTRIES_PER_NODE_MAX:
             continue
-        _add(sums[node_id, None], load.node)
-        for uuid, figures in load.devices.items():
-            _add(sums[node_id, None], figures, prefix=f"{uuid}/")
-        for lease_id, figures in load.leases.items():
-            _add(sums[node_id, lease_id], figures)
+        with log_failures("The figures of a beat cannot be added up, and are left out.", node_id=str(node_id)):
+            _add(sums[node_id, None], load.node)
+            for uuid, figures in load.devices.items():
+                _add(sums[node_id, None], figures, prefix=f"{uuid}/")
+            for lease_id, figures in load.leases.items():
+                _add(sums[node_id, lease_id], figures)
     return sums
 
 
 def _add(sums: Sums, figures: dict[str, float], *, prefix: str = "") -> None:
     for name, value in figures.items():
+        if not abs(value) <= FIGURE_MAX:  # NaN is not, either: a mean of such figures is none that JSON has
+            raise ValueError(f"{prefix}{name} is {value}; the most is {FIGURE_MAX:g}")
         entry = sums.setdefault(prefix + name, [0.0, value, 0])
         entry[0] += value
         entry[1] = max(entry[1], value)

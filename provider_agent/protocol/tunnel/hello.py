@@ -18,6 +18,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field, ValidationError
 
+from provider_agent.protocol.bounds import SmallCount
 from provider_agent.protocol.message import Account
 from provider_agent.protocol.signing import sign_bytes, verify_bytes
 from provider_agent.protocol.tunnel.frames import VERSION, Broken
@@ -31,7 +32,7 @@ KEY_PATTERN: Final = r"^[0-9a-f]{64}$"
 class Hello(Account):
     """The agent's first message. `boot`: the agent's process, so that its connections are known to be one agent's."""
 
-    version: int = VERSION
+    version: SmallCount = VERSION
     node_key: str = Field(pattern=KEY_PATTERN)
     boot: str = Field(pattern=r"^[0-9a-f]{32}$")
     url: str = Field(max_length=300)  # that it dialled
@@ -41,7 +42,7 @@ class Hello(Account):
 class Proof(Account):
     """The gateway's answer."""
 
-    version: int = VERSION
+    version: SmallCount = VERSION
     challenge: str = Field(pattern=KEY_PATTERN)
     signature: str = Field(max_length=200)
 

@@ -10,12 +10,13 @@ import pytest
 from django.conf import settings
 from django.test import Client
 from django.utils import timezone
+from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from marketplace.accounts.models import Membership, User
 from marketplace.nodes.inventory import devices
 from marketplace.nodes.models import Device, Metric, Node, Offer, Provider
-from marketplace.nodes.watching import charts, metrics
+from marketplace.nodes.watching import charts, liveness, metrics
 from provider_agent.protocol import Load
 from tests.integration.nodes.agent import Agent, bring_online, device, facts
 from tests.people import sign
@@ -84,6 +85,38 @@ def test_a_lease_has_a_row_of_its_own_and_orphan_containers_are_counted(node: No
         {"memory_used_mib": [512, 512]}
     ]
     assert Node.objects.get(pk=node.pk).ghosts_killed == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "[]",
+        '["{node}", {"node": {"cpu_percent": 1.79e308}, "devices": {}, "leases": {}}]',
+        '["{node}", {"node": {"cpu_percent": "much"}, "devices": {}, "leases": {}}]',
+        '["{node}", {"node": {}, "devices": {"GPU\\u0000": {"power_watts": 1}}, "leases": {}}]',
+        '["{node}", {"node": {"ghosts_killed": 1e400}, "devices": {}, "leases": {}}]',
+    ],
+)
+def test_figures_that_cannot_be_stored_cost_their_node_alone(
+    node: Node, provider: Provider, at: Any, line: str
+) -> None:
+    other = bring_online(Agent().enrol(provider, facts=facts(device("GPU-2"))))
+    beat(other.pk, node={"cpu_percent": 10})
+    redis: Any = liveness._client(settings.REDIS_URL)
+    key = metrics.MINUTE_KEY.format(minute=int(NOW.timestamp()) // 60)
+    redis.rpush(key, *[line.replace("{node}", str(node.pk))] * 3)
+    at(NOW + timedelta(minutes=1))
+    metrics.fold()
+    assert [row.values for row in metrics.read(other.pk, since=NOW - timedelta(hours=1))] == [{"cpu_percent": [10, 10]}]
+    assert not redis.exists(metrics.TAKEN_KEY.format(minute=int(NOW.timestamp()) // 60))
+
+
+@pytest.mark.parametrize("figure", [1.79e308, -1.79e308, float("inf"), float("nan"), 1e22, True, "1"])
+def test_figures_beyond_all_measure_are_refused(figure: Any) -> None:
+    for load in ({"node": {"a": figure}}, {"devices": {"GPU-1": {"a": figure}}}, {"leases": {uuid4(): {"a": figure}}}):
+        with pytest.raises(ValidationError):
+            Load(**load)
 
 
 def test_a_node_that_sends_without_end_has_its_first_figures_accepted(node: Node, at: Any) -> None:
