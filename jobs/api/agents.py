@@ -27,6 +27,7 @@ from jobs.models import Artifact, Attempt, Lease, Stream
 from jobs.running import receipts, reports, streams
 from jobs.states import LEASE_LIVE
 from marketplace.foundation.errors import BadRequest
+from marketplace.foundation.parsers import read_message
 from marketplace.nodes.agent_auth import authenticate_agent
 from provider_agent.protocol import (
     APPEND_BYTES_MAX,
@@ -83,7 +84,7 @@ def append_events(request: HttpRequest, lease: Lease, body: bytes) -> HttpRespon
 @for_lease(RECEIPTS_BODY_BYTES_MAX)
 def append_receipts(request: HttpRequest, lease: Lease, body: bytes) -> HttpResponse:
     """POST leases/{lease_id}/receipts?fence="""
-    message = ReceiptAppend.model_validate_json(body)
+    message = read_message(ReceiptAppend, body)
     require_fence(lease, _number(request, "fence"))
     seq = receipts.accept(lease, message.receipts)
     _conclude(lease)
@@ -94,7 +95,7 @@ def append_receipts(request: HttpRequest, lease: Lease, body: bytes) -> HttpResp
 @for_lease(RECEIPTS_BODY_BYTES_MAX)
 def append_statement(request: HttpRequest, lease: Lease, body: bytes) -> HttpResponse:
     """POST leases/{lease_id}/statement?fence="""
-    message = SignedStatement.model_validate_json(body)
+    message = read_message(SignedStatement, body)
     require_fence(lease, _number(request, "fence"))
     return _answer(StatementAck(seq=usage_statements.accept(lease, message)))
 
@@ -103,7 +104,7 @@ def append_statement(request: HttpRequest, lease: Lease, body: bytes) -> HttpRes
 @for_lease(MANIFEST_BODY_BYTES_MAX)
 def begin_artifact(request: HttpRequest, lease: Lease, body: bytes) -> HttpResponse:
     """POST leases/{lease_id}/artifacts?fence="""
-    message = ArtifactBegin.model_validate_json(body)
+    message = read_message(ArtifactBegin, body)
     return _answer(uploads.begin(lease, message, fence=_number(request, "fence")))
 
 
@@ -111,7 +112,7 @@ def begin_artifact(request: HttpRequest, lease: Lease, body: bytes) -> HttpRespo
 @for_lease(MANIFEST_BODY_BYTES_MAX)
 def complete_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_id: UUID) -> HttpResponse:
     """POST leases/{lease_id}/artifacts/{artifact_id}/complete?fence="""
-    message = ArtifactComplete.model_validate_json(body)
+    message = read_message(ArtifactComplete, body)
     uploads.complete(lease, artifact_id, message.etags, fence=_number(request, "fence"))
     return HttpResponse(b"{}", content_type="application/json")
 

@@ -16,4 +16,5 @@ request_metrics.py    counts and times every request
 settings.py           Django's settings, from the environment
 urls.py               every address of the web process
 wsgi.py               the web process
+zero_bytes.py         a zero byte in an address is a bad request
 """

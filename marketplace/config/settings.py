@@ -202,6 +202,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "marketplace.config.request_metrics.count_requests",
+    "marketplace.config.zero_bytes.refuse_zero_bytes",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -14,8 +14,8 @@ Requests:
     actors.py            in whose name a request acts
     idempotency.py       a repeated request has one effect: Idempotency-Key
     pagination.py        lists in pages
-    parsers.py           JSON bodies
-    serializers.py       bases that refuse unknown fields
+    parsers.py           JSON bodies: no zero bytes, and no depth without end
+    serializers.py       bases that refuse unknown fields, and moments beyond the calendar
     throttles.py         how often a client may call
 
 Everything:

@@ -1,12 +1,41 @@
 """How lists are paged: by cursor, newest first, so that a page does not shift while rows arrive."""
 
-from rest_framework.pagination import CursorPagination
+from __future__ import annotations
+
+from datetime import datetime
+
+from rest_framework.exceptions import NotFound
+from rest_framework.pagination import Cursor, CursorPagination
+from rest_framework.request import Request
+
+from marketplace.foundation.errors import BadRequest
+from provider_agent.protocol import MOMENT_FIRST, MOMENT_LAST
+
+_BAD_CURSOR = "?cursor= is not one of this list. Take the whole address of `next` or `previous` from a page of it."
 
 
 class NewestFirst(CursorPagination):
-    """`?cursor=...&page_size=...`; at most 200 rows a page."""
+    """`?cursor=...&page_size=...`; at most 200 rows a page. Every list is ordered by a moment."""
 
     ordering = "-created_at"
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = 200
+
+    def decode_cursor(self, request: Request) -> Cursor | None:
+        """Raises BadRequest for a cursor that was altered: its position would reach the database as it is."""
+        try:
+            cursor: Cursor | None = super().decode_cursor(request)
+        except NotFound as error:
+            raise BadRequest(_BAD_CURSOR) from error
+        if cursor is not None and cursor.position is not None and not _is_moment(cursor.position):
+            raise BadRequest(_BAD_CURSOR)
+        return cursor
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return moment.tzinfo is not None and MOMENT_FIRST <= moment <= MOMENT_LAST

@@ -7,14 +7,15 @@ from typing import TypeVar
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from marketplace.foundation.parsers import read_message
 from provider_agent.protocol import Message
 
 M = TypeVar("M", bound=Message)
 
 
 def read(request: Request, message: type[M]) -> M:
-    """The request's body as a message; raises pydantic.ValidationError, which the API answers with 400."""
-    return message.model_validate_json(request.body)
+    """The request's body as a message; raises what the API answers with 400."""
+    return read_message(message, request.body)
 
 
 def answer(message: Message, *, status: int = 200) -> Response:

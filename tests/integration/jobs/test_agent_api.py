@@ -207,6 +207,19 @@ def test_a_body_that_is_no_message_is_refused(live_server, lease):
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [{"step": 2**63}, {"step": -1}, {"step": True}, {"billable_ms": 2**63}, {"node_rank": 2**31}, {"size": 2**63}],
+)
+def test_a_checkpoint_with_a_number_that_no_column_holds_is_refused(live_server, lease, odd):
+    file = {"path": "weights", "size": odd.get("size", 1), "sha256": "0" * 64}
+    body = {"kind": "checkpoint", "step": 1, "files": [file], **{name: odd[name] for name in odd if name != "size"}}
+    path = f"/api/agent/v1/leases/{lease.id}/artifacts?fence={lease.fence}"
+    answer = signed_post(live_server, lease.node, path, json.dumps(body).encode())
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+    assert not Artifact.objects.exists()
+
+
 def test_a_checkpoint_goes_up_and_its_successor_comes_down(live_server, local_store, lease, tmp_path):
     folder = tmp_path / "step-00000010"
     (folder / "shards").mkdir(parents=True)
