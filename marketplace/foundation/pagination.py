@@ -28,7 +28,7 @@ class NewestFirst(CursorPagination):
             cursor: Cursor | None = super().decode_cursor(request)
         except NotFound as error:
             raise BadRequest(_BAD_CURSOR) from error
-        if cursor is not None and cursor.position is not None and not _is_moment(cursor.position):
+        if cursor is not None and cursor.position is not None and not _is_moment(str(cursor.position)):
             raise BadRequest(_BAD_CURSOR)
         return cursor
 

@@ -32,7 +32,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 @cache
 def _adapters(known: AdaptersMap, zone: tzinfo | None) -> AdaptersMap:
-    class Loader(BaseTzLoader):
+    class Loader(BaseTzLoader):  # type: ignore[misc]  # the stubs have it as Any
         timezone = zone
 
         def load(self, data: bytes | bytearray | memoryview) -> datetime:

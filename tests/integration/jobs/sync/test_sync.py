@@ -367,6 +367,21 @@ def test_neighbour_of_a_lease_on_one_computer_is_not_checked_either(bob, lease, 
     assert Node.objects.get(pk=other.pk).wanted_check_id is not None
 
 
+@pytest.mark.parametrize(
+    "odd", [{"memory_mib": 2**63}, {"cpu_count": 2**31}, {"disk_free_mib": 10**400}, {"engine_version": "e" * 81}]
+)
+def test_facts_that_no_column_holds_are_refused_and_break_no_sync(url, bob, odd):
+    facts = {
+        "agent_version": "0.1.0", "operating_system": "Debian", "kernel": "6", "cpu_model": "x", "cpu_count": 2,
+        "memory_mib": 4096, "disk_free_mib": 10, "executor": "process",
+        "devices": [{"uuid": bob.devices.all()[0].uuid, "index": 0, "kind": "cpu", "model": "x", "memory_mib": 9}],
+    }  # fmt: skip
+    body = message().model_dump(mode="json") | {"facts": facts | odd}
+    answer = post(url, bob, json.dumps(body).encode())
+    assert (answer.status_code, next(iter(odd)) in answer.text) == (400, True)
+    assert sync(url, bob).node_state == "online"
+
+
 def test_server_that_was_rolled_back_accepts_agents_that_are_ahead_of_it(url, alice, bob):
     """A newer agent's fields, at every depth: it is accepted, its lease goes on, and it can get an older version."""
     (lease,) = stage.place(stage.submit(alice))
