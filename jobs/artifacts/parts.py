@@ -46,10 +46,9 @@ def verify_bytes(part: ArtifactPart, etags: Mapping[str, Sequence[str]]) -> None
 
 def _is_there(part: ArtifactPart, index: int, file: Mapping[str, Any], etags: Mapping[str, Sequence[str]]) -> bool:
     store, key = get_store(), key_for(part.artifact_id, part.node_rank, index)
+    given = [etag.strip('"') for etag in etags.get(file["path"], ())]  # as the header has it, or without its quotes
     try:
-        stored = store.finish_upload(
-            key, file["size"], etags.get(file["path"], ()), upload_id=file.get("upload_id", "")
-        )
+        stored = store.finish_upload(key, file["size"], given, upload_id=file.get("upload_id", ""))
     except UploadIncomplete:
         return False
     if stored.sha256 in {None, file["sha256"]}:

@@ -42,7 +42,15 @@ def gather_files(spec: Spec, folder: Path) -> list[LocalFile]:
         errors.append(SpecError(None, None, "files", f"{size} bytes are too many", f"at most {FILES_BYTES_MAX} bytes"))
     if errors:
         raise SpecErrors(errors)
-    return [LocalFile(found[path], _entry(path, found[path])) for path in sorted(found)]
+    return [local_file(path, found[path]) for path in sorted(found)]
+
+
+def local_file(path: str, source: Path) -> LocalFile:
+    """The file `source` as `path` of the input; reads all of it for its hash. Raises SpecErrors."""
+    try:
+        return LocalFile(source, ArtifactFile(path=path, size=source.stat().st_size, sha256=sha256_file(source)))
+    except OSError as error:
+        raise SpecErrors([SpecError(None, None, "files", f"{path!r} cannot be read: {error.strerror}")]) from error
 
 
 def _files(path: Path, root: Path) -> Iterator[Path]:
@@ -61,10 +69,3 @@ def _files(path: Path, root: Path) -> Iterator[Path]:
     for child in sorted(path.iterdir()):
         if child.name not in SKIPPED and (child.exists() or not child.is_symlink()):
             yield from _files(child, root)
-
-
-def _entry(path: str, source: Path) -> ArtifactFile:
-    try:
-        return ArtifactFile(path=path, size=source.stat().st_size, sha256=sha256_file(source))
-    except OSError as error:
-        raise SpecErrors([SpecError(None, None, "files", f"{path!r} cannot be read: {error.strerror}")]) from error

@@ -16,7 +16,7 @@ from jobs.client.errors import NothingFits, SoukApiError, UsageMistake
 from jobs.client.gather import LocalFile, gather_files
 from jobs.client.output import duration, notice
 from jobs.client.sdk import Souk
-from jobs.client.upload import upload_files
+from jobs.client.upload import forget_upload, upload_files
 from jobs.client.wallet.key_file import Wallet
 from jobs.payment.terms import show_units
 from jobs.spec import Spec, SpecError, SpecErrors, parse
@@ -132,7 +132,10 @@ def submit(
             idempotency_key=str(uuid4()),
         )
 
-    return _repeat_until_final(send, quote) if is_paid_in else send()
+    job = _repeat_until_final(send, quote) if is_paid_in else send()
+    if job_file.files:
+        forget_upload(souk, job_file.files)
+    return job
 
 
 def _repeat_until_final(send: Callable[[], JobView], quote: QuoteView) -> JobView:
@@ -170,7 +173,10 @@ def explain_refusal(error: SoukApiError) -> str:
         what = "missing amount" if asset == "USD" else f"missing {asset}"
         return f"Deposit the {what}, or lower budget.max_total."
     if error.code.startswith("quote_"):
-        return "The quote has expired or prices have changed: run the command again for a new one."
+        return (
+            "The quote has expired or prices have changed: run the command again for a new one. Files that arrived are"
+            " not sent again."
+        )
     if error.status == 429:
         seconds = error.details.get("retry_after_seconds")
         return f"Try again in {duration(seconds)}." if isinstance(seconds, int | float) else "Try again later."

@@ -38,6 +38,7 @@ from jobs.wire import (
     UploadView,
 )
 
+COMPLETE_SECONDS = 900.0  # the local store hashes every byte of large files again before it answers
 ENDPOINT_NOT_FOUND = "endpoint_not_found"  # the code of `jobs.endpoints.errors.EndpointNotFound`
 
 
@@ -78,14 +79,15 @@ class Souk(Account):
         authorization = self.draw_up(spec, quote, wallet.address, hold_until=hold_until)
         return authorizing.sign(wallet, authorization, quote)
 
-    def begin_upload(self, request: UploadRequest) -> UploadView:
-        """Announce the job's files; the answer says where their bytes go."""
-        return UploadView.model_validate(self.transport.post("/uploads", request.model_dump(mode="json")))
+    def begin_upload(self, request: UploadRequest, *, idempotency_key: str | None = None) -> UploadView:
+        """Announce the job's files; the answer says where their bytes go, under the same key for the same input."""
+        body = request.model_dump(mode="json")
+        return UploadView.model_validate(self.transport.post("/uploads", body, idempotency_key=idempotency_key))
 
     def complete_upload(self, artifact_id: UUID, etags: dict[str, list[str]]) -> None:
         """All bytes were sent; from now on the files can be a job's input."""
         body = UploadComplete(etags=etags).model_dump(mode="json")
-        self.transport.post(f"/uploads/{artifact_id}/complete", body)
+        self.transport.post(f"/uploads/{artifact_id}/complete", body, read_seconds=COMPLETE_SECONDS)
 
     def submit(
         self,

@@ -68,10 +68,13 @@ class Transport:
             raise ServerUnreachable(f"{self.server} does not answer: {_why(error)}") from error
         return written
 
-    def post(self, path: str, body: Any = None, *, idempotency_key: str | None = None) -> Any:
+    def post(
+        self, path: str, body: Any = None, *, idempotency_key: str | None = None, read_seconds: float = READ_SECONDS
+    ) -> Any:
         """The JSON answer of a POST; its idempotency key makes repeating it harmless."""
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
-        return self._request("POST", path, json=body if body is not None else {}, headers=headers)
+        given = body if body is not None else {}
+        return self._request("POST", path, json=given, headers=headers, read_seconds=read_seconds)
 
     def delete(self, path: str) -> Any:
         """The JSON answer of a DELETE, which may be repeated."""

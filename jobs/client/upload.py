@@ -1,71 +1,162 @@
-"""Sends a job's files to the addresses that the server names; whole, or an error."""
+"""Sends a job's files to the addresses that the server names: whole, or an error that names the file.
+
+    1. announce   the list of files, under the key of the upload that an earlier command began, if there was one
+    2. send       what the server lacks, but for the parts whose ETags are remembered
+    3. complete   the server looks at every byte; what it does not find whole is sent once more
+
+Ctrl-C or a kill loses the part that was just sent: the next upload of the same files goes on there.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urljoin
 from uuid import UUID
 
 import httpx
 
-from jobs.client.errors import TransferFailed
+from jobs.client.begun_uploads import BegunUpload, begun_upload
+from jobs.client.errors import SoukApiError, TransferFailed
 from jobs.client.gather import LocalFile
 from jobs.client.sdk import Souk
-from jobs.client.transport import backoff_seconds
-from jobs.wire import UploadRequest
+from jobs.client.transport import STATUSES_RETRIED, backoff_seconds
+from jobs.wire import UploadRequest, UploadView
 from provider_agent.protocol import UploadPart
 
 ATTEMPTS_MAX = 6
+ROUNDS_MAX = 4  # how often the files are announced: once, and again for new addresses or for what arrived damaged
+PATHS_NAMED_MAX = 5
 CHUNK_BYTES = 1 << 20
 WRITE_SECONDS = 300.0
+ANNOUNCED_NO_MORE = frozenset({"artifact_closed", "idempotency_mismatch"})
+INCOMPLETE = "upload_incomplete"
+ADDRESS_OVER = frozenset({401, 403, 410})  # what stores answer to an address that has expired
+
+OnBytes = Callable[[int], None]
 
 
-def upload_files(souk: Souk, files: list[LocalFile], *, on_bytes: Callable[[int], None] = lambda _: None) -> UUID:
-    """The id of a complete input that holds all `files`; what the server has already is not sent again."""
-    sources = {file.entry.path: file.source for file in files}
-    view = souk.begin_upload(UploadRequest(files=[file.entry for file in files]))
-    etags: dict[str, list[str]] = {}
-    for upload in view.uploads:
-        if upload.path not in sources:
-            raise TransferFailed(f"The server asks for {upload.path!r}, which was not offered.")
-        parts = sorted(upload.parts, key=lambda part: part.number)
-        etags[upload.path] = [_send_part(souk, sources[upload.path], part, on_bytes) for part in parts]
-    souk.complete_upload(view.artifact_id, etags)
-    return view.artifact_id
+def upload_files(souk: Souk, files: Sequence[LocalFile], *, on_bytes: OnBytes = lambda _: None) -> UUID:
+    """The id of a complete input that holds all `files`; what the server has already is not sent again.
+
+    Until `forget_upload`, the same files are the same input. `on_bytes` gets each number of bytes that went out, and
+    a negative one for bytes that have to go again.
+    """
+    begun = begun_upload(souk.transport.server, [file.entry for file in files])
+    return _Sending(souk, files, begun, on_bytes).run()
 
 
-def _send_part(souk: Souk, source: Path, part: UploadPart, on_bytes: Callable[[int], None]) -> str:
-    """PUT one part, again after a lost connection; the answer's ETag. The address is signed: no key goes with it."""
-    url = urljoin(souk.transport.server + "/", part.url)
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+def forget_upload(souk: Souk, files: Sequence[LocalFile]) -> None:
+    """A job has these files: the next upload of the same ones is an input of its own."""
+    begun_upload(souk.transport.server, [file.entry for file in files]).forget()
+
+
+class _Expired(Exception):
+    """An address is good no more; announcing the files again gives a new one."""
+
+    def __init__(self, path: str, status: int) -> None:
+        super().__init__(path)
+        self.path, self.status = path, status
+
+
+class _Sending:
+    """One upload, with what an earlier one of the same files left."""
+
+    def __init__(self, souk: Souk, files: Sequence[LocalFile], begun: BegunUpload, on_bytes: OnBytes) -> None:
+        self._souk, self._begun, self._on_bytes = souk, begun, on_bytes
+        self._files = {file.entry.path: file for file in files}
+        self._shown = 0
+
+    def run(self) -> UUID:
+        """Announce, send and complete until all is there; raises TransferFailed."""
+        problem = ""
+        for _ in range(ROUNDS_MAX):
+            view = self._announce()
+            try:
+                etags = self._send(view)
+                self._souk.complete_upload(view.artifact_id, etags)
+                return view.artifact_id
+            except _Expired as error:
+                problem = f"{error.path} was refused by the store with status {error.status}"
+            except SoukApiError as error:
+                if error.code != INCOMPLETE:
+                    raise
+                missing = [str(path) for path in error.details.get("paths", [])]
+                self._begun.drop(missing or list(self._files))
+                named = ", ".join(missing[:PATHS_NAMED_MAX]) or "what was sent"
+                problem = f"{named} did not arrive as announced; if it changed meanwhile, run the command again"
+        raise TransferFailed(f"{problem} ({ROUNDS_MAX} tries).")
+
+    def _announce(self) -> UploadView:
+        """Where the missing bytes go; an upload that the server gave up begins anew."""
+        request = UploadRequest(files=[file.entry for file in self._files.values()])
         try:
-            response = souk.transport.http.put(
-                url,
-                content=_read(source, part.offset, part.size),
-                headers={"Content-Length": str(part.size)},
-                timeout=httpx.Timeout(WRITE_SECONDS, connect=10.0),
-            )
-        except httpx.TransportError as error:
-            if attempt == ATTEMPTS_MAX:
-                raise TransferFailed(f"{source.name} could not be sent: {error or type(error).__name__}") from error
-        else:
-            if response.is_success:
-                on_bytes(part.size)
-                return str(response.headers.get("ETag", ""))
-            if response.status_code < 500 or attempt == ATTEMPTS_MAX:
-                raise TransferFailed(f"{source.name} was refused by the store with status {response.status_code}.")
-        time.sleep(backoff_seconds(attempt))
-    raise AssertionError("unreachable: the last attempt returns or raises")
+            view = self._souk.begin_upload(request, idempotency_key=self._begun.key)
+        except SoukApiError as error:
+            if error.code not in ANNOUNCED_NO_MORE:
+                raise
+            self._begun.begin_anew()
+            view = self._souk.begin_upload(request, idempotency_key=self._begun.key)
+        unknown = [upload.path for upload in view.uploads if upload.path not in self._files]
+        if unknown:
+            raise TransferFailed(f"The server asks for {unknown[0]!r}, which was not offered.")
+        self._begun.is_of(view.artifact_id)
+        return view
 
+    def _send(self, view: UploadView) -> dict[str, list[str]]:
+        """PUT every part that is not remembered; the ETags of all, in order."""
+        wanted = {upload.path: sorted(upload.parts, key=lambda part: part.number) for upload in view.uploads}
+        left = [(path, part) for path, parts in wanted.items() for part in parts if not self._begun.has(path, part)]
+        there = sum(file.entry.size for file in self._files.values()) - sum(part.size for _, part in left)
+        self._show(there - self._shown)
+        etags: dict[tuple[str, int], str] = {}
+        for path, part in left:
+            etags[path, part.number] = self._put(path, part)
+            if len(wanted[path]) > 1:  # the server itself knows which files of one part it has
+                self._begun.remember(path, part, etags[path, part.number])
+        return {
+            path: [etags.get((path, part.number)) or self._begun.etag(path, part) for part in parts]
+            for path, parts in wanted.items()
+        }
 
-def _read(source: Path, offset: int, size: int) -> Iterator[bytes]:
-    with source.open("rb") as opened:
-        opened.seek(offset)
-        while size > 0:
-            chunk = opened.read(min(CHUNK_BYTES, size))
-            if not chunk:
-                raise TransferFailed(f"{source} became shorter while it was sent.")
-            size -= len(chunk)
-            yield chunk
+    def _put(self, path: str, part: UploadPart) -> str:
+        """PUT one part, again after a lost connection; its ETag. The address is signed: no key goes with it."""
+        url = urljoin(self._souk.transport.server + "/", part.url)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            before = self._shown
+            try:
+                response = self._souk.transport.http.put(
+                    url,
+                    content=self._read(path, part),
+                    headers={"Content-Length": str(part.size)},
+                    timeout=httpx.Timeout(WRITE_SECONDS, connect=10.0),
+                )
+            except httpx.TransportError as error:
+                if attempt == ATTEMPTS_MAX:
+                    raise TransferFailed(f"{path} could not be sent: {error or type(error).__name__}") from error
+            else:
+                if response.is_success:
+                    return str(response.headers.get("ETag", "")).strip('"')
+                if response.status_code in ADDRESS_OVER:
+                    raise _Expired(path, response.status_code)
+                if response.status_code not in STATUSES_RETRIED or attempt == ATTEMPTS_MAX:
+                    raise TransferFailed(f"{path} was refused by the store with status {response.status_code}.")
+            self._show(before - self._shown)
+            time.sleep(backoff_seconds(attempt))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _read(self, path: str, part: UploadPart) -> Iterator[bytes]:
+        source, size = self._files[path].source, part.size
+        with source.open("rb") as opened:
+            opened.seek(part.offset)
+            while size > 0:
+                chunk = opened.read(min(CHUNK_BYTES, size))
+                if not chunk:
+                    raise TransferFailed(f"{path} became shorter while it was sent.")
+                size -= len(chunk)
+                yield chunk
+                self._show(len(chunk))
+
+    def _show(self, count: int) -> None:
+        self._shown += count
+        self._on_bytes(count)

@@ -75,7 +75,7 @@ def deploy(file: JobFilePath, yes: Yes = False, server: Server = None, as_json: 
     """
     from jobs.client.launch import prepare
     from jobs.client.output import console, print_json
-    from jobs.client.upload import upload_files
+    from jobs.client.upload import forget_upload, upload_files
     from jobs.client.views.endpoint import endpoint_view
     from jobs.spec import kind_of, serve_of
 
@@ -90,8 +90,9 @@ def deploy(file: JobFilePath, yes: Yes = False, server: Server = None, as_json: 
         found = find_endpoint(souk, serve.served_as or job_file.spec.name)
         if not yes and not ask(f"Deploy version {len(found.versions) + 1} of {found.model}?", as_json=as_json):
             raise typer.Exit(0)
-        input_id = upload_files(souk, job_file.files, on_bytes=lambda _: None) if job_file.files else None
+        input_id = upload_files(souk, job_file.files) if job_file.files else None
         deployed = souk.deploy(found.endpoint_id, job_file.spec, input_artifact_id=input_id)
+        forget_upload(souk, job_file.files)
     if as_json:
         print_json(deployed)
     else:

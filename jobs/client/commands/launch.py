@@ -169,18 +169,23 @@ def _submit(
     is_paid_in: bool,
     as_json: bool,
 ) -> JobView:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from jobs.client.launch import submit
-    from jobs.client.output import console
+    from jobs.client.output import console, notice
 
     size = sum(file.entry.size for file in job_file.files)
     send = partial(submit, souk, job_file, quote, authorize=authorize, is_paid_in=is_paid_in)
     if as_json or not job_file.files:
         return send()
-    with Progress(TextColumn("sending files"), BarColumn(), DownloadColumn(), console=console()) as bar:
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(TextColumn("sending files"), *columns, console=console()) as bar:
         task = bar.add_task("", total=size)
-        return send(on_bytes=lambda count: bar.advance(task, count))
+        try:
+            return send(on_bytes=lambda count: bar.advance(task, count))
+        except KeyboardInterrupt:
+            notice("What arrived is kept for a day: the same command goes on where this one stopped.")
+            raise
 
 
 def _show_submitted(job: JobView, *, as_json: bool) -> None:

@@ -91,7 +91,7 @@ def test_launch_sends_the_files_submits_and_watches_to_the_end(
     ended = run("launch", job_file, "--yes")
     assert ended.status == 0
     assert market.uploaded == {"train.py": b"print('hello')", "data/a.txt": b"some text", "data/empty": b""}
-    assert market.etags["train.py"] == ['"train.py-1"', '"train.py-2"', '"train.py-3"']
+    assert market.etags["train.py"] == ["train.py-1", "train.py-2", "train.py-3"]
     submitted = next(asked for asked in market.asked if asked.method == "POST" and asked.path == "/api/v1/jobs").json
     assert submitted["secrets"] == {"HF_TOKEN": "hf_secret"}
     assert submitted["input_artifact_id"] is not None
