@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobs.artifacts.store import FILE_BYTES_MAX
 from jobs.errors import BadManifest
-from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, ArtifactFile
+from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, PATH_DEPTH_MAX, ArtifactFile, file_name_mistake
 
 ARTIFACT_BYTES_MAX = 2 * 1024**4
-PATH_DEPTH_MAX = 32
-NAME_BYTES_MAX = 255  # of one part of a path: what common file systems hold
 ERRORS_SHOWN_MAX = 50
-INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # Unicode's categories of control and formatting characters
-
-_PATH_RULES: list[tuple[Callable[[str], bool], str]] = [
-    (lambda path: path.startswith("/") or path[1:2] == ":", "must be relative"),
-    (lambda path: "\\" in path, "must use forward slashes"),
-    (lambda path: any(unicodedata.category(one) in INVISIBLE for one in path), "holds control characters"),
-    (lambda path: any(name in {"", ".", ".."} for name in path.split("/")), "holds an empty name, '.' or '..'"),
-    (lambda path: path.count("/") >= PATH_DEPTH_MAX, f"is more than {PATH_DEPTH_MAX} folders deep"),
-    (
-        lambda path: any(len(name.encode()) > NAME_BYTES_MAX for name in path.split("/")),
-        f"holds a name of more than {NAME_BYTES_MAX} bytes",
-    ),
-    (lambda path: unicodedata.normalize("NFC", path) != path, "is not in Unicode normal form C"),
-]
 
 
 def accept_files(files: Sequence[ArtifactFile], *, may_be_empty: bool = False) -> list[dict[str, Any]]:
@@ -36,11 +19,6 @@ def accept_files(files: Sequence[ArtifactFile], *, may_be_empty: bool = False) -
     if errors:
         raise BadManifest(errors=errors[:ERRORS_SHOWN_MAX], count=len(errors))
     return [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
-
-
-def path_mistake(path: str) -> str | None:
-    """What is wrong with a file's name, or None."""
-    return next((mistake for is_wrong, mistake in _PATH_RULES if is_wrong(path)), None)
 
 
 def _mistakes_of(files: Sequence[ArtifactFile], *, may_be_empty: bool) -> Iterator[str]:
@@ -52,7 +30,7 @@ def _mistakes_of(files: Sequence[ArtifactFile], *, may_be_empty: bool) -> Iterat
         yield f"The files have more than {ARTIFACT_BYTES_MAX} bytes in all."
     seen: dict[str, str] = {}
     for file in files:
-        if mistake := path_mistake(file.path):
+        if mistake := file_name_mistake(file.path):
             yield f"{file.path!r} {mistake}."
         if file.size > FILE_BYTES_MAX:
             yield f"{file.path!r} has more than {FILE_BYTES_MAX} bytes."

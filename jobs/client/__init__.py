@@ -11,9 +11,11 @@ state_files.py    what this computer remembers of marketplaces
 launch.py         from a job file to a submitted job
 gather.py         the files that a job file names
 upload.py         sends them
+begun_uploads.py  uploads to go on with
 watch.py          watches a job to its end
 follow.py         a log or events as one stream
 download.py       fetches an artifact's files, each checked
+results.py        whether a job left anything to fetch
 job_states.py     what a job's state means to somebody who waits
 remote.py         installs the agent on other computers by SSH
 wallet/           what a customer's or provider's own wallet signs and sends

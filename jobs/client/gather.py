@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pathspec
+
 from jobs.spec import Spec, SpecError, SpecErrors
 from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, ArtifactFile
 from runtimes.contract import sha256_file
 
 FILES_BYTES_MAX = 20 * 1024**3
+IGNORE_FILES = (".soukignore", ".gitignore")  # the first that is there counts, beside the job file
+IGNORE_BYTES_MAX = 1 << 20
 SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", ".DS_Store"})
 
 
@@ -26,10 +30,10 @@ def gather_files(spec: Spec, folder: Path) -> list[LocalFile]:
     """Every file under the spec's `files`, each once, by path; raises SpecErrors for what is missing or too much."""
     found: dict[str, Path] = {}
     errors: list[SpecError] = []
-    root = folder.resolve()
+    ignored = _read_ignored(folder)
     for index, name in enumerate(spec.files):
         try:
-            found |= {path.relative_to(folder).as_posix(): path for path in _files(folder / name, root)}
+            found |= {path.relative_to(folder).as_posix(): path for path in _files(folder / name, folder, ignored)}
         except ValueError as error:
             errors.append(
                 SpecError(None, None, f"files[{index}]", f"{name!r} {error}", "a file or folder that is there")
@@ -53,11 +57,25 @@ def local_file(path: str, source: Path) -> LocalFile:
         raise SpecErrors([SpecError(None, None, "files", f"{path!r} cannot be read: {error.strerror}")]) from error
 
 
-def _files(path: Path, root: Path) -> Iterator[Path]:
-    """`path` itself, or every file below it; links that lead out of the job file's folder are refused."""
+def _read_ignored(folder: Path) -> pathspec.GitIgnoreSpec:
+    """What the first of IGNORE_FILES beside the job file leaves out; raises SpecErrors for one that cannot be read."""
+    for name in IGNORE_FILES:
+        try:
+            with (folder / name).open("rb") as opened:
+                lines = opened.read(IGNORE_BYTES_MAX).decode(errors="replace").splitlines()
+            return pathspec.GitIgnoreSpec.from_lines(lines)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            raise SpecErrors([SpecError(None, None, "files", f"{name} cannot be used: {error}")]) from error
+    return pathspec.GitIgnoreSpec([])
+
+
+def _files(path: Path, folder: Path, ignored: pathspec.GitIgnoreSpec) -> Iterator[Path]:
+    """`path` itself, or every file below it that is not ignored; links that lead out of `folder` are refused."""
     if not path.exists():
         raise ValueError("does not exist")
-    if not path.resolve().is_relative_to(root):
+    if not path.resolve().is_relative_to(folder.resolve()):
         raise ValueError("leads out of the job file's folder")
     if path.is_symlink() and path.absolute().is_relative_to(path.resolve()):
         raise ValueError("leads in a circle")
@@ -67,5 +85,12 @@ def _files(path: Path, root: Path) -> Iterator[Path]:
     if not path.is_dir():
         raise ValueError("is neither a file nor a folder")
     for child in sorted(path.iterdir()):
-        if child.name not in SKIPPED and (child.exists() or not child.is_symlink()):
-            yield from _files(child, root)
+        if child.name in SKIPPED or _is_ignored(child, folder, ignored):
+            continue
+        if child.exists() or not child.is_symlink():
+            yield from _files(child, folder, ignored)
+
+
+def _is_ignored(path: Path, folder: Path, ignored: pathspec.GitIgnoreSpec) -> bool:
+    name = path.relative_to(folder).as_posix()
+    return ignored.match_file(f"{name}/" if path.is_dir() and not path.is_symlink() else name)

@@ -106,6 +106,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         gang=gang_place(lease),
         network=spec.network,
         lent=spec.lent,
+        outputs=spec.outputs,
         seconds_max=seconds_payable(lease),
         stop_grace_seconds=execution.stop_grace_seconds,
         payment=lease.payment_terms,

@@ -34,6 +34,7 @@ def canonical(spec: Spec) -> dict[str, Any]:
         "payment": _payment(spec.payment) if spec.payment != Payment() else None,
         "network": spec.network if spec.network != "none" else None,
         "lent": spec.lent or None,
+        "outputs": spec.outputs,
         "command": spec.command,
     }
     kind = kind_of(spec)

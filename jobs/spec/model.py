@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from jobs.spec.section import (
     FilePath,
+    InputPath,
     Label,
     Mib,
     Micros,
@@ -33,6 +34,7 @@ KIND_CHARACTERS_MAX = 16  # Job.kind
 LIST_MAX = 100
 ENV_MAX = 200
 FILES_MAX = 1000
+OUTPUTS_MAX = 100  # provider_agent.protocol.limits.OUTPUT_PATTERNS_MAX
 LENT_MAX = 64  # provider_agent.protocol.LENT_MAX
 COMMAND_WORDS_MAX = 1000
 TOKENS_MAX = 10**15
@@ -155,8 +157,11 @@ class JobFields(Section):
     secrets: Annotated[list[Variable], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a list of names of environment variables"
     )
-    files: Annotated[list[FilePath], BeforeValidator(listed), Field(max_length=FILES_MAX)] = Field(
-        [], description="a list of paths below the job file's folder"
+    files: Annotated[list[InputPath], BeforeValidator(listed), Field(max_length=FILES_MAX)] = Field(
+        [], description="a list of paths below the job file's folder, or . for all of it"
+    )
+    outputs: Annotated[list[FilePath], BeforeValidator(listed), Field(min_length=1, max_length=OUTPUTS_MAX)] | None = (
+        Field(None, description="a list of files, folders or patterns in the work folder, such as results/*.csv")
     )
     image: Annotated[str, StringConstraints(pattern=_IMAGE)] | None = Field(
         None, description="a container image, such as registry/name@sha256:..."

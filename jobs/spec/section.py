@@ -43,6 +43,10 @@ def _file_path(value: str) -> str:
     return path.as_posix() + ("/" if value.endswith("/") else "")
 
 
+def _input_path(value: str) -> str:
+    return "." if PurePosixPath(value) == PurePosixPath(".") else _file_path(value)
+
+
 def _variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value):
         raise ValueError("is not a name of an environment variable")
@@ -75,6 +79,7 @@ Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,32}$")]
 Variable = Annotated[str, AfterValidator(_variable)]
 Value = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]
 FilePath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_file_path)]
+InputPath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_input_path)]
 Micros = Annotated[int, BeforeValidator(parse_money)]
 Seconds = Annotated[int, BeforeValidator(parse_duration)]
 Mib = Annotated[int, BeforeValidator(parse_memory)]

@@ -180,6 +180,14 @@ def write_preamble(folder: Path, lines: list[str]) -> None:
         log.write(text)
 
 
+def append_to_log(folder: Path, lines: list[str]) -> None:
+    """End a lease's log with these lines, after its program has; nothing where the log is full."""
+    text = "".join(f"[souk] {line}\n" for line in lines).encode()
+    with log_path(folder).open("ab") as log:
+        if log.tell() + len(text) <= LOG_BYTES_MAX:
+            log.write(text)
+
+
 def preamble_bytes(folder: Path) -> int:
     """How many bytes of a lease's log are the agent's own."""
     try:

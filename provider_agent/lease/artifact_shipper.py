@@ -11,8 +11,9 @@ from pathlib import Path
 from provider_agent.client import with_retries
 from provider_agent.context import AgentContext
 from provider_agent.errors import AgentError, Retryable
-from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME
+from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME, append_to_log
 from provider_agent.journal import ArtifactEntry, LeaseEntry
+from provider_agent.lease.collecting import collect_beside
 from provider_agent.lease.snapshot import take_snapshot
 from provider_agent.lease.workfolder import OUTPUT_NAME
 from provider_agent.protocol import ArtifactBegin, ArtifactComplete, ArtifactFile, FileUpload, UploadPart
@@ -93,12 +94,15 @@ class ArtifactShipper:
         log.info("Artifact shipped. lease_id=%s folder=%s", self._entry.lease_id, artifact.folder)
 
     async def ship_output(self, billable_ms: int) -> None:
-        """Bring the output to the server before success is reported. Empty and of one node, it is nothing to bring;
+        """Bring the output to the server before success is reported: what lies below output/, and of an own command
+        what it made or changed beside it. Empty and of one node, it is nothing to bring;
         of a gang the server waits for every node's part, and most of them are empty.
 
         Raises what take and ship raise, and TimeoutError when the server stays away for too long.
         """
         artifact = await self.take(OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
+        if self._entry.assignment.program.command:  # our own runtimes write where they should
+            await asyncio.to_thread(self._collect_beside, self._snapshot(artifact.folder))
         is_alone = self._entry.assignment.gang.nodes == 1
         if is_alone and not any(self._snapshot(artifact.folder).iterdir()):
             return
@@ -108,6 +112,14 @@ class ArtifactShipper:
                     return await self.ship(artifact)
                 except Retryable as error:
                     log.warning("The output is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
+
+    def _collect_beside(self, snapshot: Path) -> None:
+        """Add what the program left beside output/ to its output, and say in its log what that was."""
+        work = (self._folder / WORK_NAME).resolve()  # our own link, to the lease's disk
+        append_to_log(
+            self._folder,
+            collect_beside(work, self._folder, snapshot, patterns=self._entry.assignment.outputs),
+        )
 
     def _artifacts(self) -> list[ArtifactEntry]:
         return self._context.journal.load_artifacts(self._entry.lease_id)

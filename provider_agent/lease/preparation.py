@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from provider_agent.context import AgentContext
 from provider_agent.devices.base import cores_of
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
+from provider_agent.lease.collecting import record_given
 from provider_agent.lease.fetch import fetch_artifact
 from provider_agent.lease.runtimes import Runtime, runtime_of
 from provider_agent.lease.workfolder import (
@@ -42,6 +44,7 @@ async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
     work = make_work_folder(folder, assignment)
     fetched = await runtime.fetch_input(context, assignment, folder)
     step_folder = await _fetch_checkpoint(context, assignment, work)
+    await asyncio.to_thread(record_given, work, folder)
     spec = _launch_spec(context, assignment, runtime, folder, step_folder, disk_mib=disk_mib, share=share)
     return replace(
         spec, shared_folders=spec.shared_folders | fetched.shared_folders, env=spec.env | fetched.environment

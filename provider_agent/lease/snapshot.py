@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from provider_agent.protocol import FILES_PER_ARTIFACT_MAX
 
@@ -25,14 +25,14 @@ def take_snapshot(work: Path, relative: str, into: Path) -> int:
     """
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
-    descriptor = _open_below(work, relative)
+    descriptor = open_below(work, PurePath(relative))
     try:
         count = 0
         for folder, _folders, files, folder_fd in os.fwalk(".", dir_fd=descriptor, follow_symlinks=False):
             target = into / folder
             target.mkdir(parents=True, exist_ok=True)
             for name in files:
-                count += _keep_file(name, folder_fd, target / name)
+                count += keep_file(name, folder_fd, target / name)
                 if count > FILES_PER_ARTIFACT_MAX:
                     raise ValueError(f"{relative} has more than {FILES_PER_ARTIFACT_MAX} files")
         return count
@@ -63,10 +63,10 @@ def file_size(path: Path) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def _open_below(work: Path, relative: str) -> int:
+def open_below(work: Path, relative: PurePath) -> int:
     """Open a folder below `work`, one part at a time, so that no part may be a link."""
     descriptor = os.open(work, OPEN_FOLDER)
-    for part in Path(relative).parts:
+    for part in relative.parts:
         try:
             deeper = os.open(part, OPEN_FOLDER, dir_fd=descriptor)
         finally:
@@ -75,7 +75,7 @@ def _open_below(work: Path, relative: str) -> int:
     return descriptor
 
 
-def _keep_file(name: str, folder_fd: int, target: Path) -> int:
+def keep_file(name: str, folder_fd: int, target: Path) -> int:
     """Link one file; what turns out not to be a regular file is dropped again."""
     try:
         os.link(name, target, src_dir_fd=folder_fd, follow_symlinks=False)

@@ -13,6 +13,7 @@
     outcomes.py           states of an attempt, and every reason for its end
     appends.py            logs, events and receipts of a lease
     artifacts.py          its checkpoints and outputs
+    file_names.py         which names of files they may have
     receipts.py           usage receipts, signed under EIP-712
     usage_statements.py   token usage statements, signed under EIP-712
     payment.py            what a lease is paid in: dollars, or a token
@@ -108,6 +109,7 @@ from provider_agent.protocol.fabric import (
     LinkDemand,
     LinkReport,
 )
+from provider_agent.protocol.file_names import PATH_DEPTH_MAX, file_name_mistake
 from provider_agent.protocol.gangs import (
     GANG_NETWORK,
     GANG_PORT_FIRST,

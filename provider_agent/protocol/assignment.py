@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from provider_agent.protocol.gangs import GangPlace
-from provider_agent.protocol.limits import PROTOCOL_VERSION
+from provider_agent.protocol.limits import OUTPUT_PATTERNS_MAX, PROTOCOL_VERSION
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.payment import PaymentTerms, ReceiptParties
 from provider_agent.protocol.receipts import NO_CONTRACT, ReceiptDomain
@@ -57,6 +57,10 @@ class Assignment(Message):
     gang: GangPlace = GangPlace()
     network: Literal["none", "public"] = "none"  # public: the internet, and nothing of the provider's
     lent: list[str] = Field(default_factory=list)  # labels of shared host folders, which the program reads
+    # What is collected beside output/ of an own command: what matches; None: all that it made or changed.
+    outputs: list[Annotated[str, Field(min_length=1, max_length=512)]] | None = Field(
+        default=None, max_length=OUTPUT_PATTERNS_MAX
+    )
     memory_mib_max: int = Field(default=0, ge=0)  # 0: the node's own limit
     seconds_max: int = Field(gt=0)
     stop_grace_seconds: int = Field(default=30, ge=1)
@@ -87,7 +91,7 @@ class Assignment(Message):
     def _as_older_agents_read_it(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # An agent from before a field refuses it, on the wire and in the journal that it goes back to.
         body: dict[str, Any] = dump(self)
-        for name in ("payment", "serve"):
+        for name in ("payment", "serve", "outputs"):
             if body.get(name) is None:
                 body.pop(name, None)
         return body

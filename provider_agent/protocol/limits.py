@@ -14,6 +14,7 @@ MESSAGE_CHARACTERS_MAX: Final = 2000
 LEASES_PER_NODE_MAX: Final = 256
 DEVICES_PER_NODE_MAX: Final = 64
 LENT_MAX: Final = 64  # shared host folders of one node
+OUTPUT_PATTERNS_MAX: Final = 100  # of one job file
 RUNTIME_FEATURES_MAX: Final = 64  # of one node
 LABEL_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,62}$"  # names a shared host folder
 RECEIPTS_PER_APPEND_MAX: Final = 100

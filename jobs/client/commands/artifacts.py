@@ -70,11 +70,15 @@ def download(
 
     from jobs.client.download import download_artifact
     from jobs.client.output import console, print_json
+    from jobs.client.results import missing_result
 
     with open_souk(server) as souk:
         job_id = find_job(souk, job)
+        view = souk.job(job_id)
+        if kind == "output" and artifact is None and (empty := missing_result(souk, view)):
+            raise TransferFailed(empty)
         chosen = _choose(souk, job_id, kind, artifact)
-        folder = into or Path(souk.job(job_id).name)
+        folder = into or Path(view.name)
         if as_json:
             paths = download_artifact(souk, chosen.artifact_id, folder, force=force)
             print_json({"artifact_id": str(chosen.artifact_id), "files": [str(path) for path in paths]})

@@ -51,16 +51,20 @@ def show(job: JobName, server: Server = None, as_json: Json = False) -> None:
 
     Example: souk show tiny-llama
     """
-    from jobs.client.output import console, print_json
+    from jobs.client.output import console, notice, print_json
+    from jobs.client.results import missing_result
     from jobs.client.views.job import job_view
 
     with open_souk(server) as souk:
         found = souk.job(find_job(souk, job))
         scale = None if as_json else scale_of(souk, found)
+        empty = missing_result(souk, found)
     if as_json:
         print_json(found)
     else:
         console().print(job_view(found, scale=scale))
+    if empty:
+        notice(empty)
 
 
 def logs(

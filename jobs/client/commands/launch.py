@@ -201,6 +201,7 @@ def _watch(souk: Souk, job_id: UUID, *, as_json: bool, with_log: bool) -> None:
     """To the job's end, which is the exit status; Ctrl-C says how to come back."""
     from jobs.client.job_states import STOPS
     from jobs.client.output import console, notice
+    from jobs.client.results import missing_result
     from jobs.client.views.job import job_view
     from jobs.client.watch import JsonWatcher, TerminalWatcher, watch
 
@@ -213,7 +214,9 @@ def _watch(souk: Souk, job_id: UUID, *, as_json: bool, with_log: bool) -> None:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     if not as_json:
         console().print(job_view(job, scale=scale_of(souk, job)))
-        if job.state == "completed":
+        if empty := missing_result(souk, job):
+            notice(empty)
+        elif job.state == "completed":
             console().print(f"souk download {job_id}    fetches what it made\nsouk bill {job_id}    shows what it cost")
         if job.state == "paused":
             console().print(f"souk resume {job_id} --max-total DOLLARS    goes on with a higher budget", markup=False)

@@ -44,7 +44,7 @@ class SpecKind:
 
     def runtime_features(self, spec: Spec) -> frozenset[str]:
         """What the node's runtime must know that its first version did not; older agents are passed over."""
-        return frozenset()
+        return frozenset() if spec.outputs is None else frozenset({"outputs"})
 
     def steps(self, spec: Spec) -> int | None:
         """Steps of the whole job; None where the file declares none."""

@@ -77,6 +77,8 @@ class TrainSpec(SpecKind):
         if data.get("image") is not None and not has_command:
             expected = "a command, or no image: the built-in runtime brings its own"
             yield ("image",), "is given without a command", expected
+        if data.get("outputs") is not None and not has_command:
+            yield ("outputs",), "is given without a command: the built-in runtime writes below output/", "no such field"
         yield from check_own_command(data) if has_command else check_work(data)
         work = data.get("work")
         if work is None and has_train:
@@ -112,7 +114,8 @@ class TrainSpec(SpecKind):
         """Every strategy but the first; a runtime that does not know its name would call the job file wrong."""
         train = train_of(spec)
         is_first = train is None or train.strategy == TrainSection.model_fields["strategy"].default
-        return frozenset() if train is None or is_first else frozenset({f"train.{train.strategy}"})
+        own = super().runtime_features(spec)
+        return own if train is None or is_first else own | {f"train.{train.strategy}"}
 
     def steps(self, spec: Spec) -> int | None:
         """Tokens are rounded up to whole steps, as the runtime does."""

@@ -44,8 +44,8 @@ def test_container_job_survives_the_agent_and_ships_its_output(bob: Bob) -> None
     (bob.folder.lease(lease.assignment.lease_id) / "work" / "go").touch()
     eventually(lambda: lease.report and lease.report.state is AttemptState.SUCCEEDED, "success")
     output = next(artifact for artifact in bob.server.artifacts.values() if artifact.is_complete)
-    assert [file.path for file in output.begin.files] == ["model"]
-    assert lease.logs == logged
+    assert sorted(file.path for file in output.begin.files) == ["go", "model"], "also what lies beside output/"
+    assert lease.logs == logged + b"[souk] collected 1 file (go) beside output/\n"
     bob.server.forget_lease(lease)
     eventually(lambda: not bob.folder.lease(lease.assignment.lease_id).exists(), "the forgetting")
 

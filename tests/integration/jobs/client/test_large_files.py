@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import httpx
 import pytest
@@ -64,7 +65,7 @@ def make_file(folder: Path, path: str, size: int) -> LocalFile:
     return local_file(path, folder / path)
 
 
-def stored(artifact_id: object) -> dict[str, bytes]:
+def stored(artifact_id: UUID) -> dict[str, bytes]:
     found = downloads.remote_files(Artifact.objects.get(pk=artifact_id))
     return {file.path: httpx.get(file.url).content for file in found}
 

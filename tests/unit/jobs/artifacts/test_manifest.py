@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.artifacts import manifest
-from jobs.artifacts.manifest import accept_files, path_mistake
+from jobs.artifacts.manifest import accept_files
 from jobs.errors import BadManifest
-from provider_agent.protocol import ArtifactFile
+from provider_agent.protocol import ArtifactFile, file_name_mistake
 
 SHA256 = "0" * 64
 
@@ -20,7 +20,7 @@ def file(path: str, size: int = 1) -> ArtifactFile:
 
 @pytest.mark.parametrize("path", ["a", "a/b/c.txt", ".hidden", "..a", "a b", "نص/ملف.txt", "a-b_c.1", "x" * 255])
 def test_an_ordinary_name_is_accepted(path):
-    assert path_mistake(path) is None
+    assert file_name_mistake(path) is None
     assert accept_files([file(path)]) == [{"path": path, "size": 1, "sha256": SHA256}]
 
 
@@ -46,7 +46,7 @@ def test_an_ordinary_name_is_accepted(path):
     ],
 )
 def test_a_dangerous_name_is_refused_with_its_reason(path, mistake):
-    assert path_mistake(path) == mistake
+    assert file_name_mistake(path) == mistake
     with pytest.raises(BadManifest) as refused:
         accept_files([file(path)])
     assert mistake in refused.value.details["errors"][0]
@@ -54,7 +54,7 @@ def test_a_dangerous_name_is_refused_with_its_reason(path, mistake):
 
 @given(st.text(min_size=1, max_size=40, alphabet=st.sampled_from("ab./\\:~ é\u0301\0\n")))
 def test_no_accepted_name_leaves_its_folder(path):
-    if path_mistake(path) is None:
+    if file_name_mistake(path) is None:
         names = path.split("/")
         assert not path.startswith("/")
         assert all(name not in {"", ".", ".."} for name in names)

@@ -52,3 +52,26 @@ def test_all_missing_files_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(SpecErrors) as caught:
         paths(tmp_path, "[a, b]")
     assert [error.path for error in caught.value.errors] == ["files[0]", "files[1]"]
+
+
+def test_a_dot_is_the_whole_folder_of_the_job_file(job_file: Path) -> None:
+    assert paths(job_file.parent, ".") == ["data/a.txt", "data/empty", "job.yaml", "train.py"]
+    assert paths(job_file.parent, "[./, train.py]") == ["data/a.txt", "data/empty", "job.yaml", "train.py"]
+
+
+def test_ignored_files_are_left_out_of_folders(job_file: Path) -> None:
+    (job_file.parent / ".gitignore").write_text("*.txt\n")
+    assert paths(job_file.parent, "data") == ["data/empty"]
+    (job_file.parent / ".soukignore").write_text("# not sent\ndata/\n!data/a.txt\n.*ignore\n*.yaml\n")
+    assert paths(job_file.parent, ".") == ["train.py"], "its own file counts in place of git's, by the same rules"
+
+
+def test_a_file_that_is_named_is_sent_although_it_is_ignored(job_file: Path) -> None:
+    (job_file.parent / ".soukignore").write_text("data\n")
+    assert paths(job_file.parent, "[., data/a.txt]") == [".soukignore", "data/a.txt", "job.yaml", "train.py"]
+
+
+def test_an_ignore_file_that_cannot_be_read_is_named(job_file: Path) -> None:
+    (job_file.parent / ".soukignore").write_text("!\n")
+    with pytest.raises(SpecErrors, match=r"\.soukignore cannot be used"):
+        paths(job_file.parent, ".")

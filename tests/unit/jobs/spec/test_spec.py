@@ -226,3 +226,17 @@ def test_job_files_in_the_reference_are_good() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     assert [parse(block).name for block in blocks] == ["tiny-llama", "own-script", "my-llm"]
+
+
+def test_outputs_are_for_own_commands_and_for_agents_that_know_them() -> None:
+    head = "kind: command\nname: a\nbudget: {max_total: 1}\ncommand: x\n"
+    without, given = parse(head), parse(head + 'outputs: [results/, "*.pt"]\n')
+    assert "outputs" not in canonical(without), "what was hashed before the field existed keeps its hash"
+    assert kind_of(without).runtime_features(without) == frozenset()
+    assert canonical(given)["outputs"] == ["results/", "*.pt"]
+    assert from_wire(canonical(given)) == given
+    assert kind_of(given).runtime_features(given) == {"outputs"} <= set(RUNTIME_FEATURES)
+    with pytest.raises(ValueError, match="the built-in runtime writes below output/"):
+        parse(FULL + "\noutputs: results\n")
+    with pytest.raises(ValueError, match="is not a path below"):
+        parse(head + "outputs: [../secrets]\n")
