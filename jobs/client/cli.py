@@ -11,8 +11,8 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Annotated, Any
 
 import typer
 
@@ -37,6 +37,7 @@ from jobs.client.errors import SoukClientError, UsageMistake
 from jobs.client.exit_codes import ExitCode
 
 ENTRY_POINTS = "souk.commands"
+DISTRIBUTION = "gpusouk"
 SERVER_COMMANDS = {
     "up": "Start a whole marketplace on this computer.",
     "gateway": "Serve every endpoint behind one OpenAI-compatible address.",
@@ -45,6 +46,13 @@ SERVER_COMMANDS = {
 }
 # typer carries its own copy of click since 0.2x; this is its ClickException wherever that lies.
 _ClickException: Any = typer.BadParameter.__mro__[2]
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"souk {version(DISTRIBUTION)}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="souk",
@@ -55,9 +63,19 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def root(
+    version: Annotated[  # shown by its callback, before a command is looked for
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Stands before every command."""
+
+
 for _module in (
     launch,
     jobs,

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from jobs.client.errors import UsageMistake
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 FILE_BYTES_MAX = 1 << 20
 
@@ -87,8 +88,13 @@ def choose_key(server: str, settings: Settings) -> str:
 
 
 def normalise(server: str) -> str:
-    """Scheme and authority without a trailing slash; raises UsageMistake for anything else."""
+    """Scheme and authority without a trailing slash: https where none is given, on this computer http.
+
+    Raises UsageMistake for anything else.
+    """
     parts = urlsplit(server if "://" in server else f"https://{server}")
+    if "://" not in server and parts.hostname in LOOPBACK:  # `souk up` has no certificate, and nobody sits between
+        parts = parts._replace(scheme="http")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise UsageMistake(f"{server!r} is not a server's address, such as https://souk.example")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -20,6 +20,7 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 STATUSES_RETRIED = frozenset({429, 502, 503, 504})
 MESSAGE_CHARACTERS_MAX = 500
+WITHOUT_TLS = "WRONG_VERSION_NUMBER"  # what OpenSSL says of an answer in plain text
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # not tab, newline, return
 
@@ -157,4 +158,5 @@ def _error(response: httpx.Response) -> tuple[str, str, dict[str, Any]]:
 
 
 def _why(error: httpx.TransportError) -> str:
-    return str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
+    return f"{text} (no TLS there? Then its address begins with http://)" if WITHOUT_TLS in text else text

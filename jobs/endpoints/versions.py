@@ -8,6 +8,7 @@ close_endpoint  the name is free again
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from typing import Any
 from uuid import UUID
@@ -31,6 +32,7 @@ from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import Fault
 
+_JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 SPECS_MAX = 4096  # read ones that a process remembers
 FAILED_STARTS_MAX = 3  # by the customer's own doing, before an endpoint that never answered is given up
 
@@ -114,15 +116,16 @@ def close_endpoint(job: Job) -> None:
 def weights_of(organisation: Organisation, spec: Spec) -> Artifact | None:
     """The output of the training that is to be served; None where the weights come from elsewhere.
 
-    Raises ModelNotReady.
+    By a name it is the job of that name that completed last. Raises ModelNotReady.
     """
-    job_id = serve_of(spec).model.job
-    if job_id is None:
+    given = serve_of(spec).model.job
+    if given is None:
         return None
     outputs = Artifact.objects.complete().filter(organisation=organisation, kind=ArtifactKind.OUTPUT)
-    found = outputs.filter(job_id=job_id).order_by("-completed_at").first()
+    named = {"job_id": given} if _JOB_ID.fullmatch(given) else {"job__name": given}
+    found = outputs.filter(**named).order_by("-completed_at").first()
     if found is None:
-        raise ModelNotReady(job_id=job_id)
+        raise ModelNotReady(job_id=given)
     return found
 
 

@@ -13,7 +13,6 @@ from jobs.client.commands.options import Json, Server
 from jobs.client.errors import UsageMistake
 
 PANEL = "Account"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Email = Annotated[str | None, typer.Option("--email", help="Asked for if not given.")]
 PasswordStdin = Annotated[
@@ -45,7 +44,7 @@ def signup(
     from jobs.client.sdk import Souk
 
     chosen = _choose(server)
-    email, password = _credentials(email, password_stdin)
+    email, password = _credentials(email, password_stdin, is_new=True)
     with Souk(chosen) as souk:
         souk.sign_up(email, password, organisation=organisation, invitation=invitation)
         signed_in = souk.login(email, password)
@@ -102,7 +101,7 @@ def logout(server: Server = None, as_json: Json = False) -> None:
 def _choose(server: str | None) -> str:
     """The server; a warning where the connection to it is not encrypted."""
     from jobs.client.output import notice
-    from jobs.client.settings import choose_server, load_settings
+    from jobs.client.settings import LOOPBACK, choose_server, load_settings
 
     chosen = choose_server(server, load_settings())
     parts = urlsplit(chosen)
@@ -111,9 +110,12 @@ def _choose(server: str | None) -> str:
     return chosen
 
 
-def _credentials(email: str | None, password_stdin: bool) -> tuple[str, str]:
-    email = email or os.environ.get("SOUK_EMAIL") or _prompt("E-mail", hide=False)
-    return email, sys.stdin.readline().rstrip("\n") if password_stdin else _prompt("Password", hide=True)
+def _credentials(email: str | None, password_stdin: bool, *, is_new: bool = False) -> tuple[str, str]:
+    """Both, as given or asked for; a new password is asked for twice, since nobody sees it."""
+    email = email or os.environ.get("SOUK_EMAIL") or _prompt("E-mail")
+    if password_stdin:
+        return email, sys.stdin.readline().rstrip("\n")
+    return email, _prompt("Password", hide_input=True, confirmation_prompt=is_new)
 
 
 def _keep(server: str, key: str, organisation: str, *, as_json: bool) -> None:
@@ -133,8 +135,8 @@ def _keep(server: str, key: str, organisation: str, *, as_json: bool) -> None:
         console().print(f"Signed in to {server}{for_whom}. The key is kept in {path}.", markup=False)
 
 
-def _prompt(text: str, *, hide: bool) -> str:
+def _prompt(text: str, *, hide_input: bool = False, confirmation_prompt: bool = False) -> str:
     if not sys.stdin.isatty():
         raise UsageMistake(f"Nobody is there to be asked for the {text.lower()}; use --email and --password-stdin.")
-    answer: str = typer.prompt(text, hide_input=hide)
+    answer: str = typer.prompt(text, hide_input=hide_input, confirmation_prompt=confirmation_prompt)
     return answer

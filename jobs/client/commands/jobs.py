@@ -1,8 +1,9 @@
-"""jobs, show, logs, cancel, resume, confirm-price."""
+"""jobs, show, wait, logs, cancel, resume, confirm-price."""
 
 from __future__ import annotations
 
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -13,12 +14,13 @@ from jobs.client.errors import UsageMistake
 from jobs.client.exit_codes import ExitCode
 
 JOBS_SHOWN = 20
+WAIT_SECONDS = 2.0  # between two looks at the job
 PANEL = "Jobs"
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (jobs, show, logs, cancel, resume, confirm_price):
+    for command in (jobs, show, wait, logs, cancel, resume, confirm_price):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -65,6 +67,35 @@ def show(job: JobName, server: Server = None, as_json: Json = False) -> None:
         console().print(job_view(found, scale=scale))
     if empty:
         notice(empty)
+
+
+def wait(job: JobName, server: Server = None, as_json: Json = False) -> None:
+    """Wait until a job has ended or is paused, and leave with the exit status that says how.
+
+    Examples: souk wait tiny-llama; souk wait 0192f3c1 --json
+    """
+    from jobs.client.job_states import STOPS
+    from jobs.client.output import notice, print_json
+    from jobs.client.results import missing_result
+
+    with open_souk(server) as souk:
+        job_id = find_job(souk, job)
+        found, shown = souk.job(job_id), ""
+        while found.state not in STOPS:
+            now = f"{found.name} is {found.state}. {found.waiting_for}".strip()
+            if now != shown and not as_json:
+                notice(now)
+            shown = now
+            time.sleep(WAIT_SECONDS)
+            found = souk.job(job_id)
+        empty = missing_result(souk, found)
+    if as_json:
+        print_json(found)
+    else:
+        notice(f"{found.name} {found.state}" + (f": {found.message}" if found.message else ""))
+    if empty:
+        notice(empty)
+    raise typer.Exit(STOPS[found.state])
 
 
 def logs(

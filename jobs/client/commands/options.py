@@ -13,9 +13,11 @@ from jobs.client.errors import NotSignedIn, UsageMistake
 
 if TYPE_CHECKING:
     from jobs.client.sdk import Souk
+    from jobs.wire import JobView
 
 JOBS_SEARCHED_MAX = 500
 PREFIX_CHARACTERS_MIN = 4
+IDS_SHOWN_MAX = 5
 
 Server = Annotated[
     str | None,
@@ -40,7 +42,7 @@ JobFilePath = Annotated[Path, typer.Argument(metavar="FILE", help="The job file.
 JobName = Annotated[
     str,
     typer.Argument(
-        metavar="JOB", help="A job's id, the beginning of it, or a name that one job has.", show_default=False
+        metavar="JOB", help="A job's name (the newest of that name), its id, or how that begins.", show_default=False
     ),
 ]
 
@@ -62,21 +64,34 @@ def open_souk(server: str | None) -> Souk:
 
 
 def find_job(souk: Souk, text: str) -> UUID:
-    """The id of the job that `text` names; raises UsageMistake for none or several."""
+    """The id of the job that `text` names: by a name the newest, unless several of that name have not ended.
+
+    Raises UsageMistake for none or several.
+    """
+    from jobs.client.job_states import ENDS
+
     try:
         return UUID(text)
     except ValueError:
         pass
     jobs = souk.jobs(limit=JOBS_SEARCHED_MAX)
-    found = [job for job in jobs if job.name == text]
-    if not found and len(text) >= PREFIX_CHARACTERS_MIN:
-        found = [job for job in jobs if str(job.job_id).startswith(text.lower())]
-    if len(found) == 1:
-        return found[0].job_id
+    if named := [job for job in jobs if job.name == text]:
+        living = [job for job in named if job.state not in ENDS]
+        if len(living) > 1:
+            raise UsageMistake(f"{len(living)} jobs called {text!r} have not ended; give an id: {_ids(living)}")
+        return named[0].job_id
+    found = (
+        [job for job in jobs if str(job.job_id).startswith(text.lower())] if len(text) >= PREFIX_CHARACTERS_MIN else []
+    )
     if not found:
         raise UsageMistake(f"No job is called {text!r}. `souk jobs` lists them.")
-    ids = ", ".join(str(job.job_id) for job in found[:5])
-    raise UsageMistake(f"{len(found)} jobs are called {text!r}; give an id: {ids}{', ...' if len(found) > 5 else ''}")
+    if len(found) > 1:
+        raise UsageMistake(f"{len(found)} jobs have ids that begin with {text!r}; give more of it: {_ids(found)}")
+    return found[0].job_id
+
+
+def _ids(jobs: list[JobView]) -> str:
+    return ", ".join(str(job.job_id) for job in jobs[:IDS_SHOWN_MAX]) + (", ..." if len(jobs) > IDS_SHOWN_MAX else "")
 
 
 def ask(question: str, *, as_json: bool) -> bool:

@@ -28,7 +28,7 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 # Fields of the section that are seconds: canonical JSON writes them as durations, as a job file may.
 _SECONDS = {"scale": ("queue", "idle", "wake"), "limits": ("request",), "rollout": ("step",)}
 _HUB = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(@[A-Za-z0-9._-]{1,64})?$"
-_JOB = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_JOB = r"^[a-z0-9][a-z0-9-]{0,62}$"  # a name, which an id could be too
 _MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$"
 
 
@@ -40,7 +40,7 @@ class ModelSource(Section):
     """Where the weights come from: exactly one of these."""
 
     job: Annotated[str, StringConstraints(pattern=_JOB)] | None = Field(
-        None, description="the id of a finished training of yours"
+        None, description="the id of a finished training of yours, or a name: the newest of that name"
     )
     folder: Annotated[FilePath, AfterValidator(_folder)] | None = Field(
         None, description="a folder below the job file's, which is among files"

@@ -152,7 +152,7 @@ def test_job_is_found_by_id_its_beginning_or_its_name(run: Run, market: FakeMark
     for text in (str(market.job_id), str(market.job_id)[:13], "tiny"):
         assert run("show", text, "--json").json["job_id"] == str(market.job_id)
     ended = run("cancel", "twice", "--yes")
-    assert (ended.status, "2 jobs are called 'twice'" in ended.err) == (2, True)
+    assert (ended.status, "2 jobs called 'twice' have not ended; give an id" in ended.err) == (2, True)
     assert market.routes("POST") == []
 
 

@@ -12,7 +12,8 @@ from jobs import lifecycle
 from jobs.endpoints import replicas
 from jobs.endpoints.errors import EndpointNameTaken, ModelNotReady
 from jobs.endpoints.publish import table_now
-from jobs.models import Gateway, Lease, Replica
+from jobs.endpoints.versions import weights_of
+from jobs.models import Artifact, Gateway, Lease, Replica
 from jobs.running.assignments import make_assignment
 from jobs.serving import reconcile
 from jobs.spec import SpecErrors, from_wire
@@ -29,6 +30,7 @@ from tests.integration.jobs.serving.conftest import (
     states,
     tick,
 )
+from tests.row_states import create_in_state
 
 
 def test_an_endpoint_is_placed_only_once_a_gateway_is_up(alice: Organisation, bob: Node) -> None:
@@ -182,6 +184,19 @@ def test_a_training_that_has_no_output_is_not_served(alice: Organisation, bob: N
     trained = stage.submit(alice)
     with pytest.raises(ModelNotReady):
         launch(alice, model={"job": str(trained.pk)})
+
+
+def test_a_training_is_served_by_its_name_and_its_newest_output(alice: Organisation, bob: Node) -> None:
+    older, newer = stage.submit(alice), stage.submit(alice)
+    now = timezone.now()
+    for job, hours in ((older, 2), (newer, 1)):
+        done = {"organisation": alice, "job": job, "kind": "output", "completed_at": now - timedelta(hours=hours)}
+        create_in_state(Artifact, "complete", **done)
+    named = from_wire(serve_spec(model={"job": newer.name}))
+    found = weights_of(alice, named)
+    assert found is not None and found.job_id == newer.pk
+    with pytest.raises(ModelNotReady, match=newer.name):
+        weights_of(stage.organisation("mallory"), named)
 
 
 def test_an_endpoint_whose_starts_all_break_by_its_owner_is_given_up(alice: Organisation, bob: Node) -> None:
