@@ -130,6 +130,10 @@ class Souk(Account):
         body = {"max_total_usd_micros": max_total_usd_micros}
         return JobView.model_validate(self.transport.post(f"/jobs/{job_id}/resume", body))
 
+    def retry(self, job_id: UUID) -> JobView:
+        """A new job with the spec and files of one that has ended, under a fresh quote."""
+        return JobView.model_validate(self.transport.post(f"/jobs/{job_id}/retry"))
+
     def confirm_price(self, job_id: UUID, *, usd_micros_per_token: int) -> JobView:
         """Agree to the lower price of its token that the job waits for."""
         body = {"usd_micros_per_token": str(usd_micros_per_token)}

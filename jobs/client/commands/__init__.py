@@ -1,7 +1,7 @@
 """The commands of `souk`, one module for each group; each has `register`, which adds its commands.
 
 launch.py            plan, launch
-jobs.py              jobs, show, wait, logs, cancel, resume, confirm-price
+jobs.py              jobs, show, wait, logs, cancel, retry, resume, confirm-price
 endpoints.py         endpoints, endpoint, deploy, rollback
 keys.py              keys, usage
 artifacts.py         artifacts, download

@@ -1,4 +1,4 @@
-"""jobs, show, wait, logs, cancel, resume, confirm-price."""
+"""jobs, show, wait, logs, cancel, retry, resume, confirm-price."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PANEL = "Jobs"
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (jobs, show, wait, logs, cancel, resume, confirm_price):
+    for command in (jobs, show, wait, logs, cancel, retry, resume, confirm_price):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -151,6 +151,26 @@ def cancel(job: JobName, yes: Yes = False, server: Server = None, as_json: Json 
         console().print(
             f"{found.name} is {found.state}" + (" and being cancelled" if found.is_cancelling else ""), markup=False
         )
+
+
+def retry(job: JobName, yes: Yes = False, server: Server = None, as_json: Json = False) -> None:
+    """Do a job that has ended again: the same spec and files, at the prices of now, within the same budget.
+
+    Example: souk retry tiny-llama --yes
+    """
+    from jobs.client.output import console, money, print_json
+
+    with open_souk(server) as souk:
+        job_id = find_job(souk, job)
+        before = souk.job(job_id)
+        question = f"Do {before.name} again, for at most {money(before.cap_usd_micros)}?"
+        if not yes and not ask(question, as_json=as_json):
+            raise typer.Exit(ExitCode.OK)
+        found = souk.retry(job_id)
+    if as_json:
+        print_json(found)
+    else:
+        console().print(f"Submitted {found.name} again as {found.job_id}\n{way_back(found.job_id)}", markup=False)
 
 
 def resume(

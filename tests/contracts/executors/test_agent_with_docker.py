@@ -45,7 +45,9 @@ def test_container_job_survives_the_agent_and_ships_its_output(bob: Bob) -> None
     eventually(lambda: lease.report and lease.report.state is AttemptState.SUCCEEDED, "success")
     output = next(artifact for artifact in bob.server.artifacts.values() if artifact.is_complete)
     assert sorted(file.path for file in output.begin.files) == ["go", "model"], "also what lies beside output/"
-    assert lease.logs == logged + b"[souk] collected 1 file (go) beside output/\n"
+    eventually(
+        lambda: lease.logs == logged + b"[souk] collected 1 file (go) beside output/\n", "the last line of the log"
+    )
     bob.server.forget_lease(lease)
     eventually(lambda: not bob.folder.lease(lease.assignment.lease_id).exists(), "the forgetting")
 

@@ -169,7 +169,7 @@ def test_killed_agent_is_replaced_by_one_that_adopts(running: Bob, server: FakeS
     (running.folder.lease(lease.assignment.lease_id) / "work" / "go").touch()
     report = until_ended(lease)
     assert report.reason is Reason.COMPLETED
-    assert lease.logs == b"1\n2\n"
+    assert lease.logs == b"1\n2\n[souk] collected 1 file (go) beside output/\n"
     assert "Program adopted" in running.log_text()
 
 

@@ -113,6 +113,8 @@ class FakeMarketplace:
         if path.endswith("/cancel"):
             self.job["is_cancelling"] = True
             return self.job
+        if path.endswith("/retry"):
+            return self.job | {"job_id": str(uuid4()), "state": "queued"}
         if path.endswith("/resume"):
             self.job |= {"state": "queued", "cap_usd_micros": body["max_total_usd_micros"]}
             return self.job

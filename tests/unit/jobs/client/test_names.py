@@ -114,3 +114,11 @@ def test_shells_can_complete_commands(run: Run, monkeypatch: pytest.MonkeyPatch,
     ended = run()
     assert ended.status == 0
     assert "_SOUK_COMPLETE" in ended.out
+
+
+def test_a_job_that_ended_is_done_again_under_a_new_id(run: Run, three: FakeMarketplace) -> None:
+    ended = run("retry", "tiny", "--yes", "--json")
+    assert (ended.status, ended.json["state"]) == (0, "queued")
+    assert ended.json["job_id"] != str(three.job_id)
+    assert three.routes("POST") == [f"/api/v1/jobs/{three.job_id}/retry"]
+    assert run("retry", "tiny").status == 2, "nobody is there to confirm"
