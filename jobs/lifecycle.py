@@ -160,8 +160,8 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
             limits.enlarge(job.id, amount=cap_usd_micros)
         if job.state == JobState.PAUSED:
             advance(job, JobState.QUEUED, reason="resumed", actor=actor, queued_at=clock.now())
-        job.cap_usd_micros = cap_usd_micros
-        job.save(update_fields=["cap_usd_micros"])
+        job.cap_usd_micros, job.unfunded_units = cap_usd_micros, None
+        job.save(update_fields=["cap_usd_micros", "unfunded_units"])
         kind.hold_more(job, more)
     return job
 

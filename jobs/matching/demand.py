@@ -47,6 +47,8 @@ class MatchRequest:
     demand: Demand
     priority: int = 50
     queued_at: datetime | None = None  # first come, first served within a priority
+    turn: int = 0  # before that: organisations take turns within a priority
+    organisation_id: UUID | None = None
 
 
 def flops_of(measured: Mapping[str, float], kind: str, dtype: str) -> float:

@@ -1,10 +1,10 @@
 """Place a batch of waiting jobs on a snapshot: all or nothing for each, cheapest to complete, in the queue's order.
 
-    1. Order: priority, then who came first.
+    1. Order: priority, then whose turn it is, then who came first.
     2. Equal demands are one class: screened and priced once.
     3. A job takes the best place whose devices are free, counting what this batch took before.
-    4. A job that fits somewhere but finds it busy is the head of those behind it: every node that could ever take it is
-       reserved. A later job may go ahead only on other nodes. So backfill never delays an older job, and none starves.
+    4. A job that fits somewhere but finds it busy may have one place kept for it (reservations.py). A later job goes
+       ahead on all others. So backfill does not delay who is first, and who is first does not stop the market.
 
 The database decides when leases are written; a job that loses a device there is matched with a fresh snapshot.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -25,6 +25,7 @@ from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import exclusions_of, waiting_message
 from jobs.matching.fit import Screening, screen
 from jobs.matching.places import Place, Places, best_gang, places_of, slots_by_fabric
+from jobs.matching.reservations import Reservations, place_kept
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.wire import Exclusion
 
@@ -66,21 +67,30 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """Every request of the batch once: in `placements`, or in `reasons`."""
+    """Every request of the batch once: in `placements`, or in `reasons`; and what is kept for those that wait."""
 
     placements: dict[str, Placement]
     reasons: dict[str, Waiting]
+    reservations: Reservations
 
 
-def match(requests: Iterable[MatchRequest], snapshot: FleetSnapshot, policy: Policy | None = None) -> MatchResult:
-    """Placements and reasons for a whole batch. Never places where it does not fit, nor two jobs on one device."""
+def match(
+    requests: Iterable[MatchRequest],
+    snapshot: FleetSnapshot,
+    policy: Policy | None = None,
+    reservations: Reservations | None = None,
+) -> MatchResult:
+    """Placements and reasons for a whole batch. Never places where it does not fit, nor two jobs on one device.
+
+    `reservations`: what the batches before it in the same tick have kept.
+    """
     policy = policy or Policy()
-    state = _MatchingState(snapshot)
+    state = _MatchingState(snapshot, reservations or Reservations())
     classes: dict[Demand, _DemandClass] = {}
     placements: dict[str, Placement] = {}
     reasons: dict[str, Waiting] = {}
     is_closed = False  # without backfill, once somebody waits
-    for request in sorted(requests, key=lambda request: (-request.priority, request.queued_at or _LAST)):
+    for request in sorted(requests, key=_order):
         demand_class = classes.get(request.demand)
         if demand_class is None:
             demand_class = classes[request.demand] = _DemandClass(request.demand, snapshot)
@@ -89,21 +99,45 @@ def match(requests: Iterable[MatchRequest], snapshot: FleetSnapshot, policy: Pol
             placements[request.key] = state.take(request, place)
             continue
         reasons[request.key] = demand_class.reason(request.key, state)
-        state.reserved.update(demand_class.could_take)
-        is_closed = is_closed or (demand_class.is_possible and not policy.has_backfill)
-    return MatchResult(placements, reasons)
+        if demand_class.is_possible:
+            state.reserve(request, demand_class.places)
+            is_closed = is_closed or not policy.has_backfill
+    return MatchResult(placements, reasons, state.reservations)
 
 
-@dataclass(slots=True)
+def _order(request: MatchRequest) -> tuple[int, int, datetime]:
+    return -request.priority, request.turn, request.queued_at or _LAST
+
+
 class _MatchingState:
     """What this batch has taken and reserved so far; both only grow."""
 
-    snapshot: FleetSnapshot
-    taken: Counter[tuple[int, int]] = field(default_factory=Counter)  # (row, group) -> from the front of its free ones
-    reserved: set[int] = field(default_factory=set)
+    def __init__(self, snapshot: FleetSnapshot, reservations: Reservations) -> None:
+        self.snapshot = snapshot
+        self.reservations = reservations
+        self.taken: Counter[tuple[int, int]] = Counter()  # (row, group) -> from the front of its free ones
+        self.reserved: set[int] = set()
+        if reservations.node_ids:
+            self.reserved.update(row for row, id in enumerate(snapshot.node_ids) if id in reservations.node_ids)
 
     def has_free(self, slot: PlacementSlot, devices: int) -> bool:
-        return len(self.snapshot.groups[slot.row][slot.group].free) - self.taken[slot.row, slot.group] >= devices
+        return self._free(slot) >= devices
+
+    def reserve(self, request: MatchRequest, places: Places) -> None:
+        """Keep a place for the first job of its organisation that waits."""
+        if not self.reservations.has_room_for(request.organisation_id):
+            return
+
+        def missing(slot: PlacementSlot) -> int | None:
+            return None if slot.row in self.reserved else max(0, request.demand.devices - self._free(slot))
+
+        rows = [slot.row for slot in place_kept(request, self.snapshot, places, missing)]
+        self.reserved.update(rows)
+        kept = (self.snapshot.node_ids[row] for row in rows)
+        self.reservations = self.reservations.joined(request.organisation_id, kept)
+
+    def _free(self, slot: PlacementSlot) -> int:
+        return len(self.snapshot.groups[slot.row][slot.group].free) - self.taken[slot.row, slot.group]
 
     def take(self, request: MatchRequest, place: Place) -> Placement:
         return Placement(
@@ -130,18 +164,18 @@ class _DemandClass:
         self._demand = demand
         self._snapshot = snapshot
         self._screening: Screening = screen(demand, snapshot)
-        self._places: Places = places_of(demand)(demand, snapshot, self._screening.slots)
+        self.places: Places = places_of(demand)(demand, snapshot, self._screening.slots)
         self._next = 0
         self._gangs: list[tuple[tuple[bool, float, float, tuple[int, ...]], Place, list[PlacementSlot]]] | None = None
-        self._is_exhausted = not self._places.found
+        self._is_exhausted = not self.places.found
         self._reason: tuple[list[Exclusion], str] | None = None
-        left = [slot.row for slot in self._screening.slots if slot.row not in self._places.excluded]
-        self.could_take: Sequence[int] = left
+        left = [slot.row for slot in self._screening.slots if slot.row not in self.places.excluded]
+        self._could_take: Sequence[int] = left
 
     @property
     def is_possible(self) -> bool:
         """Whether it fits somewhere once devices are free."""
-        return bool(self._places.found)
+        return bool(self.places.found)
 
     def next_place(self, state: _MatchingState) -> Place | None:
         """The best place whose devices are free and not reserved. Once there is none, there is none in this batch."""
@@ -154,14 +188,14 @@ class _DemandClass:
     def reason(self, key: str, state: _MatchingState) -> Waiting:
         """Why a request of this class waits; the same for all of them that wait in one batch."""
         if self._reason is None:
-            excluded = self._screening.excluded + Counter(self._places.excluded.values())
-            excluded.update(Why.RESERVED if row in state.reserved else Why.BUSY for row in self.could_take)
+            excluded = self._screening.excluded + Counter(self.places.excluded.values())
+            excluded.update(Why.RESERVED if row in state.reserved else Why.BUSY for row in self._could_take)
             exclusions = exclusions_of(self._demand, excluded)
             self._reason = exclusions, waiting_message(exclusions, nodes=len(self._snapshot))
         return Waiting(key, self.is_possible, *self._reason)
 
     def _next_single(self, state: _MatchingState) -> Place | None:
-        found = self._places.found
+        found = self.places.found
         while self._next < len(found):
             place = found[self._next]
             if self._is_free(place.slots[0], state):
@@ -174,7 +208,7 @@ class _DemandClass:
         if self._gangs is None:
             fabrics = slots_by_fabric(self._snapshot, self._screening.slots)
             members_of = {slot.row: members for members in fabrics for slot in members}
-            self._gangs = [(place.rank, place, members_of[place.slots[0].row]) for place in self._places.found]
+            self._gangs = [(place.rank, place, members_of[place.slots[0].row]) for place in self.places.found]
         while self._gangs:
             _, place, members = self._gangs[0]
             if all(self._is_free(slot, state) for slot in place.slots):

@@ -46,6 +46,7 @@ class Places:
 
     found: Sequence[Place]
     excluded: dict[int, Why] = field(default_factory=dict)
+    members: Sequence[PlacementSlot] = ()  # the slots of which places are made; of one node each: best first
 
 
 def single_places(demand: Demand, snapshot: FleetSnapshot, slots: Iterable[PlacementSlot]) -> Places:
@@ -90,7 +91,8 @@ def single_places(demand: Demand, snapshot: FleetSnapshot, slots: Iterable[Place
                 continue
         ranked.append((bool(avoid) and node_id in avoid, cost, seconds, node_id.int, slot))
     ranked.sort()
-    return Places(_SinglePlaces(demand, snapshot, [entry[-1] for entry in ranked]), excluded)
+    best_first = [entry[-1] for entry in ranked]
+    return Places(_SinglePlaces(demand, snapshot, best_first), excluded, best_first)
 
 
 class _SinglePlaces(Sequence[Place]):
@@ -128,7 +130,7 @@ def gang_places(demand: Demand, snapshot: FleetSnapshot, slots: Iterable[Placeme
                 would_do = why is Why.FABRIC and bool(label[0]) and declared[label] >= demand.nodes
                 excluded[slot.row] = _link_reason(snapshot, slot) if would_do else why
     found.sort(key=_rank)
-    return Places(found, excluded)
+    return Places(found, excluded, slots)
 
 
 def slots_by_fabric(snapshot: FleetSnapshot, slots: Iterable[PlacementSlot]) -> list[list[PlacementSlot]]:

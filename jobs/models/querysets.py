@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Window
+from django.db.models.functions import RowNumber
 
 from billing.models import EscrowHold
 from billing.states.chain import EscrowHoldState
 from jobs.spec.kinds.table import placed_whole
 from jobs.states import ATTEMPT_LIVE, JOB_ENDS, JOB_WAITING, LEASE_LIVE, ArtifactState
+from marketplace.foundation import clock
 
 if TYPE_CHECKING:
     from jobs.models import Artifact, Attempt, Job, Lease  # noqa: F401 - names of the generic parameters
@@ -26,13 +28,17 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.exclude(state__in=JOB_ENDS)
 
     def waiting(self) -> JobQuerySet:
-        """Jobs that want to be placed, in the order in which they will be: priority, then first come."""
+        """Jobs that want to be placed: by priority, then first come."""
         return self.filter(state__in=JOB_WAITING, cancel_requested_at=None).order_by("-priority", "queued_at", "id")
 
     def placeable(self) -> JobQuerySet:
-        """Of those that wait the ones that may have leases: no price halts them, and a contract's hold is open."""
+        """Of those that wait the ones that may have leases: no price halts them, a contract's hold is open, and they
+        are not set aside. Within a priority organisations take turns, each with its oldest job first."""
         jobs = self.waiting().filter(kind__in=placed_whole())  # an endpoint's replicas are placed by jobs/serving
-        return jobs.filter(Q(payment_mode="credits") | Exists(_open_in_contract()), price_halt=None)
+        jobs = jobs.filter(Q(payment_mode="credits") | Exists(_open_in_contract()), price_halt=None)
+        jobs = jobs.filter(Q(skipped_until=None) | Q(skipped_until__lte=clock.now()), unfunded_units=None)
+        turn = Window(RowNumber(), partition_by=["organisation_id", "priority"], order_by=["queued_at", "id"])
+        return jobs.annotate(turn=turn).order_by("-priority", "turn", "queued_at", "id")
 
     def uncovered(self) -> JobQuerySet:
         """Of those that wait the ones whose hold in the contract is not open yet, or never will be."""

@@ -1,5 +1,6 @@
 """Waiting jobs get their leases, at a price that is good now.
 
 placement.py  matches what waits, and makes hold, attempt and leases in one transaction a job
+funding.py    sets aside jobs whose money is not there, until it is
 requotes.py   keeps, changes or has its customer confirm the token price of a job that waits
 """

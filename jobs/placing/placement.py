@@ -1,9 +1,11 @@
 """Place what waits: one look at the fleet for the whole batch, then one transaction a job.
 
-    1  the jobs that wait, in the queue's order, each with its demand; not those whose token has no good price now
+    1  the jobs that wait, in the queue's order: priority, then organisations take turns, then first come; not those
+       whose money is not there, or whose token has no good price now
     2  match: a pure function decides where each goes, or why it does not
     3  for each: hold, attempt, leases, events; all of it or nothing
     4  on commit the nodes are woken
+    5  the next batch, further down the queue, until every job was looked at
 
 Where two placements want one device, the database lets one have it; the other waits for the next tick's fresh snapshot.
 """
@@ -11,7 +13,10 @@ Where two placements want one device, the database lets one have it; the other w
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from uuid import UUID
 
 from django.db import transaction
@@ -26,9 +31,10 @@ from jobs.leases import leasing
 from jobs.leases.gangs import choose_port
 from jobs.matching import fleet
 from jobs.matching.demand import MatchRequest
-from jobs.matching.match import Placement, SlotTaken, match
+from jobs.matching.match import MatchResult, Placement, SlotTaken, match
+from jobs.matching.reservations import Reservations
 from jobs.models import Artifact, Attempt, Job, Lease
-from jobs.placing import requotes
+from jobs.placing import funding, requotes
 from jobs.pricing.costs import charged_of
 from jobs.pricing.price_locks import JobPrice
 from jobs.quoting.quote_terms import demand_of
@@ -43,41 +49,77 @@ from provider_agent.protocol import GANG_PORT_FIRST, ZERO_ADDRESS, Fault, Reason
 
 log = logging.getLogger(__name__)
 
-BATCH_MAX = 500  # jobs looked at in one tick
-BATCHES_MAX = 20
+BATCH_MAX = 500  # jobs matched at once
+BATCHES_MAX = 20  # in one tick: so many jobs further down the queue are looked at
+TICK_SECONDS_MAX = 20.0  # no batch begins later in a tick
+MATCHES_MAX = 3  # of one batch: what a refused job was given is given to those behind it
+SKIPPED_SECONDS = 60  # a job that fits nowhere, where the queue is longer than a batch: others are looked at first
+
+
+@dataclass(slots=True)
+class Tick:
+    """One walk down the queue: which jobs were looked at, and what is kept for those of them that wait."""
+
+    seen: set[UUID] = field(default_factory=set)
+    reservations: Reservations = field(default_factory=Reservations)
 
 
 def place_waiting() -> int:
-    """Place batches until no job has come meanwhile: a job that is submitted during one batch is in the next."""
-    seen: set[UUID] = set()
-    placed = 0
+    """Place batch after batch down the queue, until every job that waits was looked at, also those that came meanwhile.
+
+    A tick ends before that after BATCHES_MAX or TICK_SECONDS_MAX. Jobs that fit nowhere are not at its head the next
+    time, nor are those without money; so the tick after it comes further.
+    """
+    tick, placed, until = Tick(), 0, time.monotonic() + TICK_SECONDS_MAX
     for _ in range(BATCHES_MAX):
-        waiting = set(Job.objects.placeable().values_list("pk", flat=True)[:BATCH_MAX])
-        if not waiting - seen:
+        seen = len(tick.seen)
+        placed += place_batch(tick)
+        if len(tick.seen) == seen or time.monotonic() > until:
             break
-        seen |= waiting
-        placed += place_batch()
     return placed
 
 
-def place_batch(limit: int = BATCH_MAX) -> int:
-    """Place as many waiting jobs as fit; returns how many were placed."""
-    waiting = list(Job.objects.placeable()[:limit])
+def place_batch(tick: Tick | None = None, limit: int | None = None) -> int:
+    """Place as many of the next waiting jobs as fit; returns how many were placed."""
+    tick, limit = tick or Tick(), limit or BATCH_MAX
+    if not tick.seen:
+        funding.readmit()
+    queue = Job.objects.placeable().exclude(pk__in=tick.seen).select_related("quote__asset")
+    waiting = list(queue[:limit])
+    tick.seen.update(job.pk for job in waiting)
     if not waiting:
         return 0
     requests = []
-    for job in waiting:
+    for turn, job in enumerate(funding.set_aside(waiting)):
         with log_failures("A waiting job could not be read.", job_id=str(job.id)):
             if not requotes.halts(job):
-                requests.append(_request(job))
-    result = match(requests, fleet.take_snapshot())
-    placed = 0
-    for key, placement in result.placements.items():
-        with log_failures("A job could not be placed.", job_id=key):
-            placed += place_job(UUID(key), placement)
+                requests.append(_request(job, turn=turn))
+    placed, result = _place_matched(requests, tick)
     for key, reason in result.reasons.items():
         show_reason(UUID(key), reason.message)
+    if len(waiting) == limit:
+        _skip([UUID(key) for key, reason in result.reasons.items() if not reason.is_possible])
     return placed
+
+
+def _place_matched(requests: Sequence[MatchRequest], tick: Tick) -> tuple[int, MatchResult]:
+    """How many were placed, and why the others were not. Where one is refused, the others are matched again."""
+    placed = 0
+    for _ in range(MATCHES_MAX):
+        result = match(requests, fleet.take_snapshot(), reservations=tick.reservations)
+        before = placed
+        for key, placement in result.placements.items():
+            with log_failures("A job could not be placed.", job_id=key):
+                placed += place_job(UUID(key), placement)
+        requests = [request for request in requests if request.key in result.reasons]
+        if not requests or placed - before == len(result.placements):
+            break
+    tick.reservations = result.reservations
+    return placed, result
+
+
+def _skip(job_ids: Sequence[UUID]) -> None:
+    Job.objects.filter(pk__in=job_ids).update(skipped_until=clock.now() + timedelta(seconds=SKIPPED_SECONDS))
 
 
 def place_job(job_id: UUID, placement: Placement) -> bool:
@@ -180,7 +222,7 @@ def reserve_slot(attempt: Attempt, slot: SlotTaken, rank: int, price: leasing.Le
     )
 
 
-def _request(job: Job) -> MatchRequest:
+def _request(job: Job, *, turn: int = 0) -> MatchRequest:
     failed = Lease.objects.filter(attempt__job=job, attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
     failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
@@ -192,7 +234,7 @@ def _request(job: Job) -> MatchRequest:
         done_share=_done_share(job),
         avoid=frozenset(failed.values_list("node_id", flat=True)),
     )
-    return MatchRequest(key=str(job.id), demand=demand, priority=job.priority, queued_at=job.queued_at)
+    return MatchRequest(str(job.id), demand, job.priority, job.queued_at, turn, job.organisation_id)
 
 
 def _done_share(job: Job) -> float:

@@ -58,8 +58,8 @@ def test_who_submits_while_others_are_placed_does_not_wait_for_the_next_tick(ali
     jobs = [stage.submit(alice)]
     place_batch = placement.place_batch
 
-    def late_submit() -> int:
-        placed = place_batch()
+    def late_submit(tick: placement.Tick) -> int:
+        placed = place_batch(tick)
         if len(jobs) == 1:
             jobs.append(stage.submit(alice))
         return placed

@@ -13,12 +13,21 @@ from hypothesis import strategies as st
 from jobs.matching.demand import Demand, MatchRequest, flops_of
 from jobs.matching.fit import screen
 from jobs.matching.match import Policy, match
+from jobs.matching.reservations import RESERVED_SECONDS
 from jobs.matching.snapshot import NodeRow, is_model
 from tests.unit.jobs.matching.fleets import NOW, demand, demands, fleet, fleets, gpus, node
 
 
-def request(key: str, wanted: Demand | None = None, *, priority: int = 50, after: int = 0) -> MatchRequest:
-    return MatchRequest(key, wanted or demand(), priority, NOW + timedelta(seconds=after))
+def request(
+    key: str,
+    wanted: Demand | None = None,
+    *,
+    priority: int = 50,
+    after: int = 0,
+    turn: int = 0,
+    organisation: UUID | None = None,
+) -> MatchRequest:
+    return MatchRequest(key, wanted or demand(), priority, NOW + timedelta(seconds=after), turn, organisation)
 
 
 def test_a_job_goes_to_the_node_that_completes_it_cheapest_not_to_the_lowest_price() -> None:
@@ -77,6 +86,66 @@ def test_a_small_job_goes_ahead_on_a_node_that_can_never_take_the_large_one() ->
     rows = fleet(node(1, groups=[gpus(8, free=4, first=100)]), node(2, price_usd_micros=9_000_000))
     assert match(queue, rows).placements["small"].slots[0].node_id == UUID(int=2)
     assert "small" in match(queue, rows, Policy(has_backfill=False)).reasons
+
+
+def test_a_waiting_job_keeps_one_node_and_not_every_node_that_could_take_it() -> None:
+    rows = [node(n, groups=[gpus(8, free=4, first=n * 100)]) for n in (1, 2, 3)]
+    rows[1] = node(2, groups=[gpus(8, free=6, first=200)])
+    queue = [request("large", demand(devices=8), after=1), *(request(f"small-{n}", after=2 + n) for n in range(9))]
+    found = match(queue, fleet(*rows))
+    assert found.reservations.node_ids == {UUID(int=2)}, "the one that needs the fewest devices more"
+    taken = {slot.node_id for placement in found.placements.values() for slot in placement.slots}
+    assert taken == {UUID(int=1), UUID(int=3)}
+    assert len(found.placements) == 8
+
+
+def test_many_waiting_jobs_of_one_organisation_keep_one_node_together() -> None:
+    rows = [node(n, groups=[gpus(8, free=4, first=n * 100)]) for n in (1, 2, 3)]
+    mallory, alice = UUID(int=1), UUID(int=2)
+    queue = [request(f"large-{n}", demand(devices=8), after=n, organisation=mallory) for n in range(9)]
+    found = match([*queue, request("small", after=10, organisation=alice)], fleet(*rows))
+    assert len(found.reservations.node_ids) == 1
+    assert set(found.placements) == {"small"}
+
+
+def test_what_was_kept_in_one_batch_is_kept_in_the_next() -> None:
+    rows = fleet(node(1, groups=[gpus(8, free=4, first=100)]))
+    kept = match([request("large", demand(devices=8))], rows).reservations
+    assert set(match([request("small", after=1)], rows, reservations=kept).reasons) == {"small"}
+
+
+def test_a_gang_keeps_the_nodes_that_lack_the_fewest_devices() -> None:
+    free = {1: 0, 2: 2, 3: 2, 4: 1}
+    rows = [node(n, fabric="rack", groups=[gpus(2, free=free[n], first=n * 100)]) for n in free]
+    found = match([request("gang", demand(devices=2, nodes=3))], fleet(*rows))
+    assert found.reservations.node_ids == {UUID(int=2), UUID(int=3), UUID(int=4)}
+
+
+def test_a_node_is_kept_for_a_bounded_time_then_another_then_none() -> None:
+    rows = [node(n, price_usd_micros=n * 1_000_000, groups=[gpus(8, free=0, first=n * 100)]) for n in (1, 2)]
+    kept = []
+    for turn in range(4):
+        large = request("large", demand(devices=8), after=-turn * RESERVED_SECONDS)
+        kept.append({each.int for each in match([large], fleet(*rows)).reservations.node_ids})
+    assert kept == [{1}, {2}, set(), {1}]
+
+
+def test_organisations_take_turns_within_a_priority() -> None:
+    mallory, alice = UUID(int=1), UUID(int=2)
+    queue = [request(f"theirs-{n}", after=n, turn=n, organisation=mallory) for n in range(5)]
+    queue.append(request("hers", after=9, turn=0, organisation=alice))
+    found = match(queue, fleet(node(1, groups=[gpus(2, first=100)])))
+    assert set(found.placements) == {"theirs-0", "hers"}
+
+
+@given(fleets(), st.lists(st.tuples(demands(), st.integers(1, 3)), min_size=1, max_size=8))
+def test_nothing_is_kept_for_a_second_job_of_an_organisation(
+    rows: list[NodeRow], wanted: list[tuple[Demand, int]]
+) -> None:
+    queue = [request(str(i), each, after=i, organisation=UUID(int=who)) for i, (each, who) in enumerate(wanted)]
+    found = match(queue, fleet(*rows))
+    most = [max((each.nodes for each, one in wanted if one == who), default=0) for who in (1, 2, 3)]
+    assert len(found.reservations.node_ids) <= sum(most)
 
 
 def test_a_job_that_fits_nowhere_holds_up_nobody() -> None:

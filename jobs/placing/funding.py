@@ -1,0 +1,82 @@
+"""Waiting jobs whose hold their organisation's balance does not cover take no turn in the queue until it does.
+
+    set_aside   before matching: those whose money is not there leave the queue, and say so
+    readmit     before the next tick: those whose money has come are back in it, the oldest first
+
+The hold decides, when a job is placed: this only keeps those from being matched who could not be placed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from billing.models import Hold
+from jobs.models import Job
+from jobs.payment.terms import Payment
+from jobs.pricing.funds import spendable_units
+from jobs.pricing.price_locks import price_of
+
+ORGANISATIONS_READMITTED_MAX = 200  # whose balance is looked at in one tick; at random, so that all have their turn
+JOBS_READMITTED_MAX = 500  # of one organisation and asset in one tick
+
+
+class _Purse(NamedTuple):
+    """Whose money, of which asset."""
+
+    organisation_id: UUID
+    asset_id: int
+
+
+def set_aside(jobs: Sequence[Job]) -> list[Job]:
+    """Those of `jobs` that may be matched; of the others the row keeps what their hold needs."""
+    held = set(Hold.objects.open().filter(job_id__in=[job.pk for job in jobs]).values_list("job_id", flat=True))
+    balances: dict[_Purse, int] = {}
+    funded = []
+    for job in jobs:
+        if job.is_escrow or job.pk in held:
+            funded.append(job)
+            continue
+        purse = _Purse(job.organisation_id, job.quote.asset_id)
+        if purse not in balances:
+            balances[purse] = spendable_units(*purse)
+        price = price_of(job)
+        due = price.units_due(job.cap_usd_micros)
+        if due <= balances[purse]:
+            funded.append(job)
+        else:
+            message = _message(price.payment, due, balances[purse])
+            Job.objects.filter(pk=job.pk).update(unfunded_units=due, waiting_for=message)
+    return funded
+
+
+def readmit() -> int:
+    """Jobs that were set aside are back in the queue, as many as their organisation's balance now covers."""
+    lacking = Job.objects.waiting().filter(unfunded_units__isnull=False).order_by()
+    purses = lacking.values_list("organisation_id", "quote__asset_id").distinct()
+    readmitted = 0
+    for purse in map(_Purse._make, _at_random(purses)):
+        left = spendable_units(*purse)
+        theirs = lacking.filter(organisation_id=purse.organisation_id, quote__asset_id=purse.asset_id)
+        covered = []
+        rows = theirs.filter(unfunded_units__lte=left).order_by("-priority", "queued_at", "id")
+        for job_id, units in rows.values_list("pk", "unfunded_units")[:JOBS_READMITTED_MAX]:
+            if units is not None and units <= left:
+                left -= int(units)
+                covered.append(job_id)
+        readmitted += Job.objects.filter(pk__in=covered).update(unfunded_units=None)
+    return readmitted
+
+
+def _at_random(purses: Iterable[tuple[UUID, int]]) -> list[tuple[UUID, int]]:
+    found = list(purses)
+    return found if len(found) <= ORGANISATIONS_READMITTED_MAX else random.sample(found, ORGANISATIONS_READMITTED_MAX)
+
+
+def _message(payment: Payment, due: int, available: int) -> str:
+    return (
+        f"The balance does not cover the job's cap. {payment.show(due - available)} more is needed: this takes "
+        f"{payment.show(due)}, and {payment.show(available)} is there. It goes on by itself once that is deposited."
+    )
