@@ -11,7 +11,7 @@ exclusion_reasons.py  those reasons, in their order
 fabrics.py            which nodes reach each other
 places.py             one node or a gang that takes a whole demand, with its cost
 cost.py               expected cost to complete
-reservations.py        what is kept for a job that waits
+reservations.py       what is kept for a job that waits
 match.py              places a batch of waiting jobs
 plan.py               the plan of one job, for its quote
 explain.py            why nodes were excluded, in words

@@ -1,7 +1,7 @@
 """Who an agent's request is from: the node whose transport key signed method, path, query, time and body.
 
 The signature commits to the server's time, within a window, so no store of used numbers is needed: a request that is
-sent again within the window is one that is harmless to repeat.
+sent again within the window is one that is harmless to repeat, or that compares its time (offering/newest.py).
 """
 
 from __future__ import annotations
@@ -153,6 +153,11 @@ def node_of(request: Request) -> Node:
     if not isinstance(node, Node):
         raise AgentUnauthenticated
     return node
+
+
+def signed_ms_of(request: Request) -> int:
+    """When the node signed an AgentView's request, Unix ms by its own clock."""
+    return _read_headers(request.headers)[1]
 
 
 def _read_headers(headers: Mapping[str, str]) -> tuple[UUID, int, str]:

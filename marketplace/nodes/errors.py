@@ -11,6 +11,7 @@ SoukError
 |-- NoProvider                403  the organisation has no provider profile yet
 |-- ProviderExists            409
 |-- NoOpenOffer               409
+|-- RequestOutdated           409  a newer change of the node's standing was accepted before
 |-- CheckOver                 409  the check is in another state than this step needs; details.state
 |-- CheckAnswered             409  another answer to the same demand
 |-- ProbeOver                 409  no report on this link is awaited from this node; details.state
@@ -83,6 +84,15 @@ class ProviderExists(SoukError):
 class NoOpenOffer(SoukError):
     message = "This node has no open offer."
     code = "no_open_offer"
+    status = 409
+
+
+class RequestOutdated(SoukError):
+    message = (
+        "This request was signed before the newest accepted change of the node's price, hours or standing, or sent "
+        "twice. Nothing was changed. Look at how the node stands, and sign a new request if it is still wanted."
+    )
+    code = "request_outdated"
     status = 409
 
 

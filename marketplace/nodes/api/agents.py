@@ -16,14 +16,14 @@ from rest_framework.views import APIView
 
 from marketplace.foundation import clock, signing
 from marketplace.foundation.throttles import AnonThrottle
-from marketplace.nodes.agent_auth import AgentView, node_of
+from marketplace.nodes.agent_auth import AgentView, node_of, signed_ms_of
 from marketplace.nodes.api.messages import answer, read
 from marketplace.nodes.device_checks import checking
 from marketplace.nodes.fabrics import link_reports
 from marketplace.nodes.inventory import devices
 from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Node
-from marketplace.nodes.offering import availability, offers, schedule
+from marketplace.nodes.offering import availability, newest, offers, schedule
 from provider_agent.protocol import (
     CheckCommit,
     CheckRecall,
@@ -121,7 +121,9 @@ class DrainView(AgentView):
 
     def post(self, request: Request) -> Response:
         node = node_of(request)
-        availability.drain(node, actor=f"node:{node.pk}", reason=read(request, DrainRequest).reason)
+        asked = read(request, DrainRequest)
+        with newest.change_by_node(node, signed_ms=signed_ms_of(request)):
+            availability.drain(node, actor=f"node:{node.pk}", reason=asked.reason)
         return _standing(node)
 
 
@@ -131,7 +133,8 @@ class ResumeView(AgentView):
     def post(self, request: Request) -> Response:
         node = node_of(request)
         read(request, ResumeRequest)
-        availability.resume(node, actor=f"node:{node.pk}")
+        with newest.change_by_node(node, signed_ms=signed_ms_of(request)):
+            availability.resume(node, actor=f"node:{node.pk}")
         return _standing(node)
 
 
@@ -141,7 +144,8 @@ class PriceView(AgentView):
     def post(self, request: Request) -> Response:
         node = node_of(request)
         asked = read(request, PriceRequest)
-        offers.change(node, price_usd_micros_per_device_hour=asked.price_usd_micros_per_device_hour)
+        with newest.change_by_node(node, signed_ms=signed_ms_of(request)):
+            offers.change(node, price_usd_micros_per_device_hour=asked.price_usd_micros_per_device_hour)
         return _standing(node)
 
 
@@ -153,7 +157,9 @@ class ScheduleView(AgentView):
 
     def post(self, request: Request) -> Response:
         node = node_of(request)
-        return answer(schedule.declare(node, read(request, Schedule)))
+        wanted = read(request, Schedule)
+        with newest.change_by_node(node, signed_ms=signed_ms_of(request)):
+            return answer(schedule.declare(node, wanted))
 
 
 class RetireView(AgentView):

@@ -39,7 +39,7 @@ from marketplace.nodes.api.serializers import (
 from marketplace.nodes.errors import NoProvider, ProviderExists
 from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Check, Device, EnrolmentToken, Node, Offer, Provider
-from marketplace.nodes.offering import availability, offers, schedule
+from marketplace.nodes.offering import availability, newest, offers, schedule
 from marketplace.nodes.watching import metrics, reputation
 from provider_agent.protocol import Schedule
 
@@ -209,7 +209,9 @@ class NodeScheduleView(_OfProvider):
     def put(self, request: Request, node_id: UUID) -> Response:
         """The whole schedule; nothing is placed that could not be done before the node closes."""
         wanted = Schedule.model_validate(request.data)
-        return answer(schedule.declare(self.find_node(node_id), wanted))
+        node = self.find_node(node_id)
+        with newest.change_by_person(node):
+            return answer(schedule.declare(node, wanted))
 
 
 class _NodeVerbView(_OfProvider):
@@ -224,7 +226,9 @@ class DrainView(_NodeVerbView):
 
     @extend_schema(request=Reasoned, responses=OwnNode)
     def post(self, request: Request, node_id: UUID) -> Response:
-        availability.drain(self.find_node(node_id), actor=actor_of(request), reason=_reason(request))
+        node = self.find_node(node_id)
+        with newest.change_by_person(node):
+            availability.drain(node, actor=actor_of(request), reason=_reason(request))
         return self._answer(node_id)
 
 
@@ -233,7 +237,9 @@ class ResumeView(_NodeVerbView):
 
     @extend_schema(request=Reasoned, responses=OwnNode)
     def post(self, request: Request, node_id: UUID) -> Response:
-        availability.resume(self.find_node(node_id), actor=actor_of(request), reason=_reason(request))
+        node = self.find_node(node_id)
+        with newest.change_by_person(node):
+            availability.resume(node, actor=actor_of(request), reason=_reason(request))
         return self._answer(node_id)
 
 
@@ -253,7 +259,9 @@ class NodeOfferView(_OfProvider):
     def patch(self, request: Request, node_id: UUID) -> Response:
         asked: BaseSerializer[Offer] = OfferTermsSummary(data=request.data, partial=True)
         asked.is_valid(raise_exception=True)
-        offer = offers.change(self.find_node(node_id), **asked.validated_data)
+        node = self.find_node(node_id)
+        with newest.change_by_person(node):
+            offer = offers.change(node, **asked.validated_data)
         return Response(OfferTermsSummary(offer).data)
 
 

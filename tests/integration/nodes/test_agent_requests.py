@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from marketplace.accounts.models import Membership
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node, Offer, Provider
 from marketplace.nodes.offering import availability
@@ -49,6 +50,48 @@ def test_node_changes_its_price_once_however_often_it_asks(agent: Agent, node: N
         assert answer.json()["price_usd_micros_per_device_hour"] == 3 * DOLLAR
     prices = Offer.objects.order_by("created_at").values_list("price_usd_micros_per_device_hour", "is_open")
     assert list(prices) == [(2 * DOLLAR, False), (3 * DOLLAR, True)]
+
+
+def test_a_captured_price_that_is_sent_again_undoes_no_newer_one(agent: Agent, node: Node) -> None:
+    captured = signed_price(agent, 1 * DOLLAR)
+    assert Client().post(**captured).status_code == 200
+    assert send_request(agent, "price", PriceRequest(price_usd_micros_per_device_hour=3 * DOLLAR)).status_code == 200
+    answer = Client().post(**captured)
+    assert (answer.status_code, answer.json()["code"]) == (409, "request_outdated")
+    assert Offer.objects.get(is_open=True).price_usd_micros_per_device_hour == 3 * DOLLAR
+
+
+def test_a_captured_price_undoes_nothing_that_a_person_changed(
+    agent: Agent, node: Node, bob: Membership, settings: Any
+) -> None:
+    captured = signed_price(agent, 1 * DOLLAR)
+    client = Client()
+    client.force_login(bob.user)
+    changed = {"price_usd_micros_per_device_hour": 3 * DOLLAR}
+    at = f"/api/v1/provider/nodes/{node.pk}/offer"
+    assert client.patch(at, changed, content_type="application/json").status_code == 200
+    assert Client().post(**captured).status_code == 409
+    assert Offer.objects.get(is_open=True).price_usd_micros_per_device_hour == 3 * DOLLAR
+
+
+def test_a_captured_drain_takes_no_node_out_that_resumed(agent: Agent, node: Node) -> None:
+    body = DrainRequest(reason="old").model_dump_json().encode()
+    captured = {
+        "path": f"{API}/drain",
+        "data": body,
+        "content_type": "application/json",
+        "headers": agent.headers("POST", f"{API}/drain", body),
+    }
+    assert send_request(agent, "resume", ResumeRequest()).status_code == 200
+    assert Client().post(**captured).status_code == 409
+    assert Node.objects.get().state == "online"
+
+
+def signed_price(agent: Agent, usd_micros: int) -> dict[str, Any]:
+    """A request as somebody between the node and the marketplace captures it."""
+    body = PriceRequest(price_usd_micros_per_device_hour=usd_micros).model_dump_json().encode()
+    headers = agent.headers("POST", f"{API}/price", body)
+    return {"path": f"{API}/price", "data": body, "content_type": "application/json", "headers": headers}
 
 
 @pytest.mark.parametrize("price", [b"0", b"-1", b"1000000001", b'"x"', b"1.5"])

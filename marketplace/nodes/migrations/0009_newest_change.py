@@ -1,0 +1,11 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    """When the newest accepted change of a node's standing was signed: a captured older one is refused."""
+
+    dependencies = [("nodes", "0008_enforce_states")]
+
+    operations = [
+        migrations.AddField(model_name="node", name="changed_ms", field=models.BigIntegerField(default=0)),
+    ]
