@@ -27,7 +27,7 @@ from jobs.escrow import delegations, holding
 from jobs.kinds.base import STOP_GRACE_SECONDS
 from jobs.kinds.table import kind_of
 from jobs.models import Attempt, Job, Lease, PriceHalt
-from jobs.placing import placement, requotes
+from jobs.placing import reasons, requotes
 from jobs.running import reports
 from jobs.states import JOB_WAITING, JobState, LeaseState
 from marketplace.foundation import clock
@@ -216,7 +216,7 @@ def _follow_holds() -> int:
             if job.state not in JOB_WAITING or (held is not None and held.state == EscrowHoldState.OPEN):
                 continue
             if held is None or held.state == EscrowHoldState.REQUESTED:
-                placement.show_reason(job_id, holding.waits_for(held))
+                reasons.show_reason(job_id, holding.waits_for(held))
                 continue
             message = f"The contract does not hold the job's money: {holding.why_failed(held)}"
             lifecycle.end_job(job, JobState.FAILED, HOLD_FAILED, message=message)

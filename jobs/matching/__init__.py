@@ -13,6 +13,7 @@ places.py             one node or a gang that takes a whole demand, with its cos
 cost.py               expected cost to complete
 reservations.py       what is kept for a job that waits
 match.py              places a batch of waiting jobs
+reference.py          the price on which a quote's ceiling rests
 plan.py               the plan of one job, for its quote
 explain.py            why nodes were excluded, in words
 fixes.py              the nearest change that would make a job fit

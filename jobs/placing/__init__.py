@@ -2,5 +2,6 @@
 
 placement.py  matches what waits, and makes hold, attempt and leases in one transaction a job
 funding.py    sets aside jobs whose money is not there, until it is
+reasons.py    shows each job that waits for what, and what would help where nothing else will
 requotes.py   keeps, changes or has its customer confirm the token price of a job that waits
 """

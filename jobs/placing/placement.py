@@ -34,7 +34,7 @@ from jobs.matching.demand import MatchRequest
 from jobs.matching.match import MatchResult, Placement, SlotTaken, match
 from jobs.matching.reservations import Reservations
 from jobs.models import Artifact, Attempt, Job, Lease
-from jobs.placing import funding, requotes
+from jobs.placing import funding, reasons, requotes
 from jobs.pricing.costs import charged_of
 from jobs.pricing.price_locks import JobPrice
 from jobs.quoting.quote_terms import demand_of
@@ -95,8 +95,7 @@ def place_batch(tick: Tick | None = None, limit: int | None = None) -> int:
             if not requotes.halts(job):
                 requests.append(_request(job, turn=turn))
     placed, result = _place_matched(requests, tick)
-    for key, reason in result.reasons.items():
-        show_reason(UUID(key), reason.message)
+    reasons.show(result, {request.key: request.demand for request in requests}, waiting)
     if len(waiting) == limit:
         _skip([UUID(key) for key, reason in result.reasons.items() if not reason.is_possible])
     return placed
@@ -134,11 +133,11 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
         log.info("A placement lost a race: %s", error, extra={"job_id": str(job_id)})
         fleet.forget_supply()
     except InsufficientFunds as error:
-        show_reason(job_id, f"The balance does not cover the job's cap. {error.message}")
+        reasons.show_reason(job_id, f"The balance does not cover the job's cap. {error.message}")
     except PriceUnsettled:
         requotes.follow(job_id)
     except (AccountFrozen, AssetTooCoarse, NoGangPort, NotEnoughMoney) as error:
-        show_reason(job_id, error.message)
+        reasons.show_reason(job_id, error.message)
     return False
 
 
@@ -243,8 +242,3 @@ def _done_share(job: Job) -> float:
     if checkpoint is None or checkpoint.step is None or not total:
         return 0.0
     return min(1.0, checkpoint.step / float(total))
-
-
-def show_reason(job_id: UUID, message: str) -> None:
-    """What a waiting job waits for, for people."""
-    Job.objects.filter(pk=job_id, state__in=JOB_WAITING).exclude(waiting_for=message).update(waiting_for=message)

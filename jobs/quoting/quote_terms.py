@@ -1,7 +1,8 @@
 """From a plan to the terms of a quote: what is expected, and what it may never exceed.
 
 cap       budget.max_total: the hold, and the most that the job is ever charged
-ceiling   budget.max_per_gpu_hour, else CEILING_MULTIPLE times the chosen price; placing never pays more per device
+ceiling   budget.max_per_gpu_hour, else CEILING_MULTIPLE times the chosen price, or the price of reference where that is
+          higher (matching/reference.py); placing never pays more per device
 binding   the job is placed, also after it lost a node, only where price <= ceiling and completing what is left is
           expected to cost at most what is left of the cap
 """
@@ -30,17 +31,18 @@ class Terms:
     expected_seconds: float | None
 
 
-def terms_of(spec: Spec, plan: Plan) -> Terms | None:
+def terms_of(spec: Spec, plan: Plan, reference_usd_micros: int | None = None) -> Terms | None:
     """The terms on which `spec` is quoted by `plan`, or None when it fits nowhere.
 
-    The chosen candidate keeps them: its price is at most the ceiling and its expected total at most the cap.
+    `reference_usd_micros`: what other providers ask for, per device and hour. The chosen candidate keeps the terms: its
+    price is at most the ceiling and its expected total at most the cap.
     """
     chosen = chosen_of(plan)
     if chosen is None:
         return None
     ceiling = spec.budget.max_per_gpu_hour_usd_micros
     if ceiling is None:
-        ceiling = CEILING_MULTIPLE * chosen.price_usd_micros_per_device_hour
+        ceiling = max(CEILING_MULTIPLE * chosen.price_usd_micros_per_device_hour, reference_usd_micros or 0)
     return Terms(
         price_ceiling_usd_micros=ceiling,
         cap_usd_micros=spec.budget.max_total_usd_micros,

@@ -15,6 +15,7 @@ from jobs.escrow import holding
 from jobs.kinds.table import kind_named
 from jobs.matching import fleet
 from jobs.matching.plan import plan
+from jobs.matching.reference import reference_price
 from jobs.models import Job, Quote
 from jobs.payment.terms import RATE_UNITS_MIN, Payment
 from jobs.pricing import assets
@@ -33,8 +34,10 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
     """
     kind = kind_named(spec.kind)
     asset, payment = assets.choose(spec.payment)
-    found = plan(demand_of(spec), fleet.take_snapshot())
-    terms = terms_of(spec, found)
+    demand, snapshot = demand_of(spec), fleet.take_snapshot()
+    found = plan(demand, snapshot)
+    is_open = spec.budget.max_per_gpu_hour_usd_micros is None
+    terms = terms_of(spec, found, reference_price(demand, snapshot) if is_open else None)
     _check_precision(found, payment)
     quote = _store_quote(spec, organisation, found, terms, asset, payment) if terms else None
     has = None if holding.is_escrow(spec) else spendable_units(organisation.pk, asset.pk)
