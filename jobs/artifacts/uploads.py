@@ -35,6 +35,9 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
     if (request.kind == "checkpoint") != (request.step is not None):
         raise BadManifest("A checkpoint has a step, and an output has none.")
     with transaction.atomic():
+        # The job's row first, as everywhere. The rows below refer to it, so the database locks it at the commit at the
+        # latest: who wrote them before then deadlocks with who holds the job and waits for one of them.
+        lifecycle.lock(lease.attempt.job_id)
         lease = require_live(lease.pk, fence=fence)
         artifact = _find_or_create(lease, request)
         part, _ = ArtifactPart.objects.get_or_create(

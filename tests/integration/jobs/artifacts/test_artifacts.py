@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
@@ -11,9 +12,10 @@ from uuid import uuid4
 import httpx
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
+from jobs import lifecycle
 from jobs.artifacts import downloads, inputs, prune, uploads
 from jobs.artifacts.links import Link, open_link, url_for_link
 from jobs.artifacts.store import key_for, prefix_for
@@ -37,6 +39,7 @@ from tests.row_states import put_in_state
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
+BLOCKED_LOOKS_MAX = 500  # 10 s
 FILES = {"model.bin": b"weights" * 500, "sub/config.json": b"{}", "empty": b""}
 
 
@@ -230,6 +233,39 @@ def test_nodes_that_complete_at_once_make_it_complete_once(gang):
     assert failures == []
     assert Artifact.objects.get().state == "complete"
     assert Event.objects.filter(subject_kind="artifact", to_state="complete").count() == 1
+
+
+def test_who_announces_while_another_holds_the_job_waits_and_never_deadlocks(lease):
+    failures: list[Exception] = []
+
+    def announce_beside() -> None:
+        try:
+            announce(lease)
+        except Exception as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    beside = threading.Thread(target=announce_beside)
+    with transaction.atomic():
+        lifecycle.lock(lease.attempt.job_id)
+        beside.start()
+        wait_for_blocked()
+        announce(lease)
+    beside.join()
+    assert failures == []
+    assert Artifact.objects.filter(kind="checkpoint").count() == 1
+
+
+def wait_for_blocked() -> None:
+    """Until another connection waits for a lock that this one holds."""
+    for _ in range(BLOCKED_LOOKS_MAX):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))")
+            if cursor.fetchone()[0]:
+                return
+        time.sleep(0.02)
+    raise AssertionError("nobody waits for this connection")
 
 
 # --- pruning
