@@ -6,7 +6,7 @@ import billing.fields
 class Migration(migrations.Migration):
     """Waiting jobs that no tick need look at: without money for their hold, or fitting nowhere in a full queue."""
 
-    dependencies = [("jobs", "0016_enforce_states")]
+    dependencies = [("jobs", "0018_moments_within_calendar")]
 
     operations = [
         migrations.AddField(
