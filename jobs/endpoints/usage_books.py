@@ -57,13 +57,19 @@ _DAYS: Final = f"""
     ON CONFLICT (day, key_id, endpoint_id, model) DO UPDATE
     SET {", ".join(f"{name} = old.{name} + excluded.{name}" for name in _SUMS)}
 """  # noqa: S608
-_LEASES: Final = """
-    INSERT INTO jobs_leaseuse AS old (lease_id, requests, input_tokens, output_tokens)
-    SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[], %s::bigint[])
-    ON CONFLICT (lease_id) DO UPDATE SET requests = old.requests + excluded.requests,
-        input_tokens = old.input_tokens + excluded.input_tokens,
-        output_tokens = old.output_tokens + excluded.output_tokens
-"""
+_LEASE_SUMS: Final = (
+    "requests",
+    "input_tokens",
+    "output_tokens",
+    "unreported_input_tokens",
+    "unreported_output_tokens",
+)
+_LEASES: Final = f"""
+    INSERT INTO jobs_leaseuse AS old (lease_id, {", ".join(_LEASE_SUMS)}, counted_at)
+    SELECT new.*, %s::timestamptz FROM unnest(%s::uuid[], {", ".join(["%s::bigint[]"] * len(_LEASE_SUMS))}) AS new
+    ON CONFLICT (lease_id) DO UPDATE
+    SET {", ".join(f"{name} = old.{name} + excluded.{name}" for name in _LEASE_SUMS)}, counted_at = excluded.counted_at
+"""  # noqa: S608
 _SPENT: Final = """
     UPDATE jobs_endpointkey k SET spent_usd_micros = k.spent_usd_micros + new.cost, last_used_at = %(now)s,
         spent_month_usd_micros = new.cost
@@ -121,17 +127,18 @@ def add_days(counted: Sequence[Booked]) -> None:
 
 def add_leases(counted: Sequence[Booked]) -> None:
     """Add them to what their leases answered, in the leases' order: two gateways never wait in a circle."""
-    sums: defaultdict[UUID, list[int]] = defaultdict(lambda: [0, 0, 0])
+    sums: defaultdict[UUID, list[int]] = defaultdict(lambda: [0] * len(_LEASE_SUMS))
     for each in counted:
         if each.row.lease_id is not None:
-            figures = (1, each.row.input_tokens, each.row.output_tokens)
+            read, written = each.row.input_tokens, each.row.output_tokens
+            figures = (1, read, written, *((0, 0) if each.row.is_reported else (read, written)))
             before = sums[each.row.lease_id]
             sums[each.row.lease_id] = [old + more for old, more in zip(before, figures, strict=True)]
     if not sums:
         return
     lines = [(lease_id, *figures) for lease_id, figures in sorted(sums.items())]
     with connection.cursor() as cursor:
-        cursor.execute(_LEASES, [list(column) for column in zip(*lines, strict=True)])
+        cursor.execute(_LEASES, [clock.now(), *(list(column) for column in zip(*lines, strict=True))])
 
 
 def add_spent(counted: Sequence[Booked]) -> None:

@@ -6,8 +6,10 @@
     raise_contested_alerts   a sweep: an alert for each such lease; where the counts agree again, the pay is released
 
 They agree within TOLERANCE_PERCENT, a little more for what is under way: a request is counted by a gateway when it
-has ended, and by an agent when it has come. Where an engine does not report how many tokens an answer took, the
-agent cannot count them, and its count may only be too low.
+has ended, and by an agent when it has come. An agent that states nothing says zero, SILENCE_MAX after the use at the
+latest. Where an engine did not report how many tokens an answer took, the agent cannot count them: the gateways say for
+which answers that was so, and only their tokens may be missing. Requests without a report (an answer that was cut off,
+a second try beside a slow first one) may be more at the agent. Neither side counts what gateways ask for themselves.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ TOLERANCE_PERCENT: Final = 1
 REQUESTS_SLACK: Final = 20  # such as those that ended while a tunnel broke
 TOKENS_SLACK: Final = 20_000
 UNDER_WAY: Final = timedelta(minutes=3)  # how old the counts of a statement may be when it arrives
-COMPARED_MAX: Final = 2_000  # in one sweep
+SILENCE_MAX: Final = timedelta(minutes=10)  # that an agent may be behind with its statements
+COMPARED_MAX: Final = 2_000  # of those that stated, and of those that were used, in one sweep
 COUNTS: Final = ("requests", "without_usage", "input_tokens", "output_tokens")
 ALERT: Final = "serve_counts_differ"
 
@@ -98,15 +101,19 @@ def compare(lease: Lease) -> Comparison:
     """What both sides counted, and what of it differs by more than is under way."""
     gateways = LeaseUse.objects.filter(pk=lease.pk).first() or LeaseUse(lease_id=lease.pk)
     agent = LeaseStatement.objects.filter(pk=lease.pk).first()
-    if agent is None:
-        return Comparison(gateways, None, "")
-    late = _under_way(agent)
-    pairs = [("requests", REQUESTS_SLACK), ("input_tokens", TOKENS_SLACK), ("output_tokens", TOKENS_SLACK)]
-    for name, slack in pairs:
-        ours, theirs = getattr(gateways, name), getattr(agent, name)
-        if name != "requests" and agent.without_usage and theirs < ours:
-            continue
-        if abs(ours - theirs) * 100 > max(ours, theirs) * TOLERANCE_PERCENT + (slack + late[name]) * 100:
+    stated = agent or LeaseStatement(requests=0, without_usage=0, input_tokens=0, output_tokens=0)
+    late = _under_way(lease.pk, agent)
+    # What either side's count may be below the other's, besides the tolerance: (figure, agent's, gateways', slack)
+    rules = [
+        ("requests", 0, stated.without_usage, REQUESTS_SLACK),
+        ("input_tokens", gateways.unreported_input_tokens, 0, TOKENS_SLACK),
+        ("output_tokens", gateways.unreported_output_tokens, 0, TOKENS_SLACK),
+    ]
+    for name, agent_below, gateways_below, slack in rules:
+        ours, theirs = getattr(gateways, name), getattr(stated, name)
+        below = agent_below if theirs < ours else gateways_below
+        off = max(0, abs(ours - theirs) - below)
+        if off * 100 > max(ours, theirs) * TOLERANCE_PERCENT + (slack + late[name]) * 100:
             what = name.replace("_", " ")
             return Comparison(gateways, agent, f"{what}: the agent says {theirs}, the gateways {ours}")
     return Comparison(gateways, agent, "")
@@ -121,7 +128,9 @@ def raise_contested_alerts() -> int:
     """Raise an alert for each lease whose counts differ, and close those of leases where they agree again; how many."""
     since = clock.now() - timedelta(days=1)
     stated = LeaseStatement.objects.filter(received_at__gt=since).order_by("-received_at")
-    leases = Lease.objects.filter(pk__in=list(stated.values_list("pk", flat=True)[:COMPARED_MAX]))
+    used = LeaseUse.objects.filter(counted_at__gt=since).order_by("-counted_at")
+    newest = {pk for rows in (stated, used) for pk in rows.values_list("pk", flat=True)[:COMPARED_MAX]}
+    leases = Lease.objects.filter(pk__in=newest)
     count = 0
     for lease in leases.select_related("node"):
         differs = compare(lease).differs
@@ -177,9 +186,13 @@ def _domain(lease: Lease) -> ReceiptDomain:
     return lease.payment_terms.domain if lease.payment_terms else NO_CONTRACT
 
 
-def _under_way(agent: LeaseStatement) -> dict[str, int]:
-    """What the gateways counted since the agent's newest statement, or shortly before: it could not know of it."""
-    since = agent.received_at - UNDER_WAY
-    lately = UsageRecord.objects.filter(lease_id=agent.lease_id, at__gt=since)
+def _under_way(lease_id: UUID, agent: LeaseStatement | None) -> dict[str, int]:
+    """What the gateways counted since the agent's newest statement, or shortly before: it could not know of it.
+
+    Of a silent agent, no more than the newest use: else one statement would agree to all that comes after it.
+    """
+    oldest = clock.now() - SILENCE_MAX
+    since = max(agent.received_at if agent else oldest, oldest) - UNDER_WAY
+    lately = UsageRecord.objects.filter(lease_id=lease_id, at__gt=since)
     sums = lately.aggregate(requests=Count("pk"), input_tokens=Sum("input_tokens"), output_tokens=Sum("output_tokens"))
     return {name: int(sum_ or 0) for name, sum_ in sums.items()}

@@ -47,6 +47,7 @@ class Used:
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
+    is_reported: bool = False  # the engine reported its count, so the agent of its node saw one
     queue_ms: int = 0
     first_token_ms: int | None = None
     total_ms: int = 0

@@ -17,6 +17,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from marketplace.accounts.models import Organisation
+from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.moments import within_calendar
 
@@ -225,6 +226,19 @@ class LeaseUse(models.Model):
     requests = models.PositiveBigIntegerField(default=0)  # that its replica was given
     input_tokens = models.PositiveBigIntegerField(default=0)
     output_tokens = models.PositiveBigIntegerField(default=0)
+    # Of these, the tokens of answers for which no engine's count came: cut off, or of an engine that reports none
+    unreported_input_tokens = models.PositiveBigIntegerField(default=0)
+    unreported_output_tokens = models.PositiveBigIntegerField(default=0)
+    counted_at = models.DateTimeField(default=clock.now, db_index=True)  # the newest of it came in
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(unreported_input_tokens__lte=F("input_tokens"))
+                & Q(unreported_output_tokens__lte=F("output_tokens")),
+                name="unreported_are_counted",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"lease {self.lease_id}: {self.requests} requests by the gateways' count"

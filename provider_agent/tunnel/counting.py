@@ -1,7 +1,7 @@
 """What went through the tunnels for one lease: requests, bytes, and the tokens that its engine reported.
 
 An engine ends an answer with a `usage` object. The end of each answer is kept (TAIL_BYTES_MAX) and searched, so that no
-answer is parsed or held. An answer that was cut off has none: it is counted under `without_usage`.
+answer is parsed or held. An answer that was cut off, or is an error, has none: it is counted under `without_usage`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ _OUTPUT = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})')
 class Counts:
     """Since the lease was announced first."""
 
-    requests: int = 0  # that reached the engine
+    requests: int = 0  # of callers, that reached the engine
+    own: int = 0  # the gateway's own that reached it: probes and checks, which are in no other figure here
     failed: int = 0  # that ended without a whole answer, for whatever reason
     bytes_in: int = 0  # of requests' bodies
     bytes_out: int = 0  # of answers' bodies
     input_tokens: int = 0
     output_tokens: int = 0
-    without_usage: int = 0  # answers that did not report their tokens
+    without_usage: int = 0  # of the requests, those whose answers did not report their tokens
 
     def add_usage(self, tail: bytes) -> None:
         """Read the last `usage` object of an answer's end."""

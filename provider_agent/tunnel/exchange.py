@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from provider_agent.protocol.tunnel.frames import Code, Head, Header, Kind, Open, Reset, pack_head
+from provider_agent.protocol.tunnel.frames import OWN_REQUEST, Code, Head, Header, Kind, Open, Reset, pack_head
 from provider_agent.protocol.tunnel.streams import OUT_BYTES_HIGH, Stream
 from provider_agent.tunnel.counting import TAIL_BYTES_MAX, Counts
 from provider_agent.tunnel.engine import Connection, Engine, EngineAway
@@ -24,7 +24,11 @@ BODY_BYTES_MAX: Final = 64 * 1024 * 1024  # of a request
 METHODS: Final = frozenset({"GET", "POST"})
 PREFIXES: Final = ("/v1/", "/souk/v1/")
 HEALTH: Final = "/health"
-OURS: Final = HOP_BY_HOP | {b"host", b"expect"}  # headers that are not passed on: this end writes its own
+OURS: Final = HOP_BY_HOP | {
+    b"host",
+    b"expect",
+    OWN_REQUEST[0],
+}  # headers that are not passed on: this end writes its own
 
 
 class Refusal(Exception):
@@ -38,6 +42,7 @@ class Exchange:
         self._stream = stream
         self._engine = engine
         self._counts = counts
+        self._is_own = is_own(request)  # the gateway's: nobody uses the replica
         self._over = over
         self._head, self._left = request_head(request)  # bytes of the body that have not come
         self._waiting: deque[bytes] = deque()  # for the engine to read
@@ -45,7 +50,7 @@ class Exchange:
         self._reader = ResponseReader(self)
         self._tail = b""
         self._is_post = request.method == "POST"
-        self._has_usage = False
+        self._has_usage = self._was_sent = self._was_counted = False
         self._is_reading = True  # the engine
         self._has_head = False
         self.is_over = False
@@ -150,8 +155,9 @@ class Exchange:
         """Sink: it is complete."""
         if self.is_over:
             return
-        if self._has_usage:
+        if self._has_usage and not self._is_own:
             self._counts.add_usage(self._tail)
+            self._was_counted = True
         self._stream.finish()
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_gone:
@@ -197,7 +203,11 @@ class Exchange:
     def _use(self, connection: Connection) -> None:
         self._connection = connection
         connection.exchange = self
-        self._counts.requests += 1
+        self._was_sent = True
+        if self._is_own:
+            self._counts.own += 1
+        else:
+            self._counts.requests += 1
         self._waiting.appendleft(self._head)
         self.on_engine_writable()
 
@@ -206,11 +216,17 @@ class Exchange:
             return
         self.is_over = True
         self._counts.failed += has_failed
+        self._counts.without_usage += self._was_sent and not self._is_own and not self._was_counted
         self._waiting.clear()
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_gone:
             connection.close()
         self._over()
+
+
+def is_own(request: Open) -> bool:
+    """Whether the gateway asks for itself. Callers cannot say so: a gateway passes on none of their headers."""
+    return any((name.lower(), value) == OWN_REQUEST for name, value in request.headers)
 
 
 def request_head(request: Open) -> tuple[bytes, int]:

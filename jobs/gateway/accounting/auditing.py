@@ -30,6 +30,7 @@ from jobs.gateway.accounting.claims import Answered, Verdict, claims_of, spoilt,
 from jobs.gateway.engines.upstream import Replicas, UpstreamError
 from jobs.gateway.inference_request import InferenceRequest
 from jobs.gateway.messages import AuditRow, ReplicaRow
+from provider_agent.protocol.tunnel.frames import OWN_REQUEST
 from runtimes.contract import Capability
 
 CHECK_PATH: Final = "/souk/v1/check"
@@ -224,7 +225,7 @@ class Auditor:
         upstream = self._replicas.upstream(lease_id)
         if upstream is None:
             return None
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers = [(b"content-type", b"application/json"), OWN_REQUEST]
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 answer = await upstream.request("POST", CHECK_PATH, headers, body, seconds=CHECK_SECONDS)

@@ -41,7 +41,8 @@ class Metering:
             f'"organisation_id":"{_text(grant.organisation_id)}","endpoint_id":"{_text(endpoint.endpoint_id)}",'
             f'"version":{used.version},"lease_id":{lease},"model":{_quoted(endpoint.model)},"kind":"{request.kind}",'
             f'"status":"{used.status}","input_tokens":{input_tokens},"cached_tokens":{max(0, used.cached_tokens)},'
-            f'"output_tokens":{output_tokens},"cost_usd_micros":{cost},"at_ms":{int(self._clock() * 1000)},'
+            f'"output_tokens":{output_tokens},"is_reported":{"true" if used.is_reported else "false"},'
+            f'"cost_usd_micros":{cost},"at_ms":{int(self._clock() * 1000)},'
             f'"queue_ms":{used.queue_ms},"first_token_ms":{first},"total_ms":{used.total_ms}}}'
         )
         self._spool.append(key + FOREIGN if foreign else key, cost, rest.encode())

@@ -16,6 +16,7 @@ from jobs.gateway.answering.opening import ANSWER_BYTES_MAX
 from jobs.gateway.engines.upstream import Announced, Replicas, UpstreamError
 from jobs.gateway.routing.replica_pool import ReplicaPool
 from jobs.gateway.routing.replica_view import ReplicaView
+from provider_agent.protocol.tunnel.frames import OWN_REQUEST
 from runtimes.contract import Capability
 
 PROBE_SECONDS_MAX = 30.0
@@ -76,7 +77,7 @@ class Probing:
         answer = await upstream.request(
             "POST",
             path,
-            [(b"content-type", b"application/json")],
+            [(b"content-type", b"application/json"), OWN_REQUEST],
             json.dumps(body).encode(),
             seconds=PROBE_SECONDS_MAX,
         )

@@ -83,6 +83,7 @@ class Work:
                 input_tokens=count.input,
                 output_tokens=count.output,
                 cached_tokens=count.cached,
+                is_reported=count.is_reported,
                 queue_ms=round(1000 * self.queue_seconds),
                 first_token_ms=self.first_token_ms if self.parts == 0 else None,
                 total_ms=round(1000 * (self.clock() - self.request.received_at)),

@@ -37,6 +37,11 @@ class Count:
     cached: int = 0
     by: CountedBy = "gateway"
 
+    @property
+    def is_reported(self) -> bool:
+        """Whether the engine reported its own count, so that its node's agent saw one too."""
+        return self.by != "gateway"
+
 
 @dataclass(frozen=True)
 class PromptSize:

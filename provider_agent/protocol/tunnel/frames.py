@@ -49,6 +49,10 @@ HEARTBEAT_SECONDS: Final = 5.0
 MISSES_UNTIL_DEAD: Final = 3
 
 Header = tuple[bytes, bytes]
+# In an OPEN: the gateway asks for itself (a probe, a check of another replica's answer), and nobody uses the replica.
+# Only the gateway writes it: it passes on no header of a caller. The agent counts such a request apart, and hides the
+# header from the engine.
+OWN_REQUEST: Final[Header] = (b"x-souk-own-request", b"1")
 _FRAME = struct.Struct(">BIH")
 _CREDIT = struct.Struct(">I")
 _FIRST_LINE = re.compile(rb"([A-Z]{1,16}) (/[\x21-\x7e]*)")

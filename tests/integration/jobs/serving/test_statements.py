@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ from jobs.bills.bill import make_bill
 from jobs.client.verify.bill import verify_bill
 from jobs.endpoints import payments, usage, usage_statements
 from jobs.endpoints.usage_statements import StatementRefused
-from jobs.models import Endpoint, EndpointKey, Job, Lease, LeaseStatement, LeaseUse
+from jobs.models import Endpoint, EndpointKey, Job, Lease, LeaseStatement, LeaseUse, UsageRecord
 from jobs.serving import prepaid_windows
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
@@ -65,8 +66,10 @@ def stated(lease: Lease, *, requests: int, tokens: int, key: str | None = None, 
     return sign_statement(key or stage.receipt_key(lease.node.name), ServeStatement(**(fields | more)))
 
 
-def _count(lease: Lease, key: EndpointKey, endpoint: Endpoint, requests: int) -> None:
-    rows = [scenes.row(seq, key, endpoint, lease_id=lease.pk) for seq in range(1, requests + 1)]
+def _count(lease: Lease, key: EndpointKey, endpoint: Endpoint, requests: int, *, is_reported: bool = True) -> None:
+    rows = [
+        scenes.row(seq, key, endpoint, lease_id=lease.pk, is_reported=is_reported) for seq in range(1, requests + 1)
+    ]
     usage.ingest_usage(scenes.gateway(), rows)
 
 
@@ -117,12 +120,45 @@ def test_lease_lately_busy_is_given_the_time_for_its_statement(
     assert usage_statements.is_contested(ended)
 
 
-def test_engine_that_does_not_say_its_tokens_is_no_lie(lease: Lease, key: EndpointKey, endpoint: Endpoint) -> None:
-    _count(lease, key, endpoint, 100)
+@pytest.mark.parametrize("kept", ["reported", "cut off"])
+def test_only_answers_that_the_gateways_saw_without_usage_may_be_left_out(
+    lease: Lease, key: EndpointKey, endpoint: Endpoint, kept: str
+) -> None:
+    _count(lease, key, endpoint, 100, is_reported=kept == "reported")
     usage_statements.accept(lease, stated(lease, requests=100, tokens=0, without_usage=100))
     LeaseStatement.objects.update(received_at=clock.now() + usage_statements.UNDER_WAY)
     ended = scenes.end(scenes.let_pass(lease, hours=1), hours=1)
-    assert not usage_statements.is_contested(ended)
+    assert usage_statements.is_contested(ended) == (kept == "reported")
+
+
+def test_silence_of_an_agent_is_no_agreement(lease: Lease, key: EndpointKey, endpoint: Endpoint) -> None:
+    _count(lease, key, endpoint, 100)
+    assert not usage_statements.is_contested(lease)  # its first statement may be under way
+    long_ago = clock.now() - usage_statements.SILENCE_MAX - usage_statements.UNDER_WAY
+    UsageRecord.objects.update(at=long_ago)
+    assert "the agent says 0, the gateways 100" in usage_statements.compare(lease).differs
+    assert usage_statements.raise_contested_alerts() == 1
+
+
+def test_agent_that_fell_silent_agrees_to_nothing_that_came_after(
+    lease: Lease, key: EndpointKey, endpoint: Endpoint
+) -> None:
+    _count(lease, key, endpoint, 100)
+    usage_statements.accept(lease, stated(lease, requests=1, tokens=MILLION))
+    LeaseStatement.objects.update(received_at=clock.now() - timedelta(hours=3))
+    UsageRecord.objects.update(at=clock.now() - timedelta(hours=1))
+    assert usage_statements.is_contested(lease)
+
+
+def test_second_tries_that_a_caller_asks_for_hold_back_nobodys_pay(
+    lease: Lease, key: EndpointKey, endpoint: Endpoint
+) -> None:
+    _count(lease, key, endpoint, 100)
+    UsageRecord.objects.update(at=clock.now() - timedelta(hours=1))
+    usage_statements.accept(lease, stated(lease, requests=200, tokens=100 * MILLION, without_usage=100))
+    assert not usage_statements.is_contested(lease)
+    usage_statements.accept(lease, stated(lease, requests=300, tokens=100 * MILLION, without_usage=100))
+    assert usage_statements.is_contested(lease)
 
 
 def test_pay_of_a_lease_whose_counts_differ_waits_and_both_are_on_the_bill(

@@ -21,10 +21,21 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from jobs.gateway.accounting.metering import Metering
+from jobs.gateway.answering.serving import Serving
 from jobs.gateway.config import GatewayConfig
+from jobs.gateway.engines.upstream import Replicas
 from jobs.gateway.frontend.connections import Server
 from jobs.gateway.inference_request import Client, ClientGone, InferenceRequest, Used
-from jobs.gateway.messages import EndpointRow, GatewaySync, KeyGrant, KeyQuestion, Table, UsageRow, VersionRow
+from jobs.gateway.messages import (
+    EndpointRow,
+    GatewaySync,
+    KeyGrant,
+    KeyQuestion,
+    ReplicaRow,
+    Table,
+    UsageRow,
+    VersionRow,
+)
 from jobs.gateway.process import Backend, Parts, build
 
 TOKEN = "gateways-token"
@@ -66,6 +77,7 @@ class Marketplace:
     """What it knows, and what it received."""
 
     endpoints: list[EndpointRow] = field(default_factory=list)
+    replicas: list[ReplicaRow] = field(default_factory=list)
     grants: dict[str, KeyGrant] = field(default_factory=dict)  # by hash
     usage: list[UsageRow] = field(default_factory=list)
     syncs: list[GatewaySync] = field(default_factory=list)
@@ -93,7 +105,11 @@ class Marketplace:
                 self.usage.append(row)
                 self.charge(row)
         version = str(self.version)
-        table = None if report.known == version else Table(endpoints=self.endpoints).model_dump(mode="json")
+        table = (
+            None
+            if report.known == version
+            else Table(endpoints=self.endpoints, replicas=self.replicas).model_dump(mode="json")
+        )
         ids = set(report.keys)
         grants = [grant.model_dump(mode="json") for grant in self.grants.values() if grant.key_id in ids]
         answer = {"version": version, "table": table, "grants": grants, "usage_seq": len(self.usage)}
@@ -225,8 +241,10 @@ async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
 
 
 @asynccontextmanager
-async def gateway(marketplace: Marketplace, data: Path, **settings: Any) -> AsyncIterator[Stage]:
-    """A gateway of its own, serving."""
+async def gateway(
+    marketplace: Marketplace, data: Path, *, replicas: Replicas | None = None, **settings: Any
+) -> AsyncIterator[Stage]:
+    """A gateway of its own, serving: by these replicas, else by an engine that stands in for all of them."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     config = GatewayConfig(
@@ -237,7 +255,10 @@ async def gateway(marketplace: Marketplace, data: Path, **settings: Any) -> Asyn
     def compose(parts: Parts) -> Backend:
         engine = Engine(parts.meter)
         engines.append((engine, parts))
-        return Backend(engine, _no_tunnel)
+        if replicas is None:
+            return Backend(engine, _no_tunnel)
+        serving = Serving(replicas, parts.directory, parts.meter, on_wanted=parts.control.wake)
+        return Backend(serving, _no_tunnel, serving.close)
 
     server = await build(config, compose)
     serving = asyncio.create_task(server._serve([listener]))  # without its signal handlers
