@@ -16,6 +16,7 @@ from jobs.models import (
     UsageDay,
     UsagePayment,
     UsageRecord,
+    UsageRemainder,
 )
 from marketplace.foundation.admin import ReadOnlyAdmin
 
@@ -74,5 +75,5 @@ class LeaseStatementAdmin(ReadOnlyAdmin):
             self.message_user(request, f"{statement.lease_id}: {count} shares", messages.SUCCESS)
 
 
-admin.site.register(LeaseUse, ReadOnlyAdmin)
+admin.site.register([LeaseUse, UsageRemainder], ReadOnlyAdmin)
 admin.site.register(KeySlice, ReadOnlyAdmin)

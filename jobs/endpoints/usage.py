@@ -3,7 +3,8 @@
     ingest_usage   a gateway's numbered rows, in one transaction with the number up to which they are in
 
 A row is believed in what was used, and not in what it costs: no row costs more than the price of the endpoint's version
-that answered it makes of its tokens. What cannot be booked (a key or an endpoint that nobody knows) is set aside with
+that answered it makes of its tokens. Costs are exact, and what is below a micro-dollar is carried on to the key's next
+request (`remainders.py`). What cannot be booked (a key or an endpoint that nobody knows) is set aside with
 the reason. Payment for others' endpoints is `token_payments.py`; what people see of it is `usage_views.py`.
 """
 
@@ -18,15 +19,16 @@ from uuid import UUID
 from django.db import transaction
 
 from billing.notices import alerts
-from jobs.endpoints.usage_books import Booked, add_days, add_leases, add_spent, insert_records
+from jobs.endpoints.remainders import carry
+from jobs.endpoints.usage_books import Booked, add_days, add_leases, add_spent, insert_records, write_costs
 from jobs.gateway.messages import USAGE_ROWS_MAX, UsageRow
 from jobs.models import Endpoint, EndpointKey, EndpointVersion, Gateway, UsageAside
+from jobs.models.usage import PICOS_PER_MICRO
 from marketplace.foundation import clock
 
 TOKENS_MAX: Final = 1 << 24  # in one row: more than any context holds
 AHEAD_MAX: Final = timedelta(minutes=5)  # of our clock
 BEHIND_MAX: Final = timedelta(days=40)  # how long a gateway may have kept it
-TOKENS_PER_PRICE: Final = 1_000_000
 MICROS_PER_DOLLAR: Final = 1_000_000
 UNPAID_STATUSES: Final = frozenset({"failed", "refused"})  # nobody got an answer
 GAP_ALERT: Final = "gateway_usage_gap"
@@ -53,7 +55,8 @@ def ingest_usage(gateway_id: UUID, rows: Sequence[UsageRow]) -> int:
         # 3. The books. What a record of the same part of the same request was written for before is not counted again.
         written = insert_records(gateway_id, booked)
         aside += [(each.row, "counted_before") for each in booked if each.row.seq not in written]
-        counted = [each for each in booked if each.row.seq in written]
+        counted = carry([each for each in booked if each.row.seq in written])
+        write_costs(gateway_id, counted)
         add_days(counted)
         add_leases(counted)
         add_spent(counted)
@@ -63,12 +66,14 @@ def ingest_usage(gateway_id: UUID, rows: Sequence[UsageRow]) -> int:
         return gateway.usage_seq
 
 
-def cost_of(row: UsageRow, input_price: int, output_price: int) -> int:
-    """Micro-USD: the endpoint's price of the tokens, rounded down; less where the gateway reports a lower cost."""
+def picos_of(row: UsageRow, input_price: int, output_price: int) -> int:
+    """Pico-USD: exactly the endpoint's price of the tokens; less where the gateway reports a lower cost."""
     if row.status in UNPAID_STATUSES:
         return 0
-    price = (row.input_tokens * input_price + row.output_tokens * output_price) // TOKENS_PER_PRICE
-    return min(price, row.cost_usd_micros)
+    reported = row.cost_usd_picos
+    if reported is None:  # an older gateway's, which rounds down
+        reported = (row.cost_usd_micros + 1) * PICOS_PER_MICRO - 1
+    return min(row.input_tokens * input_price + row.output_tokens * output_price, reported)
 
 
 def _following(usage_seq: int, rows: Sequence[UsageRow]) -> list[UsageRow]:
@@ -111,7 +116,7 @@ def _sort(rows: Sequence[UsageRow]) -> tuple[list[Booked], list[tuple[UsageRow, 
         elif max(row.input_tokens, row.cached_tokens, row.output_tokens) > TOKENS_MAX:
             aside.append((row, "implausible"))
         else:
-            booked.append(Booked(row, owners[row.endpoint_id], cost_of(row, *price), _moment(row.at_ms, now)))
+            booked.append(Booked(row, owners[row.endpoint_id], picos_of(row, *price), _moment(row.at_ms, now)))
     return booked, aside
 
 

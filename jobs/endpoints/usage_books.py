@@ -48,6 +48,10 @@ _INSERT: Final = f"""
     SELECT {_NAMES}, %s, %s FROM unnest({_ARRAYS}) AS new ({_NAMES}) ORDER BY request_id, part
     ON CONFLICT DO NOTHING RETURNING seq
 """  # noqa: S608 - constants of this file
+_COSTS: Final = """
+    UPDATE jobs_usagerecord r SET cost_usd_micros = new.cost
+    FROM unnest(%s::bigint[], %s::bigint[]) AS new (seq, cost) WHERE r.gateway_id = %s AND r.seq = new.seq
+"""
 _SUMS: Final = ("requests", "failed", "input_tokens", "cached_tokens", "output_tokens", "cost_usd_micros")
 _DAY_NAMES: Final = ("day", "key_id", "organisation_id", "owner_id", "endpoint_id", "model", *_SUMS)
 _DAYS: Final = f"""
@@ -85,8 +89,9 @@ class Booked:
 
     row: UsageRow
     owner_id: UUID
-    cost_usd_micros: int
+    picos: int  # exactly what it costs
     at: datetime
+    cost_usd_micros: int = 0  # with what was carried on: see remainders.py
 
 
 def insert_records(gateway_id: UUID, booked: Sequence[Booked]) -> set[int]:
@@ -100,6 +105,14 @@ def insert_records(gateway_id: UUID, booked: Sequence[Booked]) -> set[int]:
     with connection.cursor() as cursor:
         cursor.execute(_INSERT, [gateway_id, clock.now(), *columns])
         return {seq for (seq,) in cursor.fetchall()}
+
+
+def write_costs(gateway_id: UUID, counted: Sequence[Booked]) -> None:
+    """The costs of records that were inserted: what a row costs is known once it is known to be counted."""
+    costs = [(each.row.seq, each.cost_usd_micros) for each in counted if each.cost_usd_micros]
+    if costs:
+        with connection.cursor() as cursor:
+            cursor.execute(_COSTS, [*(list(column) for column in zip(*costs, strict=True)), gateway_id])
 
 
 def add_days(counted: Sequence[Booked]) -> None:

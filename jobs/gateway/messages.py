@@ -18,6 +18,7 @@ KEYS_MAX = 1000  # a look-up, and a sync
 SYNC_BODY_BYTES_MAX = 4 * 1024 * 1024
 COUNT_MAX = 1_000_000  # of one thing in one sync
 TOTAL_MAX = 2**63 - 1  # PostgreSQL's bigint
+PICOS_PER_MICRO = 1_000_000  # pico-dollars
 WORDS_CHARACTERS_MAX = 4096
 LOADS_MAX = 100_000  # endpoints, and replicas, that one gateway has
 
@@ -39,6 +40,10 @@ def _totalled(value: Any) -> Any:
     return min(value, TOTAL_MAX) if isinstance(value, int) else value
 
 
+def _in_picos(value: Any) -> Any:
+    return min(value, TOTAL_MAX * PICOS_PER_MICRO) if isinstance(value, int) else value
+
+
 def _timed(value: Any) -> Any:
     return min(max(value, 0), TOTAL_MAX) if isinstance(value, int) else value
 
@@ -56,6 +61,7 @@ def _waited(value: Any) -> Any:
 Words = Annotated[str, BeforeValidator(_plain)]
 Count = Annotated[int, Strict(), BeforeValidator(_counted)]
 Total = Annotated[int, Strict(), BeforeValidator(_totalled)]
+Picos = Annotated[int, Strict(), BeforeValidator(_in_picos)]
 Milliseconds = Annotated[int, Strict(), BeforeValidator(_timed)]
 Figure = Annotated[float | None, BeforeValidator(_measured)]
 Wait = Annotated[float, BeforeValidator(_waited)]
@@ -190,7 +196,8 @@ class UsageRow(Row):
     input_tokens: Total = Field(ge=0)
     cached_tokens: Total = Field(default=0, ge=0)
     output_tokens: Total = Field(ge=0)
-    cost_usd_micros: Total = Field(ge=0)  # by the endpoint's prices, rounded down
+    cost_usd_micros: Total = Field(ge=0)  # by the endpoint's prices, rounded up: what the gateway took off its slices
+    cost_usd_picos: Picos | None = Field(default=None, ge=0)  # exactly; None: of an older gateway, whose micros are down
     is_reported: bool = False  # the engine reported its count, so the agent of its node saw one
     at_ms: Milliseconds  # unix milliseconds, at its end
     queue_ms: Milliseconds = 0

@@ -29,6 +29,7 @@ from jobs.models.usage import (
     UsageDay,
     UsagePayment,
     UsageRecord,
+    UsageRemainder,
 )
 
 __all__ = [
@@ -61,5 +62,6 @@ __all__ = [
     "UsageDay",
     "UsagePayment",
     "UsageRecord",
+    "UsageRemainder",
     "WrongReplica",
 ]

@@ -5,6 +5,7 @@ KeySlice       what one gateway may let one key spend until its grant expires
 UsageRecord    one request, or the part of it that one replica answered, as a gateway counted it
 UsageAside     what a gateway counted and nobody can be charged for
 UsageDay       the sums of a day: these stay when the records have gone
+UsageRemainder the part of a micro-dollar that a key's requests to an endpoint have cost and nobody was charged
 UsagePayment   what a caller paid an endpoint of another organisation, for many requests at once
 """
 
@@ -20,6 +21,8 @@ from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.moments import within_calendar
+
+PICOS_PER_MICRO = 1_000_000  # pico-dollars: what one token costs at a price of one micro-dollar for a million
 
 
 class EndpointKey(models.Model):
@@ -217,6 +220,24 @@ class UsageDay(models.Model):
 
     def __str__(self) -> str:
         return f"{self.day} {self.model}: {self.requests} requests"
+
+
+class UsageRemainder(models.Model):
+    """What a key's requests to an endpoint have cost beyond the whole micro-dollars in the records."""
+
+    id = models.BigAutoField(primary_key=True)
+    key_id = models.UUIDField()
+    endpoint_id = models.UUIDField()
+    picos = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["key_id", "endpoint_id"], name="one_usage_remainder"),
+            models.CheckConstraint(condition=Q(picos__lt=PICOS_PER_MICRO), name="remainder_below_one_micro"),
+        ]
+
+    def __str__(self) -> str:
+        return f"key {self.key_id} at endpoint {self.endpoint_id}: {self.picos} pico-dollars"
 
 
 class LeaseUse(models.Model):

@@ -196,10 +196,13 @@ class Limits:
 
 
 def cost_usd_micros(endpoint: EndpointRow, input_tokens: int, output_tokens: int) -> int:
-    """By the endpoint's prices, rounded down."""
-    return (
-        input_tokens * endpoint.input_usd_micros_per_million + output_tokens * endpoint.output_usd_micros_per_million
-    ) // MICROS
+    """By the endpoint's prices, rounded up: the least request takes something off, until the books say how much."""
+    return -(-cost_usd_picos(endpoint, input_tokens, output_tokens) // MICROS)
+
+
+def cost_usd_picos(endpoint: EndpointRow, input_tokens: int, output_tokens: int) -> int:
+    """Exactly: a price is micro-USD for a million tokens, so a token costs that many pico-USD."""
+    return input_tokens * endpoint.input_usd_micros_per_million + output_tokens * endpoint.output_usd_micros_per_million
 
 
 def is_foreign(grant: KeyGrant, endpoint: EndpointRow) -> bool:

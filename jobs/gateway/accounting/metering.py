@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from uuid import UUID
 
-from jobs.gateway.accounting.limits import Limits, cost_usd_micros, is_foreign
+from jobs.gateway.accounting.limits import MICROS, Limits, cost_usd_picos, is_foreign
 from jobs.gateway.accounting.segments import Line
 from jobs.gateway.accounting.spool import Spool
 from jobs.gateway.inference_request import Used
@@ -29,7 +29,8 @@ class Metering:
         request = used.request
         endpoint, grant = request.endpoint, request.grant
         input_tokens, output_tokens = max(0, used.input_tokens), max(0, used.output_tokens)
-        cost = cost_usd_micros(endpoint, input_tokens, output_tokens)
+        picos = cost_usd_picos(endpoint, input_tokens, output_tokens)
+        cost = -(-picos // MICROS)
         foreign = is_foreign(grant, endpoint)
         self._limits.spend(grant.key_id, input_tokens + output_tokens, cost, foreign=foreign)
         key = _text(grant.key_id)
@@ -42,7 +43,7 @@ class Metering:
             f'"version":{used.version},"lease_id":{lease},"model":{_quoted(endpoint.model)},"kind":"{request.kind}",'
             f'"status":"{used.status}","input_tokens":{input_tokens},"cached_tokens":{max(0, used.cached_tokens)},'
             f'"output_tokens":{output_tokens},"is_reported":{"true" if used.is_reported else "false"},'
-            f'"cost_usd_micros":{cost},"at_ms":{int(self._clock() * 1000)},'
+            f'"cost_usd_micros":{cost},"cost_usd_picos":{picos},"at_ms":{int(self._clock() * 1000)},'
             f'"queue_ms":{used.queue_ms},"first_token_ms":{first},"total_ms":{used.total_ms}}}'
         )
         self._spool.append(key + FOREIGN if foreign else key, cost, rest.encode())

@@ -30,6 +30,7 @@ from tests.stage import DOLLAR
 pytestmark = pytest.mark.django_db(transaction=True)
 
 ROWS = 12
+MILLION = 1_000_000
 
 
 @pytest.fixture
@@ -164,9 +165,9 @@ def test_any_order_repeat_or_loss_of_batches_gives_the_same_books(
         usage.ingest_usage(gateway, batch)
     while (known := usage.ingest_usage(gateway, [])) < ROWS:  # and then the gateway goes on from what it was answered
         usage.ingest_usage(gateway, rows[known : known + 5])
-    cost = sum(usage.cost_of(row, DOLLAR, 2 * DOLLAR) for row in rows)
+    cost = sum(usage.picos_of(row, DOLLAR, 2 * DOLLAR) // MILLION for row in rows)
     records, days, spent = _books()
-    assert records == sorted((row.request_id, 0, usage.cost_of(row, DOLLAR, 2 * DOLLAR)) for row in rows)
+    assert records == sorted((row.request_id, 0, usage.picos_of(row, DOLLAR, 2 * DOLLAR) // MILLION) for row in rows)
     assert sum(each[2] for each in days) == ROWS  # type: ignore[attr-defined]
     assert sum(each[4] for each in days) == cost  # type: ignore[attr-defined]
     assert spent == [(key.pk, cost)]

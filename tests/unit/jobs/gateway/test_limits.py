@@ -193,8 +193,16 @@ def test_no_order_of_things_lets_a_key_spend_more_than_it_may(steps, budget, in_
         assert admitted <= per_minute * (1 + (clock.now - begun_at) / 60)
 
 
+def test_request_that_costs_less_than_a_micro_dollar_is_not_free_to_who_has_nothing():
+    cheap = endpoint_for("cheap", input_usd_micros_per_million=20_000, output_usd_micros_per_million=20_000)
+    limits, grant = limits_with(), grant_for("mallory", BOB, foreign_usd_micros=None)
+    with pytest.raises(ApiError) as refused:
+        limits.admit(grant, cheap, 5, 5)
+    assert refused.value.code == "insufficient_quota"
+
+
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
-def test_a_cost_is_rounded_down(input_tokens, output_tokens):
+def test_a_cost_is_rounded_up(input_tokens, output_tokens):
     endpoint = endpoint_for("tiny", input_usd_micros_per_million=333_333, output_usd_micros_per_million=7)
     exact = (input_tokens * 333_333 + output_tokens * 7) / 1_000_000
-    assert 0 <= exact - cost_usd_micros(endpoint, input_tokens, output_tokens) < 1
+    assert 0 <= cost_usd_micros(endpoint, input_tokens, output_tokens) - exact < 1
