@@ -166,11 +166,12 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
     return job
 
 
-def resubmit(job_id: UUID, *, actor: str) -> Job:
+def resubmit(job_id: UUID, *, actor: str, user: User | None = None) -> Job:
     """A new job like one that ended, under a fresh quote; it starts from the beginning, an endpoint with what was
     deployed last and not rolled back.
 
-    Raises NoFit when nothing fits now, and SecretsGone for a job with secrets: they were erased when it ended.
+    `user` is the member who asks for it, and whose limits it counts against; None: an operator does, and it stays the
+    job of whoever submitted the old one. Raises NoFit when nothing fits now, and SecretsGone for a job with secrets: they were erased when it ended.
     """
     old = Job.objects.select_related("organisation", "submitted_by", "input_artifact").get(pk=job_id)
     if old.state not in JOB_ENDS:
@@ -187,7 +188,7 @@ def resubmit(job_id: UUID, *, actor: str) -> Job:
         )
     return submit(
         organisation=old.organisation,
-        user=old.submitted_by,
+        user=user or old.submitted_by,
         spec=spec,
         quote_id=view.quote_id,
         input_artifact=input_artifact,

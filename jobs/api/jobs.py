@@ -139,7 +139,8 @@ class RetryView(APIView):
     @idempotent
     def post(self, request: Request, job_id: UUID) -> Response:
         """A new job with the same spec and files, under a fresh quote."""
-        job = lifecycle.resubmit(find_job(request, job_id).pk, actor=actor_of(request))
+        old = find_job(request, job_id)
+        job = lifecycle.resubmit(old.pk, actor=actor_of(request), user=user_of(request))
         _place_soon()
         return answer(show_job(job), status.HTTP_201_CREATED)
 

@@ -10,16 +10,18 @@ from rest_framework.test import APIClient
 
 from jobs.spec import canonical
 from marketplace.accounts import api_keys
-from marketplace.accounts.models import Organisation
+from marketplace.accounts.models import Organisation, User
 from marketplace.accounts.scopes import Scope
 from tests import stage
 
 API = "/api/v1"
 
 
-def client_of(organisation: Organisation, scopes: Collection[str] = tuple(Scope)) -> APIClient:
-    """A client with a new key of the organisation's first member."""
-    user = organisation.members.first()
+def client_of(
+    organisation: Organisation, scopes: Collection[str] = tuple(Scope), *, user: User | None = None
+) -> APIClient:
+    """A client with a new key of this member, else of the organisation's first."""
+    user = user or organisation.members.first()
     assert user is not None
     _, plaintext = api_keys.issue(user=user, organisation=organisation, name="test", scopes=scopes)
     client = APIClient()

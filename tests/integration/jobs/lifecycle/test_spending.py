@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -16,9 +17,11 @@ from jobs import lifecycle
 from jobs.models import Job
 from jobs.quoting import quotes
 from jobs.running import reports
+from marketplace.accounts.models import Membership, Role, User
 from marketplace.foundation import clock
 from provider_agent.protocol import Reason
 from tests import stage
+from tests.integration.jobs.api.api_clients import client_of, post
 from tests.stage import DOLLAR
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,6 +52,22 @@ def test_a_raised_cap_beyond_the_limit_is_refused_and_nothing_is_held(alice, bob
         lifecycle.resume(job.id, cap_usd_micros=4 * DOLLAR, actor="alice")
     job.refresh_from_db()
     assert job.cap_usd_micros == 2 * DOLLAR == balance(alice.id, AccountKind.JOB_HOLD)
+
+
+def test_retry_counts_against_the_member_who_asks_for_it_and_not_the_launcher(alice, bob):
+    erin = User.objects.create_user("erin@example.org")
+    Membership.objects.create(organisation=alice, user=erin, role=Role.MEMBER)
+    limits.set_limit(alice.id, member_id=erin.pk, period="month", amount=DOLLAR, actor="alice")
+    job = stage.submit(alice)  # two dollars, by the owner
+    lifecycle.cancel(job.id, actor="alice")
+    client = client_of(alice, ("jobs:read", "jobs:write"), user=erin)
+    refused = post(client, f"/jobs/{job.id}/retry", key=str(uuid4()))
+    assert (refused.status_code, refused.json()["code"]) == (402, "spend_limit_reached")
+    limits.set_limit(alice.id, member_id=erin.pk, period="month", amount=3 * DOLLAR, actor="alice")
+    again = post(client, f"/jobs/{job.id}/retry", key=str(uuid4()))
+    assert again.status_code == 201
+    assert Commitment.objects.get(job_id=again.json()["job_id"]).member_id == erin.pk
+    assert Job.objects.get(pk=again.json()["job_id"]).submitted_by == erin
 
 
 def test_an_ended_job_counts_with_what_it_cost_and_a_cancelled_one_with_nothing(alice, bob):
