@@ -171,7 +171,8 @@ def resubmit(job_id: UUID, *, actor: str, user: User | None = None) -> Job:
     deployed last and not rolled back.
 
     `user` is the member who asks for it, and whose limits it counts against; None: an operator does, and it stays the
-    job of whoever submitted the old one. Raises NoFit when nothing fits now, and SecretsGone for a job with secrets: they were erased when it ended.
+    job of whoever submitted the old one. Raises NoFit when nothing fits now, and
+    SecretsGone for a job with secrets: they were erased when it ended.
     """
     old = Job.objects.select_related("organisation", "submitted_by", "input_artifact").get(pk=job_id)
     if old.state not in JOB_ENDS:

@@ -20,6 +20,7 @@ Keys and use:
     key_grants.py        key grants for gateways, with slices of budgets and balances
     usage.py             books the rows of use that gateways send, each once
     usage_books.py       the tables of use
+    remainders.py        exact costs: what is below a micro-dollar is carried on
     usage_views.py       sums of use as the public API shows them
     usage_statements.py  agents' token usage statements, compared with the gateways' counts
 
