@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0018_unreported_before'),
+        ('jobs', '0021_unreported_before'),
     ]
 
     operations = [

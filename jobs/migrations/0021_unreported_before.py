@@ -10,7 +10,7 @@ FILL = """
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0017_unreported_tokens'),
+        ('jobs', '0020_unreported_tokens'),
     ]
 
     operations = [migrations.RunSQL(FILL, migrations.RunSQL.noop)]
