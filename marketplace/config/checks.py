@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
 
 from billing.chain.errors import SignerMissing
 from billing.chain.keys import Role, key_for
+from marketplace.foundation.client_address import read_trusted_proxies
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 SECRET_CHARACTERS_MIN = 50
@@ -70,6 +72,25 @@ def check_keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[C
             )
         )
     return found
+
+
+@register(Tags.security)
+def check_trusted_proxies(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Limits by address count real addresses."""
+    try:
+        read_trusted_proxies(settings.SOUK_TRUSTED_PROXIES)
+    except ImproperlyConfigured as error:
+        return [Error(str(error), id="souk.E011")]
+    if settings.SOUK_API_URL.startswith("https://") and not settings.SOUK_TRUSTED_PROXIES:
+        return [
+            Warning(
+                "SOUK_API_URL is https://, so a proxy stands in front, and SOUK_TRUSTED_PROXIES names none: all"
+                " visitors count as one address, and share its limits.",
+                hint="Set SOUK_TRUSTED_PROXIES to the number of proxies, or to their networks.",
+                id="souk.W002",
+            )
+        ]
+    return []
 
 
 @register()

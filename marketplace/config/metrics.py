@@ -28,6 +28,7 @@ from jobs.states import JobState, LeaseState, ReplicaState
 from marketplace.config.checks import LOOPBACK
 from marketplace.config.request_metrics import PROCESS_METRICS
 from marketplace.foundation import clock
+from marketplace.foundation.client_address import client_address, is_forwarded
 from marketplace.nodes.models import Device, Node
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import Reason
@@ -130,5 +131,5 @@ def _beating_nodes() -> int:
 def _may_read(request: HttpRequest) -> bool:
     if token := settings.SOUK_METRICS_TOKEN:
         return constant_time_compare(request.headers.get("Authorization", ""), f"Bearer {token}")
-    # A proxy in front makes every visitor look like loopback.
-    return request.META.get("REMOTE_ADDR") in LOOPBACK and "X-Forwarded-For" not in request.headers
+    # A proxy in front makes every visitor look like loopback, where SOUK_TRUSTED_PROXIES does not name it.
+    return client_address(request) in LOOPBACK and not is_forwarded(request)

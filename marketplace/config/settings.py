@@ -178,6 +178,8 @@ REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
 SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
 SOUK_INSECURE_HTTP = os.environ.get("SOUK_INSECURE_HTTP", "0") == "1"
+# Which proxies may say where a request came from: a number, or networks; marketplace/foundation/client_address.py.
+SOUK_TRUSTED_PROXIES = os.environ.get("SOUK_TRUSTED_PROXIES", "")
 ALLOWED_HOSTS = os.environ.get("SOUK_ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
 CSRF_TRUSTED_ORIGINS = [SOUK_API_URL]
 

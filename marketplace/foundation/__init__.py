@@ -21,6 +21,7 @@ Requests:
 Everything:
     admin.py             bases of the operators' pages
     apps.py              the Django app
+    client_address.py    whose address a request counts under, behind which proxies
     clock.py             the server's time
     errors.py            the root of all errors
     ids.py               new ids
