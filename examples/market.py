@@ -318,7 +318,7 @@ def kill_tree(process: subprocess.Popen[str]) -> list[int]:
 def operator_browser(server: str, email: str, password: str) -> Iterator[httpx.Client]:
     """The operator, signed in to the admin pages with the password that `souk up` printed."""
     with httpx.Client(base_url=server, follow_redirects=True, timeout=30) as browser:
-        page = post_form(browser, "/admin/login/?next=/admin/", {"username": email, "password": password})
+        page = post_form(browser, "/signin?next=/admin/", {"email": email, "password": password, "next": "/admin/"})
         if "Log out" not in page and "logout" not in page:
             raise MarketError("the operator could not sign in to the admin")
         yield browser

@@ -9,6 +9,7 @@ requester.py        the user, organisation and scopes of an authenticated reques
 auth.py             authentication by API key or by session
 erasure.py          erase a person
 errors.py           every error of accounts
+mailing.py          mail to users, written down
 models.py           the tables
 organisations.py    members, roles, invitations
 permissions.py      `HasScope`: which scope a view needs
@@ -16,6 +17,8 @@ schema.py           both ways of signing in, in the OpenAPI description
 scopes.py           the scopes, and which role includes which
 serializers.py      the fields of requests and answers
 signin.py           a password for an API key
+signin_limits.py    how often a password may be wrong
 signup.py           a new user
+tasks.py            what Celery calls
 urls.py             addresses
 """

@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from marketplace.accounts import api_keys, erasure, organisations
+from marketplace.accounts import api_keys, erasure, organisations, signin_limits
 from marketplace.accounts.errors import LastOwner
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, SitePolicy, User
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
@@ -56,10 +56,16 @@ class UserAdmin(UsersBase):
     ]
     add_fieldsets = [(None, {"classes": ["wide"], "fields": ["email", "usable_password", "password1", "password2"]})]
     inlines = [Memberships]
-    actions = ["erase"]
+    actions = ["unlock", "erase"]
 
     def has_erase_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("accounts.delete_user"))
+
+    @admin.action(description="Let sign in again after wrong passwords", permissions=["change"])
+    def unlock(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        for user in queryset:
+            signin_limits.unlock(user.email)
+        self.message_user(request, "They may try again.")
 
     @admin.action(description="Erase: for ever, money stays", permissions=["erase"])
     def erase(self, request: HttpRequest, queryset: QuerySet[User]) -> None:

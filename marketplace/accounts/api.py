@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth import logout
@@ -13,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from marketplace.accounts import api_keys, organisations, signin, signup
+from marketplace.accounts import api_keys, organisations, signin, signin_limits, signup
 from marketplace.accounts.models import Invitation, Membership, Organisation
 from marketplace.accounts.permissions import HasScope
 from marketplace.accounts.requester import key_of, organisation_of, scopes_of, user_of
@@ -31,6 +32,7 @@ from marketplace.accounts.serializers import (
     SignupRequest,
     SignupResponse,
 )
+from marketplace.foundation.client_address import client_address
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.throttles import ScopedThrottle
@@ -63,6 +65,19 @@ class LoginView(APIView):
     permission_classes = [AllowAny]
     throttle_classes = [ScopedThrottle]
     throttle_scope = "signin"
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Count the attempt before the handler's transaction, which a wrong password rolls back."""
+        super().initial(request, *args, **kwargs)
+        asked = LoginRequest(data=request.data)
+        if request.method == "POST" and asked.is_valid():
+            signin_limits.take(asked.validated_data["email"], client_address(request))
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """A key was handed out, so the password was right."""
+        if response.status_code == status.HTTP_201_CREATED:
+            signin_limits.forgive(LoginRequest(request.data).data["email"], client_address(request))
+        return super().finalize_response(request, response, *args, **kwargs)
 
     @extend_schema(request=LoginRequest, responses={201: LoginResponse}, auth=[])
     @idempotent

@@ -4,6 +4,7 @@ SoukError
 |-- SignupClosed              403  the operator's switch
 |-- InvitationRefused         403  unknown, used, expired, or for another address
 |-- SigninRefused             401  unknown address or wrong password: the answer does not show which
+|-- SigninLocked              429  too many wrong passwords: details.retry_after_seconds
 |-- WeakPassword              400  details.problems
 |-- EmailTaken                409
 |-- OrganisationRequired      400  several to choose from: details.organisations
@@ -34,6 +35,12 @@ class SigninRefused(SoukError):
     message = "E-mail address and password do not fit."
     code = "signin_refused"
     status = 401
+
+
+class SigninLocked(SoukError):
+    message = "There were too many attempts to sign in. Try again in {retry_after_seconds} s."
+    code = "signin_locked"
+    status = 429
 
 
 class WeakPassword(BadRequest):

@@ -137,6 +137,19 @@ class ApiKey(models.Model):
         return f"{self.name} ({self.prefix}...)"
 
 
+class SigninLimit(models.Model):
+    """How many passwords in a row were wrong for one account or from one address; the key says neither in clear."""
+
+    key = models.CharField(max_length=80, primary_key=True)
+    failures = models.PositiveIntegerField(default=0)
+    locks = models.PositiveIntegerField(default=0)  # one after the other, each longer than the one before
+    began_at = models.DateTimeField(db_index=True)
+    locked_until = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.key[:16]}...: {self.failures} failures"
+
+
 class SignupPolicy(models.TextChoices):
     """Who may make an account: anybody, the invited, or nobody."""
 

@@ -14,11 +14,9 @@ def sign_in(*, email: str, password: str, organisation: str = "", client: str = 
     """A key named after the client, with all that the user's role may do, and its text.
 
     `organisation` is an id or a name; a user with only one may leave it out. An unknown address and a wrong password
-    get the same answer in the same time: the password is hashed either way.
+    get the same answer in the same time. The caller has counted the attempt by `signin_limits.take`.
     """
-    user = authenticate(username=email.strip().lower(), password=password)
-    if not isinstance(user, User):
-        raise SigninRefused
+    user = check_password(email, password)
     membership = _choose(user, organisation)
     return api_keys.issue(
         user=user,
@@ -26,6 +24,14 @@ def sign_in(*, email: str, password: str, organisation: str = "", client: str = 
         name=client or "unnamed client",
         scopes=ROLE_SCOPES[membership.role],
     )
+
+
+def check_password(email: str, password: str) -> User:
+    """The user of this address and password; raises SigninRefused, as slowly for nobody's address."""
+    user = authenticate(username=email.strip().lower(), password=password)
+    if not isinstance(user, User):
+        raise SigninRefused
+    return user
 
 
 def _choose(user: User, wanted: str) -> Membership:

@@ -29,7 +29,7 @@ AGENT_API = [
     path("", include("jobs.api.agent_urls")),
 ]
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("", include("marketplace.portal.urls")),
+    path("", include("marketplace.portal.urls")),  # first: admin/login/ is the portal's, which knows limits
     path("api/v1/", include(PUBLIC_API)),
     path("api/agent/v1/", include(AGENT_API)),
     path("internal/gateway/v1/", include("jobs.api.gateway_urls")),

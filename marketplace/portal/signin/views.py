@@ -1,24 +1,29 @@
-"""/signin and /signout, by Django's sessions."""
+"""/signin and /signout, by Django's sessions; the admin's own sign-in leads here, so that there is one."""
 
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import urlencode
 
-from django.contrib.auth import REDIRECT_FIELD_NAME, authenticate, login, logout
+from django.contrib.auth import REDIRECT_FIELD_NAME, login, logout
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from marketplace.accounts.models import User
+from marketplace.accounts import signin, signin_limits
+from marketplace.accounts.errors import SigninLocked, SigninRefused
+from marketplace.foundation.client_address import client_address
 from marketplace.foundation.throttles import ScopedThrottle
 from marketplace.portal.visitors import own_path, with_private_headers
 
 WRONG: Final = "There is no account with this address and this password."
+NOT_STAFF: Final = "You are signed in, but not an operator. Sign in as one to see these pages."
 TOO_OFTEN: Final = "Too many attempts. Please wait a minute, then try again."
 
 
@@ -38,12 +43,26 @@ def sign_in(request: HttpRequest) -> HttpResponseBase:
         return redirect(after) if request.user.is_authenticated else with_private_headers(_form(request, after))
     if not ScopedThrottle().allow_request(Request(request), _SigninScope()):
         return with_private_headers(_form(request, after, error=TOO_OFTEN, status=429))
-    email = request.POST.get("email", "").strip().lower()
-    user = authenticate(request, username=email, password=request.POST.get("password", ""))
-    if not isinstance(user, User):
+    email, address = request.POST.get("email", "").strip().lower(), client_address(request)
+    try:
+        signin_limits.take(email, address)
+        user = signin.check_password(email, request.POST.get("password", ""))
+    except SigninRefused:
         return with_private_headers(_form(request, after, error=WRONG, email=email, status=403))
+    except SigninLocked as error:
+        return with_private_headers(_form(request, after, error=error.message, email=email, status=error.status))
+    signin_limits.forgive(email, address)
     login(request, user)
     return redirect(after)
+
+
+@require_http_methods(["GET", "POST"])
+def sign_in_to_admin(request: HttpRequest) -> HttpResponseBase:
+    """The admin's pages send everybody here who is not an operator."""
+    if request.user.is_authenticated and not request.user.is_staff:
+        return with_private_headers(_form(request, reverse("admin:index"), error=NOT_STAFF, status=403))
+    after = own_path(request.GET.get(REDIRECT_FIELD_NAME) or reverse("admin:index"))
+    return redirect(f"{reverse('signin')}?{urlencode({REDIRECT_FIELD_NAME: after})}")
 
 
 @csrf_protect

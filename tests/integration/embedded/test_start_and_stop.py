@@ -29,10 +29,10 @@ pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(600)]
 def sign_in(up: Up, password: str) -> int:
     """The status of the admin's front page after an attempt to sign in."""
     with httpx.Client(base_url=up.url, follow_redirects=True) as browser:
-        browser.get("/admin/login/")
-        form = {"username": up.ready["admin_email"], "password": password, "next": "/admin/"}
+        browser.get("/admin/")
+        form = {"email": up.ready["admin_email"], "password": password, "next": "/admin/"}
         form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
-        page = browser.post("/admin/login/", data=form, headers={"Referer": up.url})
+        page = browser.post("/signin", data=form, headers={"Referer": up.url})
     return 200 if "Log out" in page.text else 401
 
 

@@ -1,0 +1,135 @@
+"""How often a password may be wrong: by account and by address, whatever the way in.
+
+    take     before a password is looked at: counts the attempt, or raises SigninLocked
+    forgive  after a right one: the account's count starts over, and the address gets its attempt back
+    unlock   by an operator, or whoever proves that the account's mail is theirs
+
+Counted in PostgreSQL, so that the limits hold while Redis is away; where PostgreSQL is away nobody signs in at all. An
+attempt is counted before its password is looked at, so that of a hundred at the same moment none slips through. An
+address of nobody is counted and locked like that of an account: a lock shows nothing. Each lock of an account is twice
+as long as the one before, until somebody signs in or nothing happened for KEEP_DAYS.
+
+`take` must not be called within a transaction that a wrong password rolls back: the count would go with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from django.db import transaction
+from django.db.models import F
+from django.utils.crypto import salted_hmac
+
+from marketplace.accounts import mailing
+from marketplace.accounts.errors import SigninLocked
+from marketplace.accounts.models import SigninLimit, User
+from marketplace.foundation import clock
+from marketplace.foundation.client_address import counted_address
+
+WINDOW_SECONDS: Final = 900  # failures further apart than this are not counted together
+KEEP_DAYS: Final = 7
+LOCKS_MAX: Final = 30  # in a row that are counted; the pause has long reached its most
+
+
+@dataclass(frozen=True)
+class Limit:
+    """So many failures within WINDOW_SECONDS, then a pause that doubles up to its most."""
+
+    failures_max: int
+    lock_seconds_first: int
+    lock_seconds_max: int
+
+    def lock_seconds(self, locks: int) -> int:
+        """How long the lock is that comes after so many others."""
+        return int(min(self.lock_seconds_first * 2 ** min(locks, LOCKS_MAX), self.lock_seconds_max))
+
+
+# Many people may share an address: it has more attempts, and its pause does not grow.
+LIMITS: Final[Mapping[str, Limit]] = {
+    "account": Limit(failures_max=10, lock_seconds_first=900, lock_seconds_max=86_400),
+    "address": Limit(failures_max=30, lock_seconds_first=900, lock_seconds_max=900),
+}
+
+
+def take(email: str, address: str) -> None:
+    """Count one attempt; raises SigninLocked, for known and unknown accounts alike, where there were too many."""
+    if row := _count("address", counted_address(address)):
+        raise _locked(row)
+    if row := _count("account", _name_of(email)):
+        _notify(_name_of(email), row)
+        raise _locked(row)
+
+
+def forgive(email: str, address: str) -> None:
+    """The password was right."""
+    unlock(email)
+    key = key_of("address", counted_address(address))
+    SigninLimit.objects.filter(key=key, failures__gt=0).update(failures=F("failures") - 1)
+
+
+def unlock(email: str) -> None:
+    """The account's failures and locks are forgotten."""
+    SigninLimit.objects.filter(key=key_of("account", _name_of(email))).delete()
+
+
+def forget_old() -> int:
+    """Delete what counts no more; returns the number of rows."""
+    deleted, _ = SigninLimit.objects.filter(began_at__lt=clock.now() - timedelta(days=KEEP_DAYS)).delete()
+    return deleted
+
+
+def key_of(kind: str, name: str) -> str:
+    """The row's key: keyed hashes, because people type passwords into the wrong field, and addresses are personal."""
+    return f"{kind}:{salted_hmac('souk.signin', name, algorithm='sha256').hexdigest()}"
+
+
+def _count(kind: str, name: str) -> SigninLimit | None:
+    """Count one attempt; the locked row where it is one too many."""
+    key = key_of(kind, name)
+    with transaction.atomic():
+        SigninLimit.objects.bulk_create([SigninLimit(key=key, began_at=clock.now())], ignore_conflicts=True)
+        row = SigninLimit.objects.select_for_update().get(key=key)
+        is_allowed = _advance(row, LIMITS[kind])
+        row.save()
+    return None if is_allowed else row
+
+
+def _advance(row: SigninLimit, limit: Limit) -> bool:
+    now = clock.now()
+    if row.locked_until is not None and row.locked_until > now:
+        return False
+    if row.locked_until is not None or row.began_at < now - timedelta(seconds=WINDOW_SECONDS):
+        row.failures, row.began_at, row.locked_until = 0, now, None
+    if row.failures < limit.failures_max:
+        row.failures += 1
+        return True
+    row.locked_until = now + timedelta(seconds=limit.lock_seconds(row.locks))
+    row.locks = min(row.locks + 1, LOCKS_MAX)
+    return False
+
+
+def _locked(row: SigninLimit) -> SigninLocked:
+    until = row.locked_until or clock.now()
+    return SigninLocked(retry_after_seconds=max(1, round((until - clock.now()).total_seconds())))
+
+
+def _notify(email: str, row: SigninLimit) -> None:
+    """One mail a lock."""
+    user = User.objects.filter(email=email, is_active=True).first()
+    if user is None or row.locked_until is None:
+        return
+    text = (
+        f"Too many wrong passwords were given for your account {email}, so nobody can sign in to it with a password"
+        f" until {row.locked_until:%Y-%m-%d %H:%M} UTC. Sessions and API keys go on working.\n\n"
+        "If it was not you, somebody guesses: nothing was opened, and there is nothing that you must do. A long"
+        " password that you use nowhere else cannot be guessed."
+    )
+    what = f"signin-locked:{row.pk}:{row.locked_until.isoformat()}"
+    mailing.notify([user.pk], what, subject="Signing in to your account is locked", text=text)
+
+
+def _name_of(email: str) -> str:
+    return email.strip().lower()

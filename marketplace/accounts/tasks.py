@@ -1,0 +1,13 @@
+"""Celery tasks of `marketplace.accounts`."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from marketplace.accounts import signin_limits
+
+
+@shared_task(ignore_result=True)
+def forget_signin_limits() -> int:
+    """Once a day: delete counts of failed sign-ins that count no more."""
+    return signin_limits.forget_old()
