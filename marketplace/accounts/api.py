@@ -15,8 +15,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from marketplace.accounts import api_keys, organisations, signin, signin_limits, signup
-from marketplace.accounts.models import Invitation, Membership, Organisation
-from marketplace.accounts.permissions import HasScope
+from marketplace.accounts.models import Invitation, Membership, Organisation, Role
+from marketplace.accounts.permissions import ActsForWholeUser, HasScope, require_role
 from marketplace.accounts.requester import key_of, organisation_of, scopes_of, user_of
 from marketplace.accounts.scopes import Scope
 from marketplace.accounts.serializers import (
@@ -126,7 +126,7 @@ class MeView(APIView):
 class OrganisationsView(generics.ListAPIView[Membership]):
     """The organisations that I belong to; a new one is mine."""
 
-    permission_classes = [IsAuthenticated]
+    permission_classes = [ActsForWholeUser]
     serializer_class = MembershipSummary
     queryset = Membership.objects.none()
 
@@ -169,6 +169,7 @@ class MemberView(_OfOrganisation):
     def patch(self, request: Request, user_id: UUID) -> Response:
         asked = Member(data=request.data)
         asked.is_valid(raise_exception=True)
+        require_role(request, asked.validated_data["role"])
         self._refuse_stranger(user_id)
         membership = organisations.change_role(self.organisation, user_id, asked.validated_data["role"])
         return Response(Member(membership).data)
@@ -198,6 +199,7 @@ class InvitationsView(_OfOrganisation, generics.ListAPIView[Invitation]):
     def post(self, request: Request) -> Response:
         asked = InvitationSummary(data=request.data)
         asked.is_valid(raise_exception=True)
+        require_role(request, asked.validated_data.get("role", Role.MEMBER))
         invitation, plaintext = organisations.invite(
             self.organisation, invited_by=user_of(request), **asked.validated_data
         )
@@ -220,7 +222,7 @@ class InvitationView(_OfOrganisation):
 class AcceptInvitationView(APIView):
     """Join the organisation that invited me."""
 
-    permission_classes = [IsAuthenticated]
+    permission_classes = [ActsForWholeUser]
 
     @extend_schema(request=AcceptRequest, responses={201: MembershipSummary})
     @idempotent

@@ -11,6 +11,8 @@ SoukError
 |-- NotAMember                403
 |-- ScopeMissing              403  details.scope
 |-- ScopeNotYours             403  a key may not be given what its maker may not do
+|-- RoleNotYours              403  nor may a member: details.scopes
+|-- KeyTooNarrow              403  organisations are joined and made by whole users
 |-- AlreadyMember             409
 |-- LastOwner                 409  an organisation always keeps one
 `-- TooManyKeys               409
@@ -72,6 +74,19 @@ class ScopeMissing(Forbidden):
 class ScopeNotYours(Forbidden):
     message = "A key may do no more than who makes or revokes it: {scopes}."
     code = "scope_not_yours"
+
+
+class RoleNotYours(Forbidden):
+    message = "Only who may do all that the role {role} may can give it: this key or role lacks {scopes}."
+    code = "role_not_yours"
+
+
+class KeyTooNarrow(Forbidden):
+    message = (
+        "This is for a key with all that your role may do, and this one lacks {scopes}: sign in with `souk login`, or"
+        " in the browser."
+    )
+    code = "key_too_narrow"
 
 
 class AlreadyMember(SoukError):

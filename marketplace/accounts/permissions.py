@@ -1,16 +1,19 @@
-"""Which scope a view needs. `permission_classes = [HasScope("jobs:read", write="jobs:write")]`"""
+"""Which scope a view needs. `permission_classes = [HasScope("jobs:read", write="jobs:write")]`
+
+What a request gives to somebody is bounded by what it may do itself: `require_role`, `ActsForWholeUser`.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.permissions import SAFE_METHODS, BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from marketplace.accounts.errors import ScopeMissing
-from marketplace.accounts.requester import membership_of, scopes_of
-from marketplace.accounts.scopes import Scope
+from marketplace.accounts.errors import KeyTooNarrow, RoleNotYours, ScopeMissing
+from marketplace.accounts.requester import key_of, membership_of, scopes_of
+from marketplace.accounts.scopes import ROLE_SCOPES, Scope
 
 
 class _ScopePermission(BasePermission):
@@ -37,3 +40,23 @@ def _has_scope(scope: str, *, write: str | None = None) -> type[BasePermission]:
 
 
 HasScope = _has_scope
+
+
+class ActsForWholeUser(IsAuthenticated):
+    """For what changes where a user belongs: a session, or a key with all that the user's role may do."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Raises KeyTooNarrow for a lesser key; reading is for every key."""
+        if not super().has_permission(request, view):
+            return False
+        if request.method in SAFE_METHODS or key_of(request) is None:
+            return True
+        if lacking := ROLE_SCOPES[membership_of(request).role] - scopes_of(request):
+            raise KeyTooNarrow(scopes=", ".join(sorted(lacking)))
+        return True
+
+
+def require_role(request: Request, role: str) -> None:
+    """Return where the request may do all that the role may; raises RoleNotYours."""
+    if lacking := ROLE_SCOPES[role] - scopes_of(request):
+        raise RoleNotYours(role=role, scopes=", ".join(sorted(lacking)))

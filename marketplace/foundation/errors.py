@@ -7,6 +7,7 @@
     |-- OutboxConflict            409  a business key was used for another call to the outside
     |-- NotFound                  404
     |-- Forbidden                 403
+    |   `-- IdempotencyKeyNotYours 403 the first answer is for somebody who may do more
     `-- BadRequest                400
         `-- IdempotencyKeyRefused 400  missing where it is required, or not a key
 
@@ -71,6 +72,14 @@ class IdempotencyInProgress(SoukError):
     message = "The first request with this Idempotency-Key is still being answered. Try again in a moment."
     code = "idempotency_in_progress"
     status = 409
+
+
+class IdempotencyKeyNotYours(Forbidden):
+    message = (
+        "This Idempotency-Key was used by a key or session that may do more than this one, and its answer is for that"
+        " one only. Use a new key for a new request."
+    )
+    code = "idempotency_key_not_yours"
 
 
 class IdempotencyKeyRefused(BadRequest):

@@ -6,6 +6,8 @@
 
 A server that dies in step 2 leaves no effect and a row that is taken over after STALE_SECONDS. A dead one that turns
 out to be alive then fails in storing its answer, and its effect is rolled back with it.
+
+An answer may hold a secret, so it is replayed only to a caller with every scope that the first one had.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ from rest_framework.views import APIView
 
 from marketplace.foundation import clock, signing
 from marketplace.foundation.actors import actor_of
-from marketplace.foundation.errors import IdempotencyInProgress, IdempotencyKeyRefused, IdempotencyMismatch
+from marketplace.foundation.errors import (
+    IdempotencyInProgress,
+    IdempotencyKeyNotYours,
+    IdempotencyKeyRefused,
+    IdempotencyMismatch,
+)
 from marketplace.foundation.models import IdempotencyKey
 
 HEADER: Final = "Idempotency-Key"
@@ -87,12 +94,15 @@ def _wrap(method: F, *, required: bool) -> F:
 def _take(request: Request, key: str) -> tuple[IdempotencyKey, bool]:
     """The row of the key, and whether this request has to do the work."""
     actor, request_hash = actor_of(request), _hash(request)
-    fields = {"route": request.path[:200], "request_hash": request_hash, "started_at": clock.now()}
+    scopes = sorted(getattr(request, "scopes", ()))
+    fields = {"route": request.path[:200], "request_hash": request_hash, "scopes": scopes, "started_at": clock.now()}
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         row, is_mine = IdempotencyKey.objects.get_or_create(actor=actor, key=key, defaults=fields)
         if row.request_hash != request_hash:
             raise IdempotencyMismatch
+        if row.scopes is None or not set(row.scopes) <= set(scopes):
+            raise IdempotencyKeyNotYours
         if is_mine or row.state == _State.DONE:
             return row, is_mine
         if _take_over(row):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import Q
@@ -48,6 +49,8 @@ class IdempotencyKey(models.Model):
     route = models.CharField(max_length=200)
     request_hash = models.CharField(max_length=64)
     state = models.CharField(max_length=16, choices=State.choices, default=State.IN_PROGRESS)
+    # What the first caller might do; null, of rows from before it was kept, is more than anybody may.
+    scopes: ArrayField[Any, Any] = ArrayField(models.CharField(max_length=32), null=True)
     status_code = models.PositiveSmallIntegerField(null=True)
     response_sealed = models.TextField(blank=True)
     started_at = models.DateTimeField(default=clock.now)  # who took it, since when: moves when a dead one is taken over
