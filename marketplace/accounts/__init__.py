@@ -12,6 +12,7 @@ errors.py           every error of accounts
 mailing.py          mail to users, written down
 models.py           the tables
 organisations.py    members, roles, invitations
+passwords.py        change a password, set a forgotten one by a mailed link
 permissions.py      `HasScope`: which scope a view needs
 schema.py           both ways of signing in, in the OpenAPI description
 scopes.py           the scopes, and which role includes which

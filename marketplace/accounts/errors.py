@@ -6,6 +6,8 @@ SoukError
 |-- SigninRefused             401  unknown address or wrong password: the answer does not show which
 |-- SigninLocked              429  too many wrong passwords: details.retry_after_seconds
 |-- WeakPassword              400  details.problems
+|-- PasswordsDiffer           400  the new one was typed twice, differently
+|-- ResetRefused              403  unknown, used or expired link
 |-- EmailTaken                409
 |-- OrganisationRequired      400  several to choose from: details.organisations
 |-- NotAMember                403
@@ -48,6 +50,16 @@ class SigninLocked(SoukError):
 class WeakPassword(BadRequest):
     message = "This password is too easy to guess: {problems}"
     code = "weak_password"
+
+
+class PasswordsDiffer(BadRequest):
+    message = "The new password was typed differently the second time: type it again."
+    code = "passwords_differ"
+
+
+class ResetRefused(Forbidden):
+    message = "This link is unknown, used or expired: ask for a new one."
+    code = "reset_refused"
 
 
 class EmailTaken(SoukError):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role
+from marketplace.accounts.passwords import PASSWORD_CHARACTERS_MAX
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation.serializers import StrictModelSerializer, StrictSerializer
-
-PASSWORD_CHARACTERS_MAX = 256  # hashing takes time that grows with them
 
 
 class SignupRequest(StrictSerializer):

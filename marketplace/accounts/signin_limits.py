@@ -1,8 +1,9 @@
 """How often a password may be wrong: by account and by address, whatever the way in.
 
-    take     before a password is looked at: counts the attempt, or raises SigninLocked
-    forgive  after a right one: the account's count starts over, and the address gets its attempt back
-    unlock   by an operator, or whoever proves that the account's mail is theirs
+    take       before a password is looked at: counts the attempt, or raises SigninLocked
+    forgive    after a right one: the account's count starts over, and the address gets its attempt back
+    unlock     by an operator, or whoever proves that the account's mail is theirs
+    take_mail  before a mail that anybody may ask for: counts it
 
 Counted in PostgreSQL, so that the limits hold while Redis is away; where PostgreSQL is away nobody signs in at all. An
 attempt is counted before its password is looked at, so that of a hundred at the same moment none slips through. An
@@ -51,6 +52,9 @@ class Limit:
 LIMITS: Final[Mapping[str, Limit]] = {
     "account": Limit(failures_max=10, lock_seconds_first=900, lock_seconds_max=86_400),
     "address": Limit(failures_max=30, lock_seconds_first=900, lock_seconds_max=900),
+    # Mails that strangers may have sent to one account; and accounts that one address may have mailed.
+    "mail": Limit(failures_max=3, lock_seconds_first=900, lock_seconds_max=86_400),
+    "mail_address": Limit(failures_max=20, lock_seconds_first=900, lock_seconds_max=900),
 }
 
 
@@ -61,6 +65,13 @@ def take(email: str, address: str) -> None:
     if row := _count("account", _name_of(email)):
         _notify(_name_of(email), row)
         raise _locked(row)
+
+
+def take_mail(email: str, address: str) -> bool:
+    """Whether this account may be sent another mail that anybody may ask for; raises SigninLocked for an address."""
+    if row := _count("mail_address", counted_address(address)):
+        raise _locked(row)
+    return _count("mail", _name_of(email)) is None
 
 
 def forgive(email: str, address: str) -> None:

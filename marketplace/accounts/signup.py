@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.password_validation import validate_password
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from marketplace.accounts import organisations
-from marketplace.accounts.errors import EmailTaken, InvitationRefused, SignupClosed, WeakPassword
+from marketplace.accounts.errors import EmailTaken, InvitationRefused, SignupClosed
 from marketplace.accounts.models import Membership, SignupPolicy, SitePolicy, User
+from marketplace.accounts.passwords import check_strength
 
 
 def sign_up(
@@ -24,7 +23,7 @@ def sign_up(
     if policy == SignupPolicy.INVITATION and not invitation:
         raise InvitationRefused
     email = email.strip().lower()
-    _check_password(password, User(email=email, name=name))
+    check_strength(password, User(email=email, name=name))
     try:
         with transaction.atomic():
             invited = organisations.use_invitation(invitation, email=email) if invitation else None
@@ -34,10 +33,3 @@ def sign_up(
             return organisations.create(user, organisation_name or name or email.partition("@")[0])
     except IntegrityError as error:
         raise EmailTaken from error
-
-
-def _check_password(password: str, user: User) -> None:
-    try:
-        validate_password(password, user)
-    except ValidationError as error:
-        raise WeakPassword(problems=" ".join(error.messages)) from error

@@ -234,6 +234,7 @@ TEMPLATES: list[dict[str, Any]] = [
 DATABASES = {"default": database_from_url(_required("DATABASE_URL"))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "accounts.User"
+PASSWORD_RESET_TIMEOUT = 3600  # seconds that a mailed link holds
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},

@@ -2,7 +2,7 @@
 
     landing/     /                              what the market offers now
     install/     /install.sh, /dist/, /nodes/   what a computer needs to become a node, and its own page
-    signin/      /signin, /signout
+    signin/      /signin, /signout, /password
     solvency/    /solvency                      whether the marketplace holds all that it owes
     usage/       /usage                         which models an organisation used
     chat/        /chat                          conversations with models, and data sets made of them

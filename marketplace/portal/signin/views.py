@@ -13,24 +13,15 @@ from django.urls import reverse
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
-from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from marketplace.accounts import signin, signin_limits
 from marketplace.accounts.errors import SigninLocked, SigninRefused
 from marketplace.foundation.client_address import client_address
-from marketplace.foundation.throttles import ScopedThrottle
+from marketplace.portal.signin.limiting import TOO_OFTEN, may_attempt
 from marketplace.portal.visitors import own_path, with_private_headers
 
 WRONG: Final = "There is no account with this address and this password."
 NOT_STAFF: Final = "You are signed in, but not an operator. Sign in as one to see these pages."
-TOO_OFTEN: Final = "Too many attempts. Please wait a minute, then try again."
-
-
-class _SigninScope(APIView):
-    """The view that the throttle is given: sign-ins by the API and by this page are counted together, by address."""
-
-    throttle_scope = "signin"
 
 
 @sensitive_post_parameters("password")
@@ -41,7 +32,7 @@ def sign_in(request: HttpRequest) -> HttpResponseBase:
     after = own_path(request.POST.get(REDIRECT_FIELD_NAME) or request.GET.get(REDIRECT_FIELD_NAME) or "")
     if request.method == "GET":
         return redirect(after) if request.user.is_authenticated else with_private_headers(_form(request, after))
-    if not ScopedThrottle().allow_request(Request(request), _SigninScope()):
+    if not may_attempt(request):
         return with_private_headers(_form(request, after, error=TOO_OFTEN, status=429))
     email, address = request.POST.get("email", "").strip().lower(), client_address(request)
     try:
