@@ -8,7 +8,7 @@ from marketplace.foundation import clock
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0016_enforce_states'),
+        ('jobs', '0019_set_aside'),
     ]
 
     operations = [

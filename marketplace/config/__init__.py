@@ -8,6 +8,7 @@ api_schema.py         /api/schema, computed once a process
 apps.py               the Django app
 celery.py             the Celery app
 checks.py             refuses to start with unsafe settings
+content_security.py   what a browser may load, on every answer
 health.py             /healthz
 logging.py            one JSON line per event
 metrics.py            /metrics

@@ -204,6 +204,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "marketplace.config.request_metrics.count_requests",
+    "marketplace.config.content_security.say_what_may_load",
     "marketplace.config.zero_bytes.refuse_zero_bytes",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
