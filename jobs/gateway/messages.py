@@ -197,7 +197,9 @@ class UsageRow(Row):
     cached_tokens: Total = Field(default=0, ge=0)
     output_tokens: Total = Field(ge=0)
     cost_usd_micros: Total = Field(ge=0)  # by the endpoint's prices, rounded up: what the gateway took off its slices
-    cost_usd_picos: Picos | None = Field(default=None, ge=0)  # exactly; None: of an older gateway, whose micros are down
+    cost_usd_picos: Picos | None = Field(
+        default=None, ge=0
+    )  # exactly; None: of an older gateway, whose micros are down
     is_reported: bool = False  # the engine reported its count, so the agent of its node saw one
     at_ms: Milliseconds  # unix milliseconds, at its end
     queue_ms: Milliseconds = 0

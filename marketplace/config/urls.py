@@ -24,8 +24,8 @@ AGENT_API = [
     path("", include("marketplace.nodes.agent_urls")),
     path("", include("jobs.api.agent_urls")),
 ]
-# The same for everybody: a key is not looked at. Its script is a file of its own, since the page may run none within it;
-# OPTIONS, which has no template, is refused.
+# The same for everybody: a key is not looked at. Its script is a file of its own, since the page may run none within
+# it; OPTIONS, which has no template, is refused.
 docs = SpectacularSwaggerSplitView.as_view(
     url_name="schema", permission_classes=[AllowAny], authentication_classes=[], metadata_class=None
 )

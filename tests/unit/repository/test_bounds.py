@@ -43,7 +43,7 @@ CONTAINERS: Final = frozenset({"list", "dict", "set", "frozenset"})
 BOUNDING: Final = frozenset(
     {
         *["_within_calendar", "parse_money", "parse_duration", "parse_memory", "as_every", "_variable"],
-        *["_counted", "_totalled", "_timed", "_measured", "_waited", "_plain"],
+        *["_counted", "_totalled", "_in_picos", "_timed", "_measured", "_waited", "_plain"],
     }
 )
 

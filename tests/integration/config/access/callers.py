@@ -16,7 +16,7 @@ from rest_framework.test import APIClient
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
 from marketplace.nodes.models import Provider
-from tests.integration.config.access.table import AGENT, GATEWAY, MEMBER, OPEN, SESSION, SIGNED_IN, STAFF
+from tests.integration.config.access.table import AGENT, GATEWAY, MEMBER, OPEN, SESSION, SIGNED_IN, STAFF, WHOLE
 from tests.integration.nodes.agent import Agent
 from tests.people import join, sign
 
@@ -58,11 +58,12 @@ class Callers:
         self._add("anonymous", self._by_client(Client()))
         for scope in Scope:
             self._add(f"key {scope}", self._by_client(sign(owner, [scope])), SIGNED_IN, MEMBER, scope)
+        self._add("key of everything", self._by_client(sign(owner)), SIGNED_IN, WHOLE, MEMBER, *Scope)
         for role in Role:
             member = owner if role == Role.OWNER else join(owner, role, role)
-            has = (SIGNED_IN, MEMBER, SESSION, *ROLE_SCOPES[role])
+            has = (SIGNED_IN, WHOLE, MEMBER, SESSION, *ROLE_SCOPES[role])
             self._add(f"session of {role}", self._by_session(member.user), *has)
-        self._add("operator", self._by_session(self._operator()), SIGNED_IN, SESSION, STAFF)
+        self._add("operator", self._by_session(self._operator()), SIGNED_IN, WHOLE, SESSION, STAFF)
         self._add("node", self._by_node(), AGENT)
         self._add("gateway", self._by_header("Authorization", f"Bearer {GATEWAY_TOKEN}"), GATEWAY)
         self._add("gateway without a token", self._by_header("Authorization", "Bearer "))
@@ -102,12 +103,12 @@ class Callers:
 
 
 def is_refused(answer: Any) -> bool:
-    """Whether the caller was turned away for who they are, before anything was looked at."""
+    """Whether the caller was turned away, for who they are or for wrong passwords, before anything was looked at."""
     if answer.status_code == 302:
         return "/signin" in answer["Location"] or "/admin/login/" in answer["Location"]
     if answer.status_code == 400 and answer["Content-Type"].startswith("application/json"):
         return bool(answer.json()["code"] == "organisation_required")
-    return answer.status_code in {401, 403}
+    return answer.status_code in {401, 403, 429}
 
 
 def may(need: str, has: frozenset[str]) -> bool:

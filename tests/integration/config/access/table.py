@@ -10,10 +10,11 @@ from typing import Final
 from marketplace.accounts.scopes import Scope
 
 OPEN: Final = "open"  # anybody; what is shown is public, or the body proves who it is (sign-in, enrolment, Stripe)
-PASSWORD: Final = "password"  # an address and its password in the body
+SECRET: Final = "secret"  # a password in the form, or a link that was mailed
 SIGNED_ADDRESS: Final = "signed-address"  # whoever has an address that the marketplace signed
 METRICS: Final = "metrics"  # loopback, or the token of metrics
 SIGNED_IN: Final = "signed-in"  # any user's key or session, whatever it may do
+WHOLE: Final = "whole"  # a session, or a key that may do all that its user may
 MEMBER: Final = "member"  # any key, or a session that acts for an organisation
 SESSION: Final = "session"  # a page: the browser of a user who signed in; others are led to /signin
 SESSION_AND_JOBS: Final = f"{SESSION} {Scope.JOBS_WRITE}"
@@ -24,6 +25,8 @@ STAFF: Final = "staff"  # operators, signed in to the admin
 
 _ROWS: Final[dict[str, str]] = {
     OPEN: """
+        GET /password/forgotten
+        POST /password/forgotten
         GET /
         GET /signin
         POST /signout
@@ -51,8 +54,11 @@ _ROWS: Final[dict[str, str]] = {
         GET /api/docs
         GET /healthz
     """,
-    PASSWORD: """
+    SECRET: """
         POST /signin
+        POST /password
+        GET /password/reset/<str:user_id>/<str:token>
+        POST /password/reset/<str:user_id>/<str:token>
     """,
     SIGNED_ADDRESS: """
         GET /artifacts/<path:key>
@@ -66,8 +72,10 @@ _ROWS: Final[dict[str, str]] = {
         POST /api/v1/logout
         GET /api/v1/me
         GET /api/v1/organisations
-        POST /api/v1/organisations
+    """,
+    WHOLE: """
         POST /api/v1/invitations/accept
+        POST /api/v1/organisations
     """,
     MEMBER: """
         GET /api/v1/api-keys
@@ -185,6 +193,7 @@ _ROWS: Final[dict[str, str]] = {
         PATCH /api/v1/provider/nodes/<uuid:node_id>/offer
     """,
     SESSION: """
+        GET /password
         GET /chat
         POST /chat/organisation
         GET /chat/datasets
