@@ -30,9 +30,10 @@ def rows() -> list[tuple[str, str]]:
 
 
 def test_the_page_has_one_row_for_each_attack_in_order() -> None:
-    assert [name for name, _ in rows() if name.startswith("T")] == NAMES
     names = [name for name, _ in rows()]
-    assert len(names) == len(set(names))
+    found_since = names[len(NAMES) :]
+    assert names[: len(NAMES)] == NAMES
+    assert found_since == [f"S{number}" for number in range(1, len(found_since) + 1)]
 
 
 @pytest.mark.parametrize(("name", "tests"), [pytest.param(*row, id=row[0]) for row in rows()])
