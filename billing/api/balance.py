@@ -23,6 +23,7 @@ from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.pagination import NewestFirst
 
 SCOPE = "billing:read"
+SEQ_DIGITS_MAX: Final = 18  # all of which fit a bigint
 SHOWN: Final = {
     "available": AccountKind.CUSTOMER_AVAILABLE,
     "promotion": AccountKind.CUSTOMER_PROMOTION,
@@ -105,6 +106,11 @@ class NewestTransfersFirst(NewestFirst):
     """By `seq`: many transfers of one group share their time."""
 
     ordering = "-seq"
+
+    @staticmethod
+    def is_position(text: str) -> bool:
+        """A number of a transfer."""
+        return text.isascii() and text.isdecimal() and len(text) <= SEQ_DIGITS_MAX
 
 
 class BalanceView(APIView):

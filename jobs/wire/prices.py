@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import BaseModel, ConfigDict
 
-from jobs.wire.base import Units, Wire
+from jobs.wire.base import Units, UnitsGiven, Wire
 
 
 class JobPriceView(Wire):
@@ -50,4 +49,4 @@ class ConfirmPriceRequest(BaseModel):
     """POST /api/v1/jobs/{id}/confirm-price: the price that the job waits for, as `price_change` shows it."""
 
     model_config = ConfigDict(extra="forbid")
-    usd_micros_per_token: Annotated[int, Strict(), Field(gt=0, lt=2**256)]
+    usd_micros_per_token: UnitsGiven

@@ -15,7 +15,7 @@ _BAD_CURSOR = "?cursor= is not one of this list. Take the whole address of `next
 
 
 class NewestFirst(CursorPagination):
-    """`?cursor=...&page_size=...`; at most 200 rows a page. Every list is ordered by a moment."""
+    """`?cursor=...&page_size=...`; at most 200 rows a page. By a moment, unless `is_position` says otherwise."""
 
     ordering = "-created_at"
     page_size = 50
@@ -28,14 +28,15 @@ class NewestFirst(CursorPagination):
             cursor: Cursor | None = super().decode_cursor(request)
         except NotFound as error:
             raise BadRequest(_BAD_CURSOR) from error
-        if cursor is not None and cursor.position is not None and not _is_moment(str(cursor.position)):
+        if cursor is not None and cursor.position is not None and not self.is_position(str(cursor.position)):
             raise BadRequest(_BAD_CURSOR)
         return cursor
 
-
-def _is_moment(text: str) -> bool:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return moment.tzinfo is not None and MOMENT_FIRST <= moment <= MOMENT_LAST
+    @staticmethod
+    def is_position(text: str) -> bool:
+        """Whether this may be the value of `ordering` in a row."""
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return False
+        return moment.tzinfo is not None and MOMENT_FIRST <= moment <= MOMENT_LAST

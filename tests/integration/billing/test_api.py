@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
@@ -123,6 +125,13 @@ def test_transfers_are_paged_by_cursor_and_none_is_missed() -> None:
         ids += [row["id"] for row in page["results"]]
         url = page["next"]
     assert len(ids) == len(set(ids)) == 5
+
+
+@pytest.mark.parametrize("position", ["9" * 19, "-1", "1.0", "2026-01-01T00:00:00+00:00", "\u0665", ""])
+def test_an_altered_cursor_of_transfers_is_refused(position: str) -> None:
+    _, as_alice = organisation_with_client("alice")
+    cursor = base64.b64encode(urlencode({"p": position}).encode()).decode()
+    assert as_alice.get("/api/v1/transfers", {"cursor": cursor}).status_code == 400
 
 
 @pytest.mark.parametrize("path", ["/api/v1/balance", "/api/v1/transfers"])

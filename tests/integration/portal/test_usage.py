@@ -87,7 +87,8 @@ def used(alice: Organisation, carol: Organisation) -> list[EndpointKey]:
     gateway, now = scenes.gateway(), clock.now()
     for seq in range(1, 13):
         at = now - timedelta(days=seq % 3)
-        more = {"cost_usd_micros": seq * 100_001, "status": "ok" if seq % 4 else "failed", "cached_tokens": seq * 7}
+        cost = {"cost_usd_micros": seq * 100_001, "cost_usd_picos": seq * 100_001 * DOLLAR}
+        more = {**cost, "status": "ok" if seq % 4 else "failed", "cached_tokens": seq * 7}
         row = scenes.row(seq, made[seq % 3], endpoints[seq % 2], at_ms=int(at.timestamp() * 1000), **more)
         usage.ingest_usage(gateway, [row])
         if seq == 6:
@@ -274,7 +275,6 @@ def test_of_several_organisations_the_chosen_one_is_shown(
         ("side=owner&group=key", "The keys are the callers"),
         ("from=x&to=y", "?to= has to be a day"),
         ("more=1", "and for nothing else"),
-        ("%00=%00&group=%00", "and for nothing else"),
     ],
 )
 def test_a_question_without_an_answer_gets_a_sentence_and_the_form(
