@@ -1,6 +1,7 @@
 """Of what gateways count of a lease: the tokens that its agent cannot know of, and when the newest of it came."""
 
 from django.db import migrations, models
+from django.db.models.functions import Now
 
 from marketplace.foundation import clock
 
@@ -15,17 +16,17 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='leaseuse',
             name='unreported_input_tokens',
-            field=models.PositiveBigIntegerField(default=0),
+            field=models.PositiveBigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
             model_name='leaseuse',
             name='unreported_output_tokens',
-            field=models.PositiveBigIntegerField(default=0),
+            field=models.PositiveBigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
             model_name='leaseuse',
             name='counted_at',
-            field=models.DateTimeField(db_index=True, default=clock.now),
+            field=models.DateTimeField(db_default=Now(), db_index=True, default=clock.now),
         ),
         migrations.AddConstraint(
             model_name='leaseuse',

@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Now
 
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
@@ -248,9 +249,9 @@ class LeaseUse(models.Model):
     input_tokens = models.PositiveBigIntegerField(default=0)
     output_tokens = models.PositiveBigIntegerField(default=0)
     # Of these, the tokens of answers for which no engine's count came: cut off, or of an engine that reports none
-    unreported_input_tokens = models.PositiveBigIntegerField(default=0)
-    unreported_output_tokens = models.PositiveBigIntegerField(default=0)
-    counted_at = models.DateTimeField(default=clock.now, db_index=True)  # the newest of it came in
+    unreported_input_tokens = models.PositiveBigIntegerField(default=0, db_default=0)
+    unreported_output_tokens = models.PositiveBigIntegerField(default=0, db_default=0)
+    counted_at = models.DateTimeField(default=clock.now, db_default=Now(), db_index=True)  # the newest of it came in
 
     class Meta:
         constraints = [

@@ -7,5 +7,5 @@ class Migration(migrations.Migration):
     dependencies = [("nodes", "0010_moments_within_calendar")]
 
     operations = [
-        migrations.AddField(model_name="node", name="changed_ms", field=models.BigIntegerField(default=0)),
+        migrations.AddField(model_name="node", name="changed_ms", field=models.BigIntegerField(db_default=0, default=0)),
     ]

@@ -62,7 +62,8 @@ class Node(models.Model):
     cpu_count = models.PositiveIntegerField()
     boot_id = models.UUIDField(null=True, blank=True)
     synced_ms = models.BigIntegerField(default=0)  # when the node signed the newest sync that was taken in, Unix ms
-    changed_ms = models.BigIntegerField(default=0)  # the same of the newest change of its price, hours or standing
+    # The same of the newest change of its price, hours or standing.
+    changed_ms = models.BigIntegerField(default=0, db_default=0)
     last_seen_at = models.DateTimeField(null=True, blank=True)
     measured_at = models.DateTimeField(null=True, blank=True)
     drain_requested_at = models.DateTimeField(null=True, blank=True)  # outlives an outage: it comes back draining

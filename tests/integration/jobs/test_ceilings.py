@@ -7,6 +7,7 @@ import pytest
 from jobs.models import Quote
 from jobs.placing import placement
 from jobs.quoting import quotes
+from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node, Offer
 from tests import stage
 from tests.stage import DOLLAR
@@ -24,8 +25,20 @@ def leave(node: Node) -> None:
     Offer.objects.filter(node=node).update(is_open=False)
 
 
+def known(name: str, price_usd_micros: int) -> Node:
+    """A node that brought jobs to their end before."""
+    node = stage.node(name, price_usd_micros=price_usd_micros)
+    Node.objects.filter(pk=node.pk).update(successes=5)
+    return node
+
+
+def ceiling(alice: Organisation) -> int:
+    return Quote.objects.get(pk=stage.quote(alice)).price_ceiling_usd_micros
+
+
 def test_a_price_of_dust_that_vanishes_leaves_no_job_below_every_price(alice):
-    stage.node("bobs-node", price_usd_micros=DOLLAR)
+    known("bobs-node", DOLLAR)
+    known("carols-node", DOLLAR)
     mallory = stage.organisation("mallory")
     dust = [stage.node(f"dust-{number}", price_usd_micros=DUST, provider=mallory) for number in range(5)]
     job = stage.submit(alice)
@@ -39,9 +52,23 @@ def test_a_ceiling_rests_on_nodes_that_have_a_record(alice):
     for number in range(3):
         stage.node(f"new-{number}", price_usd_micros=DUST)
     for number in range(3):
-        known = stage.node(f"known-{number}", price_usd_micros=DOLLAR + number)
-        Node.objects.filter(pk=known.pk).update(successes=5)
-    assert Quote.objects.get(pk=stage.quote(alice)).price_ceiling_usd_micros == DOLLAR + 2
+        known(f"known-{number}", DOLLAR + number)
+    assert ceiling(alice) == DOLLAR + 1
+
+
+@pytest.mark.parametrize("has_record", [False, True])
+def test_one_dear_provider_raises_no_ceiling(alice, has_record):
+    known("bobs-node", DOLLAR)
+    known("carols-node", DOLLAR + 100_000)
+    dear = known("dear", 900 * DOLLAR)
+    Node.objects.filter(pk=dear.pk).update(successes=5 * has_record)
+    assert ceiling(alice) == 3 * DOLLAR
+
+
+def test_of_two_providers_who_are_not_known_none_raises_the_ceiling(alice):
+    known("bobs-node", DOLLAR)
+    stage.node("dear", price_usd_micros=900 * DOLLAR)
+    assert ceiling(alice) == 3 * DOLLAR
 
 
 def test_a_ceiling_of_the_customer_stays_what_it_is(alice):

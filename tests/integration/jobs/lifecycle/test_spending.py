@@ -55,10 +55,10 @@ def test_a_raised_cap_beyond_the_limit_is_refused_and_nothing_is_held(alice, bob
 
 
 def test_retry_counts_against_the_member_who_asks_for_it_and_not_the_launcher(alice, bob):
+    job = stage.submit(alice)  # two dollars, by the owner, who is the only member yet
     erin = User.objects.create_user("erin@example.org")
     Membership.objects.create(organisation=alice, user=erin, role=Role.MEMBER)
     limits.set_limit(alice.id, member_id=erin.pk, period="month", amount=DOLLAR, actor="alice")
-    job = stage.submit(alice)  # two dollars, by the owner
     lifecycle.cancel(job.id, actor="alice")
     client = client_of(alice, ("jobs:read", "jobs:write"), user=erin)
     refused = post(client, f"/jobs/{job.id}/retry", key=str(uuid4()))
