@@ -112,9 +112,11 @@ async def open_answer(
             held = await _read_start(chunks, reader, rewriter)
             return OpenedStream(slot, answer, body, started, clock(), chunks, rewriter, reader, held)
     except BaseException as error:
-        if answer is not None:
-            await answer.close()
-        slot.release()
+        try:
+            if answer is not None:
+                await answer.close()
+        finally:  # also where closing is cancelled
+            slot.release()
         if isinstance(error, UpstreamError | sse.BadStream | EngineFailed):
             raise ReplicaFailed(str(error) or type(error).__name__) from error
         if isinstance(error, TimeoutError):
