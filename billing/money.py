@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from provider_agent.protocol import parse_units, show_units
-from provider_agent.protocol.amounts import AMOUNT_CHARACTERS_MAX, USD
+from provider_agent.protocol.money.amounts import AMOUNT_CHARACTERS_MAX, USD
 
 USD_SCALE: Final = 6  # micro-USD
 MICROS_PER_USD: Final = 1_000_000

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from provider_agent import protocol
 from provider_agent.errors import ClockSkewed, Refused, Retryable, ServerBusy, Unreachable, decide
 from provider_agent.protocol.backoff import FULL_JITTER, backoff_seconds
-from provider_agent.protocol.usage_statements import SignedStatement, StatementAck
+from provider_agent.protocol.money.usage_statements import SignedStatement, StatementAck
 from provider_agent.system.trust import tls_context
 
 ATTEMPTS_MAX = 6

@@ -19,7 +19,7 @@ from billing.proofs import merkle
 from provider_agent.protocol import ethereum
 from provider_agent.protocol.bounds import Whole
 from provider_agent.protocol.message import Message
-from provider_agent.protocol.receipts import (
+from provider_agent.protocol.money.receipts import (
     ADDRESS_PATTERN,
     HASH_PATTERN,
     ZERO_HASH,

@@ -38,7 +38,7 @@ from provider_agent.protocol import (
     ReceiptAck,
     ReceiptAppend,
 )
-from provider_agent.protocol.usage_statements import SignedStatement, StatementAck
+from provider_agent.protocol.money.usage_statements import SignedStatement, StatementAck
 
 RECEIPTS_BODY_BYTES_MAX = 256 * 1024
 MANIFEST_BODY_BYTES_MAX = 24 * 1024 * 1024  # 20,000 files with long names, or their ETags

@@ -29,7 +29,7 @@ from jobs.errors import JobsError
 from jobs.models import Lease, LeaseStatement, LeaseUse, UsageRecord
 from marketplace.foundation import clock
 from provider_agent.protocol import NO_CONTRACT, ZERO_HASH, ReceiptDomain
-from provider_agent.protocol.usage_statements import (
+from provider_agent.protocol.money.usage_statements import (
     SignedStatement,
     recover_statement_signer,
     statement_digest,

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from provider_agent.protocol import parse_units, show_units
-from provider_agent.protocol.amounts import USD
+from provider_agent.protocol.money.amounts import USD
 
 USD_SCALE: Final = 6
 USD_MICROS_PER_DOLLAR: Final = 10**USD_SCALE

@@ -21,7 +21,7 @@ from provider_agent import protocol
 from provider_agent.context import AgentContext
 from provider_agent.errors import AgentError, Refused
 from provider_agent.journal import LeaseEntry
-from provider_agent.protocol.usage_statements import (
+from provider_agent.protocol.money.usage_statements import (
     ServeStatement,
     SignedStatement,
     sign_statement,

@@ -5,7 +5,6 @@
     bounds.py             how far numbers, moments and texts may go
     node.py               what a node is: devices, facts, terms, enrolment
     desired_settings.py   drain, resume, price, schedule; how the node stands in the market
-    earnings.py           what its provider has earned
     load.py               what it measures of itself
     sync.py               reports of leases, and what should run
     assignment.py         one part of an attempt, signed by the server
@@ -14,17 +13,13 @@
     appends.py            logs, events and receipts of a lease
     artifacts.py          its checkpoints and outputs
     file_names.py         which names of files they may have
-    receipts.py           usage receipts, signed under EIP-712
-    usage_statements.py   token usage statements, signed under EIP-712
-    payment.py            what a lease is paid in: dollars, or a token
-    amounts.py            amounts as people write and read them
+    money/                receipts and statements of usage, amounts, earnings, payout wallets
     device_checks.py      work that the marketplace demands of a node's devices
     fabric.py             probes of the link between two nodes
     serving.py            the gateways to which a replica is announced
     releases.py           how an agent's release is described, signed and ordered
     signing.py            Ed25519 signatures of requests and assignments
     ethereum.py           signatures under EIP-191 and EIP-712
-    wallets.py            what a payout wallet signs
     install_command.py    the command that makes a computer a node
     backoff.py            how long to wait before a call is repeated
 
@@ -45,7 +40,6 @@ the one before it.
 from __future__ import annotations
 
 from provider_agent.protocol import ethereum
-from provider_agent.protocol.amounts import parse_units, show_units
 from provider_agent.protocol.appends import AppendResponse, ReceiptAck, ReceiptAppend
 from provider_agent.protocol.artifacts import (
     ArtifactBegin,
@@ -99,7 +93,6 @@ from provider_agent.protocol.device_checks import (
     Finding,
     RecallStep,
 )
-from provider_agent.protocol.earnings import Earnings
 from provider_agent.protocol.fabric import (
     FEATURE_LINKS,
     LINK_WHY_CHARACTERS_MAX,
@@ -145,6 +138,28 @@ from provider_agent.protocol.limits import (
 )
 from provider_agent.protocol.load import Load
 from provider_agent.protocol.message import Message
+from provider_agent.protocol.money.amounts import parse_units, show_units
+from provider_agent.protocol.money.earnings import Earnings
+from provider_agent.protocol.money.payment import PaymentTerms, ReceiptParties
+from provider_agent.protocol.money.receipts import (
+    ADDRESS_PATTERN,
+    HASH_PATTERN,
+    MS_PER_HOUR,
+    NO_CONTRACT,
+    RECEIPT_TYPES,
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    ReceiptDomain,
+    SignedReceipt,
+    UsageReceipt,
+    charge,
+    id_bytes32,
+    payable_ms,
+    receipt_digest,
+    recover_receipt_signer,
+    sign_receipt,
+)
+from provider_agent.protocol.money.wallets import payout_wallet_text, sign_payout_wallet
 from provider_agent.protocol.node import (
     FAULT_CHARACTERS_MAX,
     DeviceFacts,
@@ -165,25 +180,6 @@ from provider_agent.protocol.outcomes import (
     Fault,
     Outcome,
     Reason,
-)
-from provider_agent.protocol.payment import PaymentTerms, ReceiptParties
-from provider_agent.protocol.receipts import (
-    ADDRESS_PATTERN,
-    HASH_PATTERN,
-    MS_PER_HOUR,
-    NO_CONTRACT,
-    RECEIPT_TYPES,
-    ZERO_ADDRESS,
-    ZERO_HASH,
-    ReceiptDomain,
-    SignedReceipt,
-    UsageReceipt,
-    charge,
-    id_bytes32,
-    payable_ms,
-    receipt_digest,
-    recover_receipt_signer,
-    sign_receipt,
 )
 from provider_agent.protocol.releases import (
     FEATURE_UPDATES,
@@ -222,4 +218,3 @@ from provider_agent.protocol.signing import (
     verify_request,
 )
 from provider_agent.protocol.sync import Desired, LeaseReport, SyncRequest, SyncResponse
-from provider_agent.protocol.wallets import payout_wallet_text, sign_payout_wallet

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from provider_agent.protocol.limits import RECEIPTS_PER_APPEND_MAX
 from provider_agent.protocol.message import Message
-from provider_agent.protocol.receipts import SignedReceipt
+from provider_agent.protocol.money.receipts import SignedReceipt
 
 
 class AppendResponse(Message):

@@ -10,8 +10,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from provider_agent.protocol.gangs import GangPlace
 from provider_agent.protocol.limits import OUTPUT_PATTERNS_MAX, PROTOCOL_VERSION
 from provider_agent.protocol.message import Message
-from provider_agent.protocol.payment import PaymentTerms, ReceiptParties
-from provider_agent.protocol.receipts import NO_CONTRACT, ReceiptDomain
+from provider_agent.protocol.money.payment import PaymentTerms, ReceiptParties
+from provider_agent.protocol.money.receipts import NO_CONTRACT, ReceiptDomain
 from provider_agent.protocol.serving import ServePlace
 
 RUNTIME_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"

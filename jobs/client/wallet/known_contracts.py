@@ -14,7 +14,7 @@ from jobs.client.errors import UsageMistake
 from jobs.client.settings import settings_path, write_private
 from jobs.client.state_files import load_state
 from jobs.wire import AssetView
-from provider_agent.protocol.receipts import ADDRESS_PATTERN
+from provider_agent.protocol.money.receipts import ADDRESS_PATTERN
 
 CONTRACTS_MAX: Final = 1000
 

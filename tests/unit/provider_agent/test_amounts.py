@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from billing import money
 from jobs.payment import terms
 from provider_agent.protocol import parse_units, show_units
-from provider_agent.protocol.amounts import UNITS_MAX
+from provider_agent.protocol.money.amounts import UNITS_MAX
 
 
 @given(st.integers(1, UNITS_MAX), st.integers(0, 36), st.sampled_from(["USD", "WETH"]))

@@ -20,7 +20,7 @@ from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.nodes.models import Node
 from provider_agent.protocol import ZERO_HASH
-from provider_agent.protocol.usage_statements import (
+from provider_agent.protocol.money.usage_statements import (
     ServeStatement,
     SignedStatement,
     sign_statement,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from provider_agent.protocol.receipts import charge
+from provider_agent.protocol.money.receipts import charge
 from tests.unit.billing.contract.chain import Event, Refused, address
 from tests.unit.billing.contract.scene import DAY, EVIDENCE, FUNDS, Terms, id32
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from web3 import Web3
 from web3.contract import Contract
 
-from provider_agent.protocol.receipts import ReceiptDomain, UsageReceipt, id_bytes32, sign_receipt
+from provider_agent.protocol.money.receipts import ReceiptDomain, UsageReceipt, id_bytes32, sign_receipt
 from tests.unit.billing.contract import merkle
 from tests.unit.billing.contract.chain import ROLES, Chain, Event, Refused, address, wallet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provider_agent.protocol.receipts import charge
+from provider_agent.protocol.money.receipts import charge
 from tests.unit.billing.contract import merkle
 from tests.unit.billing.contract.chain import address
 from tests.unit.billing.contract.scene import (

@@ -14,7 +14,7 @@ from pydantic import Field
 from provider_agent.protocol import ethereum
 from provider_agent.protocol.bounds import Count
 from provider_agent.protocol.message import Message
-from provider_agent.protocol.receipts import HASH_PATTERN, NO_CONTRACT, ZERO_HASH, ReceiptDomain, id_bytes32
+from provider_agent.protocol.money.receipts import HASH_PATTERN, NO_CONTRACT, ZERO_HASH, ReceiptDomain, id_bytes32
 
 STATEMENT_TYPES: Final = {
     "ServeStatement": [

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from provider_agent.protocol.bounds import Whole
 from provider_agent.protocol.message import Message
-from provider_agent.protocol.receipts import ADDRESS_PATTERN, ZERO_ADDRESS, ReceiptDomain
+from provider_agent.protocol.money.receipts import ADDRESS_PATTERN, ZERO_ADDRESS, ReceiptDomain
 
 
 class ReceiptParties(Message):
