@@ -33,7 +33,7 @@ def gather_files(spec: Spec, folder: Path) -> list[LocalFile]:
     ignored = _read_ignored(folder)
     for index, name in enumerate(spec.files):
         try:
-            found |= {path.relative_to(folder).as_posix(): path for path in _files(folder / name, folder, ignored)}
+            found |= {path.relative_to(folder).as_posix(): path for path in _named(folder / name, folder, ignored)}
         except ValueError as error:
             errors.append(
                 SpecError(None, None, f"files[{index}]", f"{name!r} {error}", "a file or folder that is there")
@@ -69,6 +69,15 @@ def _read_ignored(folder: Path) -> pathspec.GitIgnoreSpec:
         except (OSError, ValueError) as error:
             raise SpecErrors([SpecError(None, None, "files", f"{name} cannot be used: {error}")]) from error
     return pathspec.GitIgnoreSpec([])
+
+
+def _named(path: Path, folder: Path, ignored: pathspec.GitIgnoreSpec) -> list[Path]:
+    """The files of one entry of `files`. Who names a folder that is ignored wants it, whole."""
+    is_wanted = path.exists() and path.resolve() != folder.resolve() and _is_ignored(path, folder, ignored)
+    found = list(_files(path, folder, pathspec.GitIgnoreSpec([]) if is_wanted else ignored))
+    if not found:
+        raise ValueError(f"has no file to send, besides those that {' or '.join(IGNORE_FILES)} leaves out")
+    return found
 
 
 def _files(path: Path, folder: Path, ignored: pathspec.GitIgnoreSpec) -> Iterator[Path]:

@@ -29,7 +29,7 @@ ROUNDS_MAX = 4  # how often the files are announced: once, and again for new add
 PATHS_NAMED_MAX = 5
 CHUNK_BYTES = 1 << 20
 WRITE_SECONDS = 300.0
-ANNOUNCED_NO_MORE = frozenset({"artifact_closed", "idempotency_mismatch"})
+ANNOUNCED_NO_MORE = frozenset({"artifact_closed", "idempotency_mismatch", "idempotency_key_not_yours"})
 INCOMPLETE = "upload_incomplete"
 ADDRESS_OVER = frozenset({401, 403, 410})  # what stores answer to an address that has expired
 

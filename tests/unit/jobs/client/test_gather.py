@@ -71,6 +71,17 @@ def test_a_file_that_is_named_is_sent_although_it_is_ignored(job_file: Path) -> 
     assert paths(job_file.parent, "[., data/a.txt]") == [".soukignore", "data/a.txt", "job.yaml", "train.py"]
 
 
+def test_a_folder_that_is_named_is_sent_although_it_is_ignored(job_file: Path) -> None:
+    (job_file.parent / ".gitignore").write_text("data/\n")
+    assert paths(job_file.parent, "[data, train.py]") == ["data/a.txt", "data/empty", "train.py"]
+
+
+def test_an_entry_that_leaves_nothing_to_send_is_a_mistake(job_file: Path) -> None:
+    (job_file.parent / ".gitignore").write_text("*.txt\nempty\n")
+    with pytest.raises(SpecErrors, match=r"files\[0\].*'data' has no file.*\.gitignore"):
+        paths(job_file.parent, "[data, train.py]")
+
+
 def test_an_ignore_file_that_cannot_be_read_is_named(job_file: Path) -> None:
     (job_file.parent / ".soukignore").write_text("!\n")
     with pytest.raises(SpecErrors, match=r"\.soukignore cannot be used"):
