@@ -34,7 +34,7 @@ from marketplace.accounts.serializers import (
 )
 from marketplace.foundation.client_address import client_address
 from marketplace.foundation.errors import NotFound
-from marketplace.foundation.idempotency import idempotent
+from marketplace.foundation.idempotency import HEADER_REPLAYED, idempotent
 from marketplace.foundation.throttles import ScopedThrottle
 
 CLIENT_CHARACTERS_MAX = 120
@@ -74,8 +74,8 @@ class LoginView(APIView):
             signin_limits.take(asked.validated_data["email"], client_address(request))
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """A key was handed out, so the password was right."""
-        if response.status_code == status.HTTP_201_CREATED:
+        """A key was handed out, so the password was right; an answer that is repeated says nothing of this one."""
+        if response.status_code == status.HTTP_201_CREATED and not response.has_header(HEADER_REPLAYED):
             signin_limits.forgive(LoginRequest(request.data).data["email"], client_address(request))
         return super().finalize_response(request, response, *args, **kwargs)
 

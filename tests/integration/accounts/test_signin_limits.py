@@ -91,6 +91,15 @@ def test_an_idempotency_key_escapes_no_limit(alice: Membership) -> None:
     assert answers == [401] * ACCOUNT_MAX + [429]
 
 
+def test_a_repeated_answer_of_an_earlier_sign_in_forgives_nothing(alice: Membership) -> None:
+    assert log_in(HTTP_IDEMPOTENCY_KEY="an old success") == 201
+    for address in range(1, 4):
+        for guess in range(ACCOUNT_MAX // 2):
+            log_in(password=f"guess {guess}", address=f"203.0.113.{address}")
+        log_in(HTTP_IDEMPOTENCY_KEY="an old success", address=f"203.0.113.{address}")
+    assert log_in(password="one more", address="203.0.113.9") == 429
+
+
 def test_limits_hold_while_redis_is_away(alice: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise redis.ConnectionError("refused")
