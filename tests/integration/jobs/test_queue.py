@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from billing.books import deposits
+from jobs import lifecycle
 from jobs.models import Job
-from jobs.placing import placement
+from jobs.placing import funding, placement
+from jobs.pricing import price_locks
 from marketplace.nodes.models import Offer
 from tests import stage
 from tests.stage import DOLLAR
@@ -94,6 +96,32 @@ def test_a_job_without_money_takes_no_turn_until_the_money_has_come(mallory, ali
     placement.place_waiting()
     assert sorted(stage.states_of(theirs)) == ["placed", "placed", "queued", "queued", "queued"]
     assert len(nodes) == 3
+
+
+def test_a_job_whose_price_cannot_be_read_stops_nobody_else(mallory, alice, monkeypatch):
+    stage.node("bobs-node")
+    odd, hers = stage.submit(mallory), stage.submit(alice)
+    read = price_locks.price_of
+
+    def price_of(job):
+        if job.pk == odd.pk:
+            raise ValueError("no such price")
+        return read(job)
+
+    monkeypatch.setattr(funding, "price_of", price_of)
+    placement.place_waiting()
+    assert stage.states_of([odd, hers]) == ["queued", "placed"]
+
+
+def test_a_job_that_was_cancelled_meanwhile_is_not_set_aside(mallory):
+    stage.node("bobs-node")
+    job = stage.submit(stage.organisation("poor", usd_micros=2 * DOLLAR))
+    Job.objects.filter(pk=job.pk).update(cap_usd_micros=100 * DOLLAR)
+    seen = Job.objects.select_related("quote__asset").get(pk=job.pk)
+    lifecycle.cancel(job.pk, actor="poor")
+    assert funding.set_aside([seen]) == []
+    job.refresh_from_db()
+    assert job.unfunded_units is None
 
 
 def test_what_a_refused_job_was_given_is_given_to_the_next_in_the_same_tick(mallory, alice):
