@@ -102,7 +102,7 @@ def compare(lease: Lease) -> Comparison:
     gateways = LeaseUse.objects.filter(pk=lease.pk).first() or LeaseUse(lease_id=lease.pk)
     agent = LeaseStatement.objects.filter(pk=lease.pk).first()
     stated = agent or LeaseStatement(requests=0, without_usage=0, input_tokens=0, output_tokens=0)
-    late = _under_way(lease.pk, agent)
+    late = _under_way(lease, agent)
     # What either side's count may be below the other's, besides the tolerance: (figure, agent's, gateways', slack)
     rules = [
         ("requests", 0, stated.without_usage, REQUESTS_SLACK),
@@ -186,13 +186,14 @@ def _domain(lease: Lease) -> ReceiptDomain:
     return lease.payment_terms.domain if lease.payment_terms else NO_CONTRACT
 
 
-def _under_way(lease_id: UUID, agent: LeaseStatement | None) -> dict[str, int]:
+def _under_way(lease: Lease, agent: LeaseStatement | None) -> dict[str, int]:
     """What the gateways counted since the agent's newest statement, or shortly before: it could not know of it.
 
-    Of a silent agent, no more than the newest use: else one statement would agree to all that comes after it.
+    Of a silent agent, no more than the newest use: else one statement would agree to all that comes after it. A lease
+    that ended is measured from its end on: a node that died states its last seconds never.
     """
-    oldest = clock.now() - SILENCE_MAX
+    oldest = (lease.ended_at or clock.now()) - SILENCE_MAX
     since = max(agent.received_at if agent else oldest, oldest) - UNDER_WAY
-    lately = UsageRecord.objects.filter(lease_id=lease_id, at__gt=since)
+    lately = UsageRecord.objects.filter(lease_id=lease.pk, at__gt=since)
     sums = lately.aggregate(requests=Count("pk"), input_tokens=Sum("input_tokens"), output_tokens=Sum("output_tokens"))
     return {name: int(sum_ or 0) for name, sum_ in sums.items()}

@@ -150,6 +150,17 @@ def test_agent_that_fell_silent_agrees_to_nothing_that_came_after(
     assert usage_statements.is_contested(lease)
 
 
+def test_a_node_that_died_could_not_state_its_last_seconds(lease: Lease, key: EndpointKey, endpoint: Endpoint) -> None:
+    _count(lease, key, endpoint, 100)
+    ended_at = clock.now() - timedelta(hours=1)
+    Lease.objects.filter(pk=lease.pk).update(ended_at=ended_at)
+    UsageRecord.objects.update(at=ended_at - timedelta(seconds=20))
+    lease.refresh_from_db()
+    assert not usage_statements.is_contested(lease)
+    UsageRecord.objects.update(at=ended_at - usage_statements.SILENCE_MAX - timedelta(minutes=5))
+    assert usage_statements.is_contested(lease), "it was silent long before its end"
+
+
 def test_second_tries_that_a_caller_asks_for_hold_back_nobodys_pay(
     lease: Lease, key: EndpointKey, endpoint: Endpoint
 ) -> None:
