@@ -124,21 +124,20 @@ def test_an_input_that_was_given_up_is_sent_as_a_new_one(souk: Souk, files: list
     assert len(stored(upload_files(souk, files))) == FILES
 
 
+@pytest.mark.parametrize(
+    "store", ["local"], indirect=True
+)  # S3 knows no SHA-256 of a whole file: who fetches it checks
 def test_a_file_that_changes_while_it_is_sent_is_named(
-    souk: Souk, files: list[LocalFile], settings, monkeypatch: pytest.MonkeyPatch
+    souk: Souk, files: list[LocalFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if settings.SOUK_ARTIFACT_STORE == "s3":
-        pytest.skip("S3 knows no SHA-256 of a whole file; whoever fetches it checks")
     monkeypatch.setattr(upload, "ROUNDS_MAX", 2)
     files[3].source.write_bytes(os.urandom(files[3].entry.size))
     with pytest.raises(TransferFailed, match=r"data/03\.bin"):
         upload_files(souk, files)
 
 
-def test_a_file_that_the_store_refuses_is_named_with_its_folder(souk: Souk, files: list[LocalFile], settings) -> None:
-    if settings.SOUK_ARTIFACT_STORE == "s3":
-        pytest.skip("moto looks at no signature")
-
+@pytest.mark.parametrize("store", ["local"], indirect=True)  # the S3 of tests looks at no signature
+def test_a_file_that_the_store_refuses_is_named_with_its_folder(souk: Souk, files: list[LocalFile]) -> None:
     def spoil(request: httpx.Request) -> None:
         if request.method == "PUT":
             request.url = request.url.copy_merge_params({"signature": "0"})
