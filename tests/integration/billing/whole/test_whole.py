@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,7 +82,11 @@ class WholeToTheEnd(Dying):
 
     def teardown(self) -> None:
         try:
-            if sys.exc_info()[0] is None:  # else it failed on its way
+            error = sys.exc_info()[1]
+            if isinstance(error, Exception):
+                # Hypothesis runs it a second time, and where that goes another way it hides what happened in the first.
+                traceback.print_exception(error, file=sys.stdout)
+            elif error is None:
                 ending.drain(self)
                 ending.check(self)
         finally:
