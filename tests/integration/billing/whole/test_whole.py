@@ -15,10 +15,12 @@ import time
 import traceback
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture.engine import ConjectureRunner
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.integration.billing.whole import ending
@@ -122,19 +124,22 @@ def test_the_whole_of_billing_agrees_with_naive_books_stripe_and_the_chain(
         with make_world(settings_) as world:
             Dying.world = world
             die_at_every_seam()
-            run_state_machine_as_test(
-                seed(SEED)(WholeToTheEnd),
-                settings=settings(
-                    max_examples=-(-STEPS_WANTED // STEPS_EACH),
-                    stateful_step_count=STEPS_EACH + 1,  # with the people who come
-                    deadline=None,
-                    derandomize=True,
-                    database=None,
-                    phases=[Phase.generate],  # to shrink a sequence takes longer than to read it
-                    suppress_health_check=list(HealthCheck),
-                ),
-                _min_steps=STEPS_EACH + 1,
-            )
+            # Hypothesis makes some sequences by changing one that it ran. Rows have random ids, so that the same choice
+            # may take another row, after which other rules are possible: it would call such a sequence flaky.
+            with mock.patch.object(ConjectureRunner, "generate_mutations_from"):
+                run_state_machine_as_test(
+                    seed(SEED)(WholeToTheEnd),
+                    settings=settings(
+                        max_examples=-(-STEPS_WANTED // STEPS_EACH),
+                        stateful_step_count=STEPS_EACH + 1,  # with the people who come
+                        deadline=None,
+                        derandomize=True,
+                        database=None,
+                        phases=[Phase.generate],  # to shrink a sequence takes longer than to read it
+                        suppress_health_check=list(HealthCheck),
+                    ),
+                    _min_steps=STEPS_EACH + 1,
+                )
     finally:
         print("\n".join(f"{count:6} {what}" for what, count in taken.most_common()))
     assert taken["steps"] >= STEPS_WANTED
