@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jobs.gateway.engines.upstream import Announced, UpstreamError
 from jobs.gateway.messages import ReplicaRow
 from jobs.gateway.tunnels.answers import TunnelAnswer
+from jobs.gateway.tunnels.handshakes import Handshakes
 from jobs.gateway.tunnels.tunnel import (
     CLOSE_LATE,
     CLOSE_REFUSED,
@@ -32,7 +33,8 @@ from jobs.gateway.tunnels.tunnel import (
 from provider_agent.protocol.tunnel.frames import Header, Open
 
 TUNNELS_MAX: Final = 16_384
-HANDSHAKES_MAX: Final = 256  # connections that have not proven who they are
+HANDSHAKES_MAX: Final = 1_024  # connections that have not proven who they are
+HANDSHAKES_PER_ADDRESS_MAX: Final = 64  # of them; of IPv6 one /64 counts as an address
 TUNNELS_PER_NODE_MAX: Final = 8
 EXPECTING_SECONDS: Final = 3.0  # the table is requested about each second
 CAPABILITIES_MAX: Final = 64
@@ -55,7 +57,8 @@ class TunnelHub:
         self._expected: frozenset[str] = frozenset()  # node keys
         self._tunnels: dict[str, list[Tunnel]] = defaultdict(list)  # by node key, the newest last
         self._changed = asyncio.Event()  # of what is expected: set once, then another takes its place
-        self._count = self._handshakes = 0
+        self._count = 0
+        self._handshakes = Handshakes(HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX)
         self._announced: dict[UUID, Announced] = {}
         self._snapshot: Mapping[UUID, Announced] | None = None  # of that, until it changes
         self._upstreams: dict[UUID, TunnelUpstream] = {}
@@ -112,14 +115,14 @@ class TunnelHub:
         if (await receive())["type"] != "websocket.connect":
             return
         tunnel = Tunnel(self, receive, send)
-        if self._count >= TUNNELS_MAX or self._handshakes >= HANDSHAKES_MAX:
+        if self._count >= TUNNELS_MAX:
             await tunnel.close(CLOSE_REFUSED)
             return
         await send({"type": "websocket.accept"})
         client = ":".join(str(part) for part in scope.get("client") or ())
         code = CLOSE_REFUSED
         try:
-            await self._handshake(tunnel)
+            await self._handshake(tunnel, (scope.get("client") or ("",))[0])
             log.info("A tunnel was opened.", extra={"node_key": tunnel.node_key, "client": client})
             await self._keep(tunnel)
         except TimeoutError:
@@ -134,12 +137,10 @@ class TunnelHub:
             log.warning("A tunnel was broken off: %s", error, extra={"node_key": tunnel.node_key, "client": client})
         await tunnel.close(code)
 
-    async def _handshake(self, tunnel: Tunnel) -> None:
-        self._handshakes += 1
-        try:
-            await tunnel.handshake(self._key)
-        finally:
-            self._handshakes -= 1
+    async def _handshake(self, tunnel: Tunnel, address: str) -> None:
+        with self._handshakes.begin(address) as handshake:
+            async with handshake.run():
+                await tunnel.handshake(self._key)
 
     async def _keep(self, tunnel: Tunnel) -> None:
         mine = self._tunnels[tunnel.node_key]

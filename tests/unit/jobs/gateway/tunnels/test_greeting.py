@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 from pathlib import Path
@@ -17,6 +18,7 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from jobs.gateway.tunnels.handshakes import Handshake, Handshakes
 from provider_agent.protocol import GatewayPlace, ServePlace
 from provider_agent.protocol.tunnel import hello
 from provider_agent.protocol.tunnel.frames import PATH, Kind, pack, pack_announce
@@ -202,6 +204,52 @@ def test_whoever_says_nothing_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> N
             assert await code_of(connection) == 4408
 
     run(scenario())
+
+
+def test_idle_connections_do_not_lock_agents_out_of_tunnels() -> None:
+    async def scenario(made: World) -> None:
+        mallory, hers = Ed25519PrivateKey.generate(), uuid4()
+        made.hub.allow([row(made.lease_id, made.node), row(hers, mallory)])
+        idle = [await connect(made.gateway.url + PATH, compression=None) for _ in range(300)]
+        connection = await handshake(made.gateway, mallory)
+        await connection.send(pack(Kind.ANNOUNCE, 0, pack_announce(hers, READY)))
+        await until(lambda: hers in made.hub.announced())
+        assert await code_of(idle[0]) == 4408  # the oldest gave way
+        for each in (connection, *idle):
+            each.transport.abort()
+        await until(lambda: hers not in made.hub.announced())
+
+    in_a_world(scenario)
+
+
+def test_of_many_handshakes_those_of_the_busiest_address_give_way() -> None:
+    async def wait(handshake: Handshake) -> str:
+        try:
+            async with handshake.run():
+                await asyncio.sleep(60)
+        except TimeoutError:
+            return "gave way"
+        return "stayed"
+
+    async def scenario() -> None:
+        handshakes = Handshakes(4, 3)
+        with contextlib.ExitStack() as stack:
+
+            def begin(address: str) -> asyncio.Task[str]:
+                return asyncio.create_task(wait(stack.enter_context(handshakes.begin(address))))
+
+            bob, first = begin("192.0.2.1"), begin("2001:db8::1")
+            await asyncio.sleep(0)
+            others = [begin(f"2001:db8::{number}") for number in range(2, 6)]
+            await asyncio.sleep(0.01)
+            assert await first == "gave way"
+            assert [other.done() for other in others] == [True, False, False, False]
+            assert not bob.done()
+            for task in (bob, *others):
+                task.cancel()
+        assert handshakes.count == 0
+
+    asyncio.run(scenario())
 
 
 def test_a_node_has_only_so_many_tunnels_and_the_newest_stay() -> None:
