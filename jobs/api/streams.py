@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final, TypedDict
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema, extend_schema_view
@@ -13,9 +13,18 @@ from rest_framework.views import APIView
 from jobs.api.bodies import answer, find_job, read_query
 from jobs.api.schemas import STREAM, StreamQuery, errors
 from jobs.models import Stream
+from jobs.running.stream_polls import begin_poll
 from jobs.running.streams import read_stream
 from jobs.wire import StreamPage
 from marketplace.accounts.permissions import HasScope
+
+# Set by a web server that holds whoever waits itself; without it the view waits, and takes a thread for it.
+HOLDS_POLLS: Final = "souk.holds_polls"
+
+
+class _Place(TypedDict):
+    attempt: int | None
+    node_rank: int
 
 
 class StreamView(APIView):
@@ -26,15 +35,17 @@ class StreamView(APIView):
 
     def get(self, request: Request, job_id: UUID) -> Response:
         query = read_query(request, StreamQuery)
-        page = read_stream(
-            find_job(request, job_id),
-            self.stream,
-            attempt=query.attempt,
-            node_rank=query.node_rank,
-            offset=query.offset,
-            wait_seconds=query.wait_seconds,
-        )
-        return answer(page)
+        job = find_job(request, job_id)
+        place: _Place = {"attempt": query.attempt, "node_rank": query.node_rank}
+        if not request.META.get(HOLDS_POLLS):
+            page = read_stream(job, self.stream, offset=query.offset, wait_seconds=query.wait_seconds, **place)
+            return answer(page)
+        poll = begin_poll(job, self.stream, wait_seconds=query.wait_seconds, **place)
+        page = read_stream(job, self.stream, offset=query.offset, **place)
+        response = answer(page)
+        if poll is not None and not page.text and not page.is_complete:
+            response.poll = poll  # type: ignore[attr-defined]  # the web server asks again when there is something new
+        return response
 
 
 @extend_schema_view(

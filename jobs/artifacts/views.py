@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
@@ -67,8 +67,8 @@ def _get(request: HttpRequest, key: str, store: LocalStore) -> HttpResponseBase:
     if request.method == "HEAD":
         source.close()
         return HttpResponse(status=status, headers=headers, content_type="application/octet-stream")
-    body = _chunks_of_file(source, first, last - first + 1)
-    return StreamingHttpResponse(body, status=status, headers=headers, content_type="application/octet-stream")
+    part = _PartOfFile(source, first, last - first + 1)
+    return FileResponse(part, status=status, headers=headers, content_type="application/octet-stream")
 
 
 def _range_of(header: str, size: int) -> tuple[int, int, bool] | None:
@@ -91,10 +91,19 @@ def _chunks_of_body(request: HttpRequest, size: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _chunks_of_file(source: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
-    with source:
+class _PartOfFile:
+    """Reads so many bytes of a file from an offset: whoever sends it needs a thread for the reading only."""
+
+    def __init__(self, source: BinaryIO, offset: int, size: int) -> None:
+        self._source, self._left = source, size
         source.seek(offset)
-        left = size
-        while left > 0 and (chunk := source.read(min(CHUNK_BYTES, left))):
-            left -= len(chunk)
-            yield chunk
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; none at the end of the part."""
+        piece = self._source.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(piece)
+        return piece
+
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()

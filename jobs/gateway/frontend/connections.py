@@ -59,15 +59,23 @@ class Caller(HttpToolsProtocol):
         return len(self.connections) > self.connections_max
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= self.connections_max + TUNNELS_RESERVED:
-            transport.write(_raw_error(503, "server_overloaded", "Too many connections; please try again.", 1))
-            transport.close()
-            self.transport, self.is_lost = transport, True
+        if len(self.connections) >= self.connections_max + self.spare_connections():
+            self.turn_away(transport, "Too many connections; please try again.")
             return
         super().connection_made(transport)
         connection_socket = transport.get_extra_info("socket")
         if connection_socket is not None and connection_socket.family != socket.AF_UNIX:
             connection_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+    def spare_connections(self) -> int:
+        """How many there may be beyond the bound."""
+        return TUNNELS_RESERVED
+
+    def turn_away(self, transport: asyncio.Transport, message: str) -> None:
+        """Answer a connection that is one too many, and close it."""
+        transport.write(self.raw_error(503, "server_overloaded", message, 1))
+        transport.close()
+        self.transport, self.is_lost = transport, True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
@@ -163,7 +171,7 @@ class Caller(HttpToolsProtocol):
         cycle = self.cycle
         is_free = cycle is None or cycle.response_complete if self.is_in_head else not cycle.response_started
         if is_free and not self.pipeline:
-            self.transport.write(_raw_error(status, code, message))
+            self.transport.write(self.raw_error(status, code, message))
             if cycle is not None:
                 cycle.disconnected = True
                 cycle.message_event.set()
@@ -178,12 +186,19 @@ class Caller(HttpToolsProtocol):
         elif self.stuck_since is not None and now - self.stuck_since > SEND_SECONDS_MAX:
             self.transport.abort()
         elif self.reading_since is not None:  # not of a pipelined request: that one is not read until its turn
-            if not self.pipeline and now - self.reading_since > (
-                HEADER_SECONDS_MAX if self.is_in_head else BODY_SECONDS_MAX
-            ):
+            if not self.pipeline and self.is_late(now, self.reading_since):
                 self.refuse(408, "request_timeout", "The request did not come in time.")
         elif self.idle_since is not None and now - self.idle_since > idle_seconds:
             self.transport.close()
+
+    def is_late(self, now: float, reading_since: float) -> bool:
+        """Whether the request that is being read should have come by now."""
+        return now - reading_since > (HEADER_SECONDS_MAX if self.is_in_head else BODY_SECONDS_MAX)
+
+    def raw_error(self, status: int, code: str, message: str, retry_after: int | None = None) -> bytes:
+        """A whole answer, of a connection that is closed after it."""
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return raw_answer(status, code, ApiError(status, code, message, type=kind).body(), retry_after)
 
 
 class Server(uvicorn.Server):
@@ -249,9 +264,8 @@ class Server(uvicorn.Server):
             await self._close()
 
 
-def _raw_error(status: int, code: str, message: str, retry_after: int | None = None) -> bytes:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    body = ApiError(status, code, message, type=kind).body()
+def raw_answer(status: int, code: str, body: bytes, retry_after: int | None = None) -> bytes:
+    """The bytes of an answer with JSON in it, after which the connection is closed."""
     retry = f"retry-after: {retry_after}\r\n" if retry_after else ""
     return (
         f"HTTP/1.1 {status} {code}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"

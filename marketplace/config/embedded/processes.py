@@ -15,10 +15,11 @@ from marketplace.config.embedded.children import Recipe
 from marketplace.config.embedded.errors import PortTaken
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
+WEB_WORKER = "marketplace.config.web.worker.WebWorker"
 WEB_WORKERS = 2
 WEB_THREADS = 8
 TASK_THREADS = 4
-REQUEST_SECONDS_MAX = 60
+WEB_SILENT_SECONDS_MAX = 60  # of an event loop; then gunicorn replaces the process
 GRACE_SECONDS = 5
 GATEWAY_DRAIN_SECONDS = 10  # of requests under way when the marketplace is stopped
 BACKLOG = 2048  # connections that wait; the kernel may hold fewer
@@ -51,13 +52,13 @@ class Addresses:
 
 
 def web(listener: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
-    """gunicorn with threads: /api, /admin, /artifacts, the portal."""
+    """gunicorn with our own workers, which no slow visitor holds up: /api, /admin, /artifacts, the portal."""
     command = [sys.executable, "-m", "gunicorn", "marketplace.config.wsgi:application"]
-    command += ["--bind", f"fd://{listener.fileno()}", "--worker-class", "gthread", "--preload"]
+    command += ["--bind", f"fd://{listener.fileno()}", "--worker-class", WEB_WORKER, "--preload"]
     command += ["--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS), "--no-control-socket"]
     command += [
         "--timeout",
-        str(REQUEST_SECONDS_MAX),
+        str(WEB_SILENT_SECONDS_MAX),
         "--graceful-timeout",
         str(GRACE_SECONDS),
         "--log-level",
@@ -71,7 +72,7 @@ def web(listener: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
 
 def sync(listener: socket.socket, env: Mapping[str, str], log: Path) -> Recipe:
     """uvicorn: one process holds every waiting agent."""
-    command = [sys.executable, "-m", "marketplace.config.embedded.serve_sync", str(listener.fileno())]
+    command = [sys.executable, "-m", "marketplace.config.embedded.serve_sync", "--fd", str(listener.fileno())]
     return Recipe("sync", command, log, env=env, sockets=[listener], stop_seconds=GRACE_SECONDS + 3)
 
 

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 
+from marketplace.config.embedded.processes import WEB_WORKER
 from marketplace.portal.chat.models import Chat
 from tests.fakes.engine import EngineChild, free_port
 from tests.integration.portal.chat.conftest import newest, wait_until
@@ -26,7 +27,7 @@ settings.DATABASES["default"]["NAME"] = {name!r}
 settings.SOUK_SERVING_URL = {serving!r}
 from gunicorn.app.wsgiapp import run
 sys.argv = ["gunicorn", "marketplace.config.wsgi:application", "--bind", "127.0.0.1:{port}",
-            "--worker-class", "gthread", "--threads", "8", "--no-control-socket", "--log-level", "warning"]
+            "--worker-class", {worker!r}, "--threads", "8", "--no-control-socket", "--log-level", "warning"]
 run()
 """
 
@@ -36,7 +37,7 @@ def port(chat: Chat, engine: EngineChild, tmp_path: Path) -> Iterator[int]:
     """Where gunicorn serves the test's own database."""
     port = free_port()
     name = connection.settings_dict["NAME"]
-    program = STARTING.format(name=name, serving=settings.SOUK_SERVING_URL, port=port)
+    program = STARTING.format(name=name, serving=settings.SOUK_SERVING_URL, port=port, worker=WEB_WORKER)
     with (tmp_path / "web.log").open("wb") as log:
         web = subprocess.Popen([sys.executable, "-c", program], stdout=log, stderr=log)
     wait_until(lambda: _is_open(port))
