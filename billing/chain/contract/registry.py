@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Max
 
 from billing.chain.config import chain_of
@@ -17,7 +17,7 @@ from billing.models import Asset, EscrowContract
 from billing.models.ledger import USD_ASSET_ID
 
 SCALE_MAX: Final = 36
-ASSETS_MAX: Final = 32_000
+ASSETS_LOCK: Final = 0x50_55_4B_41  # advisory: one new asset at a time
 
 _CODE: Final = re.compile(r"[A-Z][A-Z0-9.]{1,15}")
 
@@ -99,8 +99,9 @@ def contract_of(asset_id: int) -> EscrowContract:
 
 def _asset(code: str, **fields: Any) -> Asset:
     with transaction.atomic():
-        # One at a time: the table is tiny, and an id is taken once.
-        list(Asset.objects.select_for_update().order_by("pk")[:ASSETS_MAX])
+        # One at a time: an id is taken once. No row lock: the servers' role may update no row of this table.
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ASSETS_LOCK])
         same = Asset.objects.filter(chain_id=fields["chain_id"], contract=fields["contract"]).first()
         if same is not None:
             if same.code != code:

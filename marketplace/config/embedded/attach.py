@@ -25,7 +25,8 @@ def attach(data: Path | None) -> None:
         raise EmbeddedError(f"The marketplace in {path} is not running; start it with `souk up --data {path}`.")
     secrets = folder.read_secrets(path / "secrets.json")
     if not has_servers:
-        os.environ.update(DATABASE_URL=postgres.url_for(path / "run"), REDIS_URL=redis.url_for(path / "run"))
+        database_url = postgres.url_for(path / "run", user=postgres.SERVERS_ROLE)
+        os.environ.update(DATABASE_URL=database_url, REDIS_URL=redis.url_for(path / "run"))
     os.environ.update(
         SOUK_DATA=str(path),
         SOUK_SECRET_KEY=secrets.secret_key,

@@ -16,7 +16,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from marketplace.config.embedded import children, devchain, orphans, postgres, processes, redis
 from marketplace.config.embedded.child_supervisor import ChildSupervisor, Say
@@ -28,6 +28,17 @@ from marketplace.config.embedded.processes import PROJECT_ROOT, Addresses, Liste
 PREPARE_SECONDS_MAX = 600
 READY_SECONDS = 120
 OPEN_FILES = 65_536  # every waiting agent is one of the sync process
+OWNER_URL = "SOUK_DATABASE_OWNER_URL"  # of one's own PostgreSQL: who migrates; the servers are never given it
+
+
+@dataclass(frozen=True)
+class Servers:
+    """PostgreSQL and Redis. `owner_url` migrates; `role`, where there are two, is that of `database_url`."""
+
+    owner_url: str
+    database_url: str
+    role: str
+    redis_url: str
 
 
 @dataclass(frozen=True)
@@ -56,11 +67,14 @@ def start(
     listeners = Listeners.open(addresses)
     _raise_file_limit()
     chain = devchain.start(folder, addresses, supervisor, say)
-    database_url, redis_url = _start_servers(folder, supervisor, say)
-    env = chain | environment(folder, addresses, database_url=database_url, redis_url=redis_url)
+    servers = _start_servers(folder, supervisor, say)
+    env = chain | environment(folder, addresses, database_url=servers.database_url, redis_url=servers.redis_url)
     if env["SOUK_FAKE_MONEY"] == "1":
         say("payments are pretended (FAKE): there is no SOUK_STRIPE_KEY, and only this computer can reach the site")
-    operator, has_first_password = _prepare(folder, env, admin_email=admin_email, open_signup=open_signup, say=say)
+    preparing = env | {"DATABASE_URL": servers.owner_url, "SOUK_DATABASE_ROLE": servers.role}
+    operator, has_first_password = _prepare(
+        folder, preparing, admin_email=admin_email, open_signup=open_signup, say=say
+    )
     _start_programs(folder, listeners, supervisor, env, say)
     return Running(
         portal_url=env["SOUK_API_URL"],
@@ -102,7 +116,8 @@ def environment(folder: DataFolder, addresses: Addresses, *, database_url: str, 
         "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")])),
         "PYTHONUNBUFFERED": "1",
     }
-    return {**defaults, **os.environ, **fixed}
+    given = {name: value for name, value in os.environ.items() if name != OWNER_URL}
+    return {**defaults, **given, **fixed}
 
 
 def gateway_token(secret_key: str) -> str:
@@ -124,12 +139,14 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _start_servers(folder: DataFolder, supervisor: ChildSupervisor, say: Say) -> tuple[str, str]:
-    """DATABASE_URL and REDIS_URL: the operator's, where both are set, else our children's."""
+def _start_servers(folder: DataFolder, supervisor: ChildSupervisor, say: Say) -> Servers:
+    """The operator's, where DATABASE_URL and REDIS_URL are set, else our children."""
     given = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
     if given[0] and given[1]:
         say("PostgreSQL and Redis: those of DATABASE_URL and REDIS_URL")
-        return given[0], given[1]
+        owner_url = os.environ.get(OWNER_URL, "")
+        role = unquote(urlsplit(given[0]).username or "") if owner_url else ""
+        return Servers(owner_url or given[0], given[0], role, given[1])
     if given[0] or given[1]:
         raise EmbeddedError("Set both DATABASE_URL and REDIS_URL to use your own servers, or neither.")
     started = time.monotonic()
@@ -140,7 +157,9 @@ def _start_servers(folder: DataFolder, supervisor: ChildSupervisor, say: Say) ->
     started = time.monotonic()
     supervisor.add(redis.start(folder.path / "redis", socket_folder=folder.sockets, log=folder.log("redis")))
     say(f"Redis answers ({time.monotonic() - started:.1f} s)")
-    return postgres.url_for(folder.sockets), redis.url_for(folder.sockets)
+    role = postgres.SERVERS_ROLE
+    owner_url, database_url = postgres.url_for(folder.sockets), postgres.url_for(folder.sockets, user=role)
+    return Servers(owner_url, database_url, role, redis.url_for(folder.sockets))
 
 
 def _prepare(

@@ -2,6 +2,10 @@
 
 PostgreSQL refuses to be root. A root parent therefore gives the cluster to an unprivileged user (`souk` if there is
 one, else `nobody`); the socket's folder is closed to everybody but that user and root.
+
+Two roles: the owner, a superuser, migrates and is used by nothing that listens; the servers' role may do what
+`billing/books/sql_privileges.py` says. Who may connect as either is decided by the kernel's word for who asks (peer):
+the user that runs Souk, and root. Whoever else reaches the socket, as a job might, is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ COPIES = "postgres-programs"  # where the user may not read the installed ones
 INSTALL = "pginstall18"
 MAJOR_VERSION = "18"
 DATABASE = USER = "souk"
+SERVERS_ROLE = "souk_servers"
+# Of no use to the servers: not the database's owner, not above its rules.
+ROLE_OPTIONS = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
 SOCKET_FOLDER_CHARACTERS_MAX = 92  # sun_path holds 107 and PostgreSQL adds "/.s.PGSQL.5432"
 INITDB_SECONDS = 60
 READY_SECONDS = 60
@@ -36,9 +43,9 @@ SETTINGS = {"max_connections": "120", "shared_buffers": "64MB", "log_min_message
 FAST_AND_FORGETFUL = dict.fromkeys(("fsync", "synchronous_commit", "full_page_writes", "autovacuum", "jit"), "off")
 
 
-def url_for(socket_folder: Path, database: str = DATABASE) -> str:
-    """The DATABASE_URL of a cluster whose socket lies in `socket_folder`."""
-    return f"postgresql://{USER}@/{database}?host={quote(str(socket_folder))}"
+def url_for(socket_folder: Path, database: str = DATABASE, *, user: str = USER) -> str:
+    """The DATABASE_URL of a cluster whose socket lies in `socket_folder`, of its owner or another role."""
+    return f"postgresql://{user}@/{database}?host={quote(str(socket_folder))}"
 
 
 def remove_stale_lock(folder: Path, socket_folder: Path) -> None:
@@ -60,6 +67,7 @@ def start(folder: Path, *, socket_folder: Path, log: Path, settings: Mapping[str
     try:
         children.wait_until(child, lambda: can_connect(socket_folder), seconds=READY_SECONDS)
         _create_database(socket_folder)
+        _create_servers_role(socket_folder)
     except BaseException:
         child.stop()
         raise
@@ -83,6 +91,7 @@ def recipe_for(folder: Path, *, socket_folder: Path, log: Path, settings: Mappin
         _require_reachable(folder, user)
     programs = _programs_for(folder, user)
     _require_cluster(folder, programs, user, log)
+    _decide_who_connects(folder, user)
     options = {**SETTINGS, "listen_addresses": "", "unix_socket_directories": str(socket_folder), **(settings or {})}
     command = [str(programs / "postgres"), "-D", str(folder)]
     command += [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
@@ -129,6 +138,41 @@ def _create_database(socket_folder: Path) -> None:
             connection.execute(f"CREATE DATABASE {DATABASE}")
 
 
+def _create_servers_role(socket_folder: Path) -> None:
+    """Also in a cluster that was made before there was this role; its privileges follow the migrations."""
+    with psycopg.connect(host=str(socket_folder), user=USER, dbname=DATABASE, autocommit=True) as connection:
+        found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [SERVERS_ROLE]).fetchone()
+        connection.execute(f"{'ALTER' if found else 'CREATE'} ROLE {SERVERS_ROLE} {ROLE_OPTIONS}")
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+
+
+def _decide_who_connects(folder: Path, user: tuple[int, int] | None) -> None:
+    """Write anew, at each start, the two files by which PostgreSQL decides: no password, and nobody but us."""
+    names = dict.fromkeys((_own_name(), "root"))
+    rules = {
+        "pg_hba.conf": "local all all peer map=souk\n",
+        "pg_ident.conf": "".join(f'souk "{name}" all\n' for name in names),
+    }
+    for name, text in rules.items():
+        part = folder / f"{name}.part"
+        part.unlink(missing_ok=True)
+        part.write_text(f"# Written by souk up at each start.\n{text}")
+        part.chmod(0o600)
+        if user:
+            os.chown(part, *user)
+        part.replace(folder / name)
+
+
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        raise DataFolderBroken(
+            f"The user with uid {os.geteuid()} has no name here, and PostgreSQL knows who connects by name; "
+            "add one to /etc/passwd."
+        ) from None
+
+
 def _require_cluster(folder: Path, programs: Path, user: tuple[int, int] | None, log: Path) -> None:
     """A cluster of our major version lies in `folder`; an empty folder gets a new one."""
     version = folder / "PG_VERSION"
@@ -149,7 +193,7 @@ def _require_cluster(folder: Path, programs: Path, user: tuple[int, int] | None,
     if user:
         os.chown(half_made, *user)
     command = [str(programs / "initdb"), "-D", str(half_made), "-U", USER]
-    command += ["--encoding=UTF8", "--locale=C", "--auth=trust"]
+    command += ["--encoding=UTF8", "--locale=C", "--auth=peer"]
     done = subprocess.run(  # noqa: S603  the command is ours
         command,
         capture_output=True,

@@ -17,7 +17,7 @@ OUR_APPS = frozenset({"foundation", "accounts", "nodes", "billing", "jobs"})
 
 
 def main() -> int:
-    """Check, migrate, publish the agent, operator, in this order; exit status 1 with one sentence if it cannot."""
+    """Check, migrate, give privileges, publish the agent, find the operator; exit status 1 with one sentence if not."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--admin-email", required=True)
     parser.add_argument("--open-signup", action="store_true")
@@ -34,13 +34,31 @@ def main() -> int:
     if unknown := unknown_migrations():
         return _fail(f"The database was made by a newer Souk ({unknown[0]} is not known here); upgrade Souk first.")
     call_command("migrate", interactive=False, verbosity=1)
-    warning = publish_agent()
+    warnings = [give_privileges(os.environ.get("SOUK_DATABASE_ROLE", "")), publish_agent()]
+    warning = " ".join(filter(None, warnings))
     email, has_first_password = _require_operator(arguments.admin_email)
     if arguments.open_signup:
         _open_signup()
     answer = {"operator": email, "has_first_password": has_first_password, "warning": warning}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
+
+
+def give_privileges(role: str) -> str:
+    """The servers' role has what it needs of the tables as they are now; a warning where there is no such role."""
+    from django.db import connection
+
+    from billing.books.sql_privileges import privileges_for
+
+    if not role:
+        return (
+            "The servers use the database as the owner of its tables: whoever gets a statement of theirs changed can "
+            "rewrite what was booked. Make a role for them (docs/operator-money.md, `A role of its own`), name it in "
+            "DATABASE_URL, and the owner in SOUK_DATABASE_OWNER_URL."
+        )
+    with connection.cursor() as cursor:
+        cursor.execute(privileges_for(role))
+    return ""
 
 
 def publish_agent() -> str:

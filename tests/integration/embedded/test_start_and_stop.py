@@ -49,6 +49,29 @@ def recall_something(up: Up) -> str:
     return str(row[0])
 
 
+def can_rewrite(up: Up, name: str) -> list[str]:
+    """Which of these statements the database lets this process run."""
+    environment = psutil.Process(up.pid_of(name)).environ()
+    assert "SOUK_ADMIN_PASSWORD" not in environment
+    statements = (
+        "COPY (SELECT 1) TO PROGRAM 'true'",
+        "UPDATE foundation_event SET actor = actor",
+        "DELETE FROM foundation_event",
+        "DELETE FROM billing_topup",
+        "UPDATE billing_transfer SET amount = amount",
+    )
+    done = []
+    with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
+        assert connection.execute("SELECT count(*) FROM foundation_event").fetchone()
+        for statement in statements:
+            try:
+                connection.execute(statement)
+                done.append(statement)
+            except psycopg.errors.InsufficientPrivilege:
+                continue
+    return done
+
+
 def test_everything_starts_answers_stops_on_ctrl_c_and_is_found_again(short_folder: Path) -> None:
     data, port = short_folder / "data", free_port()
     with Up(data, port) as up:
@@ -58,6 +81,8 @@ def test_everything_starts_answers_stops_on_ctrl_c_and_is_found_again(short_fold
         password = up.ready["admin_password"]
         assert (sign_in(up, password), sign_in(up, password + "x")) == (200, 401)
         remember_something(up)
+        for name in ("web", "sync", "worker", "beat"):
+            assert can_rewrite(up, name) == []
         everything = up.processes()
         status, output = up.stop(signal.SIGINT)
     assert (status, all_gone(everything)) == (0, True)
