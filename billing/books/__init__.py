@@ -10,5 +10,6 @@ escrow_flows.py        which events of the escrow contract move tokens in or out
 hash_chain.py          the hash chain over all transfers, and a root a day
 verify.py              recomputes everything: sums, digests, chain, receipts
 verify_mirror.py       the same for what mirrors the chain
+verify_events.py       the same for events, and for top-ups
 sql_privileges.py      the SQL privileges with which the service needs no more than it uses
 """

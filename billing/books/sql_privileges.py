@@ -21,12 +21,27 @@ IMMUTABLE: Final = (
     "billing_solvencyreport",
     "billing_usagereceipt",
     "foundation_event",
+    "foundation_eventseal",
 )
 # Of these only some columns may be written; the sums are moved by a trigger, which runs as their owner.
 UPDATABLE: Final = {
     "billing_account": ("is_frozen",),
     "billing_hold": ("state", "amount", "closed_at"),
     "billing_settlementshare": ("released_at", "is_disputed"),
+    "billing_topup": (
+        "state",
+        "reason",
+        "message",
+        "session_id",
+        "checkout_url",
+        "intent_id",
+        "charge_id",
+        "amount",  # less, where less was paid than asked for
+        "tax",
+        "fee",
+        "credited_at",
+        "spendable_at",
+    ),
     "billing_transfer": ("prev_hash", "hash"),
 }
 _ROLE: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from django.db import connection
 
-from billing.books import verify_mirror
+from billing.books import verify_events, verify_mirror
 from billing.books.balances import AssetTotals, asset_totals
 from billing.books.chart_of_accounts import account_id_of
 from billing.books.hash_chain import GENESIS, MerkleTree, transfer_hash
 from billing.models import Account, DailyRoot, Transfer, UsageReceipt
+from marketplace.foundation.event_seals import broken_seals, newest_hash
 from marketplace.foundation.snapshot import one_moment
 from provider_agent.protocol import receipt_digest, recover_receipt_signer
 
@@ -99,6 +101,7 @@ _DIGESTED: Final = {
     "share": "billing_settlementshare",
     "receipt": "billing_usagereceipt",
     "evidence": "billing_receiptevidence",
+    "top_up": "billing_topup",
 }
 _DIGEST = (
     "SELECT {key}, 'does not say what it said when it was written' FROM {table} r WHERE row_digest <> billing_digest(r)"
@@ -114,6 +117,7 @@ _CHECKS: Final = (
     *(("digest", subject, _DIGEST.format(key="id", table=table)) for subject, table in _DIGESTED.items()),
     ("digest", "day", _DIGEST.format(key="day", table="billing_dailyroot")),
     *verify_mirror.CHECKS,
+    *verify_events.CHECKS,
 )
 
 Progress = Callable[[str, int, int], None]  # the check, rows done, rows in all
@@ -138,6 +142,7 @@ class VerifyReport:
     sealed: int = 0
     receipts: int = 0
     head: str = GENESIS  # hash of the newest sealed transfer: publish it, and nobody can rewrite what it covers
+    events_head: str = GENESIS  # the same of the newest sealed events
     totals: list[AssetTotals] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -148,7 +153,7 @@ class VerifyReport:
 
 
 def verify(on_progress: Progress | None = None) -> VerifyReport:
-    """Recompute sums, trial balance, hash chain, daily roots, digests, receipts, holds, deposits and settlements.
+    """Recompute sums, balances, both hash chains, roots, digests, receipts, holds, deposits, settlements, top-ups.
 
     All of one moment, in memory that does not grow with the ledger; `on_progress` is called every few thousand rows.
     """
@@ -172,6 +177,8 @@ def verify(on_progress: Progress | None = None) -> VerifyReport:
         report.problems += _walk_chain(report, report_progress)
         report.problems += _check_roots()
         report.problems += _walk_receipts(report, report_progress)
+        report.problems += _walk_events()
+        report.events_head = newest_hash()
     return report
 
 
@@ -242,6 +249,12 @@ def _walk_receipts(report: VerifyReport, report_progress: Progress) -> list[Prob
         if wrong and len(problems) < PROBLEMS_MAX:
             problems.append(Problem("receipt", "receipt", str(row.pk), f"#{row.seq} of lease {row.lease_id}: {wrong}"))
     return problems
+
+
+def _walk_events() -> list[Problem]:
+    """Every sealed event in order: is it as it was when it was sealed, and is none missing, and none new?"""
+    broken = islice(broken_seals(), PROBLEMS_MAX)
+    return [Problem("event_chain", "event_seal", str(seal.last_id), seal.message) for seal in broken]
 
 
 def _receipt_problem(row: UsageReceipt) -> str:

@@ -54,6 +54,7 @@ class TopUp(models.Model):
     created_at = models.DateTimeField(default=clock.now)
     credited_at = models.DateTimeField(null=True, blank=True)
     spendable_at = models.DateTimeField(null=True, blank=True)  # later than credited_at while the account is new
+    row_digest = models.CharField(max_length=64, default="", db_default="", editable=False)  # written by a trigger
 
     class Meta:
         constraints = [

@@ -363,6 +363,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("billing.tasks.reconcile", crontab(minute="7"), True),
         ("billing.tasks.tend_fiat", 30.0, False),
         ("billing.tasks.poll_stripe", 300.0, False),
+        ("marketplace.foundation.tasks.seal_events", 300.0, False),
         ("marketplace.foundation.tasks.forget_old_keys", crontab(hour="3", minute="0"), True),
         ("marketplace.accounts.tasks.forget_signin_limits", crontab(hour="3", minute="20"), True),
     )

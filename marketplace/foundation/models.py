@@ -25,12 +25,27 @@ class Event(models.Model):
     actor = models.CharField(max_length=120, default="system")
     data: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True, encoder=DjangoJSONEncoder)
     created_at = models.DateTimeField(auto_now_add=True)
+    row_digest = models.CharField(max_length=64, default="", db_default="", editable=False)  # written by a trigger
 
     class Meta:
         indexes = [models.Index(fields=["subject_kind", "subject_id", "id"], name="event_subject")]
 
     def __str__(self) -> str:
         return f"{self.subject_kind} {self.subject_id}: {self.from_state} -> {self.to_state} ({self.reason})"
+
+
+class EventSeal(models.Model):
+    """A link of the hash chain over all events: so many, up to this one, said this when they were sealed."""
+
+    last_id = models.BigIntegerField(primary_key=True)  # it covers the events after the seal before, up to this one
+    events = models.PositiveIntegerField()
+    digest = models.CharField(max_length=64)
+    prev_hash = models.CharField(max_length=64)
+    hash = models.CharField(max_length=64, unique=True)
+    sealed_at = models.DateTimeField(default=clock.now)
+
+    def __str__(self) -> str:
+        return f"{self.events} events up to {self.last_id}"
 
 
 class IdempotencyKey(models.Model):

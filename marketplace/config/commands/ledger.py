@@ -43,7 +43,7 @@ def verify_ledger(as_json: Json = False, data: Data = None) -> None:
     else:
         typer.echo(f"{report.accounts} accounts, {report.transfers} transfers, {report.sealed} of them sealed.")
         typer.echo(f"{report.receipts} receipts, every signature checked.")
-        typer.echo(f"Head of the hash chain: {report.head}")
+        typer.echo(f"Head of the hash chain: {report.head}; of the events' chain: {report.events_head}")
         for totals in report.totals:
             off = totals.credits_posted - totals.debits_posted
             typer.echo(f"{totals.asset}: debits {totals.debits_posted}, credits {totals.credits_posted}, sum {off}")
@@ -77,14 +77,15 @@ def show_ledger(as_json: Json = False, data: Data = None) -> None:
 
 @app.command("seal")
 def seal_ledger(data: Data = None) -> None:
-    """Extend the hash chain over every transfer that is final; the scheduled task does the same.
+    """Extend the hash chains over every transfer and event that is final; the scheduled tasks do the same.
 
     Example: souk ledger seal
     """
     _set_up(data)
     from billing.books.hash_chain import chain_transfers
+    from marketplace.foundation.event_seals import seal_events
 
-    typer.echo(f"{chain_transfers()} transfers sealed.")
+    typer.echo(f"{chain_transfers()} transfers sealed, {seal_events()} events.")
 
 
 @app.command("reconcile")
