@@ -27,6 +27,7 @@ SEALED_AFTER: Final = timedelta(minutes=10)
 CLOCKS_APART: Final = timedelta(minutes=1)  # of the servers that write events
 EVENTS_PER_SEAL_MAX: Final = 5_000
 SEALS_PER_CALL_MAX: Final = 200
+BEFORE_ALL: Final = -(2**63)  # the least id there can be: nothing is inserted before the first link either
 SEAL_LOCK: Final = 0x53_4F_55_45  # advisory: one writer at a time
 
 _ROWS: Final = """
@@ -63,7 +64,7 @@ def seal_events() -> int:
 
 def broken_seals() -> Iterator[BrokenSeal]:
     """Every link that does not hold, in order. Recomputes each event's digest from its columns."""
-    before, covered = GENESIS, 0
+    before, covered = GENESIS, BEFORE_ALL
     for seal in EventSeal.objects.order_by("last_id").iterator(chunk_size=EVENTS_PER_SEAL_MAX):
         if seal.prev_hash != before:
             yield BrokenSeal(seal.last_id, "does not follow the seal before it: one was removed, inserted or made anew")
@@ -73,8 +74,8 @@ def broken_seals() -> Iterator[BrokenSeal]:
         if (len(digests), _digest_of(digests)) != (seal.events, seal.digest):
             yield BrokenSeal(
                 seal.last_id,
-                f"{seal.events} events after {covered} up to {seal.last_id} were sealed, {len(digests)} are there: one "
-                "was rewritten, removed or inserted",
+                f"{seal.events} events up to {seal.last_id} were sealed, {len(digests)} are there: one was rewritten, "
+                "removed or inserted",
             )
         before, covered = seal.hash, seal.last_id
 
@@ -92,7 +93,7 @@ def _seal_some(until: datetime) -> int:
         if not is_only_writer or (oldest is not None and oldest < until + CLOCKS_APART):
             return 0
         newest = EventSeal.objects.order_by("-last_id").first()
-        rows = _select(_ROWS, newest.last_id if newest else 0, EVENTS_PER_SEAL_MAX)
+        rows = _select(_ROWS, newest.last_id if newest else BEFORE_ALL, EVENTS_PER_SEAL_MAX)
         rows = list(takewhile(lambda row: row[1] < until, rows))
         if rows:
             prev_hash, last_id = newest.hash if newest else GENESIS, rows[-1][0]

@@ -53,6 +53,8 @@ class WebWorker(Worker):  # type: ignore[misc]
             backlog=self.cfg.backlog,
             timeout_keep_alive=IDLE_SECONDS_MAX,
             timeout_graceful_shutdown=self.cfg.graceful_timeout,
+            ssl_certfile=self.cfg.certfile,
+            ssl_keyfile=self.cfg.keyfile,
             timeout_notify=NOTIFY_SECONDS,
             callback_notify=self._report_life,
         )

@@ -17,7 +17,11 @@ from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, available, fund
 
 ROLE = "souk_app"
-WITHOUT_ID = {"billing_dailyroot": "root = ''", "billing_solvencyreport": "body = '{}'"}
+WITHOUT_ID = {
+    "billing_dailyroot": "root = ''",
+    "billing_solvencyreport": "body = '{}'",
+    "foundation_eventseal": "events = 0",
+}
 
 
 @pytest.fixture
