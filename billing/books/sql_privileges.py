@@ -44,6 +44,10 @@ UPDATABLE: Final = {
     ),
     "billing_transfer": ("prev_hash", "hash"),
 }
+# Functions that run as the owner would find a temporary table of the role's before the real one.
+_NO_TEMPORARY: Final = """DO $$ BEGIN
+    EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
+END $$;"""
 _ROLE: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -55,6 +59,7 @@ def privileges_for(role: str) -> str:
     if not _ROLE.fullmatch(role):
         raise ValueError(f"{role!r} is not a role's name: lower case letters, digits and _ only")
     lines = [
+        _NO_TEMPORARY,
         f"GRANT USAGE ON SCHEMA public TO {role};",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role};",
         f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role};",

@@ -144,6 +144,8 @@ def _create_servers_role(socket_folder: Path) -> None:
         found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [SERVERS_ROLE]).fetchone()
         connection.execute(f"{'ALTER' if found else 'CREATE'} ROLE {SERVERS_ROLE} {ROLE_OPTIONS}")
         connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        # Functions that run as the owner would find a temporary table of another role before the real one.
+        connection.execute(f"REVOKE TEMPORARY ON DATABASE {DATABASE} FROM PUBLIC")
 
 
 def _decide_who_connects(folder: Path, user: tuple[int, int] | None) -> None:

@@ -75,6 +75,12 @@ def test_P05_the_servers_role_rewrites_nothing(as_the_servers: UUID, table: str)
     assert refused("UPDATE billing_account SET credits_posted = 10, rolled_seq = 10")
 
 
+def test_P05_the_servers_role_makes_no_table_in_front_of_the_real_one(as_the_servers: UUID) -> None:
+    """Functions that move sums run as the owner, and would find a temporary table first."""
+    assert refused("CREATE TEMP TABLE billing_account (id uuid)")
+    assert refused("CREATE TABLE billing_mine (id uuid)")
+
+
 def test_a_role_is_a_plain_name() -> None:
     with pytest.raises(ValueError, match="not a role's name"):
         privileges_for("souk; DROP TABLE billing_transfer")
