@@ -1,8 +1,8 @@
 """How long a webhook takes while others are slow: the web process as `souk up` starts it, without a proxy in front.
 
-Open all the time: polls of a log that wait for something new (each again as soon as it is answered), requests of which
-a byte comes now and then, downloads that nobody reads. Meanwhile signed webhooks come one after the other, each stored
-by the database. In turns with the same webhooks alone, on the same machine: the ratio of both is the figure, as the
+Open all the time: polls of a log that wait for something new (each again as soon as it is answered), and requests of
+which a byte comes now and then. Meanwhile signed webhooks come one after the other, each stored by the database. In
+turns with the same webhooks alone, on the same machine: the ratio of both is the figure, as the
 machine is shared; the goal is for the absolute p99.
 
     python -m benchmarks.slow_visitors [--rounds 3] [--webhooks 300] [--write]

@@ -1,6 +1,6 @@
-"""Connections that have not proven who they are: few, short, and never in the way of an agent that has just come.
+"""Connections that have not proven who they are: few, short, and no obstacle to an agent that has just come.
 
-Where there are too many, the oldest of the address that has most of them gives way to the newest. An agent proves
+Where there are too many, the oldest of the address that has most of them is closed for the newest. An agent proves
 itself within a second; who only keeps connections open loses them first, wherever they come from.
 """
 
@@ -25,14 +25,14 @@ class Handshake:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """What is within ends with a TimeoutError where it has to give way."""
+        """What is within ends with a TimeoutError when it is dropped."""
         if self._is_dropped:
             raise TimeoutError
         async with asyncio.timeout(None) as self._limit:
             yield
 
     def drop(self) -> None:
-        """It gives way, now."""
+        """End it now, in favour of a newer one."""
         self._is_dropped = True
         if self._limit is not None:
             self._limit.reschedule(asyncio.get_running_loop().time())
