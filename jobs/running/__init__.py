@@ -1,9 +1,10 @@
 """What runs on nodes: what they are ordered to do, and what they report.
 
-assignments.py  the desired state of a node, with its signed assignments
-reports.py      reported states move attempts and jobs
-streams.py      logs and events, appended and read by offset
-progress.py     how far a job is, by its events
-receipts.py     which signed receipt of use is accepted
-plain_text.py   logs without control characters
+assignments.py   the desired state of a node, with its signed assignments
+reports.py       reported states move attempts and jobs
+streams.py       logs and events, appended and read by offset
+stream_polls.py  polls of them that wait, many at once
+progress.py      how far a job is, by its events
+receipts.py      which signed receipt of use is accepted
+plain_text.py    logs without control characters
 """

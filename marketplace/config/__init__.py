@@ -2,6 +2,7 @@
 
 commands/             the server's commands of `souk`: up, gateway, ledger, chain
 embedded/             `souk up`: PostgreSQL, Redis and all processes as children of one command
+web/                  the web process: an event loop around Django
 
 api_errors.py         every error of the API as {"code", "message", "details"}
 api_schema.py         /api/schema, computed once a process
@@ -16,6 +17,6 @@ openapi.py            which paths the published API description includes
 request_metrics.py    counts and times every request
 settings.py           Django's settings, from the environment
 urls.py               every address of the web process
-wsgi.py               the web process
+wsgi.py               Django, as the web process calls it
 zero_bytes.py         a zero byte in an address is a bad request
 """
