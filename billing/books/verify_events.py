@@ -28,7 +28,7 @@ _CREDITED: Final = """
 """
 _DIGEST_OF_EVENT: Final = """
     SELECT id, 'does not say what it said when it was written' FROM foundation_event r
-    WHERE row_digest <> foundation_event_digest(r)
+    WHERE row_digest <> foundation_event_digest(r) OR actor_digest <> foundation_actor_digest(r.id, r.actor)
 """
 
 CHECKS: Final = (

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from marketplace.accounts.errors import LastOwner
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
-from marketplace.foundation.models import Event
 
 DOMAIN: Final = "erased.invalid"  # RFC 2606: no mail can ever reach it
 
@@ -53,7 +52,9 @@ def erase(user_id: UUID) -> User:
             forget(user)
         # 4. What identifies them.
         before, pseudonym = user.email, f"{new_id().hex}@{DOMAIN}"
-        Event.objects.filter(actor=before).update(actor=pseudonym)
+        with connection.cursor() as cursor:
+            # No update: the servers' role may change no event, and the digests follow.
+            cursor.execute("SELECT foundation_forget_actor(%s, %s)", [before, pseudonym])
         user.email, user.name = pseudonym, ""
         user.is_active = user.is_staff = user.is_superuser = False
         user.set_unusable_password()

@@ -25,7 +25,10 @@ class Event(models.Model):
     actor = models.CharField(max_length=120, default="system")
     data: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True, encoder=DjangoJSONEncoder)
     created_at = models.DateTimeField(auto_now_add=True)
-    row_digest = models.CharField(max_length=64, default="", db_default="", editable=False)  # written by a trigger
+    row_digest = models.CharField(
+        max_length=64, default="", db_default="", editable=False
+    )  # of all but the actor; by a trigger
+    actor_digest = models.CharField(max_length=64, default="", db_default="", editable=False)  # the same of the actor
 
     class Meta:
         indexes = [models.Index(fields=["subject_kind", "subject_id", "id"], name="event_subject")]

@@ -153,7 +153,7 @@ INSERT_EVENT = """
     INSERT INTO foundation_event (id, subject_kind, subject_id, from_state, to_state, reason, actor, data, created_at)
     SELECT 0, subject_kind, subject_id, '', to_state, '', actor, data, created_at FROM foundation_event WHERE id = %s
 """
-REWRITE_EVENT = "UPDATE foundation_event SET actor = 'nobody' WHERE id = %s"
+REWRITE_EVENT = "UPDATE foundation_event SET reason = 'budget' WHERE id = %s"
 REMOVE_EVENT = "DELETE FROM foundation_event WHERE id = %s"
 
 

@@ -6,14 +6,17 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import ProgrammingError, connection, transaction
+from django.db import IntegrityError, ProgrammingError, connection, transaction
 
 from billing.books.hash_chain import chain_transfers
 from billing.books.sql_privileges import IMMUTABLE, UPDATABLE, privileges_for
 from billing.charging import holds, metering, settlement
 from billing.charging.settlement import LeaseCharge
 from billing.models import DailyRoot
+from marketplace.accounts.erasure import erase
+from marketplace.accounts.models import User
 from marketplace.foundation import clock
+from marketplace.foundation.models import Event
 from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, available, fund
 
 ROLE = "souk_app"
@@ -73,6 +76,21 @@ def test_P05_the_servers_role_rewrites_nothing(as_the_servers: UUID, table: str)
     assert refused(f"UPDATE {table} SET {WITHOUT_ID.get(table, 'id = id')}")
     assert refused(f"ALTER TABLE {table} DISABLE TRIGGER USER")
     assert refused("UPDATE billing_account SET credits_posted = 10, rolled_seq = 10")
+
+
+def test_P05_the_servers_role_erases_a_person_from_the_events(as_the_servers: UUID) -> None:
+    user = User.objects.create_user("carol@example.org")
+    event = Event.objects.create(subject_kind="job", subject_id=uuid4(), to_state="queued", actor=user.email)
+    erased = erase(user.pk)
+    event.refresh_from_db()
+    assert event.actor == erased.email
+    assert_ledger_is_true()
+
+
+@pytest.mark.parametrize("names", ["'system', 'system'", "'a@b.c', 'mallory'", "'system', repeat('0', 32) || '@x'"])
+def test_P05_nobody_else_takes_an_actors_place(as_the_servers: UUID, names: str) -> None:
+    with pytest.raises(IntegrityError, match="pseudonym"), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SELECT foundation_forget_actor({names})")
 
 
 def test_P05_the_servers_role_makes_no_table_in_front_of_the_real_one(as_the_servers: UUID) -> None:
