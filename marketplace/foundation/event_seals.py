@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection, transaction
 
@@ -117,7 +117,7 @@ def _hash_of(prev_hash: str, last_id: int, events: int, digest: str) -> str:
     return hashlib.sha256("\n".join(map(str, fields)).encode()).hexdigest()
 
 
-def _select(sql: str, *arguments: int) -> list[tuple[object, ...]]:
+def _select(sql: str, *arguments: int) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, arguments)
         return list(cursor.fetchall())
