@@ -15,7 +15,7 @@ import contextlib
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,7 +148,7 @@ class WebApplication:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _pieces_of(self, source: StreamingHttpResponse, is_file: bool) -> AsyncIterator[bytes]:
+    async def _pieces_of(self, source: StreamingHttpResponse, is_file: bool) -> AsyncGenerator[bytes, None]:
         if is_file:
             source.block_size = FILE_CHUNK_BYTES  # type: ignore[attr-defined]
             pieces = iter(source)

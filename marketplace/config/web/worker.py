@@ -41,7 +41,7 @@ class WebWorker(Worker):  # type: ignore[misc]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         application = WebApplication(self.wsgi, threads=self.cfg.threads, folder=folder)
         config = uvicorn.Config(
-            application,  # type: ignore[arg-type]
+            application,
             http=WebConnection,
             ws="none",
             loop="uvloop",

@@ -43,7 +43,7 @@ IMMUTABLE: tuple[type[models.Model], ...] = (
     ReceiptEvidence,
     DailyRoot,
 )
-WITH_DIGESTS = (*IMMUTABLE, TopUp, Event)
+WITH_DIGESTS: tuple[type[models.Model], ...] = (*IMMUTABLE, TopUp, Event)
 OF_AN_ACCOUNT = (
     "kind",
     "owner_id",

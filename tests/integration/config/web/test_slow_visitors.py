@@ -21,7 +21,7 @@ from jobs.gateway.frontend.connections import SEND_SECONDS_MAX
 from jobs.models import Lease, Stream
 from jobs.running import streams
 from marketplace.accounts import api_keys
-from marketplace.accounts.models import Organisation
+from marketplace.accounts.models import ApiKey, Organisation
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation import clock
 from tests.integration.config.web.conftest import LOOPBACK
@@ -157,7 +157,7 @@ def test_a_poll_of_a_key_that_was_revoked_is_refused(web: int, lease: Lease, aut
     with ThreadPoolExecutor(1) as pool:
         logs = pool.submit(call, web, "GET", path, Authorization=authorization)
         time.sleep(1)
-        api_keys.ApiKey.objects.update(revoked_at="2026-01-01T00:00Z")
+        ApiKey.objects.update(revoked_at="2026-01-01T00:00Z")
         streams.append(lease, Stream.LOG, fence=lease.fence, offset=0, data=b"a secret\n")
         status, body = logs.result()
     assert status == 401
