@@ -5,7 +5,7 @@ which a byte comes now and then. Meanwhile signed webhooks come one after the ot
 turns with the same webhooks alone, on the same machine: the ratio of both is the figure, as the
 machine is shared; the goal is for the absolute p99.
 
-    python -m benchmarks.slow_visitors [--rounds 3] [--webhooks 300] [--write]
+    python -m benchmarks.slow_visitors [--rounds 3] [--webhooks 200] [--write]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.ledger import environment, set_up
 from benchmarks.record import publish
 
 POLLS, SLOW_CLIENTS = 500, 200
-ROUNDS, WEBHOOKS = 3, 300
+ROUNDS, WEBHOOKS = 3, 200
 HOST = "127.0.0.1"
 SECRET = "whsec_benchmark"
 READY_SECONDS, ANSWER_SECONDS, SETTLE_SECONDS = 120, 60, 5
