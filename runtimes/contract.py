@@ -29,6 +29,7 @@ from typing import Any
 CONTRACT_VERSION = 1
 
 MANIFEST_NAME = "MANIFEST.json"
+PARTIAL_SUFFIX = ".partial"  # of a manifest that is being written
 CHECKPOINT_PREFIX = "step-"
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
@@ -189,8 +190,9 @@ def complete_checkpoints(root: Path) -> list[Path]:
 
 
 def list_files(folder: Path) -> list[FileEntry]:
-    """Every file below `folder` but the manifest, sorted by path, with its size and SHA-256."""
-    paths = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(MANIFEST_NAME))
+    """Every file below `folder` but its own manifest, sorted by path, with its size and SHA-256."""
+    own = {folder / MANIFEST_NAME, folder / (MANIFEST_NAME + PARTIAL_SUFFIX)}
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p not in own)
     return [FileEntry(p.relative_to(folder).as_posix(), p.stat().st_size, sha256_file(p)) for p in paths]
 
 
@@ -198,7 +200,7 @@ def write_manifest(folder: Path, **extra: Any) -> list[FileEntry]:
     """Make `folder` complete: hash its files, flush, then write the manifest last, atomically."""
     files = list_files(folder)
     body = {"contract": CONTRACT_VERSION, **extra, "files": [entry.__dict__ for entry in files]}
-    partial = folder / (MANIFEST_NAME + ".partial")
+    partial = folder / (MANIFEST_NAME + PARTIAL_SUFFIX)
     with partial.open("w") as out:
         json.dump(body, out)
         out.flush()

@@ -115,10 +115,14 @@ def give_to(work: Path, user: str) -> None:
             os.chown(Path(folder) / name, uid, gid, follow_symlinks=False)
 
 
+def has_disk(folder: Path) -> bool:
+    """Whether a lease has a disk of its own, mounted now."""
+    return os.path.ismount(folder / MOUNT_NAME)
+
+
 def is_full(folder: Path, bytes_min: int) -> bool:
     """Whether a lease's own disk, not the node's, has less than `bytes_min` left."""
-    point = folder / MOUNT_NAME
-    return os.path.ismount(point) and shutil.disk_usage(point).free < bytes_min
+    return has_disk(folder) and shutil.disk_usage(folder / MOUNT_NAME).free < bytes_min
 
 
 def _make_and_mount(file: Path, point: Path, disk_mib: int) -> None:

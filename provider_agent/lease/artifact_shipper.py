@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +12,11 @@ from provider_agent.context import AgentContext
 from provider_agent.errors import AgentError, Retryable
 from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME, append_to_log
 from provider_agent.journal import ArtifactEntry, LeaseEntry
-from provider_agent.lease.collecting import collect_beside
+from provider_agent.lease.collecting import collect_output
 from provider_agent.lease.snapshot import take_snapshot
 from provider_agent.lease.workfolder import OUTPUT_NAME
 from provider_agent.protocol import ArtifactBegin, ArtifactComplete, ArtifactFile, FileUpload, UploadPart
+from provider_agent.system.removal import remove_tree
 from runtimes import contract
 
 PARTS_PARALLEL_MAX = 4
@@ -41,15 +41,16 @@ class ArtifactShipper:
         """Names of the folders that were taken already."""
         return {artifact.folder for artifact in self._context.journal.load_artifacts(self._entry.lease_id)}
 
-    async def take(self, relative: str, *, kind: str, step: int | None, billable_ms: int) -> ArtifactEntry:
-        """Take a complete folder out of the program's reach and journal that it must be shipped."""
-        name = relative.replace("/", "-")
-        work = (self._folder / WORK_NAME).resolve()  # our own link, to the lease's disk
-        await asyncio.to_thread(take_snapshot, work, relative, self._snapshot(name))
-        artifact = ArtifactEntry(folder=name, kind=kind, step=step, billable_ms=billable_ms)
+    async def take_checkpoint(self, relative: str, *, step: int, billable_ms: int) -> None:
+        """Take a complete folder out of the program's reach and journal that it must be shipped.
+
+        Raises what take_snapshot raises, and JournalFailed.
+        """
+        name = snapshot_name(relative)
+        await asyncio.to_thread(take_snapshot, self._work(), relative, self._snapshot(name))
+        artifact = ArtifactEntry(folder=name, kind="checkpoint", step=step, billable_ms=billable_ms)
         self._context.journal.save_artifact(self._entry.lease_id, artifact)
         self._added.set()
-        return artifact
 
     async def loop(self) -> None:
         """Ship what was taken, newest first, until the lease has ended."""
@@ -98,13 +99,14 @@ class ArtifactShipper:
         what it made or changed beside it. Empty and of one node, it is nothing to bring;
         of a gang the server waits for every node's part, and most of them are empty.
 
-        Raises what take and ship raise, and TimeoutError when the server stays away for too long.
+        Raises what ship raises, JournalFailed, OSError when the node's disk takes no more, and TimeoutError when the
+        server stays away for too long.
         """
-        artifact = await self.take(OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
-        if self._entry.assignment.program.command:  # our own runtimes write where they should
-            await asyncio.to_thread(self._collect_beside, self._snapshot(artifact.folder))
+        artifact = ArtifactEntry(folder=OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
+        await asyncio.to_thread(self._collect_output, self._snapshot(OUTPUT_NAME))
+        self._context.journal.save_artifact(self._entry.lease_id, artifact)
         is_alone = self._entry.assignment.gang.nodes == 1
-        if is_alone and not any(self._snapshot(artifact.folder).iterdir()):
+        if is_alone and not _paths(self._snapshot(OUTPUT_NAME)):
             return
         async with asyncio.timeout(OUTPUT_SECONDS_MAX):
             while True:
@@ -113,13 +115,20 @@ class ArtifactShipper:
                 except Retryable as error:
                     log.warning("The output is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
 
-    def _collect_beside(self, snapshot: Path) -> None:
-        """Add what the program left beside output/ to its output, and say in its log what that was."""
-        work = (self._folder / WORK_NAME).resolve()  # our own link, to the lease's disk
-        append_to_log(
-            self._folder,
-            collect_beside(work, self._folder, snapshot, patterns=self._entry.assignment.outputs),
-        )
+    def _collect_output(self, snapshot: Path) -> None:
+        """Take what the program left out of its reach, and say in its log what that was."""
+        assignment = self._entry.assignment
+        is_own = bool(assignment.program.command)  # our own runtimes write where they should
+        lines = collect_output(self._work(), self._folder, snapshot, with_beside=is_own, patterns=assignment.outputs)
+        for line in lines:
+            log.info("Collected: %s lease_id=%s", line, self._entry.lease_id)
+        try:
+            append_to_log(self._folder, lines)
+        except OSError as error:  # the node's disk is full: the result is worth more than the lines
+            log.warning("The lines were not written: %s lease_id=%s", error, self._entry.lease_id)
+
+    def _work(self) -> Path:
+        return (self._folder / WORK_NAME).resolve()  # our own link, to the lease's disk
 
     def _artifacts(self) -> list[ArtifactEntry]:
         return self._context.journal.load_artifacts(self._entry.lease_id)
@@ -155,7 +164,7 @@ class ArtifactShipper:
         return list(await asyncio.gather(*(put(part) for part in parts)))
 
     def _finish(self, artifact: ArtifactEntry) -> None:
-        shutil.rmtree(self._snapshot(artifact.folder), ignore_errors=True)  # first: it frees space on a full disk
+        remove_tree(self._snapshot(artifact.folder))  # first: it frees space on a full disk
         self._context.journal.save_artifact(self._entry.lease_id, replace(artifact, shipped=True))
 
     def _snapshot(self, name: str) -> Path:
@@ -168,11 +177,21 @@ class ArtifactShipper:
             return
 
 
+def snapshot_name(relative: str) -> str:
+    """What the snapshot of a folder below the work folder is called."""
+    return relative.replace("/", "-")
+
+
 def _list_files(folder: Path) -> list[ArtifactFile]:
     """Every file with its hash, the manifest among them: a fetched checkpoint must be a complete one."""
-    files = [ArtifactFile(path=e.path, size=e.size, sha256=e.sha256) for e in contract.list_files(folder)]
-    manifest = folder / contract.MANIFEST_NAME
-    if manifest.is_file():
-        digest = contract.sha256_file(manifest)
-        files.append(ArtifactFile(path=contract.MANIFEST_NAME, size=manifest.stat().st_size, sha256=digest))
-    return files
+    return [
+        ArtifactFile(
+            path=path.relative_to(folder).as_posix(), size=path.stat().st_size, sha256=contract.sha256_file(path)
+        )
+        for path in _paths(folder)
+    ]
+
+
+def _paths(folder: Path) -> list[Path]:
+    """Every file of a snapshot, by name; the folders of a snapshot are few and flat."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())

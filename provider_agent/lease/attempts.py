@@ -35,6 +35,7 @@ from provider_agent.lease.watching import Watch
 from provider_agent.lease.workfolder import drop_secrets
 from provider_agent.loop_supervisor import LoopStatus, Run, keep_running
 from provider_agent.protocol import REASONS, AttemptState, LeaseReport, Reason
+from provider_agent.system.removal import remove_tree
 from runtimes import contract
 
 CHECKPOINT_DRAIN_SECONDS_MAX = 120.0
@@ -137,7 +138,7 @@ class Attempt:
         if self.entry.handle is not None:
             await self._context.executor.cleanup(self.entry.handle)
         await self._context.executor.remove_room(self._folder)
-        await asyncio.to_thread(shutil.rmtree, self._folder, True)
+        await asyncio.to_thread(remove_tree, self._folder)
         self._context.journal.forget_lease(self.entry.lease_id)
         log.info("Lease forgotten. lease_id=%s", self.entry.lease_id)
 

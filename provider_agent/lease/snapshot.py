@@ -1,4 +1,4 @@
-"""Takes a folder out of a program's reach before the agent reads it.
+"""Takes a checkpoint out of a program's reach before the agent reads it.
 
 The program may swap any name in its work folder for a link at any moment, and the agent may be root. So every folder
 is opened without following links, files are hard-linked (no bytes move) into a folder that the program cannot see,
@@ -7,35 +7,68 @@ and only regular files are kept.
 
 from __future__ import annotations
 
+import heapq
 import os
-import shutil
 import stat
-from pathlib import Path, PurePath
+import time
+from itertools import islice
+from pathlib import Path, PurePath, PurePosixPath
 
+from provider_agent.lease.walking import ENTRIES_MAX, Walk, open_below
+from provider_agent.lease.workfolder import CHECKPOINT_NAME
 from provider_agent.protocol import FILES_PER_ARTIFACT_MAX
+from provider_agent.system.removal import remove_tree
+from runtimes import contract
 
-OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+SECONDS_MAX = 60.0  # for one checkpoint: while it is taken, the program is not watched
+CHECKPOINTS_SEEN_MAX = 100  # the newest ones
+COPY_BYTES = 1 << 20
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class FileLeftOut(Exception):
+    """This file cannot be kept; the message says why."""
 
 
 def take_snapshot(work: Path, relative: str, into: Path) -> int:
     """Link every regular file below `work`/`relative` into `into` (made anew); returns how many.
 
-    Raises OSError when a part of the path is a link or is gone, ValueError for more files than an artifact may have.
+    Raises OSError when a part of the path is a link or is gone, ValueError for more than a checkpoint may have.
     """
-    shutil.rmtree(into, ignore_errors=True)
+    remove_tree(into)
     into.mkdir(parents=True)
-    descriptor = open_below(work, PurePath(relative))
+    until = time.monotonic() + SECONDS_MAX
+    walk = Walk(work, relative, until=until)
+    paths = [path for path, _ in islice(walk.files(), FILES_PER_ARTIFACT_MAX + 1)]
+    if len(paths) > FILES_PER_ARTIFACT_MAX:
+        raise ValueError(f"{relative} has more than {FILES_PER_ARTIFACT_MAX} files")
+    if walk.ended or walk.too_deep.count:
+        raise ValueError(f"{relative} cannot be taken: {walk.ended or walk.too_deep.why}")
+    count = 0
+    for path in paths:
+        try:
+            keep_file(work, f"{relative}/{path}", into / path, until=until)
+            count += 1
+        except FileLeftOut:  # pruned meanwhile, or no regular file: what lacks it is no whole checkpoint
+            continue
+    return count
+
+
+def complete_checkpoints(work: Path) -> list[tuple[int, str]]:
+    """(step, folder below the work folder) of the newest checkpoints whose manifest was written, oldest first."""
     try:
-        count = 0
-        for folder, _folders, files, folder_fd in os.fwalk(".", dir_fd=descriptor, follow_symlinks=False):
-            target = into / folder
-            target.mkdir(parents=True, exist_ok=True)
-            for name in files:
-                count += keep_file(name, folder_fd, target / name)
-                if count > FILES_PER_ARTIFACT_MAX:
-                    raise ValueError(f"{relative} has more than {FILES_PER_ARTIFACT_MAX} files")
-        return count
+        descriptor = open_below(work, PurePath(CHECKPOINT_NAME))
+    except OSError:
+        return []
+    try:
+        with os.scandir(descriptor) as entries:
+            steps = ((contract.checkpoint_step(Path(entry.name)), entry.name) for entry in islice(entries, ENTRIES_MAX))
+            newest = heapq.nlargest(CHECKPOINTS_SEEN_MAX, ((step, name) for step, name in steps if step is not None))
+        return [
+            (step, f"{CHECKPOINT_NAME}/{name}") for step, name in reversed(newest) if _is_complete(descriptor, name)
+        ]
+    except OSError:
+        return []
     finally:
         os.close(descriptor)
 
@@ -63,36 +96,62 @@ def file_size(path: Path) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def open_below(work: Path, relative: PurePath) -> int:
-    """Open a folder below `work`, one part at a time, so that no part may be a link."""
-    descriptor = os.open(work, OPEN_FOLDER)
-    for part in relative.parts:
+def keep_file(work: Path, path: str, target: Path, *, until: float) -> None:
+    """Link one file below `work`, or copy it where it cannot be linked; raises FileLeftOut, and then nothing is kept.
+
+    It opens no folder through a link, and keeps only a regular file that can be read. Raises OSError where the disk
+    takes no more.
+    """
+    relative = PurePosixPath(path)
+    try:
+        folder = open_below(work, relative.parent)
+    except OSError as error:
+        raise FileLeftOut("gone") from error
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            deeper = os.open(part, OPEN_FOLDER, dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
-        descriptor = deeper
-    return descriptor
-
-
-def keep_file(name: str, folder_fd: int, target: Path) -> int:
-    """Link one file; what turns out not to be a regular file is dropped again."""
-    try:
-        os.link(name, target, src_dir_fd=folder_fd, follow_symlinks=False)
-    except OSError:
-        _copy_file(name, folder_fd, target)  # another file system, or links to others' files are forbidden
-    if target.is_symlink() or not target.is_file():
+            os.link(relative.name, target, src_dir_fd=folder, follow_symlinks=False)
+        except OSError:
+            _copy_file(relative.name, folder, target, until=until)  # another file system, or links are forbidden
+        _require_readable(target)
+    except BaseException:
         target.unlink(missing_ok=True)
-        return 0
-    return 1
+        raise
+    finally:
+        os.close(folder)
 
 
-def _copy_file(name: str, folder_fd: int, target: Path) -> None:
+def _is_complete(descriptor: int, name: str) -> bool:
     try:
-        descriptor = os.open(name, OPEN_FILE, dir_fd=folder_fd)
+        found = os.stat(f"{name}/{contract.MANIFEST_NAME}", dir_fd=descriptor, follow_symlinks=False)
     except OSError:
-        return
+        return False
+    return stat.S_ISREG(found.st_mode)
+
+
+def _require_readable(target: Path) -> None:
+    """The program can make a file that the agent, where it is not root, cannot open."""
+    try:
+        descriptor = os.open(target, OPEN_FILE)
+    except OSError as error:
+        raise FileLeftOut("cannot be read") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileLeftOut("no regular file")
+    finally:
+        os.close(descriptor)
+
+
+def _copy_file(name: str, folder: int, target: Path, *, until: float) -> None:
+    try:
+        descriptor = os.open(name, OPEN_FILE, dir_fd=folder)
+    except OSError as error:
+        raise FileLeftOut("cannot be read") from error
     with os.fdopen(descriptor, "rb") as source:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            with target.open("wb") as out:
-                shutil.copyfileobj(source, out)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileLeftOut("no regular file")
+        with target.open("wb") as out:
+            while chunk := source.read(COPY_BYTES):
+                if time.monotonic() > until:
+                    raise FileLeftOut("it took too long")
+                out.write(chunk)

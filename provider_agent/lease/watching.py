@@ -9,13 +9,12 @@ import time
 from provider_agent.context import AgentContext
 from provider_agent.errors import ExecutorFailed, JournalFailed
 from provider_agent.executors.base import Exit, Handle, log_path, preamble_bytes
-from provider_agent.lease.artifact_shipper import ArtifactShipper
+from provider_agent.lease.artifact_shipper import ArtifactShipper, snapshot_name
 from provider_agent.lease.deadline import LeaseDeadline
 from provider_agent.lease.receipts import RECEIPT_SECONDS
 from provider_agent.lease.record import LeaseRecord
 from provider_agent.lease.runtimes import runtime_of
-from provider_agent.lease.snapshot import file_size
-from provider_agent.lease.workfolder import CHECKPOINT_NAME
+from provider_agent.lease.snapshot import complete_checkpoints, file_size
 from provider_agent.protocol import AttemptState, Reason
 from runtimes import contract
 
@@ -37,6 +36,7 @@ class Watch:
         self._record = record
         self._deadline = deadline
         self._shipper = shipper
+        self._refused: set[str] = set()  # checkpoints that can never be taken
 
     async def until_ended(self, handle: Handle) -> Exit:
         """Tick until the program has ended; how it did is journaled."""
@@ -77,19 +77,16 @@ class Watch:
 
     async def take_checkpoints(self) -> None:
         """Take each new complete checkpoint with the meter's reading, and make a receipt for it."""
-        known = self._shipper.known()
-        for folder in contract.complete_checkpoints(self._record.work / CHECKPOINT_NAME):
-            if f"{CHECKPOINT_NAME}-{folder.name}" in known:
+        known = self._shipper.known() | self._refused
+        for step, folder in await asyncio.to_thread(complete_checkpoints, self._record.work.resolve()):
+            if (name := snapshot_name(folder)) in known:
                 continue
             billable_ms = self._record.billable_ms()
             try:
-                await self._shipper.take(
-                    f"{CHECKPOINT_NAME}/{folder.name}",
-                    kind="checkpoint",
-                    step=contract.checkpoint_step(folder),
-                    billable_ms=billable_ms,
-                )
+                await self._shipper.take_checkpoint(folder, step=step, billable_ms=billable_ms)
             except (OSError, ValueError, JournalFailed) as error:  # pruned meanwhile, or no checkpoint at all
+                if isinstance(error, ValueError):
+                    self._refused.add(name)  # it has more than a checkpoint may: not to be looked at each second
                 log.warning("A checkpoint was not taken: %s lease_id=%s", error, self._record.entry.lease_id)
                 continue
             self._record.book.make(billable_ms)

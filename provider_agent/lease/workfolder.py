@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from provider_agent.executors.base import WORK_NAME
 from provider_agent.overlay import INTERFACE, Overlay
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, Assignment, DeviceFacts, DeviceKind
 from provider_agent.system.atomic import write_atomically
+from provider_agent.system.removal import remove_tree
 from runtimes.contract import CONTRACT_VERSION, Env
 
 SECRETS_NAME = "secrets.json"
@@ -33,7 +33,7 @@ CONTRACT_PREFIX = "SOUK_"
 def make_work_folder(lease_folder: Path, assignment: Assignment) -> Path:
     """An empty work folder with the contract's folders and the runtime's configuration; begins anew if repeated."""
     work = (lease_folder / WORK_NAME).resolve()  # our own link, where the lease has a disk of its own
-    shutil.rmtree(work, ignore_errors=True)
+    remove_tree(work)
     for name in (INPUT_NAME, OUTPUT_NAME, CHECKPOINT_NAME):
         (work / name).mkdir(parents=True)
     (work / CONFIG_NAME).write_text(json.dumps(assignment.program.config))

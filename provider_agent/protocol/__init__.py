@@ -102,7 +102,7 @@ from provider_agent.protocol.fabric import (
     LinkDemand,
     LinkReport,
 )
-from provider_agent.protocol.file_names import PATH_DEPTH_MAX, file_name_mistake
+from provider_agent.protocol.file_names import PATH_CHARACTERS_MAX, PATH_DEPTH_MAX, file_name_mistake
 from provider_agent.protocol.gangs import (
     GANG_NETWORK,
     GANG_PORT_FIRST,

@@ -8,10 +8,10 @@ from uuid import UUID
 from pydantic import Field
 
 from provider_agent.protocol.bounds import NODE_RANK_MAX, Bytes, Count, Whole
+from provider_agent.protocol.file_names import PATH_CHARACTERS_MAX
 from provider_agent.protocol.limits import FILES_PER_ARTIFACT_MAX
 from provider_agent.protocol.message import Message
 
-PATH_CHARACTERS_MAX: Final = 512
 ETAG_CHARACTERS_MAX: Final = 200
 PARTS_PER_FILE_MAX: Final = 10_000  # what S3 takes of one upload
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from provider_agent.protocol import AttemptState, Program, Reason
-from tests.integration.provider_agent.conftest import Bob, python
+from tests.integration.provider_agent.conftest import Bob, eventually, python
 from tests.integration.provider_agent.endings import until_ended
 from tests.integration.provider_agent.fake_server import FakeServer
 
@@ -22,6 +25,14 @@ def running(bob: Bob) -> Bob:
     bob.enrol()
     bob.start()
     return bob
+
+
+@pytest.fixture
+def running_over(running: Bob, tmp_path: Path) -> Iterator[Bob]:
+    """The same; what programs leave is removed by `rm`, because pytest cannot remove folders without end."""
+    yield running
+    running.stop()
+    subprocess.run(["rm", "-rf", str(tmp_path)], check=True)
 
 
 def output_of(server: FakeServer) -> dict[str, bytes]:
@@ -57,3 +68,55 @@ def test_a_program_that_leaves_nothing_has_no_output(running: Bob, server: FakeS
     lease = server.give(running.assignment(program=Program(command=["true"])))
     assert until_ended(lease).state is AttemptState.SUCCEEDED
     assert server.artifacts == {}
+
+
+DEEP = "for _ in range(10_000):\n    os.mkdir('d'); os.chdir('d')\n"
+ENDS_WELL = (AttemptState.SUCCEEDED, Reason.COMPLETED, 0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import shutil; shutil.rmtree('output')",
+        "import os; os.rmdir('output'); os.symlink('/etc', 'output')",
+        "import os; os.rmdir('output'); open('output', 'w').close()",
+    ],
+)
+def test_an_output_folder_that_is_gone_fails_no_attempt(running: Bob, server: FakeServer, code: str) -> None:
+    lease = server.give(running.assignment(*python(f"open('beside', 'w').write('b'); {code}")))
+    report = until_ended(lease)
+    assert (report.state, report.reason, report.exit_code) == ENDS_WELL
+    kept = output_of(server)
+    assert kept["beside"] == b"b"
+    assert b"[souk] nothing below output/ could be kept: " in lease.logs
+
+
+@pytest.mark.parametrize("folder", ["output", "."])
+def test_folders_without_end_cost_themselves_alone(running_over: Bob, server: FakeServer, folder: str) -> None:
+    code = f"import os\nopen('output/kept', 'w').write('k')\nos.chdir({folder!r})\n{DEEP}"
+    lease = server.give(running_over.assignment(*python(code)))
+    report = until_ended(lease)
+    assert (report.state, report.reason, report.exit_code) == ENDS_WELL
+    assert output_of(server) == {"kept": b"k"}
+    assert b"[souk] left out 1 folder (" in lease.logs
+
+
+def test_folders_without_end_in_a_checkpoint_fail_no_attempt(running_over: Bob, server: FakeServer) -> None:
+    made = "os.makedirs('checkpoint/step-1'); open('checkpoint/step-1/MANIFEST.json', 'w').close()"
+    code = f"import os\n{made}\nos.chdir('checkpoint/step-1')\n{DEEP}"
+    report = until_ended(server.give(running_over.assignment(*python(code))))
+    assert (report.state, report.reason, report.exit_code) == ENDS_WELL
+
+
+def test_a_lease_with_folders_without_end_is_forgotten_whole(running_over: Bob, server: FakeServer) -> None:
+    lease = server.give(running_over.assignment(*python(f"import os\n{DEEP}")))
+    until_ended(lease)
+    server.forget_lease(lease)
+    folder = running_over.folder.lease(lease.assignment.lease_id)
+    eventually(lambda: not folder.exists(), "its folder is gone")
+
+
+def test_a_manifest_in_a_folder_of_the_output_is_a_file_like_others(running: Bob, server: FakeServer) -> None:
+    code = "import os; os.mkdir('output/deep'); open('output/deep/MANIFEST.json', 'w').write('{}')"
+    until_ended(server.give(running.assignment(*python(code))))
+    assert output_of(server) == {"deep/MANIFEST.json": b"{}"}

@@ -1,14 +1,17 @@
-"""What a program made or changed beside output/ is kept; what it was given, and what cannot be kept, is not."""
+"""What a program left below output/ and beside it is kept; what it was given, and what cannot be kept, is not."""
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from provider_agent.lease import collecting
-from provider_agent.lease.collecting import collect_beside, record_given
+from provider_agent.lease import collecting, walking
+from provider_agent.lease.collecting import collect_output, record_given
 
 
 @pytest.fixture
@@ -25,11 +28,30 @@ def work(tmp_path: Path) -> Path:
     return work
 
 
+@pytest.fixture
+def as_another_user() -> Iterator[Path]:
+    """A work folder of a user without root's powers, which the test has until its end."""
+    nobody = 65534
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        was_root = os.geteuid() == 0
+        if was_root:
+            os.seteuid(nobody)
+        try:
+            work = Path(folder) / "parent" / "work"
+            for name in ("output", "checkpoint"):
+                (work / name).mkdir(parents=True)
+            record_given(work, work.parent)
+            yield work
+        finally:
+            if was_root:
+                os.seteuid(0)
+
+
 def collected(work: Path, patterns: list[str] | None = None) -> tuple[list[str], list[str]]:
-    """The paths that were added to an output, and the lines of the log."""
+    """The paths of the output, and the lines of the log."""
     into = work.parent / "snapshot"
-    into.mkdir(exist_ok=True)
-    lines = collect_beside(work, work.parent, into, patterns=patterns)
+    lines = collect_output(work, work.parent, into, with_beside=True, patterns=patterns)
     return sorted(path.relative_to(into).as_posix() for path in into.rglob("*") if path.is_file()), lines
 
 
@@ -85,17 +107,15 @@ def test_beyond_the_limit_the_smallest_are_kept_and_the_log_says_so(
         (work / name).write_bytes(b"x" * size)
     paths, lines = collected(work)
     assert paths == ["a", "b"]
-    assert lines[1].startswith("left out 1 file (huge): 0 GiB beside output/ are the most without `outputs:`")
-    assert collected(work, ["huge"])[0] == ["a", "b", "huge"], "a pattern of the job file has no such limit"
+    assert lines[0].startswith("left out 1 file (huge): 0 GiB beside output/ are the most without `outputs:`")
+    assert collected(work, ["huge"])[0] == ["huge"], "a pattern of the job file has no such limit"
 
 
 def test_a_name_that_output_has_already_comes_below_work(work: Path) -> None:
-    snapshot = work.parent / "snapshot"
-    snapshot.mkdir()
-    (snapshot / "model.pt").write_text("of output/")
+    (work / "output" / "model.pt").write_text("of output/")
     (work / "MODEL.pt").write_text("beside")
     assert collected(work)[0] == ["model.pt", "work/MODEL.pt"]
-    assert (snapshot / "model.pt").read_text() == "of output/"
+    assert (work.parent / "snapshot" / "model.pt").read_text() == "of output/"
 
 
 def test_names_that_no_artifact_may_have_cost_themselves_alone(work: Path) -> None:
@@ -105,8 +125,8 @@ def test_names_that_no_artifact_may_have_cost_themselves_alone(work: Path) -> No
     (Path(os.fsdecode(bytes(work) + b"/\xff\xfe"))).write_text("x")
     paths, lines = collected(work)
     assert paths == ["good"]
-    assert lines[1].startswith("left out 3 files (")
-    assert "\x07" not in lines[1]
+    assert lines[0].startswith("left out 3 files (")
+    assert "\x07" not in lines[0]
 
 
 def test_links_lead_nowhere(work: Path, tmp_path: Path) -> None:
@@ -122,3 +142,123 @@ def test_a_lease_from_before_the_record_has_its_output_alone(work: Path) -> None
     (work.parent / collecting.GIVEN_NAME).unlink()
     (work / "model.pt").write_text("m")
     assert collected(work) == ([], [])
+
+
+def test_an_output_folder_that_is_gone_is_an_empty_one(work: Path) -> None:
+    (work / "output").rmdir()
+    (work / "beside").write_text("b")
+    paths, lines = collected(work)
+    assert paths == ["beside"]
+    assert lines[0] == "nothing below output/ could be kept: No such file or directory"
+
+
+def test_an_output_folder_that_became_a_link_leads_nowhere(work: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("Bob's own")
+    (work / "output").rmdir()
+    (work / "output").symlink_to(tmp_path / "private")
+    assert collected(work)[0] == []
+
+
+def test_names_below_output_that_no_artifact_may_have_cost_themselves_alone(work: Path) -> None:
+    for name in ("good", "GOOD2", "good2", "back\\slash", "long" * 60, "MANIFEST.json"):
+        (work / "output" / name).write_text("x")
+    paths, lines = collected(work)
+    assert paths == sorted(["GOOD2", "MANIFEST.json", "good", "long" * 60])
+    assert lines == ["left out 2 files (output/back\\slash, output/good2): their names cannot be kept"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "expected"),
+    [
+        ("ENTRIES_MAX", 3, "left out the rest of output/: 3 names are the most that are looked at"),
+        ("FOLDERS_MAX", 3, "left out the rest of output/: 3 folders are the most that are looked at"),
+        ("DEPTH_MAX", 1, "left out 6 folders (output/0, output/1, output/2, output/3, output/4, output/5): more than"),
+    ],
+)
+def test_a_walk_ends_at_its_limits_and_keeps_what_it_found(
+    work: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, expected: str
+) -> None:
+    for name in range(6):
+        (work / "output" / str(name)).mkdir()
+    (work / "beside").write_text("b")
+    monkeypatch.setattr(walking, limit, value)
+    paths, lines = collected(work)
+    assert lines[0].startswith(expected)
+    assert len(lines[0]) < 250
+    assert paths in ([], ["beside"])
+
+
+def test_a_walk_that_takes_too_long_ends_with_what_it_found(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "output" / "late").write_text("l")
+    monkeypatch.setattr(collecting, "SECONDS_MAX", -1.0)
+    assert collected(work) == (
+        [],
+        [f"left out the rest of {of}: it took too long" for of in ("output/", "the work folder")],
+    )
+
+
+def test_more_files_than_an_artifact_has_leave_the_smallest(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "FILES_PER_ARTIFACT_MAX", 2)
+    for size in (3, 2, 1):
+        (work / "output" / str(size)).write_bytes(b"x" * size)
+    (work / "beside").write_text("b")
+    paths, lines = collected(work)
+    assert paths == ["1", "2"]
+    assert [line.split(":")[0] for line in lines] == ["left out 1 file", "left out 1 file (beside)"]
+
+
+def test_a_result_of_more_bytes_than_an_artifact_has_leaves_the_largest(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "OUTPUT_BYTES_MAX", 10)
+    (work / "output" / "small").write_bytes(b"x" * 9)
+    with (work / "output" / "sparse").open("wb") as out:
+        out.truncate(1 << 40)
+    assert collected(work)[0] == ["small"]
+
+
+def test_a_long_list_of_what_is_left_out_is_short_in_the_log(work: Path) -> None:
+    for number in range(1000):
+        (work / "output" / f"{number:04}{'x' * 200}\\").write_text("x")
+    _, (line,) = collected(work)
+    assert line.startswith("left out 1000 files (output/0000x")
+    assert len(line) < 2000
+
+
+def test_files_that_the_agent_cannot_read_cost_themselves_alone(as_another_user: Path) -> None:
+    work = as_another_user
+    for name in ("closed", "open"):
+        (work / "output" / name).write_text("x")
+    (work / "output" / "folder").mkdir()
+    (work / "output" / "closed").chmod(0)
+    (work / "output" / "folder").chmod(0)
+    paths, lines = collected(work)
+    assert paths == ["open"]
+    assert lines == [
+        "left out 1 file (output/closed): cannot be read",
+        "left out 1 folder (output/folder): cannot be opened",
+    ]
+
+
+def test_an_output_folder_that_the_agent_cannot_open_is_an_empty_one(as_another_user: Path) -> None:
+    (as_another_user / "output").chmod(0)
+    assert collected(as_another_user) == ([], ["nothing below output/ could be kept: Permission denied"])
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_full_disk_of_the_job_fails_nothing_and_one_of_the_node_does(
+    work: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    (work / "output" / "a").write_text("a")
+    monkeypatch.setattr(collecting, "has_disk", lambda _: is_own)
+    monkeypatch.setattr(collecting, "keep_file", no_room)
+    if is_own:
+        assert collected(work) == ([], ["left out 1 file (output/a): the job's disk is full"])
+    else:
+        with pytest.raises(OSError, match="No space"):
+            collected(work)
+
+
+def no_room(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
