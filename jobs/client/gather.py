@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pathspec
-
+from jobs.client.ignoring import IGNORE_FILES, SKIPPED, Ignoring
 from jobs.spec import Spec, SpecError, SpecErrors
-from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, ArtifactFile
+from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, PATH_DEPTH_MAX, ArtifactFile, file_name_mistake
 from runtimes.contract import sha256_file
 
 FILES_BYTES_MAX = 20 * 1024**3
-IGNORE_FILES = (".soukignore", ".gitignore")  # the first that is there counts, beside the job file
-IGNORE_BYTES_MAX = 1 << 20
-SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", ".DS_Store"})
+
+
+Check = Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
@@ -26,18 +25,29 @@ class LocalFile:
     entry: ArtifactFile
 
 
-def gather_files(spec: Spec, folder: Path) -> list[LocalFile]:
-    """Every file under the spec's `files`, each once, by path; raises SpecErrors for what is missing or too much."""
+@dataclass(frozen=True)
+class Gathered:
+    """What a job file's `files` are."""
+
+    files: list[LocalFile]  # each once, by path
+    left_out: list[str]  # files and folders that usually hold a secret and that nobody named
+
+
+def gather_files(spec: Spec, folder: Path) -> Gathered:
+    """Every file under the spec's `files`; raises SpecErrors, which name the file, for what is missing or too much."""
     found: dict[str, Path] = {}
     errors: list[SpecError] = []
-    ignored = _read_ignored(folder)
+    gathering = _Gathering(folder)
     for index, name in enumerate(spec.files):
         try:
-            found |= {path.relative_to(folder).as_posix(): path for path in _named(folder / name, folder, ignored)}
-        except ValueError as error:
-            errors.append(
-                SpecError(None, None, f"files[{index}]", f"{name!r} {error}", "a file or folder that is there")
-            )
+            found |= {path.relative_to(folder).as_posix(): path for path in gathering.find(folder / name)}
+        except SpecErrors:
+            raise
+        except (ValueError, OSError) as error:
+            message = f"{name!r} {error}" if isinstance(error, ValueError) else _unreadable(error, folder)
+            errors.append(SpecError(None, None, f"files[{index}]", message, "a file or folder that is there"))
+    mistakes = ((path, mistake) for path in sorted(found) if (mistake := file_name_mistake(path)))
+    errors += [SpecError(None, None, "files", f"{path!r} {mistake}") for path, mistake in mistakes]
     if not errors and len(found) > FILES_PER_ARTIFACT_MAX:
         message = f"{len(found)} files are too many"
         errors.append(SpecError(None, None, "files", message, f"at most {FILES_PER_ARTIFACT_MAX} files"))
@@ -46,7 +56,8 @@ def gather_files(spec: Spec, folder: Path) -> list[LocalFile]:
         errors.append(SpecError(None, None, "files", f"{size} bytes are too many", f"at most {FILES_BYTES_MAX} bytes"))
     if errors:
         raise SpecErrors(errors)
-    return [local_file(path, found[path]) for path in sorted(found)]
+    left_out = sorted(name for name in gathering.left_out if name not in found)
+    return Gathered([local_file(path, found[path]) for path in sorted(found)], left_out)
 
 
 def local_file(path: str, source: Path) -> LocalFile:
@@ -57,49 +68,59 @@ def local_file(path: str, source: Path) -> LocalFile:
         raise SpecErrors([SpecError(None, None, "files", f"{path!r} cannot be read: {error.strerror}")]) from error
 
 
-def _read_ignored(folder: Path) -> pathspec.GitIgnoreSpec:
-    """What the first of IGNORE_FILES beside the job file leaves out; raises SpecErrors for one that cannot be read."""
-    for name in IGNORE_FILES:
-        try:
-            with (folder / name).open("rb") as opened:
-                lines = opened.read(IGNORE_BYTES_MAX).decode(errors="replace").splitlines()
-            return pathspec.GitIgnoreSpec.from_lines(lines)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as error:
-            raise SpecErrors([SpecError(None, None, "files", f"{name} cannot be used: {error}")]) from error
-    return pathspec.GitIgnoreSpec([])
+def _unreadable(error: OSError, folder: Path) -> str:
+    path = Path(str(error.filename or "a file"))
+    shown = path.relative_to(folder) if path.is_relative_to(folder) else path
+    return f"{shown.as_posix()!r} cannot be read: {error.strerror}"
 
 
-def _named(path: Path, folder: Path, ignored: pathspec.GitIgnoreSpec) -> list[Path]:
-    """The files of one entry of `files`. Who names a folder that is ignored wants it, whole."""
-    is_wanted = path.exists() and path.resolve() != folder.resolve() and _is_ignored(path, folder, ignored)
-    found = list(_files(path, folder, pathspec.GitIgnoreSpec([]) if is_wanted else ignored))
-    if not found:
-        raise ValueError(f"has no file to send, besides those that {' or '.join(IGNORE_FILES)} leaves out")
-    return found
+class _Gathering:
+    """The files below one job file's folder, and what was left out on the way."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._ignoring = folder, Ignoring(folder)
+        self.left_out: set[str] = set()
 
-def _files(path: Path, folder: Path, ignored: pathspec.GitIgnoreSpec) -> Iterator[Path]:
-    """`path` itself, or every file below it that is not ignored; links that lead out of `folder` are refused."""
-    if not path.exists():
-        raise ValueError("does not exist")
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise ValueError("leads out of the job file's folder")
-    if path.is_symlink() and path.absolute().is_relative_to(path.resolve()):
-        raise ValueError("leads in a circle")
-    if path.is_file():
-        yield path
-        return
-    if not path.is_dir():
-        raise ValueError("is neither a file nor a folder")
-    for child in sorted(path.iterdir()):
-        if child.name in SKIPPED or _is_ignored(child, folder, ignored):
-            continue
-        if child.exists() or not child.is_symlink():
-            yield from _files(child, folder, ignored)
+    def find(self, path: Path) -> list[Path]:
+        """The files of one entry of `files`. Who names a folder that is ignored, or a secret one, wants it."""
+        is_below = path.exists() and path.resolve() != self._folder.resolve()
+        wanted = {
+            check
+            for check in (self._ignoring.is_ignored, self._ignoring.is_secret)
+            if is_below and check(path)  # below it, this check leaves nothing out
+        }
+        found = list(self._files(path, "", wanted))
+        if not found:
+            raise ValueError(f"has no file to send, besides secrets and what {' or '.join(IGNORE_FILES)} leaves out")
+        return found
 
+    def _files(self, path: Path, inside: str, wanted: Collection[Check]) -> Iterator[Path]:
+        """`path` itself, or every file below it that is not left out; links that lead out of the folder are refused.
 
-def _is_ignored(path: Path, folder: Path, ignored: pathspec.GitIgnoreSpec) -> bool:
-    name = path.relative_to(folder).as_posix()
-    return ignored.match_file(f"{name}/" if path.is_dir() and not path.is_symlink() else name)
+        `inside`: the path below the entry of the job file, for messages.
+        """
+        where = f"holds {inside!r}, which " if inside else ""
+        if not path.exists():
+            raise ValueError(f"{where}does not exist")
+        if not path.resolve().is_relative_to(self._folder.resolve()):
+            raise ValueError(f"{where}leads out of the job file's folder")
+        if path.is_symlink() and path.absolute().is_relative_to(path.resolve()):
+            raise ValueError(f"{where}leads in a circle")
+        if path.is_file():
+            yield path
+            return
+        if not path.is_dir():
+            raise ValueError(f"{where}is neither a file nor a folder")
+        if inside.count("/") >= PATH_DEPTH_MAX:
+            raise ValueError(f"{where}is more than {PATH_DEPTH_MAX} folders deep")
+        for child in sorted(path.iterdir()):
+            if not self._is_left_out(child, wanted) and (child.exists() or not child.is_symlink()):
+                yield from self._files(child, f"{inside}/{child.name}".lstrip("/"), wanted)
+
+    def _is_left_out(self, path: Path, wanted: Collection[Check]) -> bool:
+        if path.name in SKIPPED or (self._ignoring.is_ignored not in wanted and self._ignoring.is_ignored(path)):
+            return True
+        if self._ignoring.is_secret not in wanted and self._ignoring.is_secret(path):
+            self.left_out.add(path.relative_to(self._folder).as_posix())
+            return True
+        return False

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 from billing.proofs.escrow import HoldAuthorization, SignedHoldAuthorization
 from jobs.client.errors import NothingFits, SoukApiError, UsageMistake
 from jobs.client.gather import LocalFile, gather_files
+from jobs.client.ignoring import explain_left_out
 from jobs.client.output import duration, notice
 from jobs.client.sdk import Souk
 from jobs.client.upload import forget_upload, upload_files
@@ -63,7 +64,10 @@ def prepare(path: Path) -> JobFile:
     if missing:
         raise SpecErrors(missing)
     secrets = {name: os.environ[name] for name in spec.secrets}
-    return JobFile(path, spec, gather_files(spec, path.absolute().parent), secrets)
+    gathered = gather_files(spec, path.absolute().parent)
+    if gathered.left_out:
+        notice(explain_left_out(gathered.left_out))
+    return JobFile(path, spec, gathered.files, secrets)
 
 
 def require_wallet(spec: Spec, wallet: Wallet | None) -> None:

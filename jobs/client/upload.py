@@ -136,7 +136,7 @@ class _Sending:
                     raise TransferFailed(f"{path} could not be sent: {error or type(error).__name__}") from error
             else:
                 if response.is_success:
-                    return str(response.headers.get("ETag", "")).strip('"')
+                    return _etag(response, path)
                 if response.status_code in ADDRESS_OVER:
                     raise _Expired(path, response.status_code)
                 if response.status_code not in STATUSES_RETRIED or attempt == ATTEMPTS_MAX:
@@ -160,3 +160,13 @@ class _Sending:
     def _show(self, count: int) -> None:
         self._shown += count
         self._on_bytes(count)
+
+
+def _etag(response: httpx.Response, path: str) -> str:
+    """What the store calls the part; without it, the parts of a file cannot be put together."""
+    if etag := str(response.headers.get("ETag", "")).strip('"'):
+        return etag
+    raise TransferFailed(
+        f"The store at {response.url.host} took {path} and answered without an ETag, so the upload cannot be completed."
+        " A proxy in between may drop that header: tell the marketplace's operator."
+    )

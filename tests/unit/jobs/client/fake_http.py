@@ -94,7 +94,8 @@ def handler(market: FakeMarketplace) -> type[BaseHTTPRequestHandler]:
             name = asked.path.removeprefix("/store/")
             if asked.method == "PUT":
                 market.uploaded[name] = market.uploaded.get(name, b"") + asked.body
-                self._send(200, b"", {"ETag": f'"{name}-{asked.query["part"]}"'})
+                etag = {"ETag": f'"{name}-{asked.query["part"]}"'} if market.has_etags else {}
+                self._send(200, b"", etag)
                 return
             data = market.output[name]
             start = int(asked.headers.get("range", "bytes=0-").removeprefix("bytes=").rstrip("-"))

@@ -44,6 +44,7 @@ class FakeMarketplace:
         self.page_bytes = 1 << 16
         self.uploaded: dict[str, bytes] = {}
         self.part_bytes = 5
+        self.has_etags = True  # whether the store's answers name the part
         self.output: dict[str, bytes] = {}
         self.output_sha256: dict[str, str] = {}  # where it lies about a file
         self.bill: dict[str, Any] = {}
