@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +21,10 @@ from provider_agent.protocol import ArtifactBegin, ArtifactComplete, ArtifactFil
 from provider_agent.system.removal import remove_tree
 from runtimes import contract
 
+GIB = 1024**3
 PARTS_PARALLEL_MAX = 4
 OUTPUT_SECONDS_MAX = 900.0
+OUTPUT_BYTES_IN_TIME = 32 * GIB  # what a node should bring in that time; a larger output is late by its own size
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_FAILED = 5.0
 
@@ -99,8 +103,8 @@ class ArtifactShipper:
         what it made or changed beside it. Empty and of one node, it is nothing to bring;
         of a gang the server waits for every node's part, and most of them are empty.
 
-        Raises what ship raises, JournalFailed, OSError when the node's disk takes no more, and TimeoutError when the
-        server stays away for too long.
+        Raises what ship raises, JournalFailed, OSError when the node's disk takes no more, TimeoutError when the
+        server stays away for too long, and ValueError when the output is too large to arrive in time.
         """
         artifact = ArtifactEntry(folder=OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
         await asyncio.to_thread(self._collect_output, self._snapshot(OUTPUT_NAME))
@@ -108,12 +112,20 @@ class ArtifactShipper:
         is_alone = self._entry.assignment.gang.nodes == 1
         if is_alone and not _paths(self._snapshot(OUTPUT_NAME)):
             return
-        async with asyncio.timeout(OUTPUT_SECONDS_MAX):
-            while True:
-                try:
-                    return await self.ship(artifact)
-                except Retryable as error:
-                    log.warning("The output is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
+        had_answers = True
+        try:
+            async with asyncio.timeout(OUTPUT_SECONDS_MAX):
+                while True:
+                    try:
+                        return await self.ship(artifact)
+                    except Retryable as error:
+                        had_answers = False
+                        log.warning("The output is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
+        except TimeoutError:
+            size = sum(path.stat().st_size for path in _paths(self._snapshot(OUTPUT_NAME)))
+            if had_answers and size > OUTPUT_BYTES_IN_TIME:  # else any program could make its own attempt fail as ours
+                raise ValueError(f"{size} bytes did not arrive within {OUTPUT_SECONDS_MAX:.0f} s") from None
+            raise
 
     def _collect_output(self, snapshot: Path) -> None:
         """Take what the program left out of its reach, and say in its log what that was."""
@@ -183,13 +195,25 @@ def snapshot_name(relative: str) -> str:
 
 
 def _list_files(folder: Path) -> list[ArtifactFile]:
-    """Every file with its hash, the manifest among them: a fetched checkpoint must be a complete one."""
+    """Every file with its hash, the manifest among them: a fetched checkpoint must be a complete one.
+
+    Raises TimeoutError after OUTPUT_SECONDS_MAX: the empty terabytes of a sparse file occupy no thread for ever.
+    """
+    until = time.monotonic() + OUTPUT_SECONDS_MAX
     return [
-        ArtifactFile(
-            path=path.relative_to(folder).as_posix(), size=path.stat().st_size, sha256=contract.sha256_file(path)
-        )
+        ArtifactFile(path=path.relative_to(folder).as_posix(), size=path.stat().st_size, sha256=_sha256(path, until))
         for path in _paths(folder)
     ]
+
+
+def _sha256(path: Path, until: float) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as source:
+        while chunk := source.read(contract.HASH_CHUNK_BYTES):
+            digest.update(chunk)
+            if time.monotonic() > until:
+                raise TimeoutError(f"{path.name} could not be read in time")
+    return digest.hexdigest()
 
 
 def _paths(folder: Path) -> list[Path]:

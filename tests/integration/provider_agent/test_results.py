@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from provider_agent.context import AgentContext
+from provider_agent.journal import LeaseEntry
+from provider_agent.lease import artifact_shipper
+from provider_agent.lease.endings import name_refusal
 from provider_agent.protocol import AttemptState, Program, Reason
 from tests.integration.provider_agent.conftest import Bob, eventually, python
 from tests.integration.provider_agent.endings import until_ended
@@ -120,3 +126,24 @@ def test_a_manifest_in_a_folder_of_the_output_is_a_file_like_others(running: Bob
     code = "import os; os.mkdir('output/deep'); open('output/deep/MANIFEST.json', 'w').write('{}')"
     until_ended(server.give(running.assignment(*python(code))))
     assert output_of(server) == {"deep/MANIFEST.json": b"{}"}
+
+
+@pytest.mark.parametrize(("size", "error", "reason"), [(20, ValueError, "exit_nonzero"), (5, OSError, "upload_failed")])
+def test_an_output_too_large_to_arrive_in_time_is_the_customers_own_doing(
+    bob: Bob,
+    context: AgentContext,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    error: type[Exception],
+    reason: str,
+) -> None:
+    monkeypatch.setattr(artifact_shipper, "OUTPUT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(artifact_shipper, "OUTPUT_BYTES_IN_TIME", 10)
+    entry = LeaseEntry(bob.assignment("true"), lease_until=datetime.now(UTC))
+    context.journal.save_lease(entry)
+    output = context.folder.lease(entry.lease_id) / "work" / "output"
+    output.mkdir(parents=True)
+    (output / "large").write_bytes(b"x" * size)
+    with pytest.raises(error) as caught:
+        asyncio.run(artifact_shipper.ArtifactShipper(context, entry).ship_output(0))
+    assert name_refusal(caught.value, 0).reason == reason
