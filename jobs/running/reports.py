@@ -27,7 +27,7 @@ from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.states import advance
 from marketplace.nodes.models import Node
-from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, LeaseReport, Reason
+from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, LeaseReport, Reason, without_node_paths
 
 _ALIVE = frozenset({AttemptState.RUNNING, AttemptState.STOPPING})
 _LOST_REASONS = frozenset({Reason.NODE_SILENT, Reason.LEASE_EXPIRED})
@@ -137,7 +137,7 @@ def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
         Lease.objects.filter(pk=lease.pk).update(
             reported_state=report.state.value,
             reported_reason=(report.reason or _default_reason(report)).value if report.state in ATTEMPT_ENDS else "",
-            reported_message=report.message.replace("\0", "\ufffd"),
+            reported_message=without_node_paths(report.message.replace("\0", "\ufffd"), report.reason),
             exit_code=report.exit_code,
             reported_at=received_at,
             **seen,

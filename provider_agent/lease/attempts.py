@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -34,7 +35,7 @@ from provider_agent.lease.usage_statements import open_usage_statements, ship_us
 from provider_agent.lease.watching import Watch
 from provider_agent.lease.workfolder import drop_secrets
 from provider_agent.loop_supervisor import LoopStatus, Run, keep_running
-from provider_agent.protocol import REASONS, AttemptState, LeaseReport, Reason
+from provider_agent.protocol import REASONS, AttemptState, LeaseReport, Reason, without_node_paths
 from provider_agent.system.removal import remove_tree
 from runtimes import contract
 
@@ -205,7 +206,7 @@ class Attempt:
         """Which limits and permissions apply, for the provider's log and, before anything else, the customer's."""
         for fact in facts:
             log.info("Applies: %s lease_id=%s", fact, self.entry.lease_id)
-        write_preamble(self._folder, facts)
+        write_preamble(self._folder, [without_node_paths(fact, None, own=self._own_folders()) for fact in facts])
 
     async def _wrap_up(self, ended: Exit) -> Ending:
         """Name the ending, then ship what must be there before it is reported: checkpoints, and the output."""
@@ -238,11 +239,23 @@ class Attempt:
         """Journal the end of this lease, before it is reported."""
         self._record.stop_metering()
         entry = self.entry
-        entry.reason, entry.message, entry.exit_code = ending.reason, ending.message, ending.exit_code
+        entry.reason, entry.exit_code = ending.reason, ending.exit_code
+        entry.message = without_node_paths(ending.message, ending.reason, own=self._own_folders())
         drop_secrets(self._folder)
         self._record.change(REASONS[ending.reason].state)
         self._context.failures.note(ending.reason)
-        log.info("Lease ended. lease_id=%s state=%s reason=%s", entry.lease_id, entry.state, entry.reason)
+        log.info(
+            "Lease ended. lease_id=%s state=%s reason=%s message=%s",
+            entry.lease_id,
+            entry.state,
+            entry.reason,
+            ending.message,
+        )
+
+    def _own_folders(self) -> list[str]:
+        """Folders of this node that no customer learns of, as messages may name them."""
+        root = self._context.folder.root
+        return [str(root), str(root.resolve()), sys.prefix]
 
     async def _name_error(self, error: Exception) -> Ending:
         """An ending for what went wrong on our side; the program, if there is one, is ended first."""

@@ -171,6 +171,7 @@ from provider_agent.protocol.node import (
     NodeFacts,
     OfferTerms,
 )
+from provider_agent.protocol.node_paths import without_node_paths
 from provider_agent.protocol.outcomes import (
     ATTEMPT_ENDS,
     ATTEMPT_TRANSITIONS,

@@ -66,6 +66,13 @@ def test_a_message_that_a_customer_made_up_silences_no_node(alice, bob):
     assert (job.state, job.message) == ("failed", "a\ufffdb")
 
 
+def test_a_message_of_an_old_agent_shows_its_customer_no_path_of_the_node(alice, bob):
+    job, (lease,) = stage.running_job(alice)
+    message = "The supervisor did not start; see /var/lib/souk-agent/leases/supervisor.log."
+    stage.finish(lease, Reason.EXECUTOR_FAILED, message=message)
+    assert job.attempts.get(number=1).message == "The supervisor did not start; see [a path on the node]"
+
+
 def test_a_customer_whose_account_is_frozen_waits_and_those_behind_are_placed(alice, bob):
     mallory = stage.organisation("mallory", usd_micros=5 * DOLLAR)
     frozen = stage.submit(mallory)
