@@ -20,6 +20,9 @@ from runtimes import contract
 
 TICK_SECONDS = 0.5
 CHECKPOINT_SCAN_SECONDS = 1.0
+CHECKPOINT_SCAN_SECONDS_MAX = (
+    10.0  # a program that writes checkpoints faster than they are taken is watched all the same
+)
 ENGINE_SILENT_SECONDS_MAX, ENGINE_PAUSE_SECONDS = 60.0, 1.0
 UNATTENDED_MARGIN_SECONDS = 30.0  # how much later the executor's own deadline is than the watchdog's
 
@@ -76,9 +79,15 @@ class Watch:
         return ended
 
     async def take_checkpoints(self) -> None:
-        """Take each new complete checkpoint with the meter's reading, and make a receipt for it."""
+        """Take each new complete checkpoint with the meter's reading, and make a receipt for it.
+
+        The newest first: where there is no end of them, the others wait for the next scan.
+        """
         known = self._shipper.known() | self._refused
-        for step, folder in await asyncio.to_thread(complete_checkpoints, self._record.work.resolve()):
+        until = time.monotonic() + CHECKPOINT_SCAN_SECONDS_MAX
+        for step, folder in reversed(await asyncio.to_thread(complete_checkpoints, self._record.work.resolve())):
+            if time.monotonic() > until:
+                return
             if (name := snapshot_name(folder)) in known:
                 continue
             billable_ms = self._record.billable_ms()
