@@ -50,7 +50,7 @@ SPAWN = multiprocessing.get_context("spawn")
 SPEC: dict[str, Any] = {
     "kind": "train",
     "name": "fleet",
-    "resources": {"gpus": 1, "kind": "any"},
+    "resources": {"gpus": 1, "kind": "any", "isolation": "none"},
     "work": {"steps": 10},
     "budget": {"max_total": "0.10"},
     "train": {"model": "tiny-llama", "data": "python-docs"},

@@ -104,7 +104,7 @@ def run_under_souk(alice: Souk, steps: int) -> tuple[float, float]:
     spec = {
         "kind": "train",
         "name": "overhead",
-        "resources": {"gpus": 2, "kind": "any"},
+        "resources": {"gpus": 2, "kind": "any", "isolation": "none"},
         "work": {"steps": steps},
         "budget": {"max_total": "1.00"},
         "checkpoint": {"every": "1h"},

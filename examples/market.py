@@ -130,7 +130,9 @@ class Market:
         provider, node = provider or self.sign_up(f"{name}-provider"), node or NodeOptions()
         env = provider.env(self.server)
         line = run_json([SOUK, "provider", "add-node"], env)["command"]
-        options = ["--name", name, "--price", price, "--executor", "process", "--no-start", *node.arguments()]
+        # No containers here, and the providers are strangers to the customers: both sides say that this will do.
+        options = ["--name", name, "--price", price, "--executor", "process", "--allow-strangers", "--no-start"]
+        options += node.arguments()
         options += ["--benchmark-lock", str(self.folder / "benchmark.lock"), "--data", str(self.agent_folder(name))]
         options += ["--prefix", str(self.prefix), "--user", getpass.getuser()]
         printed = run(["sh", "-c", f"{line} {shlex.join(options)}"], env, seconds=INSTALL_SECONDS)

@@ -62,12 +62,19 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
         str,
         typer.Option(envvar="SOUK_ENROL_TOKEN", help="Single-use; `souk provider add-node` prints one."),
     ],
+    executor: Annotated[str, typer.Option(help="docker, or process, which isolates nothing. No default.")],
     name: Annotated[str, typer.Option(help="Name of this node [default: this computer's name].")] = "",
     price: Annotated[float, typer.Option(help="US dollars per device and hour.")] = 1.0,
     region: Annotated[str, typer.Option(help="Where the node is, for example eu-west.")] = "unknown",
     seconds_min: Annotated[int, typer.Option(help="Shortest lease you accept.")] = 60,
     seconds_max: Annotated[int, typer.Option(help="Longest lease you accept.")] = 7 * 24 * 3600,
-    executor: Annotated[str, typer.Option(help="process (isolates nothing) or docker.")] = "process",
+    allow_strangers: Annotated[
+        bool,
+        typer.Option(
+            "--allow-strangers",
+            help="With process: run programs of people you do not know, which can read what this user can.",
+        ),
+    ] = False,
     device_kind: Annotated[str, typer.Option(help="auto, gpu or cpu.")] = "auto",
     devices: Annotated[int, typer.Option(help="How many CPU shares to offer, where there is no GPU.")] = 1,
     cpu_cores: Annotated[str, typer.Option(help="Cores to pin CPU shares to, for example 0,1 [default: all].")] = "",
@@ -94,9 +101,9 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
 ) -> None:
     """Make this computer a node of a marketplace. Run it once; then `souk-agent start`.
 
-    Example: souk-agent enrol --server https://souk.example --token soukn_... --price 1.20 --region eu-west
+    Example: souk-agent enrol --server https://souk.example --token soukn_... --executor docker --price 1.20
 
-    Example without a GPU: souk-agent enrol --server http://127.0.0.1:8000 --token T --devices 2 --cpu-cores 0,1
+    Example of a node for your own jobs: souk-agent enrol --server http://127.0.0.1:8000 --token T --executor process
     """
 
     def act() -> None:
@@ -109,6 +116,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
                 "region": region,
             },
             executor=executor,
+            allow_strangers=allow_strangers,
             device_kind=device_kind,
             devices=devices,
             cpu_cores=_parse_cores(cpu_cores),
@@ -180,10 +188,15 @@ def retire(
 
 def _enrol(folder: DataFolder, settings: AgentSettings, *, server: str, token: str) -> None:
     """Refuse what could not work before the token is spent; then enrol."""
+    from provider_agent.executors.process import WARNING, warning_of_strangers
     from provider_agent.node.enrolment import enrol as enrol_node
 
     _refuse_sharing_our_data(settings, folder)
     _refuse_missing_interpreter(settings)
+    if settings.executor == "process":
+        typer.echo(f"{WARNING} {warning_of_strangers(settings.allow_strangers)}")
+    elif settings.allow_strangers:
+        raise BadConfig("--allow-strangers is for --executor process alone: containers take everybody's jobs.")
     config = asyncio.run(enrol_node(folder, settings, server=server, token=token))
     typer.echo(f"Enrolled as {config.name}, node {config.node_id}. Start it: souk-agent start --data {folder.root}")
 

@@ -20,7 +20,7 @@ DATA_OF_ROOT = Path("/var/lib/souk-agent")
 DATA_BELOW_HOME = ".souk-agent"
 RETIRED_SETTINGS = frozenset({"fabric_network"})
 YOUNG_SETTINGS = frozenset(
-    {"serve_image"}
+    {"serve_image", "allow_strangers"}
 )  # which the release before does not know: written only where they were chosen
 
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
@@ -33,7 +33,8 @@ class AgentSettings(BaseModel):
 
     name: str
     offer: OfferTerms
-    executor: Literal["process", "docker"] = "process"
+    executor: Literal["process", "docker"]
+    allow_strangers: bool = False  # with process, which isolates nothing: programs of other organisations too
     device_kind: Literal["auto", "gpu", "cpu"] = "auto"
     devices: int = Field(default=1, ge=1, le=DEVICES_PER_NODE_MAX)  # CPU shares, where there is no GPU
     cpu_cores: list[int] = Field(default_factory=list)  # empty: every core that this process may use

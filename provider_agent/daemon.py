@@ -27,7 +27,7 @@ from provider_agent.assembly import assemble
 from provider_agent.config import DataFolder
 from provider_agent.context import AgentContext
 from provider_agent.errors import AgentError, Refused
-from provider_agent.executors.process import WARNING
+from provider_agent.executors.process import WARNING, warning_of_strangers
 from provider_agent.facts import agent_version, find_facts
 from provider_agent.lease.orphan_containers import sweep_orphans
 from provider_agent.lease.watchdog import watch_leases
@@ -73,7 +73,7 @@ async def _run(context: AgentContext, stop: asyncio.Event, stop_work_on_exit: bo
     engine_version = await context.executor.check()
     await context.executor.sweep()
     if context.executor.name == "process":
-        log.warning(WARNING)
+        log.warning("%s %s", WARNING, warning_of_strangers(context.config.allow_strangers))
     sync = _build_sync(context, engine_version)
     health = Health(context, sync.attempts)
     await health.look()

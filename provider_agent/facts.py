@@ -58,6 +58,7 @@ def find_facts(
         disk_free_mib=shutil.disk_usage(folder.root).free // MIB // DISK_STEP_MIB * DISK_STEP_MIB,
         executor=settings.executor,
         engine_version=engine_version[:80],
+        allows_strangers=settings.executor == "process" and settings.allow_strangers,
         isolation=executor.isolation(has_gpus=has_gpus),
         egress=executor.has_egress,
         lent=sorted(label for label, path in settings.lend.items() if path.is_dir()),

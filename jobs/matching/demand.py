@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-# resources.isolation of a job file -> what a node may report; empty: whatever it does.
-ISOLATIONS: dict[str, tuple[str, ...]] = {"any": (), "container": ("runc", "gvisor"), "gvisor": ("gvisor",)}
+UNISOLATED = "none"  # of a node: programs run as plain processes; of a job: that will do
+# resources.isolation of a job file -> what its node must have; empty: nothing.
+ISOLATIONS: dict[str, tuple[str, ...]] = {UNISOLATED: (), "container": ("runc", "gvisor"), "gvisor": ("gvisor",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Demand:
     memory_mib: int = 0  # per device, at least
     regions: tuple[str, ...] = ()  # any of them; empty: everywhere
     executors: tuple[str, ...] = ()  # any of them; empty: every executor
-    isolations: tuple[str, ...] = ()  # any of them; empty: every one
+    isolations: tuple[str, ...] = ()  # any of them; empty: every one, none too
+    organisation_id: UUID | None = None  # whose job, where a node that isolates nothing may take it; else None
     needs_egress: bool = False  # the program reaches for the internet
     lent: frozenset[str] = frozenset()  # labels of folders, all of which the node must lend
     needs_token_receipts: bool = False  # paid in a token: the agent signs for its chain and contract
@@ -37,6 +39,17 @@ class Demand:
     cap_usd_micros: int | None = None  # what completing may be expected to cost at most
     seconds_left: float | None = None  # until the deadline
     avoid: frozenset[UUID] = frozenset()  # nodes that lost this job before: taken last
+
+
+def is_accepted(isolation: str, *, is_own: bool, allows_strangers: bool, isolations: tuple[str, ...]) -> bool:
+    """Whether a node may run a program: both its customer and, where nothing isolates it, the node's provider agree.
+
+    `isolation` is the node's, `isolations` are those that the job accepts. A provider agrees to the programs of its own
+    organisation, and by `--allow-strangers` to everybody's.
+    """
+    if isolations and isolation not in isolations:
+        return False
+    return isolation != UNISOLATED or is_own or allows_strangers
 
 
 @dataclass(frozen=True, slots=True)

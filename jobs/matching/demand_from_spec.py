@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from jobs.matching.demand import ISOLATIONS, Demand
+from jobs.matching.demand import ISOLATIONS, UNISOLATED, Demand
 from jobs.payment.terms import USD
 from jobs.spec.kinds.table import kind_of
 from jobs.spec.model import Spec
@@ -16,15 +16,16 @@ DONE_SHARE_MAX = 0.99  # of a job that goes on: a little work is always left
 def demand_of(
     spec: Spec,
     *,
+    organisation_id: UUID | None = None,
     price_ceiling_usd_micros: int | None = None,
     cap_usd_micros: int | None = None,
     seconds_left: float | None = None,
     done_share: float = 0.0,
     avoid: Iterable[UUID] = (),
 ) -> Demand:
-    """What `spec` demands. A ceiling given here binds where it is lower than the budget's; a cap in its place, as
-    resuming may have raised it.
+    """What `spec` demands, for a job of this organisation; without one it is a stranger's at every node.
 
+    A ceiling given here binds where it is lower than the budget's; a cap in its place, as resuming may have raised it.
     For a job that goes on: `done_share` of its work is in a checkpoint, `cap_usd_micros` is what is left of its cap,
     `seconds_left` until its deadline, and nodes in `avoid` lost it before.
     """
@@ -40,6 +41,7 @@ def demand_of(
         regions=tuple(sorted(resources.region)),
         executors=("docker",) if spec.image else (),
         isolations=ISOLATIONS[resources.isolation],
+        organisation_id=organisation_id if resources.isolation == UNISOLATED else None,
         needs_egress=spec.network == "public",
         lent=frozenset(spec.lent),
         needs_token_receipts=spec.payment.asset != USD,

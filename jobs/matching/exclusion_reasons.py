@@ -26,6 +26,7 @@ class Why(StrEnum):
     GPUS = "gpus"
     EXECUTOR = "executor"
     ISOLATION = "isolation"
+    OWN_JOBS = "own_jobs"
     EGRESS = "egress"
     LENT = "lent"
     OLD_AGENT = "old_agent"

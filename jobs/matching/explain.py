@@ -28,6 +28,7 @@ MESSAGES: dict[Why, str] = {
     Why.GPUS: "{n} have fewer than {devices} such devices",
     Why.EXECUTOR: "{n} cannot run a container image",
     Why.ISOLATION: "{n} do not isolate by {isolations}",
+    Why.OWN_JOBS: "{n} isolate nothing and take jobs of their own organisation only",
     Why.EGRESS: "{n} give programs no network",
     Why.LENT: "{n} do not lend {lent}",
     Why.OLD_AGENT: "{n} whose agent is too old to be paid in tokens",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from jobs.matching.cost import SECONDS_PER_HOUR, PlacementSlot
-from jobs.matching.demand import Demand, flops_of
+from jobs.matching.demand import UNISOLATED, Demand, flops_of
 from jobs.matching.exclusion_reasons import ORDER, Why
 from jobs.matching.snapshot import DeviceClass, DeviceGroup, FleetSnapshot, is_model
 
@@ -82,8 +82,7 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
     """What a node whose devices fit has to have besides."""
     regions, executors = frozenset(demand.regions), frozenset(demand.executors)
     asks_more = bool(
-        demand.isolations
-        or demand.needs_egress
+        demand.needs_egress
         or demand.lent
         or demand.needs_token_receipts
         or demand.needs_serving
@@ -99,6 +98,8 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
         price = snapshot.prices_usd_micros[row]
         if executors and snapshot.executors[row] not in executors:
             return Why.EXECUTOR
+        if why := _isolation_reason(demand, snapshot, row):
+            return why
         if asks_more and (why := _lacks(demand, snapshot, row)):
             return why
         if regions and snapshot.regions[row] not in regions:
@@ -110,10 +111,20 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
     return refuse
 
 
+def _isolation_reason(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
+    """As `demand.is_accepted`: the customer's no first, then the provider's."""
+    isolation = snapshot.isolations[row]
+    if demand.isolations and isolation not in demand.isolations:
+        return Why.ISOLATION
+    if isolation != UNISOLATED or snapshot.allow_strangers[row]:
+        return None
+    owner = snapshot.organisation_ids[row]
+    return None if owner is not None and owner == demand.organisation_id else Why.OWN_JOBS
+
+
 def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
-    """What few jobs require of the node around their devices: isolation, the internet, lent folders, pay in tokens."""
+    """What few jobs require of the node around their devices: the internet, lent folders, pay in tokens."""
     lacks = (
-        (Why.ISOLATION, bool(demand.isolations) and snapshot.isolations[row] not in demand.isolations),
         (Why.EGRESS, demand.needs_egress and not snapshot.egresses[row]),
         (Why.LENT, not demand.lent <= snapshot.lent[row]),
         (Why.NO_SERVING, demand.needs_serving and not snapshot.servers[row]),

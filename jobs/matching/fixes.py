@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from jobs.matching.demand import ISOLATIONS, Demand
+from jobs.matching.demand import ISOLATIONS, UNISOLATED, Demand
 from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import format_memory
 from jobs.matching.fit import screen
@@ -149,7 +149,7 @@ def _no_network(demand: Demand, _snapshot: FleetSnapshot) -> Change | None:
 
 def _less_isolation(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     """The strongest isolation below the one demanded that some place has."""
-    for name in ("container", "any"):
+    for name in ("container", UNISOLATED):
         relaxed = dataclasses.replace(demand, isolations=ISOLATIONS[name])
         if relaxed != demand and _places(relaxed, snapshot):
             return Change("resources.isolation", name, relaxed, f"isolation {name} adds {{n}}")

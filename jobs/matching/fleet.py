@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import BooleanField, ExpressionWrapper, Q, TextField
+from django.db.models import BooleanField, ExpressionWrapper, F, Q, TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
@@ -29,6 +29,7 @@ from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.fabrics import links
 from marketplace.nodes.fabrics.overlays import gang_label
 from marketplace.nodes.models import Device, FabricLink, Node, Offer
+from marketplace.nodes.models.node import isolation_of
 from marketplace.nodes.offering import schedule
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import BEAT_SECONDS_IDLE, MISSES_UNTIL_SUSPECT
@@ -57,6 +58,8 @@ class _NodeFacts(NamedTuple):
     name: str
     state: str
     provider_id: UUID
+    organisation_id: UUID
+    allows_strangers: bool
     region: str
     fabric: str
     fabric_key: str
@@ -165,6 +168,7 @@ def _read_supply() -> FleetSnapshot:
             is_measured=_is(measured_at__isnull=False),
             is_silent=_is(last_seen_at__isnull=False, last_seen_at__lt=now - SUSPECT_AFTER),
             is_suspended=_is(suspended_at__isnull=False),
+            organisation_id=F("provider__organisation_id"),
             hours=_text("schedule"),
             isolation=KeyTextTransform("isolation", "facts"),
             egress=KeyTextTransform("egress", "facts"),
@@ -230,13 +234,15 @@ def _node_row(
         failures=node.failures,
         successes=node.successes,
         groups=groups,
-        isolation=node.isolation or "none",
+        isolation=isolation_of(node.executor, node.isolation),
         has_egress=node.egress == "true",
         lent=_labels(node.lent),
         has_token_receipts=node.signs_tokens == "true",
         is_server=node.serves == "true",
         runtime_features=_labels(node.runtime_features),
         open_seconds=open_seconds,
+        organisation_id=node.organisation_id,
+        allows_strangers=node.allows_strangers,
     )
 
 

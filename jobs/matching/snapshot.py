@@ -63,6 +63,8 @@ class NodeRow(NamedTuple):
     label: str = ""  # the fabric that its provider declared, whoever it reaches
     has_failed_link: bool = False  # to a node of that label
     wallets: frozenset[str] = frozenset()  # tokens in which a contract can pay its provider
+    organisation_id: UUID | None = None  # its provider's
+    allows_strangers: bool = False  # though it isolates nothing, it takes jobs of other organisations too
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class FleetSnapshot:
     labels: tuple[str, ...]
     have_failed_links: tuple[bool, ...]
     wallets: tuple[frozenset[str], ...]
+    organisation_ids: tuple[UUID | None, ...]
+    allow_strangers: tuple[bool, ...]
     class_ids: tuple[tuple[int, ...], ...]
     classes: tuple[DeviceClass, ...]
     # The same for every demand, so sorted once: who takes nothing at all, and who has devices of one class only.
@@ -153,6 +157,8 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         labels=columns["label"],
         have_failed_links=columns["has_failed_link"],
         wallets=columns["wallets"],
+        organisation_ids=columns["organisation_id"],
+        allow_strangers=columns["allows_strangers"],
         class_ids=class_ids,
         classes=tuple(known),
         closed=closed,

@@ -30,7 +30,7 @@ from jobs.escrow import holding
 from jobs.leases import leasing
 from jobs.leases.gangs import choose_port
 from jobs.matching import fleet
-from jobs.matching.demand import MatchRequest
+from jobs.matching.demand import ISOLATIONS, MatchRequest, is_accepted
 from jobs.matching.match import MatchResult, Placement, SlotTaken, match
 from jobs.matching.reservations import Reservations
 from jobs.models import Artifact, Attempt, Job, Lease
@@ -39,11 +39,12 @@ from jobs.pricing.costs import charged_of
 from jobs.pricing.price_locks import JobPrice
 from jobs.quoting.quote_terms import demand_of
 from jobs.spec import from_wire
+from jobs.spec.model import DEFAULT_ISOLATION
 from jobs.states import JOB_WAITING, JobState
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.states import advance, record_birth
-from marketplace.nodes.models import Device, Offer
+from marketplace.nodes.models import Device, Node, Offer
 from marketplace.nodes.wake import wake_nodes
 from provider_agent.protocol import GANG_PORT_FIRST, ZERO_ADDRESS, Fault, Reason
 
@@ -205,9 +206,12 @@ def _port(job: Job, number: int, placement: Placement) -> int:
 
 
 def reserve_slot(attempt: Attempt, slot: SlotTaken, rank: int, price: leasing.LeasePrice) -> Lease:
-    """Reserve a slot as the snapshot had it; raises DeviceTaken where its offer or its devices changed since then."""
-    offer = Offer.objects.rentable().filter(pk=slot.offer_id).first()
+    """Reserve a slot as the snapshot had it; raises DeviceTaken where its offer, its devices or the node's isolation
+    changed since then."""
+    offer = Offer.objects.rentable().select_related("node__provider").filter(pk=slot.offer_id).first()
     if offer is None or offer.price_usd_micros_per_device_hour != slot.price_usd_micros:
+        raise DeviceTaken(node_id=str(slot.node_id))
+    if not _is_accepted(attempt.job, offer.node):
         raise DeviceTaken(node_id=str(slot.node_id))
     devices: Sequence[Device] = list(Device.objects.rentable().filter(pk__in=slot.device_ids).order_by("index"))
     if len(devices) != len(slot.device_ids):
@@ -221,12 +225,24 @@ def reserve_slot(attempt: Attempt, slot: SlotTaken, rank: int, price: leasing.Le
     )
 
 
+def _is_accepted(job: Job, node: Node) -> bool:
+    """Whether both sides still accept how this node isolates the job's program."""
+    demanded = job.spec.get("resources", {}).get("isolation", DEFAULT_ISOLATION)
+    return is_accepted(
+        node.isolation,
+        is_own=node.provider.organisation_id == job.organisation_id,
+        allows_strangers=node.allows_strangers,
+        isolations=ISOLATIONS[demanded],
+    )
+
+
 def _request(job: Job, *, turn: int = 0) -> MatchRequest:
     failed = Lease.objects.filter(attempt__job=job, attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
     failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
     demand = demand_of(
         from_wire(job.spec),
+        organisation_id=job.organisation_id,
         price_ceiling_usd_micros=job.price_ceiling_usd_micros,
         cap_usd_micros=job.cap_usd_micros - charged_of(job).usd_micros,
         seconds_left=left,

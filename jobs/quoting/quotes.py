@@ -34,7 +34,7 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
     """
     kind = kind_named(spec.kind)
     asset, payment = assets.choose(spec.payment)
-    demand, snapshot = demand_of(spec), fleet.take_snapshot()
+    demand, snapshot = demand_of(spec, organisation_id=organisation.pk), fleet.take_snapshot()
     found = plan(demand, snapshot)
     is_open = spec.budget.max_per_gpu_hour_usd_micros is None
     terms = terms_of(spec, found, reference_price(demand, snapshot) if is_open else None)

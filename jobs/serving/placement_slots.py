@@ -122,6 +122,7 @@ def _demand(job: Job, spec: Spec) -> Demand:
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
     return demand_of(
         spec,
+        organisation_id=job.organisation_id,
         price_ceiling_usd_micros=job.price_ceiling_usd_micros,
         cap_usd_micros=job.cap_usd_micros - charged_of(job).usd_micros,
         seconds_left=left,

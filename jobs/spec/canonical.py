@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from jobs.spec.kinds.table import kind_of
-from jobs.spec.model import Checkpoint, Payment, Resources, Spec
+from jobs.spec.model import DEFAULT_ISOLATION, Checkpoint, Payment, Resources, Spec
 from jobs.spec.units import format_duration, format_money
 
 
@@ -53,7 +53,7 @@ def spec_hash(spec: Spec) -> str:
 
 def _resources(resources: Resources) -> dict[str, Any]:
     body = resources.model_dump(exclude={"memory_mib"})
-    if resources.isolation == "any":
+    if resources.isolation == DEFAULT_ISOLATION:  # also what specs from before this default mean from now on
         del body["isolation"]
     if resources.memory_mib:
         body["memory"] = f"{resources.memory_mib}MiB"

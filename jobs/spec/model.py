@@ -5,7 +5,7 @@ Fields are named as the code uses them (units last); the alias is the name in th
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
@@ -30,6 +30,7 @@ from jobs.spec.section import (
 
 GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
 NODES_MAX = 1024
+DEFAULT_ISOLATION: Final = "container"
 KIND_CHARACTERS_MAX = 16  # Job.kind
 LIST_MAX = 100
 ENV_MAX = 200
@@ -63,7 +64,10 @@ class Resources(Section):
     region: Annotated[list[Region], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a region or a list of them: small letters, digits and -"
     )
-    isolation: Literal["any", "container", "gvisor"] = Field("any", description="any, container or gvisor")
+    # none: also as a plain process on nodes whose providers allow strangers' programs there.
+    isolation: Literal["container", "gvisor", "none"] = Field(
+        DEFAULT_ISOLATION, description="container, gvisor or none"
+    )
 
     @property
     def devices(self) -> int:

@@ -39,6 +39,7 @@ class OfferView(TermsView):
     provider: str
     executor: str
     isolation: str = "none"
+    allows_strangers: bool = False
     egress: bool = False
     lent: list[str] = []
     devices: list[DeviceView]

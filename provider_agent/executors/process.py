@@ -27,6 +27,10 @@ from provider_agent.executors.base import Exit, Handle, LaunchSpec, ReportEvent
 from provider_agent.system.atomic import write_atomically
 
 WARNING = "The process executor isolates nothing: programs run as this user and can read what it can read."
+OWN_JOBS = "This node takes jobs of your own organisation only."
+STRANGERS = (
+    "You allow strangers: it also takes jobs of organisations that you do not know, if they ask for no isolation."
+)
 PROGRAMS_PATH = "/usr/local/bin:/usr/bin:/bin"  # what programs find beside the runtime; no tools of root's
 START_SECONDS_MAX = 15.0
 KILL_SECONDS_MAX = 10.0
@@ -247,6 +251,11 @@ class ProcessExecutor:
 
     async def close(self) -> None:
         """Supervisors need nobody."""
+
+
+def warning_of_strangers(allow_strangers: bool) -> str:
+    """Whose jobs a node without isolation takes, in so many words."""
+    return STRANGERS if allow_strangers else OWN_JOBS
 
 
 def processes_of(lease_id: UUID) -> list[int]:

@@ -61,6 +61,7 @@ class NodeFacts(Account):
     executor: Literal["process", "docker"]
     engine_version: str = Field(default="", max_length=80)
     isolation: Literal["none", "runc", "gvisor"] = "none"
+    allows_strangers: bool = False  # without isolation: programs of other organisations than its provider's too
     egress: bool = False  # programs that ask for it may reach public addresses
     lent: list[Annotated[str, Field(pattern=LABEL_PATTERN)]] = Field(default_factory=list, max_length=LENT_MAX)
     disk_bytes_per_second: Count = 0  # written and flushed; 0: not measured

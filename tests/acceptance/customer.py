@@ -12,7 +12,7 @@ ENDS = {"completed", "failed", "cancelled"}
 TINY: dict[str, Any] = {
     "kind": "train",
     "name": "tiny",
-    "resources": {"gpus": 1, "kind": "any"},
+    "resources": {"gpus": 1, "kind": "any", "isolation": "none"},
     "work": {"steps": 400},
     "budget": {"max_total": "1.00"},
     "checkpoint": {"every": "10 steps", "keep": 2},

@@ -54,7 +54,7 @@ class World:
             "limits": {"max_tokens": 400, "request": "2m"},
         }
         budget = {"max_total": "2.00", "max_per_gpu_hour": "1.00"}
-        resources = {"kind": "any", "memory": "500MB"}
+        resources = {"kind": "any", "isolation": "none", "memory": "500MB"}
         return {"kind": "serve", "name": name, "resources": resources, "budget": budget, "serve": section | serve}
 
     def serve(self, spec: dict[str, Any], ready: int = 1) -> EndpointView:

@@ -39,7 +39,7 @@ DEPOSIT_USD_MICROS = 5_000_000
 STEPS = 400
 GANG: dict[str, Any] = TINY | {
     "name": "gang",
-    "resources": {"gpus": 1, "nodes": 2, "kind": "any"},
+    "resources": {"gpus": 1, "nodes": 2, "kind": "any", "isolation": "none"},
     "work": {"steps": STEPS},
     "budget": {"max_total": "2.00"},
     "checkpoint": {"every": "4s", "keep": 2},
@@ -200,7 +200,7 @@ def _options(name: str) -> list[str]:
     own = ["--price", "0.50", "--region", "rack", "--fabric", "rack", "--fabric-address", NODES[name]]
     own += ["--device-kind", "cpu"]
     if EXECUTOR == "process":
-        own += ["--executor", "process", "--runtime-python", sys.executable, "--user", "root"]
+        own += ["--executor", "process", "--allow-strangers", "--runtime-python", sys.executable, "--user", "root"]
     return own
 
 

@@ -26,7 +26,7 @@ def test_two_nodes_of_a_rack_train_one_model_together(market: Market, alice: Par
         provider = market.add_node(f"rack-{core}", price="0.90", provider=provider, node=options)
     assert provider is not None
     wait_for_link(market, provider)
-    resources = {"gpus": 1, "nodes": 2, "kind": "any", "region": "rack"}
+    resources = {"gpus": 1, "nodes": 2, "kind": "any", "isolation": "none", "region": "rack"}
     with souk_of(market, alice) as souk:
         job = launch(souk, TINY | {"resources": resources, "work": {"steps": 60}})
         ended = wait_until(souk, job, ENDS)
@@ -74,6 +74,8 @@ def test_an_agent_installed_alone_builds_what_programs_need(market: Market, alic
         (job,) = souk.jobs()
         assert job.state == "completed", job.message
         trained = launch(
-            souk, TINY | {"resources": {"gpus": 1, "kind": "any", "region": "alone"}, "work": {"steps": 20}}
+            souk,
+            TINY
+            | {"resources": {"gpus": 1, "kind": "any", "isolation": "none", "region": "alone"}, "work": {"steps": 20}},
         )
         assert wait_until(souk, trained, ENDS).state == "completed"

@@ -269,7 +269,12 @@ def test_a_rollout_reaches_the_nodes_and_a_job_goes_on_through_it(fleet: Fleet) 
     alice = fleet.market.sign_up("alice")
     fleet.market.deposit(alice, "5.00")
     with Souk(fleet.market.server, alice.key) as souk:
-        spec = {"kind": "train", "name": "long", "resources": {"gpus": 1, "kind": "any"}, "work": {"steps": 1}}
+        spec = {
+            "kind": "train",
+            "name": "long",
+            "resources": {"gpus": 1, "kind": "any", "isolation": "none"},
+            "work": {"steps": 1},
+        }
         spec |= {"budget": {"max_total": "1.00"}, "command": SLEEPS}
         job = launch(souk, spec)
         wait_for("the job to run", lambda: souk.job(job.job_id).state == "running" or None, 60)

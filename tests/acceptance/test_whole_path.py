@@ -82,7 +82,8 @@ def test_a_job_survives_the_death_of_worker_web_sync_and_redis(market: Market, a
 def test_a_job_that_fits_nowhere_is_refused_with_the_nearest_fix(market: Market, alice: Party, tmp_path: Path) -> None:
     job_file = tmp_path / "big.yaml"
     job_file.write_text(
-        "kind: train\nname: big\nresources: {gpus: 8, kind: any}\nwork: {steps: 1}\nbudget: {max_total: 1.00}\n"
+        "kind: train\nname: big\nresources: {gpus: 8, kind: any, isolation: none}\nwork: {steps: 1}\n"
+        "budget: {max_total: 1.00}\n"
         "train: {model: tiny-llama, data: python-docs}\n"
     )
     done = subprocess.run(

@@ -71,7 +71,12 @@ class OfferSummary(StrictModelSerializer[Offer]):
     executor = serializers.CharField(source="node.executor", read_only=True)
     cpu_count = serializers.IntegerField(source="node.cpu_count", read_only=True)
     memory_mib = serializers.IntegerField(source="node.memory_mib", read_only=True)
-    isolation = serializers.SerializerMethodField()
+    isolation = serializers.CharField(source="node.isolation", read_only=True)
+    allows_strangers = serializers.BooleanField(
+        source="node.allows_strangers",
+        read_only=True,
+        help_text="Where isolation is none: jobs of other organisations may run there too, if they ask for none.",
+    )
     egress = serializers.SerializerMethodField()
     lent = serializers.SerializerMethodField()
     devices = DeviceSummary(source="node.rentable_devices", many=True, read_only=True)
@@ -79,13 +84,10 @@ class OfferSummary(StrictModelSerializer[Offer]):
     class Meta:
         model = Offer
         fields = [
-            *["id", "node_id", "node_name", "provider", "executor", "isolation", "egress", "lent"],
-            *["cpu_count", "memory_mib", *_TERMS, "devices"],
+            *["id", "node_id", "node_name", "provider", "executor", "isolation", "allows_strangers"],
+            *["egress", "lent", "cpu_count", "memory_mib", *_TERMS, "devices"],
         ]
         read_only_fields = fields
-
-    def get_isolation(self, offer: Offer) -> str:
-        return str(offer.node.facts.get("isolation") or "none")
 
     def get_egress(self, offer: Offer) -> bool:
         return bool(offer.node.facts.get("egress"))

@@ -51,6 +51,7 @@ def update_facts(node: Node, facts: NodeFacts) -> Node:
     fields = {
         "facts": facts_to_keep(facts),
         "executor": facts.executor,
+        "allows_strangers": facts.allows_strangers,
         "agent_version": facts.agent_version,
         "memory_mib": facts.memory_mib,
         "cpu_count": facts.cpu_count,
@@ -128,7 +129,8 @@ def facts_to_keep(facts: NodeFacts) -> dict[str, Any]:
     """What has no column of its own; raises BadFacts for text that the database cannot hold."""
     if "\\u0000" in facts.model_dump_json():
         raise BadFacts(problem="a text with a NUL character in it")
-    columns = {"devices", "executor", "agent_version", "memory_mib", "cpu_count", "fabric_key", "updates"}
+    columns = {"devices", "executor", "allows_strangers", "agent_version"}
+    columns |= {"memory_mib", "cpu_count", "fabric_key", "updates"}
     return facts.model_dump(mode="json", exclude=columns)
 
 

@@ -142,6 +142,7 @@ def _create_node(token: EnrolmentToken, request: EnrolRequest, receipt_address: 
         transport_public_key=request.transport_public_key,
         receipt_address=receipt_address,
         executor=facts.executor,
+        allows_strangers=facts.allows_strangers,
         agent_version=facts.agent_version,
         protocol=request.protocol,
         facts=devices.facts_to_keep(facts),

@@ -21,12 +21,23 @@ from provider_agent.protocol import (
     VERSION_CHARACTERS_MAX,
 )
 
+PLAIN_PROCESS: Final = "process"  # the executor that isolates nothing
 SUSPECT_SECONDS: Final = MISSES_UNTIL_SUSPECT * BEAT_SECONDS_IDLE + LOST_GRACE_SECONDS
 
 
 def suspect_before(now: datetime) -> datetime:
     """A node that was last seen before this time has missed two heartbeats: nothing new is placed there."""
     return now - timedelta(seconds=SUSPECT_SECONDS)
+
+
+def isolation_of(executor: str, reported: object) -> str:
+    """What is between programs and this node's kernel: a plain process has nothing, whatever its agent reports.
+
+    An agent with containers that reports nothing of the kind has at least the engine's own.
+    """
+    if executor == PLAIN_PROCESS:
+        return "none"
+    return "gvisor" if reported == "gvisor" else "runc"
 
 
 class NodeQuerySet(models.QuerySet["Node"]):
@@ -51,6 +62,8 @@ class Node(models.Model):
     transport_public_key = models.CharField(max_length=64, unique=True)
     receipt_address = models.CharField(max_length=42, unique=True)
     executor = models.CharField(max_length=16)
+    # Though nothing isolates programs there, its provider takes those of other organisations too.
+    allows_strangers = models.BooleanField(default=False, db_default=False)
     agent_version = models.CharField(max_length=40)
     protocol = models.PositiveSmallIntegerField()
     facts: models.JSONField[Any, Any] = models.JSONField(default=dict)
@@ -99,3 +112,8 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.state})"
+
+    @property
+    def isolation(self) -> str:
+        """none, runc or gvisor."""
+        return isolation_of(self.executor, self.facts.get("isolation"))

@@ -29,7 +29,10 @@ usage() {
 Usage: curl -fsSL $SERVER/install.sh | sh -s -- --token T [options]
 
   --token T          works once, for an hour; SOUK_ENROL_TOKEN keeps it out of the process list
-  --executor NAME    docker (the default), or process, which isolates nothing
+  --executor NAME    docker (the default), or process, which isolates nothing and takes your own
+                     organisation's jobs only
+  --allow-strangers  with process: jobs of everybody else too. Their programs run on this computer and
+                     read whatever the agent's user can
   --price DOLLARS    per device and hour        --name NAME    of the node
   --region REGION    for example eu-west        --data FOLDER  where the node keeps its work
   --prefix FOLDER    where the agent is installed: as root /opt/souk-agent, else ~/.local/share/souk-agent
@@ -74,7 +77,7 @@ run_as() {
 }
 
 read_options() {
-  token=${SOUK_ENROL_TOKEN:-} dry_run='' uninstall='' force='' start=1 downgrade='' options='' server_key=''
+  token=${SOUK_ENROL_TOKEN:-} dry_run='' uninstall='' force='' start=1 downgrade='' strangers='' options='' server_key=''
   executor=docker kind=auto prefix='' data='' user='' egress='' fabric_address='' fabric_privacy='' image='' serve=''
   while [ $# -gt 0 ]; do
     case $1 in
@@ -85,6 +88,7 @@ read_options() {
       --force) force=1; shift ;;
       --no-start) start=''; shift ;;
       --allow-downgrade) downgrade=1; shift ;;
+      --allow-strangers) strangers=1 options="$options $1"; shift ;;
       --*)
         [ $# -gt 1 ] || { status=2; fail "$1 needs a value; --help lists the options."; }
         case $1 in
@@ -107,6 +111,8 @@ read_options() {
     esac
   done
   case $executor in docker | process) ;; *) status=2; fail "--executor is docker or process, not '$executor'." ;; esac
+  [ -z "$strangers" ] || [ "$executor" = process ] || {
+    status=2; fail '--allow-strangers is for --executor process alone: containers take everybody'"'"'s jobs.'; }
 }
 
 choose_places() {

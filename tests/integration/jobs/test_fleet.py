@@ -41,12 +41,59 @@ def test_a_node_comes_with_its_offer_its_devices_and_its_measured_speed(bob: Nod
 
 
 def test_a_node_comes_with_what_its_agent_says_of_isolation_network_and_lent_folders(bob: Node) -> None:
-    assert [fleet.take_snapshot().isolations, fleet.take_snapshot().lent] == [("none",), (frozenset(),)]
+    assert [fleet.take_snapshot().isolations, fleet.take_snapshot().lent] == [("runc",), (frozenset(),)]
     bob.facts = {**bob.facts, "isolation": "gvisor", "egress": True, "lent": ["corpus", "images"]}
     bob.save()
     snapshot = fleet.take_snapshot()
     assert (snapshot.isolations, snapshot.egresses) == (("gvisor",), (True,))
     assert snapshot.lent == (frozenset({"corpus", "images"}),)
+
+
+def test_a_plain_process_isolates_nothing_whatever_its_agent_reports(bob: Node) -> None:
+    bob.executor, bob.facts = "process", {**bob.facts, "isolation": "gvisor"}
+    bob.save()
+    assert fleet.take_snapshot().isolations == ("none",)
+
+
+def plain_process(bob: Node, *, allows_strangers: bool = False) -> Node:
+    """Bob's node as it would be without containers."""
+    bob.executor, bob.allows_strangers = "process", allows_strangers
+    bob.save()
+    return bob
+
+
+def codes_of(organisation: Organisation, **resources: str) -> list[str]:
+    """Why a job of it fits nowhere; empty where it fits."""
+    view = quotes.make_quote(stage.spec_of(resources={"gpus": 1, "kind": "any", **resources}), organisation)
+    return [exclusion.code for exclusion in view.plan.exclusions]
+
+
+def test_a_strangers_job_runs_as_a_plain_process_only_where_both_sides_agree(alice: Organisation, bob: Node) -> None:
+    plain_process(bob)
+    assert codes_of(alice) == ["isolation"]
+    assert codes_of(alice, isolation="none") == ["own_jobs"], "the provider did not agree"
+    plain_process(bob, allows_strangers=True)
+    assert codes_of(alice) == ["isolation"], "the customer did not agree"
+    assert codes_of(alice, isolation="none") == []
+    (lease,) = stage.place(stage.submit(alice, stage.spec_of(resources={"gpus": 1, "isolation": "none"})))
+    assert lease.node_id == bob.id
+
+
+def test_a_providers_own_job_runs_as_a_plain_process_where_it_asks_for_that(bob: Node) -> None:
+    owner = plain_process(bob).provider.organisation
+    assert codes_of(owner) == ["isolation"]
+    assert codes_of(owner, isolation="none") == []
+
+
+@pytest.mark.parametrize("isolation", ["none", "container"])
+def test_a_node_that_changed_since_the_snapshot_is_given_no_job(alice, bob: Node, monkeypatch, isolation: str) -> None:
+    if isolation == "none":
+        plain_process(bob, allows_strangers=True)
+    spec = stage.spec_of(resources={"gpus": 1, "isolation": isolation})
+    job, before = stage.submit(alice, spec), fleet.take_snapshot()
+    monkeypatch.setattr(fleet, "take_snapshot", lambda: before)
+    plain_process(bob)
+    assert stage.place(job) == []
 
 
 def test_a_job_that_names_a_lent_folder_is_placed_only_where_it_is_lent(alice: Organisation, bob: Node) -> None:

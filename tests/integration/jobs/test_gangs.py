@@ -32,12 +32,12 @@ def fabric(*kinds: str, executor: str = "docker") -> list[Node]:
     return nodes
 
 
-def place_gang(alice: Any) -> list[Lease]:
-    return stage.place(stage.submit(alice, two_nodes()))
+def place_gang(alice: Any, **resources: str) -> list[Lease]:
+    return stage.place(stage.submit(alice, two_nodes(**resources)))
 
 
-def two_nodes() -> Any:
-    return stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any"})
+def two_nodes(**resources: str) -> Any:
+    return stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any", **resources})
 
 
 @pytest.mark.parametrize("kind", ["wireguard", "plain"])
@@ -54,7 +54,8 @@ def test_members_are_named_by_rank_with_their_keys_and_addresses(alice, kind: st
 
 def test_processes_meet_at_their_nodes_own_addresses(alice) -> None:
     fabric("address", "", executor="process")  # one agent from before, which says nothing
-    first, second = place_gang(alice)
+    Node.objects.update(allows_strangers=True)
+    first, second = place_gang(alice, isolation="none")
     assert gang_place(second).master_address == first.node.fabric_address
     assert "members" not in gang_place(second).model_dump()
 

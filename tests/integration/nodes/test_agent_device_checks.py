@@ -44,6 +44,7 @@ def context(provider: Provider, live_server: Any, tmp_path: Path, monkeypatch: p
     settings = AgentSettings(
         name="bob-1",
         offer=OfferTerms(price_usd_micros_per_device_hour=1_000_000),
+        executor="process",
         device_kind="cpu",
         devices=2,
         runtime_python=sys.executable,

@@ -43,7 +43,7 @@ def test_alice_sees_what_she_can_rent(alice: Membership, node: Node) -> None:
 def test_offer_shows_isolation_network_and_labels_of_shared_host_folders(alice: Membership, node: Node) -> None:
     reported = {"isolation": "gvisor", "egress": True, "lent": ["corpus"]}
     (row,) = sign(alice).get("/api/v1/offers").json()["results"]
-    assert {name: row[name] for name in reported} == {"isolation": "none", "egress": False, "lent": []}
+    assert {name: row[name] for name in reported} == {"isolation": "runc", "egress": False, "lent": []}
     Node.objects.update(facts={**node.facts, **reported})
     (row,) = sign(alice).get("/api/v1/offers").json()["results"]
     assert {name: row[name] for name in reported} == reported

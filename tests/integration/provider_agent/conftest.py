@@ -72,6 +72,7 @@ class Bob:
         """Enrol with a CPU share, and count the benchmark as done."""
         values: dict[str, Any] = {
             "name": "bob-1",
+            "executor": "process",
             "offer": OfferTerms(price_usd_micros_per_device_hour=1_000_000),
             "device_kind": "cpu",
             "runtime_python": sys.executable,

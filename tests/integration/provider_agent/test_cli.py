@@ -17,7 +17,20 @@ from tests.integration.provider_agent.fake_server import FakeServer
 
 pytestmark = pytest.mark.slow
 
-ENROL = ["--name", "bob-1", "--price", "0.75", "--region", "eu-west", "--device-kind", "cpu", "--devices", "2"]
+ENROL = [
+    "--executor",
+    "process",
+    "--name",
+    "bob-1",
+    "--price",
+    "0.75",
+    "--region",
+    "eu-west",
+    "--device-kind",
+    "cpu",
+    "--devices",
+    "2",
+]
 
 
 def enrol(bob: Bob, token: str) -> subprocess.CompletedProcess[str]:
@@ -100,6 +113,30 @@ def test_failed_check_is_shown_with_the_number_measured_and_the_number_needed(bo
     assert "last check: failed" in shown
     assert "GPU-1  memory_blocks: measured 3, needed 12  memory was not filled" in shown
     assert "products" not in shown
+
+
+def test_an_executor_is_named_and_never_assumed(bob: Bob, server: FakeServer) -> None:
+    done = bob.run("enrol", "--server", server.url, "--token", server.token)
+    assert done.returncode == 2
+    assert "--executor" in done.stderr
+    assert server.enrolled is None
+
+
+def test_a_provider_is_told_whose_programs_run_without_isolation(bob: Bob, server: FakeServer) -> None:
+    python = ["--runtime-python", sys.executable]
+    done = bob.run("enrol", "--server", server.url, "--token", server.token, *ENROL, *python)
+    assert "isolates nothing" in done.stdout
+    assert "jobs of your own organisation only" in done.stdout
+    assert server.enrolled is not None
+    assert not server.enrolled.facts.allows_strangers
+
+
+def test_a_node_lets_strangers_in_where_its_provider_says_so(bob: Bob, server: FakeServer) -> None:
+    python = ["--runtime-python", sys.executable]
+    done = bob.run("enrol", "--server", server.url, "--token", server.token, *ENROL, *python, "--allow-strangers")
+    assert "organisations that you do not know" in done.stdout
+    assert server.enrolled is not None
+    assert server.enrolled.facts.allows_strangers
 
 
 COMMANDS = ["enrol", "start", "status", "doctor", "drain", "resume", "price", "schedule", "earnings", "logs", "retire"]

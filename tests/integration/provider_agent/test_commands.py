@@ -58,6 +58,9 @@ def wanted(enrolled: Bob) -> Iterator[None]:
         yield
 
 
+EXECUTOR = ("--executor", "process")
+
+
 def run(bob: Bob, *words: str) -> Result:
     """One command to its end, or to Ctrl-C."""
     return CliRunner().invoke(app, [*words, "--data", str(bob.data)])
@@ -249,7 +252,7 @@ def test_held_updates_are_shown_as_by_hand(installed: Prefix, enrolled: Bob) -> 
 
 def enrol(bob: Bob, **options: Any) -> Result:
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    return run(bob, "enrol", "--server", bob.server.url, "--token", bob.server.token, *words)
+    return run(bob, "enrol", "--server", bob.server.url, "--token", bob.server.token, *EXECUTOR, *words)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +286,7 @@ def test_a_label_names_one_folder(bob: Bob, server: FakeServer, tmp_path: Path) 
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     lent = ["--lend", f"models={tmp_path / 'a'}", "--lend", f"models={tmp_path / 'b'}"]
-    done = run(bob, "enrol", "--server", server.url, "--token", server.token, *lent)
+    done = run(bob, "enrol", "--server", server.url, "--token", server.token, *EXECUTOR, *lent)
     assert done.exit_code == 2
     assert "--lend names 'models' twice" in done.stderr
     assert server.enrolled is None

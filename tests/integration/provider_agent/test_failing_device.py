@@ -46,7 +46,17 @@ def gpus(bob: Bob, server: FakeServer, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setenv("SOUK_FAKE_GPUS", str(found.path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(DRIVER), str(REPOSITORY)]))
-    done = bob.run("enrol", "--server", server.url, "--token", server.token, "--runtime-python", sys.executable)
+    done = bob.run(
+        "enrol",
+        "--server",
+        server.url,
+        "--token",
+        server.token,
+        "--executor",
+        "process",
+        "--runtime-python",
+        sys.executable,
+    )
     assert done.returncode == 0, done.stderr
     bob.mark_measured()
     bob.start(program=[sys.executable, "-c", LOOKS_OFTEN])

@@ -48,7 +48,9 @@ def test_folder_that_is_not_lent_ends_the_attempt_by_the_nodes_fault(bob: Bob, c
 
 def test_folder_with_the_agents_keys_is_not_lent(bob: Bob, tmp_path: Path) -> None:
     for path in (tmp_path, bob.folder.root, bob.folder.leases):
-        settings = AgentSettings(name="bob", offer=OfferTerms(price_usd_micros_per_device_hour=1), lend={"all": path})
+        settings = AgentSettings(
+            name="bob", executor="process", offer=OfferTerms(price_usd_micros_per_device_hour=1), lend={"all": path}
+        )
         with pytest.raises(BadConfig, match="own data"):
             _refuse_sharing_our_data(settings, bob.folder)
 

@@ -15,6 +15,7 @@ from jobs.matching.snapshot import DeviceGroup, FleetSnapshot, NodeRow, snapshot
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MODELS = {"NVIDIA H100 80GB HBM3": 81_920, "NVIDIA GeForce RTX 4090": 24_576, "NVIDIA A100-SXM4-40GB": 40_960}
 WEEK = 7 * 24 * 3600.0
+ORGANISATIONS = (UUID(int=1 << 70), UUID(int=2 << 70))
 
 
 def gpus(total: int = 1, *, free: int | None = None, first: int = 0, **fields: Any) -> DeviceGroup:
@@ -44,6 +45,7 @@ def node(number: int, *, groups: Sequence[DeviceGroup] | None = None, **fields: 
         "region": "eu-west",
         "fabric": "",
         "executor": "docker",
+        "isolation": "runc",
         "is_measured": True,
         "failures": 0,
         "successes": 0,
@@ -96,6 +98,8 @@ def node_rows(draw: st.DrawFn, number: int) -> NodeRow:
         fabric=draw(st.sampled_from(["", "rack-1", "rack-2"])),
         executor=draw(st.sampled_from(["docker", "process"])),
         isolation=draw(st.sampled_from(["none", "runc", "gvisor"])),
+        organisation_id=draw(st.sampled_from(ORGANISATIONS)),
+        allows_strangers=draw(st.booleans()),
         has_egress=draw(st.booleans()),
         lent=draw(st.frozensets(st.sampled_from(["corpus", "images"]))),
         failures=draw(st.integers(0, 5)),
@@ -120,6 +124,7 @@ def demands() -> st.SearchStrategy[Demand]:
         regions=st.sampled_from([(), (), ("eu-west",), ("asia-south",)]),
         executors=st.sampled_from([(), (), ("docker",)]),
         isolations=st.sampled_from([(), (), ("runc", "gvisor"), ("gvisor",)]),
+        organisation_id=st.sampled_from([None, *ORGANISATIONS]),
         needs_egress=st.sampled_from([False, False, True]),
         lent=st.sampled_from([frozenset(), frozenset(), frozenset({"corpus"}), frozenset({"corpus", "images"})]),
         dtype=st.sampled_from(["auto", "auto", "float32", "bfloat16"]),

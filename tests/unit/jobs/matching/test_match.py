@@ -10,7 +10,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.matching.demand import Demand, MatchRequest, flops_of
+from jobs.matching.demand import Demand, MatchRequest, flops_of, is_accepted
 from jobs.matching.fit import screen
 from jobs.matching.match import Policy, match
 from jobs.matching.reservations import RESERVED_SECONDS
@@ -231,7 +231,9 @@ def assert_fits(row: NodeRow, wanted: Demand, device_ids: tuple[UUID, ...]) -> N
     assert row.is_measured
     assert row.offer_id is not None
     assert not wanted.regions or row.region in wanted.regions
-    assert not wanted.isolations or row.isolation in wanted.isolations
+    is_own = wanted.organisation_id is not None and row.organisation_id == wanted.organisation_id
+    allows = row.allows_strangers
+    assert is_accepted(row.isolation, is_own=is_own, allows_strangers=allows, isolations=wanted.isolations)
     assert row.has_egress or not wanted.needs_egress
     assert wanted.lent <= row.lent
     assert not wanted.executors or row.executor in wanted.executors

@@ -144,6 +144,29 @@ def test_a_job_for_the_internet_or_for_gvisor_goes_where_there_is_one() -> None:
     assert {fix.field for fix in found.fixes} == {"network", "resources.isolation"}
 
 
+def test_a_node_that_isolates_nothing_takes_its_own_organisations_jobs_only() -> None:
+    alice, bob = UUID(int=1 << 70), UUID(int=2 << 70)
+    rows = [
+        node(1, isolation="none", organisation_id=bob),
+        node(2, isolation="none", organisation_id=alice),
+        node(3, isolation="none", organisation_id=bob, allows_strangers=True),
+    ]
+    anybodys, alices = demand(), demand(organisation_id=alice)
+    assert {each.node_ids[0].int for each in plan(anybodys, fleet(*rows)).candidates} == {3}
+    assert {each.node_ids[0].int for each in plan(alices, fleet(*rows)).candidates} == {2, 3}
+    refused = plan(alices, fleet(rows[0])).exclusions
+    assert [each.message for each in refused] == ["1 isolate nothing and take jobs of their own organisation only"]
+
+
+def test_a_job_that_asks_for_a_container_goes_to_no_node_without() -> None:
+    alice = UUID(int=1 << 70)
+    rows = [node(1, isolation="none", organisation_id=alice, allows_strangers=True)]
+    found = plan(demand(isolations=ISOLATIONS["container"]), fleet(*rows))
+    assert [each.code for each in found.exclusions] == ["isolation"]
+    (fix,) = found.fixes
+    assert (fix.field, fix.value, fix.message) == ("resources.isolation", "none", "isolation none adds 1 node")
+
+
 def test_a_job_of_a_newer_runtime_goes_to_no_older_agent() -> None:
     wanted = demand(runtime_features=frozenset({"train.ddp"}))
     rows = [node(1), node(2), node(3, runtime_features=frozenset({"train.ddp"}))]
