@@ -29,7 +29,6 @@ _SPEEDS: Final = [
 ]
 FLOPS_PER_SECOND_MAX: Final = 1e18  # a device beyond this does not exist
 MEMORY_BYTES_PER_SECOND_MAX: Final = 1e15
-GONE: Final = "not in the machine any more"
 SOLD: Final = "another node sells it"
 
 
@@ -44,8 +43,8 @@ def add_devices(node: Node, devices: list[DeviceFacts]) -> list[Device]:
 def update_facts(node: Node, facts: NodeFacts) -> Node:
     """What a node reports of itself after a restart or a change; its devices are never more rentable than measured.
 
-    A device that is missing or has a fault is unhealthy; one that is new or has changed must be measured; a GPU that
-    another node sells stays unhealthy here.
+    A device that is missing or has a fault is unhealthy, and stays this node's; one that is new or has changed must be
+    measured; a GPU that another node sells stays unhealthy here.
     """
     _refuse_repeated([device.uuid for device in facts.devices])
     fields = {
@@ -67,7 +66,7 @@ def update_facts(node: Node, facts: NodeFacts) -> Node:
             logger.warning("A node reported GPUs that another one sells.", extra={"node_id": str(node.pk)})
         present = {device.uuid for device in facts.devices}
         gone = [device.pk for uuid, device in known.items() if uuid not in present]
-        Device.objects.filter(pk__in=gone).update(is_healthy=False, fault=GONE)
+        Device.objects.filter(pk__in=gone).update(is_healthy=False, fault=identity.GONE)
         for device in facts.devices:
             _upsert(node, known.get(device.uuid), device, fault=device.fault or (SOLD if device.uuid in sold else ""))
     for name, value in fields.items():
@@ -168,6 +167,7 @@ def _device(node: Node, facts: DeviceFacts, *, fault: str) -> Device:
         memory_mib=facts.memory_mib,
         details=facts.details,
         is_healthy=not fault,
+        is_claimed=not fault,  # what was never seen to work here is claimed by nobody
         fault=fault,
     )
 
@@ -181,6 +181,7 @@ def _upsert(node: Node, device: Device | None, facts: DeviceFacts, *, fault: str
         device.claimed_flops_per_second, device.shown_flops_per_second = {}, None
     device.kind, device.model, device.memory_mib = facts.kind.value, facts.model, facts.memory_mib
     device.index, device.details, device.is_healthy, device.fault = facts.index, facts.details, not fault, fault
+    device.is_claimed = not fault or (device.is_claimed and fault != SOLD)
     device.save()
 
 

@@ -81,7 +81,7 @@ def retire(node: Node, *, actor: str = "system") -> Node:
         if node.state != NodeState.RETIRED:
             advance(node, NodeState.RETIRED, actor=actor)
         offers.withdraw(node)
-        node.devices.update(is_healthy=False)
+        node.devices.update(is_healthy=False, is_claimed=False)
     agent_auth.forget(node.pk)
     return node
 

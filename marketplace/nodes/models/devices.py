@@ -47,14 +47,19 @@ class Device(models.Model):
     is_healthy = models.BooleanField(default=True)
     fault = models.CharField(max_length=FAULT_CHARACTERS_MAX, blank=True)  # why it is not, as its agent reports
 
+    # Its UUID is this node's, from when it was first healthy here until the node is retired or the card is enrolled in
+    # another node of the same provider: a fault is no reason to lose it to somebody else.
+    is_claimed = models.BooleanField(default=True, db_default=True)
+
     objects = DeviceQuerySet.as_manager()
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["node", "uuid"], name="device_once_per_node"),
             models.UniqueConstraint(
-                fields=["uuid"], condition=Q(kind=DeviceKind.GPU.value, is_healthy=True), name="gpu_sold_once"
+                fields=["uuid"], condition=Q(kind=DeviceKind.GPU.value, is_claimed=True), name="gpu_claimed_once"
             ),
+            models.CheckConstraint(condition=Q(is_healthy=False) | Q(is_claimed=True), name="healthy_device_claimed"),
             models.CheckConstraint(condition=Q(memory_mib__gt=0), name="device_has_memory"),
             models.CheckConstraint(condition=Q(kind__in=[kind.value for kind in DeviceKind]), name="device_kind_known"),
         ]

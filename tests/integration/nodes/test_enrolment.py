@@ -13,9 +13,10 @@ from marketplace.accounts.models import Membership
 from marketplace.foundation import clock, signing
 from marketplace.foundation.models import Event
 from marketplace.nodes.errors import AlreadyEnrolled, BadFacts, EnrolmentRefused, ProofRefused, UnsupportedProtocol
+from marketplace.nodes.inventory import devices as inventory
 from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Device, EnrolmentToken, Node, Offer, Provider
-from provider_agent.protocol import EnrolResponse
+from provider_agent.protocol import DeviceFacts, EnrolResponse
 from tests.integration.nodes.agent import DOLLAR, Agent, device, facts, terms
 from tests.integration.nodes.conftest import found, provider_of
 from tests.integration.racing import race
@@ -130,6 +131,41 @@ def test_of_two_nodes_that_race_with_one_gpu_one_enrols() -> None:
     requests = [Agent().enrol_request(token_of(provider)) for _ in range(3)]
     outcomes = race(*[functools.partial(enrolment.enrol, request) for request in requests])
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyEnrolled", "AlreadyEnrolled", "Node"]
+
+
+def card(*, fault: str = "") -> DeviceFacts:
+    return device().model_copy(update={"details": {"serial": "1234"}, "fault": fault})
+
+
+def renamed(gpu: DeviceFacts) -> DeviceFacts:
+    """The same board under another UUID."""
+    return gpu.model_copy(update={"uuid": "GPU-renamed"})
+
+
+@pytest.mark.parametrize("how", ["fault", "gone"])
+def test_a_faulty_gpu_stays_its_nodes_whoever_else_reports_it(provider: Provider, mallory: Membership, how: str):
+    bobs = Agent().enrol(provider, facts=facts(card(), device("GPU-2", index=1)))
+    left = [card(fault="fell off the bus")] if how == "fault" else []
+    inventory.update_facts(bobs, facts(*left, device("GPU-2", index=1)))
+    assert not bobs.devices.get(uuid="GPU-1").is_healthy
+    for shown in (card(), renamed(card())):
+        with pytest.raises(AlreadyEnrolled):
+            Agent().enrol(provider_of(mallory), facts=facts(shown))
+    inventory.update_facts(bobs, facts(card(), device("GPU-2", index=1)))
+    assert bobs.devices.get(uuid="GPU-1").is_healthy, "it is rented out again once it is well"
+
+
+def test_a_provider_moves_a_card_to_another_node_of_its_own(provider: Provider) -> None:
+    first = Agent().enrol(provider, facts=facts(card(), device("GPU-2", index=1)))
+    inventory.update_facts(first, facts(device("GPU-2", index=1)))
+    assert Agent().enrol(provider, facts=facts(card())).devices.get().is_healthy
+    inventory.update_facts(first, facts(card(), device("GPU-2", index=1)))
+    assert not first.devices.get(uuid="GPU-1").is_healthy
+
+
+def test_a_gpu_that_never_worked_here_is_claimed_by_nobody(provider: Provider, mallory: Membership) -> None:
+    Agent().enrol(provider_of(mallory), facts=facts(card(fault="broken, she says")))
+    assert Agent().enrol(provider, facts=facts(card())).devices.get().is_healthy
 
 
 def test_a_retired_nodes_gpu_may_be_enrolled_again(provider: Provider) -> None:
