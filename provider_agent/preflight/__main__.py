@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--user", default="", help="whom the agent is to run as")
     for option in ("--egress", "--fabric-address", "--fabric-privacy", "--train-image", "--serve-image"):
         parser.add_argument(option, default="", help="as of souk-agent enrol")
+    parser.add_argument("--runtime-python", default="", help="as of souk-agent enrol")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     manifest: dict[str, Any] = json.loads(asked.manifest.read_bytes()) if asked.manifest else {}
@@ -40,6 +41,7 @@ def main() -> int:
             fabric_privacy=asked.fabric_privacy,
             train_image=asked.train_image,
             serve_image=asked.serve_image,
+            runtime_python=asked.runtime_python,
         ),
         device_kind=asked.device_kind,
         floors=manifest.get("floors", {}),

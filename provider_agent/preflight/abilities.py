@@ -50,6 +50,7 @@ class DesiredSettings:
     fabric_privacy: str = ""
     train_image: str = ""
     serve_image: str = ""
+    runtime_python: str = ""
     isolation: str = ""
     is_enrolled: bool = False
 
@@ -59,7 +60,15 @@ class DesiredSettings:
             config = json.loads((folder / "config.json").read_text())
         except (OSError, ValueError):
             return self
-        names = ("egress", "fabric_address", "fabric_privacy", "train_image", "serve_image", "isolation")
+        names = (
+            "egress",
+            "fabric_address",
+            "fabric_privacy",
+            "train_image",
+            "serve_image",
+            "runtime_python",
+            "isolation",
+        )
         chosen = {name: getattr(self, name) or str(config.get(name, "")) for name in names}
         return replace(self, **chosen, is_enrolled=True)
 

@@ -10,6 +10,7 @@ from provider_agent.preflight.abilities import DesiredSettings, check_disk_limit
 from provider_agent.preflight.containers import check_driver, check_engine, check_toolkit
 from provider_agent.preflight.finding import Finding, guard
 from provider_agent.preflight.image import check_image
+from provider_agent.preflight.interpreter import check_interpreter
 from provider_agent.preflight.machine import check_disk, check_memory, check_python, check_system
 from provider_agent.preflight.network import check_network
 from provider_agent.preflight.serving import check_serving
@@ -29,6 +30,7 @@ def examine_computer(
     return [
         guard("system", check_system),
         guard("python", check_python),
+        guard("interpreter", lambda: check_interpreter(chosen)),
         guard("memory", check_memory),
         guard("disk", lambda: check_disk(folder, executor)),
         guard("driver", lambda: check_driver(floors, device_kind)),

@@ -79,6 +79,7 @@ run_as() {
 read_options() {
   token=${SOUK_ENROL_TOKEN:-} dry_run='' uninstall='' force='' start=1 downgrade='' strangers='' options='' server_key=''
   executor=docker kind=auto prefix='' data='' user='' egress='' fabric_address='' fabric_privacy='' image='' serve=''
+  interpreter=''
   while [ $# -gt 0 ]; do
     case $1 in
       --*=*) word=$1; shift; set -- "${word%%=*}" "${word#*=}" "$@" ;;
@@ -103,6 +104,7 @@ read_options() {
           --fabric-address) fabric_address=$2; options="$options $1 $(quoted "$2")" ;;
           --train-image) image=$2; options="$options $1 $(quoted "$2")" ;;
           --serve-image) serve=$2; options="$options $1 $(quoted "$2")" ;;
+          --runtime-python) interpreter=$2; options="$options $1 $(quoted "$2")" ;;
           --fabric-privacy) fabric_privacy=$2; options="$options $1 $(quoted "$2")" ;;
           *) options="$options $1 $(quoted "$2")" ;;
         esac
@@ -303,7 +305,7 @@ preflight() {
   PYTHONPATH=$wheel PYTHONDONTWRITEBYTECODE=1 "$python" -P -m provider_agent.preflight \
     --server "$SERVER" --manifest "$work/manifest.json" --data "$data" --executor "$executor" --device-kind "$kind" \
     --user "$user" --egress "$egress" --fabric-address "$fabric_address" --fabric-privacy "$fabric_privacy" \
-    --train-image "$image" ${serve:+--serve-image "$serve"} || code=$?
+    --train-image "$image" ${serve:+--serve-image "$serve"} ${interpreter:+--runtime-python "$interpreter"} || code=$?
   [ "$code" = 0 ] && return 0
   [ "$code" = $NEEDS_FIXING ] || fail 'The checks broke off.'
   if [ -n "$force" ]; then say '   going on all the same (--force)'; return 0; fi

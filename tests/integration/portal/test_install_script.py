@@ -126,6 +126,22 @@ def test_what_needs_fixing_stops_it_and_says_what_to_do(script: str, computer: C
     assert computer.files() == []
 
 
+@pytest.mark.skipif(not IS_ROOT, reason="root chooses whom the agent runs as")
+def test_roots_own_interpreter_is_refused_before_anything_is_installed(script: str, token: str, tmp_path: Path) -> None:
+    computer = make_computer()
+    try:
+        tmp_path.chmod(0o700)
+        (tmp_path / "python").symlink_to(sys.executable)
+        where = ("--data", str(computer.root / "data"), "--prefix", str(computer.root / "prefix"))
+        done = computer.run(script, "--token", token, *where, *PROCESS, "--runtime-python", str(tmp_path / "python"))
+        assert done.returncode == 8, done.stdout + done.stderr
+        assert "FIX   interpreter: the agent is to run as souk-agent, which may not enter /" in done.stdout
+        assert "fix: leave --runtime-python out" in done.stdout
+        assert computer.files() == []
+    finally:
+        shutil.rmtree(computer.root)
+
+
 def test_a_node_of_another_marketplace_is_left_alone(script: str, computer: Computer, token: str) -> None:
     data = computer.root / "data"
     data.mkdir()

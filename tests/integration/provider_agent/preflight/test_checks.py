@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import socketserver
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +20,10 @@ from typing import Any
 import pytest
 
 from provider_agent.preflight import machine, network
+from provider_agent.preflight.abilities import DesiredSettings
 from provider_agent.preflight.containers import check_driver, check_engine, check_toolkit, find_vendors
 from provider_agent.preflight.finding import version_of
+from provider_agent.preflight.interpreter import check_interpreter
 
 FLOORS = {"docker": "20.10", "nvidia-container-toolkit": "1.17.8", "nvidia-driver": "525.60"}
 
@@ -149,6 +154,34 @@ def test_a_full_disk_is_a_fix_that_says_how_much_to_free(tmp_path: Path, monkeyp
 def test_this_computer_passes_where_the_tests_run() -> None:
     assert machine.check_system().verdict == machine.check_memory().verdict == "PASS"
     assert machine.check_python().found.startswith("3.")
+
+
+def test_an_interpreter_that_is_not_there_is_a_fix() -> None:
+    found = check_interpreter(DesiredSettings(executor="process", runtime_python="/nowhere/bin/python"))
+    assert (found.verdict, "/nowhere/bin/python is not there" in found.found) == ("FIX", True)
+    assert check_interpreter(DesiredSettings(executor="process")).verdict == "SKIP"
+    own = DesiredSettings(executor="process", runtime_python=sys.executable)
+    assert check_interpreter(own).verdict == "PASS"
+    program = check_interpreter(DesiredSettings(executor="process", runtime_python="/bin/false"))
+    assert "/bin/false does not run: it ended with 1" in program.found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone tries it as the agent's user")
+@pytest.mark.parametrize("user", ["nobody", "souk-yet-to-be-made"])
+def test_an_interpreter_that_the_agents_user_cannot_enter_is_a_fix(user: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as closed, tempfile.TemporaryDirectory(dir="/tmp") as opened:
+        python, link = Path(closed, "python"), Path(opened, "python")
+        Path(opened).chmod(0o755)
+        python.symlink_to("/bin/true")  # takes any words; stands for a virtual environment below /root
+        link.symlink_to(python)
+        for named in (python, link):
+            found = check_interpreter(DesiredSettings(executor="process", user=user, runtime_python=str(named)))
+            assert found.verdict == "FIX"
+            assert f"the agent is to run as {user}, which may not enter {closed}" in found.found
+            assert "leave --runtime-python out" in found.fix
+        Path(closed).chmod(0o755)
+        free = check_interpreter(DesiredSettings(executor="process", user=user, runtime_python=str(link)))
+        assert free.verdict == "PASS"
 
 
 @contextmanager
