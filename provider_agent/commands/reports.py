@@ -10,6 +10,7 @@ from uuid import UUID
 
 import typer
 
+from provider_agent.commands.known_folders import choose_folder, find_node
 from provider_agent.commands.options import (
     DataOption,
     JsonOption,
@@ -51,7 +52,7 @@ def status(
         from provider_agent.commands.status_view import status_lines, watch_status
         from provider_agent.node.status import read_status
 
-        folder = folder_of(data)
+        folder = find_node(data)
         if watch:
             watch_status(folder, as_json=as_json)
         elif as_json:
@@ -78,7 +79,8 @@ def doctor(
     def act() -> None:
         from provider_agent.node.doctor import examine
 
-        findings = asyncio.run(examine(folder_of(data), server=server, executor=executor))
+        folder = folder_of(data) if server else choose_folder(data)
+        findings = asyncio.run(examine(folder, server=server, executor=executor))
         if as_json:
             print_json(_with_old_names([finding.as_dict() for finding in findings]))
         else:
@@ -97,7 +99,7 @@ def earnings(as_json: JsonOption = False, data: DataOption = None) -> None:
     """
 
     def act() -> None:
-        found = asyncio.run(_ask_earnings(folder_of(data)))
+        found = asyncio.run(_ask_earnings(find_node(data)))
         if as_json:
             print_json(found.model_dump(mode="json"))
             return
@@ -127,7 +129,7 @@ def logs(
         from provider_agent.executors.base import log_path
         from provider_agent.own_log import read_lines
 
-        folder = folder_of(data)
+        folder = find_node(data)
         load_config(folder)
         path = log_path(folder.lease(_lease_id(folder, lease))) if lease else folder.log
         for line in read_lines(path, newest=lines, follow=follow):

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from provider_agent.commands.known_folders import find_node
 from provider_agent.commands.options import (
     USD_MICROS,
     DataOption,
     JsonOption,
-    folder_of,
     guarded,
     money,
     print_json,
@@ -41,7 +41,7 @@ def drain(
 
         if len(reason) > REASON_CHARACTERS_MAX:
             raise BadConfig(f"--reason may have {REASON_CHARACTERS_MAX} characters, not {len(reason)}.")
-        _show(asyncio.run(desired_settings.drain(folder_of(data), reason)), as_json)
+        _show(asyncio.run(desired_settings.drain(find_node(data), reason)), as_json)
 
     guarded(act)
 
@@ -55,7 +55,7 @@ def resume(as_json: JsonOption = False, data: DataOption = None) -> None:
     def act() -> None:
         from provider_agent.node import desired_settings
 
-        _show(asyncio.run(desired_settings.resume(folder_of(data))), as_json)
+        _show(asyncio.run(desired_settings.resume(find_node(data))), as_json)
 
     guarded(act)
 
@@ -75,7 +75,7 @@ def price(
     def act() -> None:
         from provider_agent.node import desired_settings
 
-        folder = folder_of(data)
+        folder = find_node(data)
         if usd is None:
             _show(asyncio.run(desired_settings.ask_standing(folder)), as_json)
             return
@@ -115,7 +115,7 @@ def schedule(  # noqa: PLR0917 - typer passes options by name
         def change(known: Schedule) -> Schedule:
             return weekly_hours.changed(known, hours=hours, timezone=timezone, away=away or [], no_away=no_away)
 
-        found = asyncio.run(desired_settings.change_schedule(folder_of(data), change))
+        found = asyncio.run(desired_settings.change_schedule(find_node(data), change))
         if as_json:
             print_json(found.model_dump(mode="json"))
         else:

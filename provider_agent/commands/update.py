@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from provider_agent.commands.options import DataOption, JsonOption, folder_of, guarded, print_json
+from provider_agent.commands.known_folders import find_node
+from provider_agent.commands.options import DataOption, JsonOption, guarded, print_json
 from provider_agent.config import DataFolder, load_config, save_config
 from provider_agent.errors import BadConfig, ServiceFailed, UpdateRefused
 
@@ -46,7 +47,7 @@ def update(  # noqa: PLR0917 - typer passes options by name
     def act() -> None:
         if check + now + hold + auto > 1:
             raise BadConfig("Give one of --check, --now, --hold and --auto.")
-        folder = folder_of(data)
+        folder = find_node(data)
         load_config(folder)
         if now:
             _update_now(folder)

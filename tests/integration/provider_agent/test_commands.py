@@ -15,8 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from provider_agent.cli import app
-from provider_agent.commands import status_view, update
+from provider_agent.commands import known_folders, status_view, update
 from provider_agent.config import DataFolder
+from provider_agent.errors import NotEnrolled
 from provider_agent.node import listing
 from provider_agent.node import status as node_status
 from provider_agent.packaging import prefix as packaging_prefix
@@ -304,3 +305,31 @@ def test_the_version_is_printed_without_a_command() -> None:
     done = CliRunner().invoke(app, ["--version"])
     assert done.exit_code == 0
     assert done.stdout.strip()[0].isdigit()
+
+
+def test_a_node_elsewhere_is_found_where_it_is_the_only_one(
+    enrolled: Bob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobodys = DataFolder(tmp_path / "usual")
+    monkeypatch.setattr(known_folders, "default_data_folder", lambda: nobodys)
+    assert known_folders.find_node(None, known=[enrolled.data]).root == enrolled.data
+    assert f"the node in {enrolled.data}, the only one here" in capsys.readouterr().err
+    with pytest.raises(NotEnrolled, match=f"Nodes of this computer: {enrolled.data}, {enrolled.data}. Name one"):
+        known_folders.find_node(None, known=[enrolled.data] * 2)
+    with pytest.raises(NotEnrolled, match="no other is known"):
+        known_folders.find_node(tmp_path / "mistyped", known=[])
+    with pytest.raises(NotEnrolled, match=f"mistyped holds no enrolled node. Nodes of this computer: {enrolled.data}"):
+        known_folders.find_node(tmp_path / "mistyped", known=[enrolled.data])
+
+
+def test_agents_that_run_are_known(enrolled: Bob) -> None:
+    enrolled.start()
+    assert enrolled.data in list(known_folders.known_folders())
+    enrolled.stop()
+
+
+def test_nodes_of_an_installation_are_known(installed: Prefix, enrolled: Bob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_folders, "own_prefix", lambda: installed)
+    (installed.root / "nodes").write_text(f"{enrolled.data}\n/nowhere\n")
+    assert enrolled.data in list(known_folders.known_folders())
+    assert Path("/nowhere") not in list(known_folders.known_folders())
