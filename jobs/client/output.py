@@ -13,12 +13,19 @@ from rich.console import Console
 from rich.table import Table
 
 from jobs.client.job_states import STYLES
+from jobs.client.tables import FittedTable
 from jobs.spec.units import format_money
+
+PIPE_COLUMNS = 100_000
+ID_COLUMNS = frozenset({"id", "payout", "top-up", "dispute", "invoice", "lease", "job"})
 
 
 def console() -> Console:
     """Where people read; made anew, so that a redirected stdout is seen."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+    is_terminal = sys.stdout.isatty()
+    # What reads a pipe gets whole rows, however wide: only a terminal has an edge.
+    width = None if is_terminal else PIPE_COLUMNS
+    return Console(file=sys.stdout, highlight=False, soft_wrap=not is_terminal, width=width)
 
 
 def notice(text: str) -> None:
@@ -44,10 +51,11 @@ def jsonable(value: Any) -> Any:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
-    """A table whose `right` columns are numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    """A table whose `right` columns are numbers; on a narrow terminal ids are shortened, and nothing is cut."""
+    made = FittedTable(title=title, id_columns=ID_COLUMNS)
     for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", no_wrap=name in right)
+        is_whole = name in right or name in ID_COLUMNS
+        made.add_column(name, justify="right" if name in right else "left", no_wrap=is_whole, overflow="fold")
     for row in rows:
         made.add_row(*row)
     return made

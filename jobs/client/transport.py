@@ -20,6 +20,8 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 STATUSES_RETRIED = frozenset({429, 502, 503, 504})
 MESSAGE_CHARACTERS_MAX = 500
+# What the API words for programs, as what a person at a terminal does about it.
+REMEDIES = {"no_provider": "You do not rent out anything yet. `souk provider add-node` begins it."}
 WITHOUT_TLS = "WRONG_VERSION_NUMBER"  # what OpenSSL says of an answer in plain text
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # not tab, newline, return
@@ -143,7 +145,7 @@ def _answer(response: httpx.Response, server: str, *, is_signed_in: bool) -> Any
         raise NotSignedIn(refused if is_signed_in else "")
     if response.is_redirect:
         message = f"{server} sends elsewhere ({response.headers.get('Location', '')}); give that address with --server"
-    raise SoukApiError(response.status_code, code, message, details)
+    raise SoukApiError(response.status_code, code, REMEDIES.get(code, message), details)
 
 
 def _error(response: httpx.Response) -> tuple[str, str, dict[str, Any]]:

@@ -36,6 +36,9 @@ def artifacts(job: JobName, server: Server = None, as_json: Json = False) -> Non
     if as_json:
         print_json(found)
         return
+    if not found:
+        console().print("The job has no checkpoint and no output yet.", markup=False)
+        return
     rows = [
         (
             str(artifact.artifact_id),

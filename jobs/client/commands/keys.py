@@ -82,6 +82,8 @@ def list_keys(
 
     Example: souk keys list
     """
+    from rich.markup import escape
+
     from jobs.client.output import ago, console, money, print_json, table
 
     with open_souk(server) as souk:
@@ -89,10 +91,13 @@ def list_keys(
     if as_json:
         print_json(found)
         return
+    if not found:
+        console().print("No keys. `souk keys create NAME` makes one with which a program calls models.", markup=False)
+        return
     rows = [
         [
-            str(each.id)[:8],
-            each.name,
+            str(each.id),
+            escape(each.name),
             f"{each.prefix}...",
             money(each.spent_usd_micros),
             money(each.budget_usd_micros) + (" a month" if each.budget_period == "month" else ""),

@@ -159,14 +159,12 @@ def nodes(server: Server = None, as_json: Json = False) -> None:
     from jobs.client.output import ago, console, money, print_json, table
 
     with open_souk(server) as souk:
-        try:
-            found = souk.nodes()
-        except SoukApiError as error:
-            if error.code == "no_provider":
-                error.message = "You do not rent out anything yet. `souk provider add-node` begins it."
-            raise
+        found = souk.nodes()
     if as_json:
         print_json(found)
+        return
+    if not found:
+        console().print("You have no nodes yet. `souk provider add-node` adds one.", markup=False)
         return
     rows = [
         (
@@ -196,6 +194,9 @@ def links(server: Server = None, as_json: Json = False) -> None:
         found = [(node, link) for node in souk.nodes() for link in node.links if node.id < link.node_id]
     if as_json:
         print_json([{"fabric": node.fabric, "from": node.name, **link.model_dump(mode="json")} for node, link in found])
+        return
+    if not found:
+        console().print("No link was measured: nodes of one --fabric are measured in pairs.", markup=False)
         return
     rows = [
         (

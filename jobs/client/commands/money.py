@@ -93,6 +93,9 @@ def transfers(
     if as_json:
         print_json(found)
         return
+    if not found:
+        console().print("Nothing has moved yet. `souk topup` or `souk deposit` brings money in.", markup=False)
+        return
     rows = [
         (
             f"{each.created_at:%Y-%m-%d %H:%M:%S}",
@@ -100,7 +103,7 @@ def transfers(
             show_units(each.amount, asset=each.asset, scale=each.scale),
             show_units(each.change, asset=each.asset, scale=each.scale) if each.change else "within",
             f"{each.debit_kind} -> {each.credit_kind}",
-            str(each.job_id or "")[:8],
+            str(each.job_id or ""),
         )
         for each in found
     ]

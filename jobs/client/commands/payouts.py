@@ -108,6 +108,10 @@ def payouts(
     if as_json:
         print_json(found)
         return
+    if not found:
+        rest = "" if any(each.destination for each in chosen) else " `souk provider pay-to` says where it is to go."
+        console().print(f"Nothing was paid out yet.{rest}", markup=False)
+        return
     rows = [
         (
             str(each.id),
@@ -141,7 +145,7 @@ def pay_out(*, asset: AssetCode = "USD", server: Server = None, as_json: Json = 
 
 def claim(
     payout: Annotated[
-        str, typer.Argument(metavar="[PAYOUT]", help="A payout's id; without it the newest in the token.")
+        str, typer.Argument(metavar="[PAYOUT]", help="A payout's id or how it begins; without it the newest.")
     ] = "",
     *,
     asset: AssetCode = "",
@@ -233,7 +237,11 @@ def _sign(souk: Souk, asset: str, key_file: Path, destination: str) -> tuple[str
 
 def _choose(souk: Souk, payout: str, asset: str) -> PayoutView:
     known = [each for each in souk.payouts(limit=PAYOUTS_MAX) if each.rail == WALLET_RAIL]
-    found = [each for each in known if (not payout or str(each.id) == payout) and (not asset or each.asset == asset)]
+    found = [
+        each
+        for each in known
+        if (not payout or str(each.id).startswith(payout.lower())) and (not asset or each.asset == asset)
+    ]
     if not found:
         raise UsageMistake("There is no such payout in tokens; `souk provider payouts` lists all.")
     if not payout and not asset and len({each.asset for each in found}) > 1:

@@ -102,3 +102,10 @@ def test_what_an_endpoint_costs_an_hour_is_shown_before_it_is_launched(capsys: p
     out = printed(plan_view(shown, from_wire(job)), capsys)
     assert f"${dollars:.2f} to ${4 * dollars:.2f} an hour for 1 to 4 replicas" in out
     assert "$8.00 are set aside at a time" in out and "$3.00 are missing" in out
+
+
+def test_payouts_before_the_first_say_what_is_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Souk, "payouts", lambda _, **__: [])
+    monkeypatch.setattr(Souk, "payout_settings", lambda _: [])
+    monkeypatch.setattr(Souk, "assets", lambda _: [])
+    assert "Nothing was paid out yet. `souk provider pay-to` says" in run("provider", "payouts").out
