@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -15,6 +15,9 @@ from rich.table import Table
 from jobs.client.job_states import STYLES
 from jobs.client.tables import FittedTable
 from jobs.spec.units import format_money
+
+if TYPE_CHECKING:
+    from jobs.wire import AssetView
 
 PIPE_COLUMNS = 100_000
 ID_COLUMNS = frozenset({"id", "payout", "top-up", "dispute", "invoice", "lease", "job"})
@@ -67,6 +70,14 @@ def money(usd_micros: int | None) -> str:
         return "-"
     text = format_money(usd_micros)
     return f"-${text[1:]}" if text.startswith("-") else f"${text}"
+
+
+def amount(units: int, asset: str, known: Sequence[AssetView]) -> str:
+    """An amount of an asset as people write it; in base units where the marketplace does not say its decimals."""
+    from jobs.payment.terms import show_units
+
+    found = next((each for each in known if each.code == asset), None)
+    return show_units(units, asset=asset, scale=found.scale) if found else f"{units} {asset}"
 
 
 def duration(seconds: float | None) -> str:

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from billing.proofs.escrow import HoldAuthorization, SignedDelegation, SignedHoldAuthorization
 from jobs.client.errors import SoukApiError, TermsRefused
-from jobs.client.sdk_account import Account
+from jobs.client.sdk_organisation import Organisation
+from jobs.client.sdk_payments import Payments
 from jobs.client.transport import READ_SECONDS
 from jobs.client.wallet.key_file import Wallet
 from jobs.spec import Spec, canonical
@@ -26,6 +27,7 @@ from jobs.wire import (
     DeployRequest,
     EndpointView,
     EnrolmentTokenView,
+    JobMetrics,
     JobView,
     NodeView,
     OfferView,
@@ -42,7 +44,7 @@ COMPLETE_SECONDS = 900.0  # the local store hashes every byte of large files aga
 ENDPOINT_NOT_FOUND = "endpoint_not_found"  # the code of `jobs.endpoints.errors.EndpointNotFound`
 
 
-class Souk(Account):
+class Souk(Payments, Organisation):
     """A signed-in customer or provider. Raises SoukClientError's classes; safe to repeat after any of them."""
 
     # --- a job
@@ -159,6 +161,11 @@ class Souk(Account):
             wait_seconds=wait_seconds or None,
         )
         return StreamPage.model_validate(answer)
+
+    def metrics(self, job_id: UUID, *, since: datetime | None = None) -> JobMetrics:
+        """What the job's nodes measured of it, oldest first; of the last six hours unless `since` is given."""
+        answer = self.transport.get(f"/jobs/{job_id}/metrics", since=since.isoformat() if since else None)
+        return JobMetrics.model_validate(answer)
 
     def artifacts(self, job_id: UUID) -> list[ArtifactView]:
         """Checkpoints and outputs of a job, newest first, without addresses."""

@@ -55,9 +55,12 @@ class Account:
         """Close all connections."""
         self.transport.close()
 
-    def login(self, email: str, password: str) -> SignIn:
-        """A new key for this command; it replaces none."""
-        return SignIn.model_validate(self.transport.post("/login", {"email": email, "password": password}))
+    def login(self, email: str, password: str, *, organisation: str = "") -> SignIn:
+        """A new key for this command, in the organisation of this name or id where the user belongs to several."""
+        body = {"email": email, "password": password, "organisation": organisation}
+        return SignIn.model_validate(
+            self.transport.post("/login", {name: value for name, value in body.items() if value})
+        )
 
     def sign_up(self, email: str, password: str, *, organisation: str = "", invitation: str = "") -> None:
         """An account with an organisation of its own, or in the one that invited it; `login` is next."""

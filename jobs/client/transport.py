@@ -84,8 +84,12 @@ class Transport:
         return self._request("DELETE", path)
 
     def put(self, path: str, body: Any) -> Any:
-        """The JSON answer of a PUT, which may be repeated."""
-        return self._request("PUT", path, json=body)
+        """The JSON answer of a PUT; its idempotency key makes repeating it harmless."""
+        return self._request("PUT", path, json=body, headers={"Idempotency-Key": str(uuid.uuid4())})
+
+    def patch(self, path: str, body: Any) -> Any:
+        """The JSON answer of a PATCH, which may be repeated."""
+        return self._request("PATCH", path, json=body)
 
     def _request(
         self, method: str, path: str, *, read_seconds: float = READ_SECONDS, headers: Any = None, **options: Any

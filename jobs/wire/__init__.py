@@ -15,7 +15,9 @@ usage.py      keys and what was used with them
 supply.py     nodes, devices, offers
 account.py    who somebody is
 money.py      balances and movements
-topups.py     payments by card
+topups.py     payments by card, refunds, automatic top-ups
+organisation.py  members, invitations, spend limits
+documents.py  invoices, disputes
 """
 
 from __future__ import annotations

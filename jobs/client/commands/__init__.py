@@ -6,7 +6,13 @@ endpoints.py         endpoints, endpoint, deploy, rollback
 keys.py              keys, usage
 artifacts.py         artifacts, download
 account.py           signup, login, logout
+metrics.py           metrics
+team.py              members list, role, remove; invitations list, create, revoke, accept
 money.py             balance, transfers, topup, deposit
+refunds.py           topups; refunds list, create
+limits.py            limits list, set, remove; auto-topup show, set, off
+invoices.py          invoices list, show, save
+disputes.py          disputes list, show, open, answer, withdraw
 bill.py              bill, provider earnings
 solvency.py          solvency
 market.py            offers, provider add-node, provider nodes, provider links

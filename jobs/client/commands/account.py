@@ -54,9 +54,13 @@ def signup(
 def login(
     email: Email = None,
     password_stdin: PasswordStdin = False,
+    *,
     key_stdin: Annotated[
         bool, typer.Option("--key-stdin", help="Read an API key from stdin instead of signing in with a password.")
     ] = False,
+    organisation: Annotated[
+        str, typer.Option("--organisation", help="Its name or id, where you belong to several.")
+    ] = "",
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -74,7 +78,7 @@ def login(
     else:
         email, password = _credentials(email, password_stdin)
         with Souk(chosen) as souk:
-            signed_in = souk.login(email, password)
+            signed_in = souk.login(email, password, organisation=organisation)
         key, organisation = signed_in.key, signed_in.organisation.name
     _keep(chosen, key, organisation, as_json=as_json)
 

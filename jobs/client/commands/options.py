@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from uuid import UUID
 
 import typer
@@ -14,6 +15,8 @@ from jobs.client.errors import NotSignedIn, UsageMistake
 if TYPE_CHECKING:
     from jobs.client.sdk import Souk
     from jobs.wire import JobView
+
+Row = TypeVar("Row")
 
 JOBS_SEARCHED_MAX = 500
 PREFIX_CHARACTERS_MIN = 4
@@ -88,6 +91,33 @@ def find_job(souk: Souk, text: str) -> UUID:
     if len(found) > 1:
         raise UsageMistake(f"{len(found)} jobs have ids that begin with {text!r}; give more of it: {_ids(found)}")
     return found[0].job_id
+
+
+def find_row(rows: Sequence[Row], text: str, *, names: Callable[[Row], set[str]], what: str, listing: str) -> Row:
+    """The row that `text` names: by an id, how that begins, or a name; raises UsageMistake for none or several."""
+    wanted = text.lower()
+    found = [row for row in rows if wanted in {name.lower() for name in names(row)}]
+    if not found and len(text) >= PREFIX_CHARACTERS_MIN:
+        found = [row for row in rows if any(name.lower().startswith(wanted) for name in names(row))]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageMistake(f"No {what} is called {text!r}. `{listing}` lists them.")
+    raise UsageMistake(
+        f"{len(found)} of them are called {text!r}; give the whole id of one {what}: `{listing} --json`."
+    )
+
+
+def read_dollars(text: str, option: str, *, may_be_zero: bool = False) -> int:
+    """Micro-USD of `25`, `2.50` or `$2.50`; raises UsageMistake that names the option."""
+    from jobs.spec.units import parse_money
+
+    if may_be_zero and text.strip().removeprefix("$").strip("0.") == "" and any(each == "0" for each in text):
+        return 0
+    try:
+        return parse_money(text)
+    except ValueError as error:
+        raise UsageMistake(f"{option} {text}: {error}; write dollars, such as 25 or 2.50.") from error
 
 
 def _ids(jobs: list[JobView]) -> str:

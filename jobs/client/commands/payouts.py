@@ -5,10 +5,9 @@ from __future__ import annotations
 import calendar
 import re
 import sys
-from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +22,6 @@ PAYOUTS = 30
 PAYOUTS_MAX = 10_000
 WALLET_RAIL = "chain"
 FORMATS = ("csv", "pdf", "json")
-PARTIAL_SUFFIX = ".souk-partial"
 
 AssetCode = Annotated[str, typer.Option("--asset", help="USD, or a token; `souk assets` lists them.")]
 KeyFile = Annotated[
@@ -208,6 +206,7 @@ def statement(
     souk provider statement --month 2026-11 > november.csv
     """
     from jobs.client.output import notice
+    from jobs.client.whole_file import save_whole
 
     first, last = _month(month)
     wanted = _format(format, output, as_json=as_json)
@@ -218,7 +217,7 @@ def statement(
             souk.save_statement(first, last, format=wanted, into=sys.stdout.buffer)
             sys.stdout.buffer.flush()
             return
-        _save(output, lambda into: souk.save_statement(first, last, format=wanted, into=into))
+        save_whole(output, lambda into: souk.save_statement(first, last, format=wanted, into=into))
     notice(f"{output}: {first} to {last}.")
 
 
@@ -286,19 +285,6 @@ def _format(text: str, output: Path | None, *, as_json: bool) -> str:
     if wanted not in FORMATS:
         raise UsageMistake(f"--format: {wanted!r} is none of {', '.join(FORMATS)}.")
     return wanted
-
-
-def _save(path: Path, fetch: Callable[[IO[bytes]], int]) -> None:
-    """The whole file, or the one that was there before; raises UsageMistake where it cannot be written."""
-    partial = path.with_name(path.name + PARTIAL_SUFFIX)
-    try:
-        with partial.open("wb") as into:
-            fetch(into)
-        partial.replace(path)
-    except OSError as error:
-        raise UsageMistake(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _scales(souk: Souk) -> dict[str, AssetView]:

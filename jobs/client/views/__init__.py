@@ -1,6 +1,8 @@
 """What people see on a terminal: each function takes a view of the API and returns text for rich; it asks nothing.
 
 plan.py        a quote: where a job would run, what it would cost
+metrics.py     figures of a job
+dispute.py     a dispute
 job.py         a job with its attempts, and a list of jobs
 endpoint.py    an endpoint with its versions and replicas, and a list of endpoints
 bill.py        a bill, earnings, and what their verification found
