@@ -43,6 +43,7 @@ class OfferView(TermsView):
     egress: bool = False
     lent: list[str] = []
     devices: list[DeviceView]
+    devices_busy: int = 0
 
 
 class LinkView(Wire):

@@ -7,7 +7,6 @@ from django.urls import path
 from marketplace.nodes.api import people
 
 urlpatterns = [
-    path("offers", people.OffersView.as_view(), name="offers"),
     path("provider", people.ProviderView.as_view(), name="provider"),
     path("provider/enrolment-tokens", people.EnrolmentTokensView.as_view(), name="enrolment-tokens"),
     path("provider/nodes", people.NodesView.as_view(), name="nodes"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.client.commands.options import Json, Server, open_souk
+from jobs.client.commands.options import Json, Server, open_public, open_souk
 from jobs.client.errors import RemoteInstallFailed, SoukApiError, UsageMistake
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ def register(app: typer.Typer) -> None:
 
 
 def offers(server: Server = None, as_json: Json = False) -> None:
-    """List what can be rented now.
+    """List what the market has, and what of it is busy now; needs no account.
 
-    Example: souk offers
+    Examples: souk offers; souk offers --server https://souk.example --json
     """
     from rich.markup import escape
 
     from jobs.client.output import console, duration, money, print_json, size, table
 
-    with open_souk(server) as souk:
+    with open_public(server) as souk:
         found = souk.offers()
     if as_json:
         print_json(found)
@@ -45,8 +45,9 @@ def offers(server: Server = None, as_json: Json = False) -> None:
         return
     rows = [
         (
-            escape(offer.node_name),
+            escape(offer.node_name or f"of {offer.provider}"),
             escape(_devices(offer.devices)),
+            f"{max(0, len(offer.devices) - offer.devices_busy)} of {len(offer.devices)}",
             size(min(device.memory_mib for device in offer.devices) * 2**20) if offer.devices else "-",
             money(offer.price_usd_micros_per_device_hour),
             f"{_flops_per_second(offer.devices) / 1e12:.4g}",
@@ -56,8 +57,8 @@ def offers(server: Server = None, as_json: Json = False) -> None:
         )
         for offer in found
     ]
-    columns = ("node", "devices", "memory", "$/device-hour", "TFLOP/s", "region", "executor", "at most")
-    console().print(table("", columns, rows, right=columns[2:5]))
+    columns = ("node", "devices", "free", "memory", "$/device-hour", "TFLOP/s", "region", "executor", "at most")
+    console().print(table("", columns, rows, right=columns[2:6]))
 
 
 @provider.command("add-node")

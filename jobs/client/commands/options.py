@@ -66,6 +66,16 @@ def open_souk(server: str | None) -> Souk:
     return Souk(chosen, key)
 
 
+def open_public(server: str | None) -> Souk:
+    """A client for what is public, signed in where there is a key."""
+    from jobs.client.sdk import Souk
+    from jobs.client.settings import choose_key, choose_server, load_settings
+
+    settings = load_settings()
+    chosen = choose_server(server, settings)
+    return Souk(chosen, choose_key(chosen, settings))
+
+
 def find_job(souk: Souk, text: str) -> UUID:
     """The id of the job that `text` names: by a name the newest, unless several of that name have not ended.
 

@@ -44,6 +44,7 @@ _ROWS: Final[dict[str, str]] = {
         POST /api/v1/fake-card/<uuid:top_up_id>
         POST /api/v1/signup
         POST /api/v1/login
+        GET /api/v1/offers
         GET /api/v1/solvency
         GET /api/v1/solvency/reports
         GET /api/v1/solvency/reports/<int:number>
@@ -91,7 +92,6 @@ _ROWS: Final[dict[str, str]] = {
         DELETE /api/v1/invitations/<uuid:invitation_id>
     """,
     Scope.JOBS_READ: """
-        GET /api/v1/offers
         GET /api/v1/jobs
         GET /api/v1/jobs/<uuid:job_id>
         GET /api/v1/jobs/<uuid:job_id>/logs

@@ -40,7 +40,7 @@ def printed(view: Any, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["jobs", "balance", "offers", "provider nodes", "assets"])
+@pytest.mark.parametrize("command", ["jobs", "balance", "provider nodes", "assets"])
 def test_without_an_account_the_way_to_one_is_shown(run: Run, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SOUK_API_KEY")
     ended = run(*command.split())
