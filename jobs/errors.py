@@ -4,6 +4,7 @@ SoukError
 `-- JobsError
     |-- BadSpec                422  the job file has mistakes; details: errors, count
     |   `-- UnknownAsset       422  no such asset pays here; details: errors, assets
+    |-- JobFileTooLarge        413
     |-- UnknownKind            409  a job of a kind that this marketplace does not know; details: known
     |-- NoFit                  409  nothing fits; details: exclusions, fixes
     |-- QuoteNotFound          404
@@ -69,6 +70,12 @@ class BadSpec(JobsError):
     message = "The job file has mistakes; details lists every one."
     code = "bad_spec"
     status = 422
+
+
+class JobFileTooLarge(JobsError):
+    message = "A job file has at most {bytes_max} bytes. Put large texts beside it, and name them in `files:`."
+    code = "job_file_too_large"
+    status = 413
 
 
 class UnknownAsset(BadSpec):

@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 
 from jobs import lifecycle, tasks
 from jobs.api.bodies import answer, answer_page, find_input, find_job, read_body, read_spec
+from jobs.api.job_files import FILE_SCHEMA, PARSERS, SUBMIT_QUERY, job_file_of, read_job_file, read_submit_query
 from jobs.api.job_views import list_jobs, show_job
 from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, JobPage, errors
 from jobs.errors import SecretsMismatch
@@ -32,6 +33,7 @@ class JobsView(APIView):
     """The organisation's jobs."""
 
     permission_classes = MAY
+    parser_classes = PARSERS
 
     @extend_schema(operation_id="jobs_list", parameters=PAGE, responses={200: JobPage})
     def get(self, request: Request) -> Response:
@@ -40,15 +42,18 @@ class JobsView(APIView):
 
     @extend_schema(
         operation_id="job_submit",
-        parameters=[IDEMPOTENCY_KEY],
-        request=SubmitRequest,
-        responses={201: JobView, **errors(400, 402, 404, 409, 422)},
+        parameters=[IDEMPOTENCY_KEY, *SUBMIT_QUERY],
+        request={"application/json": SubmitRequest, **FILE_SCHEMA},
+        responses={201: JobView, **errors(400, 402, 404, 409, 413, 422)},
     )
     @idempotent
     def post(self, request: Request) -> Response:
-        """Turn a quote into a job: queued, and placed as soon as a node is free."""
-        body = read_body(request, SubmitRequest)
-        spec, organisation = read_spec(body.spec), organisation_of(request)
+        """Turn a quote into a job: queued, and placed as soon as a node is free.
+
+        The body is JSON, or the job file as it is (YAML) with the quote in the query; secrets need JSON.
+        """
+        body, spec = _read_submission(request)
+        organisation = organisation_of(request)
         _check_secrets(spec, body.secrets)
         job = lifecycle.submit(
             organisation=organisation,
@@ -61,6 +66,16 @@ class JobsView(APIView):
         )
         _place_soon()
         return answer(show_job(job), status.HTTP_201_CREATED)
+
+
+def _read_submission(request: Request) -> tuple[SubmitRequest, Spec]:
+    """What is submitted, as JSON or as a job file."""
+    text = job_file_of(request)
+    if text is None:
+        body = read_body(request, SubmitRequest)
+        return body, read_spec(body.spec)
+    query, spec = read_submit_query(request), read_job_file(text)
+    return SubmitRequest(spec={}, **query.model_dump()), spec
 
 
 class JobDetailView(APIView):

@@ -112,5 +112,6 @@ _MEANINGS = {
     402: "Not enough money; details say how much is missing.",
     404: "No such thing, or not yours.",
     409: "Not possible in the present state; `code` says why.",
+    413: "The body is too large.",
     422: "The job file has mistakes; details list every one.",
 }
