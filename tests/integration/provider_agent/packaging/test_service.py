@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -34,7 +35,8 @@ def program(tmp_path: Path) -> Path:
     """An installed souk-agent."""
     path = tmp_path / "souk-agent"
     path.write_text(
-        f'#!/bin/sh\nexport PYTHONPATH={Path(__file__).parents[4]}\nexec {sys.executable} -m provider_agent "$@"\n'
+        f"#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(Path(__file__).parents[4]))}\n"
+        f'exec {shlex.quote(sys.executable)} -m provider_agent "$@"\n'
     )
     path.chmod(0o755)
     return path

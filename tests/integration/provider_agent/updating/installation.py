@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import http.server
 import json
+import shlex
 import sys
 import threading
 import time
@@ -30,7 +31,9 @@ from provider_agent.updating.updater import Updater
 ROOT = Path(__file__).parents[4]
 Manner = Literal["well", "mute", "crashes", "refused"]
 AGENT = """\
-#!{python} -SI
+#!/bin/sh
+'''exec' {python} -SI "$0" "$@"
+' '''
 import fcntl, json, os, pathlib, signal, sys
 release = pathlib.Path(sys.argv[0]).resolve().parent.parent
 manner = (release / "manner").read_text()
@@ -95,10 +98,12 @@ class Installation:
         (release / "bin").mkdir(parents=True, exist_ok=True)
         (release / "manner").write_text(manner)
         program = release / "bin" / "souk-agent"
-        program.write_text(AGENT.format(python=sys.executable))
+        program.write_text(AGENT.format(python=shlex.quote(sys.executable)))
         program.chmod(0o755)
         python = release / "bin" / "python"  # -I would hide where this very code lies
-        python.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={ROOT} exec {sys.executable} -P "$@"\n')
+        python.write_text(
+            f'#!/bin/sh\nshift\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -P "$@"\n'
+        )
         python.chmod(0o755)
         (release / ".complete").write_text(f"{version}\n")
         return release

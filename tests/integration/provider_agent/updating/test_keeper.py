@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -134,7 +135,8 @@ def test_a_real_agent_leaves_a_note_unless_it_is_killed(
     bob.enrol()
     program = tmp_path / "souk-agent"
     program.write_text(
-        f'#!/bin/sh\nexport PYTHONPATH={Path(__file__).parents[4]}\nexec {sys.executable} -m provider_agent "$@"\n'
+        f"#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(Path(__file__).parents[4]))}\n"
+        f'exec {shlex.quote(sys.executable)} -m provider_agent "$@"\n'
     )
     program.chmod(0o755)
     assert bob.run("service", "start", "--program", str(program)).returncode == 0
