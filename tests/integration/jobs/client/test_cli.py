@@ -24,6 +24,13 @@ from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace
 ROOT = Path(__file__).parents[4]
 COMMANDS = ["plan", "launch", "jobs", "show", "logs", "cancel", "resume", "artifacts", "download", "bill"]
 COMMANDS += ["signup", "login", "logout", "balance", "offers", "provider add-node", "provider nodes", "provider links"]
+COMMANDS += ["metrics", "topups", *(f"refunds {verb}" for verb in ("list", "create"))]
+COMMANDS += [f"members {verb}" for verb in ("list", "role", "remove")]
+COMMANDS += [f"invitations {verb}" for verb in ("list", "create", "revoke", "accept")]
+COMMANDS += [f"limits {verb}" for verb in ("list", "set", "remove")]
+COMMANDS += [f"auto-topup {verb}" for verb in ("show", "set", "off")]
+COMMANDS += [f"invoices {verb}" for verb in ("list", "show", "save")]
+COMMANDS += [f"disputes {verb}" for verb in ("list", "show", "open", "answer", "withdraw")]
 HEAVY = ["django", "torch", "docker", "redis", "celery", "numpy", "eth_account", "httpx", "pydantic", "yaml"]
 
 
@@ -96,6 +103,22 @@ def test_signup_makes_an_account_and_signs_in(
     assert run("signup", "--email", "alice@example.org", "--password-stdin", "--invitation", "i").status == 0
     assert market.asked[0].json == {"email": "alice@example.org", "password": "correct horse", "invitation": "i"}
     assert run("balance").status == 0
+
+
+@pytest.mark.parametrize(("command", "is_repeated"), [("signup", True), ("login", False)])
+def test_a_new_password_alone_is_asked_for_twice(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, is_repeated: bool
+) -> None:
+    asked: list[bool] = []
+
+    def prompt(text: str, *, hide_input: bool, confirmation_prompt: bool) -> str:
+        asked.append(confirmation_prompt)
+        return "correct horse"
+
+    monkeypatch.setattr(typer, "prompt", prompt)
+    monkeypatch.setattr("sys.stdin", _Terminal(""))
+    assert run(command, "--email", "alice@example.org").status == 0
+    assert asked == [is_repeated]
 
 
 def test_wrong_password_is_refused_and_nothing_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,3 +279,8 @@ class _Stdin:
 
     def isatty(self) -> bool:
         return False
+
+
+class _Terminal(_Stdin):
+    def isatty(self) -> bool:
+        return True
