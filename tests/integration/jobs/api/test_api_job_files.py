@@ -54,9 +54,7 @@ def test_mistakes_have_the_lines_that_the_client_says(alice: Organisation, bob: 
     assert str(by_client.value) in answer.json()["message"]
 
 
-@pytest.mark.parametrize(
-    "text", [b"\xff\xfe\x00", b"a: &x [*x, *x]", b"[" * 1000, b"", b"a: !!python/object x", b"k: \x00"]
-)
+@pytest.mark.parametrize("text", [b"\xff\xfe\x00", b"a: &x [*x, *x]", b"[" * 1000, b"a: !!python/object x", b"k: \x00"])
 def test_nonsense_is_a_mistake_and_nothing_breaks(alice: Organisation, text: bytes) -> None:
     for path in ("/quotes", f"/jobs?quote_id={uuid4()}"):
         answer = send(client_of(alice), path, text)

@@ -66,8 +66,9 @@ def sign_in(organisation: Organisation, monkeypatch: pytest.MonkeyPatch, user: U
 
 
 @pytest.fixture
-def charged(alice: Organisation) -> tuple[Job, Lease]:
+def charged(alice: Organisation, settings: Any) -> tuple[Job, Lease]:
     """A job of Alice's that Bob's node was paid for, while it can be contested."""
+    settings.SOUK_CHALLENGE_SECONDS = 86_400
     stage.node("bobs-node")
     job, (lease,) = stage.running_job(alice)
     stage.see_running(lease, seconds=60)
