@@ -13,7 +13,7 @@ from jobs.client.output import PIPE_COLUMNS, table
 
 IDS = [str(UUID(int=number << 96)) for number in (0x11111111, 0x22222222, 0x22222223)]
 COLUMNS = ("id", "name", "state", "progress", "cost", "at most", "submitted")
-ROWS = [
+ROWS: list[tuple[str, ...]] = [
     (each, f"llama-{n}", "[green]running[/]", f"step {n}/300, loss 3.211", "$0.045317", "$2.00", "6m 48s ago")
     for n, each in enumerate(IDS)
 ]
