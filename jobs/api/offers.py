@@ -50,6 +50,6 @@ class OffersView(people.OffersView):
         found = super().get_queryset()
         return found.annotate(devices_busy=Coalesce(Subquery(counted, output_field=IntegerField()), 0))
 
-    @extend_schema(parameters=[OfferFilters], auth=[{}, {"apiKey": []}, {"session": []}])
+    @extend_schema(parameters=[OfferFilters])
     def get(self, request: Request, *args: object, **kwargs: object) -> Response:
         return super().get(request, *args, **kwargs)
