@@ -27,10 +27,12 @@ BENCHMARKS ?= overhead matching ledger fleet client verification lending isolati
 	gateway tunnels autoscale inference_checks
 export OMP_NUM_THREADS ?= 1
 
-# What `make test` leaves to `make containers`, `make embedded`, `make models` and `make anvil`; .ci/run runs all of them.
+# What `make test` leaves to `make containers`, `make embedded`, `make fuzz`, `make models` and `make anvil`; .ci/run runs all of them.
 LEFT_OUT := docker or own_servers or escrow_model or money_model or anvil
 # Builds the agent's environment six times; left to `make acceptance`, which leaves the processors idle at times.
 WHOLE_INSTALL := tests/integration/portal/test_install_whole.py
+FUZZ := tests/integration/config/fuzz
+FUZZ_EXAMPLES ?= 100
 CONTAINERS_AT_ONCE ?= 2
 ANVIL_AT_ONCE ?= 2
 ESCROW_STEPS ?= 3000
@@ -43,10 +45,11 @@ SOAK_SEEDS ?= 1 2 3 4 5
 SOAK_MONEY_STEPS ?= 10000
 SOAK_ESCROW_STEPS ?= 20000
 SOAK_SCHEDULES ?= 500
+SOAK_FUZZ_EXAMPLES ?= 10000
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
 
-.PHONY: help demo up test containers embedded anvil models escrow-model money-model coverage acceptance soak slowest check $(CHECKS) bench lock openapi contracts format clean
+.PHONY: help demo up test containers embedded fuzz anvil models escrow-model money-model coverage acceptance soak slowest check $(CHECKS) bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -57,12 +60,12 @@ demo: $(INSTALLED) ## the whole product on real input, checked, in seven minutes
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
 	$(BIN)/souk up $(UP)
 
-test: $(INSTALLED) ## every test but those of the five targets below; one file: T=tests/unit/jobs/spec/test_spec.py
+test: $(INSTALLED) ## every test but those of the six targets below; one file: T=tests/unit/jobs/spec/test_spec.py
 ifneq ($(strip $(T)),)
 	$(BIN)/python -m pytest $(T)
 else
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance \
-	  --ignore $(WHOLE_INSTALL) -m 'not ($(LEFT_OUT))' $(REPORT)
+	  --ignore $(WHOLE_INSTALL) --ignore $(FUZZ) -m 'not ($(LEFT_OUT))' $(REPORT)
 endif
 
 containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start
@@ -70,6 +73,9 @@ containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as roo
 
 embedded: $(INSTALLED) ## tests that start, kill and restart `souk up` on its own PostgreSQL and Redis
 	$(BIN)/python -m pytest tests/integration/embedded
+
+fuzz: $(INSTALLED) ## every operation of the API, asked what its schema allows and forbids, FUZZ_EXAMPLES times
+	SOUK_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest $(FUZZ)
 
 anvil: $(INSTALLED) ## transactions and reorganisations on a node of somebody else (CONTRIBUTING.md says how to get it)
 	$(BIN)/python -m pytest -n $(ANVIL_AT_ONCE) --dist loadfile -m anvil tests/chain
@@ -96,13 +102,14 @@ coverage: $(INSTALLED) ## which lines and branches all tests but acceptance and 
 	$(BIN)/python -m tests.coverage_table .cache/coverage/report.json --write benchmarks/results/coverage.json
 
 # What a commit has no time for: every model, schedule and property with more steps and other seeds. A failure names its seed.
-soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, properties at twenty times the examples
+soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, 10,000 requests an operation, properties at twenty times the examples
 	SOUK_MONEY_STEPS=$(SOAK_ESCROW_STEPS) $(BIN)/python -m pytest -s tests -m escrow_model
 	for seed in $(SOAK_SEEDS); do \
 	  echo "== seed $$seed"; \
 	  SOUK_MONEY_SEED=$$seed SOUK_MONEY_STEPS=$(SOAK_MONEY_STEPS) $(BIN)/python -m pytest -s tests -m money_model; \
 	done
 	SOUK_REORG_SCHEDULES=$(SOAK_SCHEDULES) $(BIN)/python -m pytest -s tests/chain/test_schedules.py
+	SOUK_FUZZ_EXAMPLES=$(SOAK_FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ) --timeout $(SOAK_TEST_SECONDS)
 	SOUK_EXAMPLES_TIMES=$(SOAK_EXAMPLES_TIMES) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)
 

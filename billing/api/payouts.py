@@ -255,7 +255,11 @@ class StatementView(APIView):
             OpenApiParameter("to", OpenApiTypes.DATE, required=True, description="The last day; it is in it."),
             OpenApiParameter("format", OpenApiTypes.STR, enum=["json", "csv", "pdf"]),
         ],
-        responses={(200, "application/json"): OpenApiTypes.OBJECT, (200, "text/csv"): OpenApiTypes.STR},
+        responses={
+            (200, "application/json"): OpenApiTypes.OBJECT,
+            (200, "text/csv"): OpenApiTypes.STR,
+            (200, "application/pdf"): OpenApiTypes.BINARY,
+        },
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = StatementQuery(

@@ -69,7 +69,7 @@ class _NodeFacts(NamedTuple):
     is_measured: bool
     is_silent: bool
     is_suspended: bool
-    isolation: str | None
+    reported_isolation: str | None
     egress: str | None
     gang: str | None
     lent: str | None  # as JSON
@@ -170,7 +170,7 @@ def _read_supply() -> FleetSnapshot:
             is_suspended=_is(suspended_at__isnull=False),
             organisation_id=F("provider__organisation_id"),
             hours=_text("schedule"),
-            isolation=KeyTextTransform("isolation", "facts"),
+            reported_isolation=KeyTextTransform("isolation", "facts"),
             egress=KeyTextTransform("egress", "facts"),
             gang=KeyTextTransform("gang", "facts"),
             lent=KeyTextTransform("lent", "facts"),
@@ -234,7 +234,7 @@ def _node_row(
         failures=node.failures,
         successes=node.successes,
         groups=groups,
-        isolation=isolation_of(node.executor, node.isolation),
+        isolation=isolation_of(node.executor, node.reported_isolation),
         has_egress=node.egress == "true",
         lent=_labels(node.lent),
         has_token_receipts=node.signs_tokens == "true",

@@ -298,6 +298,10 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     # The agent's protocol is versioned in provider_agent/protocol/limits.py and is not an API for people.
     "PREPROCESSING_HOOKS": ["marketplace.config.openapi.keep_public_paths"],
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "marketplace.config.openapi.name_errors",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "AccountKind": "billing.account_kinds.AccountKind",
         "CheckState": "marketplace.nodes.states.CheckState",
