@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -14,6 +15,7 @@ from billing.models import CardDispute, StripeCursor, TopUp, TopUpRefund
 from billing.rails import registry
 from billing.rails.stripe import booking
 from billing.rails.stripe import client as stripe_client
+from billing.rails.stripe.booking_types import Booker, booker_of
 from billing.rails.stripe.records import Booking, StripeMissing
 from billing.states.fiat import TOP_UP_UNDER_WAY, DisputeState, RefundState
 from billing.transfer_codes import TransferCode
@@ -28,9 +30,13 @@ OVERLAP: Final = timedelta(days=1)
 FIRST: Final = timedelta(days=30)
 CURSOR: Final = "bookings"
 OPERATOR: Final = AccountName(AccountKind.OPERATOR_CASH)
-# What the operator moves between Stripe and its own bank, and what Stripe charges by the month.
-OWN_MOVES: Final = frozenset({"payout", "payout_cancel", "payout_failure", "topup", "topup_reversal"})
-OWN_COSTS: Final = frozenset({"stripe_fee", "stripe_fx_fee", "tax_fee", "network_cost"})
+# Against which account, and why, a change is booked that no payment, refund, dispute or payout of ours books.
+AGAINST: Final[Mapping[Booker, tuple[AccountName, TransferCode]]] = {
+    Booker.OPERATOR: (OPERATOR, TransferCode.RAIL_MOVE),
+    Booker.COST: (booking.FEES, TransferCode.DEPOSIT_COST),
+    Booker.KEPT: (AccountName(AccountKind.STRIPE_IN_TRANSIT), TransferCode.RAIL_MOVE),
+    Booker.LOSS: (chargebacks.LOSS, TransferCode.CHARGEBACK),
+}
 
 
 def sweep() -> int:
@@ -49,7 +55,10 @@ def sweep() -> int:
 
 
 def book_own_moves() -> int:
-    """Book what was not requested through us: the operator's own payouts, and Stripe's own fees; how many."""
+    """Book what was not requested through us, by the table of types: the operator's own moves, fees, reserves; how many.
+
+    What a person has to book is left to the reconciliation, which names it and stops payouts.
+    """
     begun = clock.now()
     cursor, _ = StripeCursor.objects.get_or_create(name=CURSOR, defaults={"seen_until": begun - FIRST})
     booked = 0
@@ -64,11 +73,10 @@ def book_own_moves() -> int:
 
 
 def _book_own_move(entry: Booking) -> bool:
-    if entry.type not in OWN_MOVES | OWN_COSTS:
+    booker = booker_of(entry.type)
+    if booker not in AGAINST:
         return False
-    is_cost = entry.type in OWN_COSTS
-    against = booking.FEES if is_cost else OPERATOR
-    code = TransferCode.DEPOSIT_COST if is_cost else TransferCode.RAIL_MOVE
+    against, code = AGAINST[booker]
     with transaction.atomic():
         group_id = new_id()
         if not booking.take(entry, group_id):

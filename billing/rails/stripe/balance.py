@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from billing.rails.stripe.calls import StripeCalls
-from billing.rails.stripe.records import CURRENCY, Booking, EventRecord
+from billing.rails.stripe.records import CURRENCY, PAYMENTS_BALANCE, Booking, EventRecord
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,12 @@ class BalanceCalls(StripeCalls):
         return Booking.read(self._get(f"/v1/balance_transactions/{booking_id}"))
 
     def list_bookings(self, since: datetime) -> Iterator[Booking]:
-        """Every change of our balance since then, oldest first; raises StripeTooLong after as many as it can read."""
+        """Every change of our payments balance since then, oldest first; raises StripeTooLong after as many as it can read.
+
+        Stripe lists those of its other balances (of cards that it issues, of reserves) among them.
+        """
         for part in self._list_since("/v1/balance_transactions", since):
-            yield from map(Booking.read, part)
+            yield from (one for one in map(Booking.read, part) if one.balance == PAYMENTS_BALANCE)
 
     def list_events(self, since: datetime) -> Iterator[list[EventRecord]]:
         """Every event since then that can be read, oldest first, in parts; one that cannot must not hide the others.

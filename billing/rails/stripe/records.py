@@ -21,6 +21,7 @@ from billing.rails.errors import RailError
 CURRENCY: Final = "usd"
 NAMED_IN_EVENTS: Final = ("id", "object", "payment_intent", "customer", "charge")  # what handlers look up
 NAME_CHARACTERS_MAX: Final = 120
+PAYMENTS_BALANCE: Final = "payments"  # the balance that /v1/balance shows; entries of older versions name none
 Json = Mapping[str, Any]
 
 
@@ -75,6 +76,7 @@ class Booking:
     fee_cents: int
     currency: str
     at: datetime
+    balance: str = PAYMENTS_BALANCE  # which of our balances at Stripe it changes
 
     @classmethod
     def read(cls, json: Json) -> Booking:
@@ -86,6 +88,7 @@ class Booking:
             fee_cents=json["fee"],
             currency=json["currency"],
             at=time_of(json["created"]),
+            balance=json.get("balance_type") or PAYMENTS_BALANCE,
         )
 
 

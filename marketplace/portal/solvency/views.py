@@ -16,7 +16,7 @@ from billing.solvency.totals import FRESH_SECONDS, cached_solvency
 OWN = "the platform's own"
 NAMES = {
     "stripe_balance": "at Stripe",
-    "stripe_in_transit": "at Stripe, on its way",
+    "stripe_in_transit": "at Stripe, kept in reserve",
     "chain_escrow": "in the escrow contract",
     "chain_hot_wallet": "in the platform's wallet",
     "operator_cash": "in the operator's bank",

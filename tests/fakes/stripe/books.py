@@ -83,7 +83,8 @@ class Books:
         """By currency, what is (available, pending)."""
         sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for row in self._store.all("balance_transaction", account):
-            sums[row["currency"]][row["status"] == "pending"] += row["net"]
+            if row["balance_type"] == "payments":  # the others are no part of available and pending
+                sums[row["currency"]][row["status"] == "pending"] += row["net"]
         return {currency: (available, pending) for currency, (available, pending) in sums.items()}
 
     def available(self, account: str, currency: str) -> int:

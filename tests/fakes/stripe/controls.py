@@ -106,6 +106,13 @@ class Controls:
         with self._lock:
             return self.books.book(PLATFORM, "topup", cents, currency, source=self.store.new_id("tu"))
 
+    def move(self, kind: str, cents: int, *, fee: int = 0, balance: str = "payments", source: str = "") -> Object:
+        """A change of the platform's balance that no call of ours asked for; `kind` is one of Stripe's types."""
+        with self._lock:
+            booked = self.books.book(PLATFORM, kind, cents, "usd", source=source or self.store.new_id("xx"), fee=fee)
+            booked["balance_type"] = balance
+            return booked
+
     def fail_refund(self, refund_id: str, reason: str = "lost_or_stolen_card") -> Object:
         with self._lock:
             return self.store.rendered(PLATFORM, refunds.fail_refund(self, refund_id, reason))
@@ -148,7 +155,8 @@ class Controls:
             if self.crashes:
                 raise AssertionError(f"the fake itself failed: {self.crashes!r}")
             for account in self.store.accounts():
-                rows = self.store.all("balance_transaction", account)
+                every = self.store.all("balance_transaction", account)
+                rows = [row for row in every if row["balance_type"] == "payments"]
                 for currency, (available, pending) in self.books.sums(account).items():
                     total = sum(row["amount"] - row["fee"] for row in rows if row["currency"] == currency)
                     if total != available + pending:
