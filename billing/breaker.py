@@ -31,7 +31,8 @@ def open_breaker(cause: str, *, reconciliation: Reconciliation | None = None, ac
             row = PayoutBreaker.objects.create(cause=cause[:CAUSE_CHARACTERS_MAX], reconciliation=reconciliation)
             record_birth(row, actor=actor, data={"cause": row.cause})
             message = (
-                f"Payouts are stopped: {row.cause}. Close the breaker with a note once the difference is explained."
+                f"Payouts are stopped: {row.cause}. Close the breaker with a note once the difference is explained; "
+                "what nothing else books is booked by two people with `souk ledger correct`."
             )
             alerts.raise_once(
                 ALERT_KEY, kind="payout_breaker", severity=alerts.Severity.CRITICAL, subject=row.pk, message=message

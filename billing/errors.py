@@ -25,6 +25,7 @@ BillingError
 |-- PromoCodeRefused          409  unknown, over, used up, used before
 |-- SpendLimitReached         402  has the limit, what is used and left, and when it starts again
 |-- InvoiceNotFound           404
+|-- CorrectionRefused         409  no such difference now, or not by these people
 |-- PayoutsStopped            503  reconciliation found a difference that nobody explained yet
 |-- SolvencyReportNotFound    404  none of that number, or its proofs are no longer kept
 |-- SolvencyUnprovable        409  what the accounts hold makes no tree: nothing is published
@@ -274,3 +275,9 @@ class ReceiptAboveObserved(ReceiptRefused):
 class Equivocation(ReceiptRefused):
     message = "Lease {lease_id} has two different receipts {refused_seq}; both are kept as evidence."
     code = "equivocation"
+
+
+class CorrectionRefused(BillingError):
+    message = "The ledger is not corrected: {why}."
+    code = "correction_refused"
+    status = 409

@@ -55,7 +55,7 @@ def sweep() -> int:
 
 
 def book_own_moves() -> int:
-    """Book what was not requested through us, by the table of types: the operator's own moves, fees, reserves; how many.
+    """Book by the table of types what was not requested through us: the operator's own moves, fees, reserves; how many.
 
     What a person has to book is left to the reconciliation, which names it and stops payouts.
     """

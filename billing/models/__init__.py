@@ -2,6 +2,7 @@
 
 alerts.py          alerts to operators
 chain.py           blocks, events, contracts, our transactions
+corrections.py     corrections of the ledger, by two people
 disputes.py        how leases ended, disputes, offences
 escrow.py          what the escrow contract owes: roots, holds, leases, keys
 fiat.py            events and bookings of Stripe; customers, cards, accounts
@@ -21,6 +22,7 @@ usage.py           receipts, and evidence of contradicting ones
 
 from billing.models.alerts import Alert
 from billing.models.chain import ChainBlock, ChainEvent, ChainTransaction, EscrowContract, Signer
+from billing.models.corrections import LedgerCorrection
 from billing.models.disputes import Dispute, EndRecord, Offence, OffenceTaking
 from billing.models.escrow import (
     ContractTerms,
@@ -72,6 +74,7 @@ __all__ = [
     "Hold",
     "Invoice",
     "InvoiceCounter",
+    "LedgerCorrection",
     "Offence",
     "OffenceTaking",
     "Payout",

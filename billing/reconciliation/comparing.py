@@ -5,7 +5,8 @@
 
 A difference is explained while the two sides are known to be of different moments: a payout that is under way, an event
 that is stored and not processed, or one so young that its event may still be on its way. Nothing else explains one: it
-stays until an operator books a transfer with its reference, or the outside reverses it.
+stays until two operators correct it (correcting.py), or the outside reverses it. The correction of a sum has a
+reference of our own, which no movement outside has: it counts in the sum only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from django.db.models import Q
 from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.models import Account, Difference, Payout, Position
+from billing.models.corrections import OWN_REF
 from billing.rails import registry
 from billing.rails.payouts import Movement, PayoutRail
 from billing.states import PAYOUT_STATES_OPEN
@@ -43,6 +45,7 @@ _MOVED = """
            min(t.created_at)
     FROM billing_account a JOIN billing_transfer t ON a.id IN (t.debit_id, t.credit_id)
     WHERE a.kind = %s AND a.owner_id IS NULL AND t.mode IN ('single', 'post') AND t.created_at >= %s
+        AND NOT starts_with(t.external_ref, %s)
     GROUP BY 1, 2
 """
 
@@ -178,7 +181,7 @@ def _look_further_back(rail: PayoutRail, seen: dict[tuple[AccountKind, int, str]
 
 def _moved_inside(kind: AccountKind, since: datetime) -> list[tuple[str, int, int, datetime]]:
     with connection.cursor() as cursor:
-        cursor.execute(_MOVED, [str(kind), since])
+        cursor.execute(_MOVED, [str(kind), since, OWN_REF])
         return [(row[0], row[1], int(row[2]), row[3]) for row in cursor.fetchall()]
 
 

@@ -1,10 +1,11 @@
-"""States of a hold, of a payout, of a dispute, and of the breaker that stops payouts.
+"""States of a hold, of a payout, of a dispute, of the breaker that stops payouts, and of a ledger's correction.
 
 hold      open -> captured | released | expired
 payout    requested -> reserved -> submitted -> confirmed | failed
           reserved -> failed;   confirmed -> returned
 dispute   opened -> answered -> decided;   opened -> decided;   opened | answered -> withdrawn
 breaker   open -> closed
+correction  proposed -> approved | rejected
 
 chain.py      states of transactions, roots, escrow holds and stake slashes
 fiat.py       states of top-ups, refunds, reversals and card disputes
@@ -90,3 +91,21 @@ class BreakerState(models.TextChoices):
 
 
 BREAKER_MACHINE = machine("payout_breaker", {BreakerState.OPEN: [BreakerState.CLOSED], BreakerState.CLOSED: []})
+
+
+class CorrectionState(models.TextChoices):
+    """proposed: nothing moved yet. approved: another person agreed, and it is posted. rejected: it never will be."""
+
+    PROPOSED = "proposed"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
+CORRECTION_MACHINE = machine(
+    "ledger_correction",
+    {
+        CorrectionState.PROPOSED: [CorrectionState.APPROVED, CorrectionState.REJECTED],
+        CorrectionState.APPROVED: [],
+        CorrectionState.REJECTED: [],
+    },
+)

@@ -26,7 +26,7 @@ class BalanceCalls(StripeCalls):
         return Booking.read(self._get(f"/v1/balance_transactions/{booking_id}"))
 
     def list_bookings(self, since: datetime) -> Iterator[Booking]:
-        """Every change of our payments balance since then, oldest first; raises StripeTooLong after as many as it can read.
+        """Every change of our payments balance since then, oldest first; StripeTooLong after as many as it can read.
 
         Stripe lists those of its other balances (of cards that it issues, of reserves) among them.
         """

@@ -6,5 +6,7 @@ chain_roles.py    `souk chain`: what the contract's roles may do
 chain_setup.py    what every `souk chain` command does first
 gateway.py        `souk gateway`
 ledger.py         `souk ledger`
+ledger_corrections.py  `souk ledger`: differences are booked by two people
+ledger_setup.py   what every `souk ledger` command does first
 up.py             `souk up`
 """

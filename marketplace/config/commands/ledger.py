@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from marketplace.config.commands import ledger_corrections
+from marketplace.config.commands.ledger_setup import Data, Json, set_up
 
 if TYPE_CHECKING:
     from billing.books.verify import VerifyReport
 
 app = typer.Typer(help="The operator's view of the ledger: verify it, show what the accounts hold.")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        help="Data folder of a running `souk up`; by default what DATABASE_URL names, else souk up's default."
-    ),
-]
+app.add_typer(ledger_corrections.app)
 
 
 @app.command("verify")
@@ -33,7 +27,7 @@ def verify_ledger(as_json: Json = False, data: Data = None) -> None:
 
     Example: souk ledger verify --data ~/.souk
     """
-    _set_up(data)
+    set_up(data)
     from billing.books.verify import verify
 
     with _progress(is_shown=not as_json and sys.stderr.isatty()) as on_progress:
@@ -59,7 +53,7 @@ def show_ledger(as_json: Json = False, data: Data = None) -> None:
 
     Example: souk ledger show --json
     """
-    _set_up(data)
+    set_up(data)
     from billing.books.balances import balances_by_kind
     from billing.models.ledger import USD_ASSET_CODE
     from billing.money import format_usd
@@ -81,7 +75,7 @@ def seal_ledger(data: Data = None) -> None:
 
     Example: souk ledger seal
     """
-    _set_up(data)
+    set_up(data)
     from billing.books.hash_chain import chain_transfers
     from marketplace.foundation.event_seals import seal_events
 
@@ -96,7 +90,7 @@ def reconcile_ledger(as_json: Json = False, data: Data = None) -> None:
 
     Example: souk ledger reconcile
     """
-    _set_up(data)
+    set_up(data)
     from billing import breaker
     from billing.reconciliation.reconciling import reconcile, show
 
@@ -126,7 +120,7 @@ def show_grants(role: Annotated[str, typer.Argument(help="The role that the serv
 
     Example: souk ledger grants souk_app | psql "$OWNERS_DATABASE_URL"
     """
-    _set_up(None)
+    set_up(None)
     from billing.books.sql_privileges import privileges_for
 
     try:
@@ -163,24 +157,3 @@ def _as_json(report: VerifyReport) -> dict[str, Any]:
     ]
     sums = {one.asset: str(one.credits_posted - one.debits_posted) for one in report.totals}
     return dataclasses.asdict(report) | {"is_true": report.is_true, "totals": totals, "sums": sums}
-
-
-def _set_up(data: Path | None) -> None:
-    """Django, only when a command needs it: `souk --help` must not ask for a database."""
-    try:
-        import django
-
-        from marketplace.config.embedded.attach import attach
-        from marketplace.config.embedded.errors import EmbeddedError
-    except ModuleNotFoundError as missing:
-        typer.echo(
-            f"`souk ledger` needs the server's packages ({missing.name} is missing): pip install 'gpusouk[server]'"
-        )
-        raise typer.Exit(1) from None
-    try:
-        attach(data)
-    except EmbeddedError as error:
-        typer.echo(f"souk ledger: {error.message}", err=True)
-        raise typer.Exit(1) from None
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "marketplace.config.settings")
-    django.setup()

@@ -1,0 +1,128 @@
+"""`souk ledger correct, corrections, approve, reject`: what reconciliation found is booked, by two people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from marketplace.config.commands.ledger_setup import Data, Json, fail, set_up
+
+if TYPE_CHECKING:
+    from marketplace.accounts.models import User
+
+SHOWN_MAX = 100
+
+app = typer.Typer()
+
+By = Annotated[str, typer.Option(help="Your e-mail address here; the password is asked for.")]
+Id = Annotated[UUID, typer.Argument(help="Of `souk ledger corrections`.")]
+Password = Annotated[str, typer.Option(prompt=True, hide_input=True, help="Asked for where it is not given.")]
+
+
+@app.command("correct")
+def propose_correction(
+    ref: Annotated[str, typer.Argument(help="The reference of the difference; '' for a sum that has none.")],
+    *,
+    against: Annotated[str, typer.Option(help="Where it came from or went: operator_cash, chargeback_loss, ...")],
+    why: Annotated[str, typer.Option(help="The reason, which is kept for good.")],
+    by: By,
+    password: Password,
+    owner: Annotated[UUID | None, typer.Option(help="Of customer_available or provider_available.")] = None,
+    mirror: Annotated[str, typer.Option(help="Tells differences of one reference apart.")] = "",
+    rail: Annotated[str, typer.Option(help="The same.")] = "",
+    data: Data = None,
+) -> None:
+    """Propose to book what the outside moved and the ledger lacks; another person approves it. Reconciles first.
+
+    Example: souk ledger correct txn_1Abc --against operator_cash --why "a test payment" --by alice@example.org
+    """
+    set_up(data)
+    from billing.reconciliation import correcting
+    from billing.reconciliation.reconciling import reconcile
+    from marketplace.foundation.errors import SoukError
+
+    person = _person(by, password)
+    reconcile(reason="by hand")
+    try:
+        made = correcting.propose(ref, against=against, why=why, by=person, owner_id=owner, mirror=mirror, rail=rail)
+    except SoukError as error:
+        fail(error.message)
+    typer.echo(
+        f"{made.pk}: {made.asset.show(int(made.amount))} of {made.mirror} against {made.against}. Not booked yet:"
+    )
+    typer.echo(f"somebody else runs `souk ledger approve {made.pk} --by THEIR-ADDRESS`, or approves it in the admin.")
+
+
+@app.command("corrections")
+def list_corrections(as_json: Json = False, data: Data = None) -> None:
+    """The newest corrections, with who proposed and who decided them.
+
+    Example: souk ledger corrections
+    """
+    set_up(data)
+    from billing.models import LedgerCorrection
+
+    rows = list(LedgerCorrection.objects.select_related("asset").order_by("-proposed_at")[:SHOWN_MAX])
+    names = ("id", "state", "rail", "mirror", "ref", "against", "why", "proposed_by", "decided_by")
+    if as_json:
+        shown = [{name: str(getattr(row, name)) for name in names} | {"amount": str(row.amount)} for row in rows]
+        typer.echo(json.dumps(shown, indent=2))
+        return
+    for row in rows:
+        amount = row.asset.show(int(row.amount))
+        typer.echo(f"{row.pk} {row.state:9} {amount} of {row.mirror} {row.ref} against {row.against}")
+        typer.echo(
+            f"    {row.proposed_by}: {row.why}" + (f" ({row.state} by {row.decided_by})" if row.decided_by else "")
+        )
+
+
+@app.command("approve")
+def approve_correction(correction_id: Id, by: By, password: Password, data: Data = None) -> None:
+    """Book what somebody else proposed, if the difference still stands. Reconciles first.
+
+    Example: souk ledger approve 0199... --by bob@example.org
+    """
+    _decide(correction_id, by, password, data, is_approved=True)
+
+
+@app.command("reject")
+def reject_correction(correction_id: Id, by: By, password: Password, data: Data = None) -> None:
+    """Book nothing; the row stays.
+
+    Example: souk ledger reject 0199... --by bob@example.org
+    """
+    _decide(correction_id, by, password, data, is_approved=False)
+
+
+def _decide(correction_id: UUID, by: str, password: str, data: Data, *, is_approved: bool) -> None:
+    set_up(data)
+    from billing import breaker
+    from billing.reconciliation import correcting
+    from billing.reconciliation.reconciling import reconcile
+    from marketplace.foundation.errors import SoukError
+
+    person = _person(by, password)
+    try:
+        if is_approved:
+            reconcile(reason="by hand")
+            correcting.approve(correction_id, by=person)
+        else:
+            correcting.reject(correction_id, by=person)
+    except SoukError as error:
+        fail(error.message)
+    typer.echo("Booked." if is_approved else "Rejected: nothing was booked.")
+    if is_approved and breaker.is_open():
+        typer.echo("Payouts are still stopped: reconcile, then close the breaker in the admin, with a note.")
+
+
+def _person(by: str, password: str) -> User:
+    from marketplace.accounts.signin import check_password
+    from marketplace.foundation.errors import SoukError
+
+    try:
+        return check_password(by, password)
+    except SoukError as error:
+        fail(error.message)

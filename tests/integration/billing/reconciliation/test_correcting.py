@@ -1,0 +1,218 @@
+"""What reconciliation found and nothing books is booked by two people, once, and payouts go on for good."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import IntegrityError, InternalError, ProgrammingError, transaction
+from django.test import Client
+from typer.testing import CliRunner
+
+from billing import breaker
+from billing.account_kinds import AccountKind
+from billing.books import ledger
+from billing.books.chart_of_accounts import open_account, open_usd
+from billing.errors import CorrectionRefused, InsufficientFunds
+from billing.models import Alert, FakeMovement, LedgerCorrection, Reconciliation, StripeBooking, Transfer
+from billing.reconciliation import comparing, correcting
+from billing.reconciliation.reconciling import reconcile
+from billing.transfer_codes import TransferCode
+from marketplace.accounts.models import User
+from marketplace.config.commands.ledger import app
+from marketplace.foundation import clock
+from marketplace.foundation.models import Event
+from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available
+
+pytestmark = pytest.mark.django_db
+LONG_AGO = timedelta(hours=1)
+WHY = "A test payment of the operator's own."
+PASSWORD = "correct horse battery staple"
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def olga() -> User:
+    return User.objects.create_superuser("olga@example.org", PASSWORD)
+
+
+@pytest.fixture
+def otto() -> User:
+    return User.objects.create_superuser("otto@example.org", PASSWORD)
+
+
+def move(amount: int = 5 * DOLLAR, ref: str = "txn_1", age: timedelta = LONG_AGO) -> None:
+    open_usd()
+    FakeMovement.objects.create(ref=ref, payout_id=uuid4(), asset_id=1, amount=amount, at=clock.now() - age)
+
+
+def propose(by: User, ref: str = "txn_1", against: str = "chargeback_loss", **fields) -> LedgerCorrection:
+    return correcting.propose(ref, against=against, why=WHY, by=by, **fields)
+
+
+@pytest.mark.parametrize("amount", [5 * DOLLAR, -5 * DOLLAR])
+def test_a_difference_is_booked_by_two_and_payouts_go_on_for_good(olga: User, otto: User, amount: int) -> None:
+    move(amount)
+    reconcile(reason="by hand")
+    assert breaker.is_open()
+    proposed = propose(olga)
+    assert (proposed.state, proposed.amount, Transfer.objects.count()) == ("proposed", amount, 0)
+    assert "olga@example.org" in Alert.objects.open().get(kind="ledger_correction").message
+    approved = correcting.approve(proposed.pk, by=otto)
+    assert (approved.proposed_by, approved.decided_by) == ("olga@example.org", "otto@example.org")
+    assert not Alert.objects.open().filter(kind="ledger_correction").exists()
+    assert ledger.balance(None, AccountKind.CHARGEBACK_LOSS) == amount
+    assert Transfer.objects.get().code == TransferCode.CORRECTION
+    found = breaker.current()
+    assert found is not None
+    breaker.close_breaker(found, actor="olga", note=WHY)
+    assert reconcile(reason="by hand").is_clean and not breaker.is_open()
+    events = Event.objects.filter(subject_kind="ledger_correction").order_by("id")
+    assert [(one.to_state, one.actor) for one in events] == [
+        ("proposed", "olga@example.org"),
+        ("approved", "otto@example.org"),
+    ]
+    assert_ledger_is_true()
+
+
+def test_a_sum_without_a_movement_is_booked_and_is_no_difference_after(olga: User, otto: User) -> None:
+    move(-7, age=timedelta(days=30))
+    reconcile(reason="by hand")
+    correcting.approve(propose(olga, ref="").pk, by=otto)
+    for _ in range(2):
+        assert reconcile(reason="by hand").is_clean
+    assert_ledger_is_true()
+
+
+def test_what_moved_before_the_window_is_booked_by_its_name(
+    olga: User, otto: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move()
+    reconcile(reason="by hand")
+    correcting.approve(propose(olga).pk, by=otto)
+    FakeMovement.objects.update(at=clock.now() - timedelta(days=9))
+    monkeypatch.setattr(comparing, "YOUNG", timedelta(0))
+    assert reconcile(reason="by hand").is_clean
+
+
+def test_nobody_approves_what_they_proposed(olga: User) -> None:
+    move()
+    reconcile(reason="by hand")
+    proposed = propose(olga)
+    with pytest.raises(CorrectionRefused, match="another operator"):
+        correcting.approve(proposed.pk, by=olga)
+    assert Transfer.objects.count() == 0
+    row = LedgerCorrection.objects.filter(pk=proposed.pk)
+    with pytest.raises(IntegrityError, match="correction_approved_by_another"), transaction.atomic():
+        row.update(state="approved", decider_id=olga.pk, decided_at=clock.now())
+
+
+def test_who_has_no_right_neither_proposes_nor_approves(olga: User) -> None:
+    move()
+    reconcile(reason="by hand")
+    proposed = propose(olga)
+    mallory = User.objects.create_user("mallory@example.org", PASSWORD)
+    auditor = User.objects.create_user("auditor@example.org", PASSWORD, is_staff=True)
+    gone = User.objects.create_superuser("gone@example.org", PASSWORD, is_active=False)
+    for person in (mallory, auditor, gone):
+        for verb in (propose, lambda by: correcting.approve(proposed.pk, by=by)):
+            with pytest.raises(CorrectionRefused, match="may not"):
+                verb(person)
+
+
+def test_a_correction_is_decided_once_and_keeps_its_terms(olga: User, otto: User) -> None:
+    move()
+    reconcile(reason="by hand")
+    proposed = propose(olga)
+    with pytest.raises(CorrectionRefused, match="already"):
+        propose(otto)
+    for change in ({"amount": 1}, {"against": "operator_cash"}, {"owner_id": uuid4()}):
+        with pytest.raises((InternalError, ProgrammingError, IntegrityError)), transaction.atomic():
+            LedgerCorrection.objects.filter(pk=proposed.pk).update(**change)
+    correcting.approve(proposed.pk, by=otto)
+    for verb in (correcting.approve, correcting.reject):
+        with pytest.raises(CorrectionRefused, match="before"):
+            verb(proposed.pk, by=otto)
+    assert Transfer.objects.count() == 1
+
+
+def test_what_is_rejected_is_never_booked(olga: User, otto: User) -> None:
+    move()
+    reconcile(reason="by hand")
+    proposed = propose(olga)
+    assert correcting.reject(proposed.pk, by=otto).state == "rejected"
+    with pytest.raises(CorrectionRefused, match="rejected"):
+        correcting.approve(proposed.pk, by=otto)
+    assert propose(olga).pk != proposed.pk
+    assert Transfer.objects.count() == 0
+
+
+def test_only_what_the_newest_reconciliation_found_is_booked(olga: User, otto: User) -> None:
+    with pytest.raises(CorrectionRefused, match="reconcile"):
+        propose(olga)
+    move()
+    reconcile(reason="by hand")
+    with pytest.raises(CorrectionRefused, match="txn_2"):
+        propose(olga, ref="txn_2")
+    proposed = propose(olga)
+    FakeMovement.objects.update(amount=6 * DOLLAR)
+    reconcile(reason="by hand")
+    with pytest.raises(CorrectionRefused, match="another one"):
+        correcting.approve(proposed.pk, by=otto)
+    Reconciliation.objects.update(started_at=clock.now() - timedelta(hours=3))
+    with pytest.raises(CorrectionRefused, match="reconcile"):
+        correcting.approve(proposed.pk, by=otto)
+
+
+def test_what_was_booked_after_the_report_is_not_booked_twice(olga: User, otto: User) -> None:
+    move()
+    reconcile(reason="by hand")
+    proposed = propose(olga)
+    cash, mirror = open_account(AccountKind.ROUNDING), open_account(AccountKind.OPERATOR_CASH)
+    ledger.post([ledger.NewTransfer(mirror, cash, 5 * DOLLAR, TransferCode.RAIL_MOVE, external_ref="txn_1")])
+    with pytest.raises(CorrectionRefused, match="meanwhile"):
+        correcting.approve(proposed.pk, by=otto)
+    assert not StripeBooking.objects.exists()
+
+
+def test_an_event_that_comes_after_a_correction_finds_the_entry_booked(olga: User, otto: User) -> None:
+    move()
+    reconcile(reason="by hand")
+    correcting.approve(propose(olga).pk, by=otto)
+    assert StripeBooking.objects.filter(ref="txn_1").exists()
+
+
+def test_a_correction_against_a_customer_takes_no_more_than_it_has(olga: User, otto: User, alice) -> None:
+    move(-20 * DOLLAR)
+    reconcile(reason="by hand")
+    with pytest.raises(CorrectionRefused, match="owner"):
+        propose(olga, against="customer_available")
+    with pytest.raises(CorrectionRefused, match="owner"):
+        propose(olga, owner_id=alice)
+    with pytest.raises(CorrectionRefused, match="none of"):
+        propose(olga, against="fee_revenue")
+    proposed = propose(olga, against="customer_available", owner_id=alice)
+    with pytest.raises(InsufficientFunds):
+        correcting.approve(proposed.pk, by=otto)
+    assert available(alice) == 10 * DOLLAR
+    assert LedgerCorrection.objects.get().state == "proposed"
+
+
+def test_the_commands_and_the_admin_do_it_whole(olga: User, otto: User, client: Client) -> None:
+    move()
+    words = ["correct", "txn_1", "--against", "chargeback_loss", "--why", WHY, "--by", olga.email]
+    refused = RUNNER.invoke(app, [*words, "--password", "wrong"])
+    assert refused.exit_code == 1 and not LedgerCorrection.objects.exists()
+    assert RUNNER.invoke(app, words, input=f"{PASSWORD}\n").exit_code == 0
+    proposed = LedgerCorrection.objects.get()
+    shown = RUNNER.invoke(app, ["corrections"]).output
+    assert all(text in shown for text in (str(proposed.pk), WHY, olga.email, "$5.00"))
+    own = RUNNER.invoke(app, ["approve", str(proposed.pk), "--by", olga.email, "--password", PASSWORD])
+    assert (own.exit_code, "another operator" in own.output) == (1, True)
+    client.force_login(otto)
+    chosen = {"action": "approve", "_selected_action": [str(proposed.pk)]}
+    client.post("/admin/billing/ledgercorrection/", chosen, headers={"host": "localhost"})
+    proposed.refresh_from_db()
+    assert (proposed.state, proposed.decided_by) == ("approved", otto.email)
+    assert RUNNER.invoke(app, ["reconcile"]).exit_code == 0
