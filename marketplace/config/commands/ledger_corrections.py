@@ -19,7 +19,6 @@ app = typer.Typer()
 
 By = Annotated[str, typer.Option(help="Your e-mail address here; the password is asked for.")]
 Id = Annotated[UUID, typer.Argument(help="Of `souk ledger corrections`.")]
-Password = Annotated[str, typer.Option(prompt=True, hide_input=True, help="Asked for where it is not given.")]
 
 
 @app.command("correct")
@@ -29,7 +28,6 @@ def propose_correction(
     against: Annotated[str, typer.Option(help="Where it came from or went: operator_cash, chargeback_loss, ...")],
     why: Annotated[str, typer.Option(help="The reason, which is kept for good.")],
     by: By,
-    password: Password,
     owner: Annotated[UUID | None, typer.Option(help="Of customer_available or provider_available.")] = None,
     mirror: Annotated[str, typer.Option(help="Tells differences of one reference apart.")] = "",
     rail: Annotated[str, typer.Option(help="The same.")] = "",
@@ -44,7 +42,7 @@ def propose_correction(
     from billing.reconciliation.reconciling import reconcile
     from marketplace.foundation.errors import SoukError
 
-    person = _person(by, password)
+    person = _person(by)
     reconcile(reason="by hand")
     try:
         made = correcting.propose(ref, against=against, why=why, by=person, owner_id=owner, mirror=mirror, rail=rail)
@@ -80,31 +78,31 @@ def list_corrections(as_json: Json = False, data: Data = None) -> None:
 
 
 @app.command("approve")
-def approve_correction(correction_id: Id, by: By, password: Password, data: Data = None) -> None:
+def approve_correction(correction_id: Id, by: By, data: Data = None) -> None:
     """Book what somebody else proposed, if the difference still stands. Reconciles first.
 
-    Example: souk ledger approve 0199... --by bob@example.org
+    Example: souk ledger approve 0199a1b2-... --by bob@example.org
     """
-    _decide(correction_id, by, password, data, is_approved=True)
+    _decide(correction_id, by, data, is_approved=True)
 
 
 @app.command("reject")
-def reject_correction(correction_id: Id, by: By, password: Password, data: Data = None) -> None:
+def reject_correction(correction_id: Id, by: By, data: Data = None) -> None:
     """Book nothing; the row stays.
 
-    Example: souk ledger reject 0199... --by bob@example.org
+    Example: souk ledger reject 0199a1b2-... --by bob@example.org
     """
-    _decide(correction_id, by, password, data, is_approved=False)
+    _decide(correction_id, by, data, is_approved=False)
 
 
-def _decide(correction_id: UUID, by: str, password: str, data: Data, *, is_approved: bool) -> None:
+def _decide(correction_id: UUID, by: str, data: Data, *, is_approved: bool) -> None:
     set_up(data)
     from billing import breaker
     from billing.reconciliation import correcting
     from billing.reconciliation.reconciling import reconcile
     from marketplace.foundation.errors import SoukError
 
-    person = _person(by, password)
+    person = _person(by)
     try:
         if is_approved:
             reconcile(reason="by hand")
@@ -118,11 +116,12 @@ def _decide(correction_id: UUID, by: str, password: str, data: Data, *, is_appro
         typer.echo("Payouts are still stopped: reconcile, then close the breaker in the admin, with a note.")
 
 
-def _person(by: str, password: str) -> User:
+def _person(by: str) -> User:
+    """Who types: the password is asked for, and never an option, which every process of the machine could read."""
     from marketplace.accounts.signin import check_password
     from marketplace.foundation.errors import SoukError
 
     try:
-        return check_password(by, password)
+        return check_password(by, typer.prompt("Password", hide_input=True, err=True))
     except SoukError as error:
         fail(error.message)

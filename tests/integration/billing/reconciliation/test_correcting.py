@@ -202,13 +202,13 @@ def test_a_correction_against_a_customer_takes_no_more_than_it_has(olga: User, o
 def test_the_commands_and_the_admin_do_it_whole(olga: User, otto: User, client: Client) -> None:
     move()
     words = ["correct", "txn_1", "--against", "chargeback_loss", "--why", WHY, "--by", olga.email]
-    refused = RUNNER.invoke(app, [*words, "--password", "wrong"])
+    refused = RUNNER.invoke(app, words, input="wrong\n")
     assert refused.exit_code == 1 and not LedgerCorrection.objects.exists()
     assert RUNNER.invoke(app, words, input=f"{PASSWORD}\n").exit_code == 0
     proposed = LedgerCorrection.objects.get()
     shown = RUNNER.invoke(app, ["corrections"]).output
     assert all(text in shown for text in (str(proposed.pk), WHY, olga.email, "$5.00"))
-    own = RUNNER.invoke(app, ["approve", str(proposed.pk), "--by", olga.email, "--password", PASSWORD])
+    own = RUNNER.invoke(app, ["approve", str(proposed.pk), "--by", olga.email], input=f"{PASSWORD}\n")
     assert (own.exit_code, "another operator" in own.output) == (1, True)
     client.force_login(otto)
     chosen = {"action": "approve", "_selected_action": [str(proposed.pk)]}
