@@ -3,10 +3,12 @@
 issue          a key for programs, with what it may do
 issue_session  a key for a page that somebody has open
 revoke         it opens nothing from the gateways' next sync on
+revoke_all_of  every one that a user made, when their password is set anew
 """
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from django.db.models import Q, QuerySet
 from jobs.endpoints.errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
 from jobs.endpoints.key_grants import key_grants_for, refused_key_grants
 from jobs.models import Endpoint, EndpointKey, EndpointVersion
+from marketplace.accounts import tokens
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token
@@ -49,6 +52,7 @@ __all__ = [
     "live",
     "refused_key_grants",
     "revoke",
+    "revoke_all_of",
 ]
 
 
@@ -131,6 +135,11 @@ def revoke(key_id: UUID, *, organisation: Organisation) -> EndpointKey:
         return key
 
 
+def revoke_all_of(user: User) -> None:
+    """From the gateways' next sync on no key that this user made opens anything, in whichever organisation."""
+    EndpointKey.objects.filter(made_by=user, revoked_at=None).update(revoked_at=clock.now())
+
+
 def live() -> Q:
     """Keys that are neither revoked nor expired."""
     return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=clock.now()))
@@ -166,21 +175,20 @@ def _make(
     if endpoint_ids is not None:
         _validate_reach(organisation, endpoint_ids)
     text = BRAND + _base62(int.from_bytes(secrets.token_bytes(SECRET_BYTES)))
-    key = EndpointKey.objects.create(
-        organisation=organisation,
-        made_by=user,
-        kind=kind,
-        name=name[:NAME_CHARACTERS_MAX],
-        prefix=text[:PREFIX_CHARACTERS],
-        key_hash=hash_token(text),
-        endpoint_ids=None if endpoint_ids is None else sorted(str(each) for each in set(endpoint_ids)),
-        requests_per_minute=limits.requests_per_minute,
-        tokens_per_minute=limits.tokens_per_minute,
-        in_flight_max=limits.in_flight_max,
-        budget_usd_micros=limits.budget_usd_micros,
-        budget_period=limits.budget_period,
-        expires_at=expires_at,
-    )
+    with transaction.atomic():
+        if user is not None:
+            tokens.lock_unchanged(user)
+        key = EndpointKey.objects.create(
+            organisation=organisation,
+            made_by=user,
+            kind=kind,
+            name=name[:NAME_CHARACTERS_MAX],
+            prefix=text[:PREFIX_CHARACTERS],
+            key_hash=hash_token(text),
+            endpoint_ids=None if endpoint_ids is None else sorted(str(each) for each in set(endpoint_ids)),
+            **dataclasses.asdict(limits),
+            expires_at=expires_at,
+        )
     return key, text
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth import logout
+from django.db import transaction
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, status
@@ -15,8 +16,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from marketplace.accounts import api_keys, organisations, signin, signin_limits, signup
-from marketplace.accounts.models import Invitation, Membership, Organisation, Role
-from marketplace.accounts.permissions import ActsForWholeUser, HasScope, require_role
+from marketplace.accounts.errors import NotAMember
+from marketplace.accounts.models import Invitation, Membership, Organisation, Role, User
+from marketplace.accounts.permissions import ActsForWholeUser, HasScope, require_role, require_role_over
 from marketplace.accounts.requester import key_of, organisation_of, scopes_of, user_of
 from marketplace.accounts.scopes import Scope
 from marketplace.accounts.serializers import (
@@ -34,7 +36,7 @@ from marketplace.accounts.serializers import (
 )
 from marketplace.foundation.client_address import client_address
 from marketplace.foundation.errors import NotFound
-from marketplace.foundation.idempotency import HEADER_REPLAYED, idempotent
+from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.throttles import ScopedThrottle
 
 CLIENT_CHARACTERS_MAX = 120
@@ -65,6 +67,7 @@ class LoginView(APIView):
     permission_classes = [AllowAny]
     throttle_classes = [ScopedThrottle]
     throttle_scope = "signin"
+    signed_in: User | None = None  # whose password was right in this very request, whatever its answer
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Count the attempt before the handler's transaction, which a wrong password rolls back."""
@@ -74,9 +77,9 @@ class LoginView(APIView):
             signin_limits.take(asked.validated_data["email"], client_address(request))
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """A key was handed out, so the password was right; an answer that is repeated says nothing of this one."""
-        if response.status_code == status.HTTP_201_CREATED and not response.has_header(HEADER_REPLAYED):
-            signin_limits.forgive(LoginRequest(request.data).data["email"], client_address(request))
+        """Give the attempt back where its password was right, after the handler's transaction, which a refusal ends."""
+        if self.signed_in is not None:
+            signin_limits.forgive(self.signed_in, client_address(request))
         return super().finalize_response(request, response, *args, **kwargs)
 
     @extend_schema(request=LoginRequest, responses={201: LoginResponse}, auth=[])
@@ -84,8 +87,9 @@ class LoginView(APIView):
     def post(self, request: Request) -> Response:
         asked = LoginRequest(data=request.data)
         asked.is_valid(raise_exception=True)
-        client = request.headers.get("User-Agent", "")[:CLIENT_CHARACTERS_MAX]
-        key, plaintext = signin.sign_in(client=client, **asked.validated_data)
+        data, client = asked.validated_data, request.headers.get("User-Agent", "")[:CLIENT_CHARACTERS_MAX]
+        user = self.signed_in = signin.check_password(data["email"], data["password"])
+        key, plaintext = signin.sign_in(user, organisation=data["organisation"], client=client)
         answer = {"key": plaintext, "organisation": key.organisation, "scopes": key.scopes}
         return Response(LoginResponse(answer).data, status=status.HTTP_201_CREATED)
 
@@ -170,19 +174,24 @@ class MemberView(_OfOrganisation):
         asked = Member(data=request.data)
         asked.is_valid(raise_exception=True)
         require_role(request, asked.validated_data["role"])
-        self._refuse_stranger(user_id)
-        membership = organisations.change_role(self.organisation, user_id, asked.validated_data["role"])
+        with transaction.atomic():
+            require_role_over(request, self._lock(user_id))
+            membership = organisations.change_role(self.organisation, user_id, asked.validated_data["role"])
         return Response(Member(membership).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, user_id: UUID) -> Response:
-        self._refuse_stranger(user_id)
-        organisations.remove(self.organisation, user_id)
+        with transaction.atomic():
+            require_role_over(request, self._lock(user_id))
+            organisations.remove(self.organisation, user_id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    def _refuse_stranger(self, user_id: UUID) -> None:
-        if not self.organisation.memberships.filter(user_id=user_id).exists():
-            raise NotFound
+    def _lock(self, user_id: UUID) -> Membership:
+        """The member, with the organisation's row locked, so that their role stays what it is until it is changed."""
+        try:
+            return organisations.lock_member(self.organisation, user_id)
+        except NotAMember as error:
+            raise NotFound from error
 
 
 class InvitationsView(_OfOrganisation, generics.ListAPIView[Invitation]):

@@ -14,10 +14,12 @@ from typing import Final
 from django.db import transaction
 from django.db.models import Q
 
+from marketplace.accounts import tokens
 from marketplace.accounts.errors import NotAMember, ScopeNotYours, TooManyKeys
 from marketplace.accounts.models import ApiKey, Membership, Organisation, User
 from marketplace.accounts.scopes import ROLE_SCOPES
 from marketplace.foundation import clock
+from marketplace.foundation.errors import NotFound
 from marketplace.foundation.tokens import hash_token
 
 PREFIX_BYTES: Final = 6
@@ -30,7 +32,18 @@ LAST_USED_SECONDS: Final = 60  # how exactly `last_used_at` is kept
 def issue(
     *, user: User, organisation: Organisation, name: str, scopes: Collection[str], expires_at: datetime | None = None
 ) -> tuple[ApiKey, str]:
-    """A new key with no scope that the user's role may not hold, and its text, which is kept nowhere."""
+    """A new key with no scope that the user's role may not hold, and its text, which is kept nowhere.
+
+    Raises PasswordChanged where `user` was read before their password was set anew.
+    """
+    with transaction.atomic():
+        tokens.lock_unchanged(user)
+        return _issue(user=user, organisation=organisation, name=name, scopes=scopes, expires_at=expires_at)
+
+
+def _issue(
+    *, user: User, organisation: Organisation, name: str, scopes: Collection[str], expires_at: datetime | None
+) -> tuple[ApiKey, str]:
     membership = Membership.objects.filter(user=user, organisation=organisation).first()
     if membership is None:
         raise NotAMember
@@ -73,7 +86,8 @@ def revoke(key: ApiKey) -> ApiKey:
 def rotate(key: ApiKey) -> tuple[ApiKey, str]:
     """A new key in place of this one, which is revoked in the same moment."""
     with transaction.atomic():
-        revoke(key)
+        if ApiKey.objects.filter(live(), pk=key.pk).update(revoked_at=clock.now()) != 1:
+            raise NotFound
         return issue(
             user=key.user,
             organisation=key.organisation,

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from marketplace.accounts.errors import LastOwner
-from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
+from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, SigninAddress, User
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
@@ -47,6 +47,7 @@ def erase(user_id: UUID) -> User:
         # 2. Keys and invitations; a session ends with the password that it was made with.
         ApiKey.objects.filter(user=user).update(name="", revoked_at=clock.now())
         Invitation.objects.filter(email=user.email).delete()
+        SigninAddress.objects.filter(user=user).delete()
         # 3. What other apps store of them only.
         for forget in _forgetters:
             forget(user)

@@ -8,12 +8,14 @@ SoukError
 |-- WeakPassword              400  details.problems
 |-- PasswordsDiffer           400  the new one was typed twice, differently
 |-- ResetRefused              403  unknown, used or expired link
+|-- PasswordChanged           401  since the request was let in: what it wanted would outlive the old password
 |-- EmailTaken                409
 |-- OrganisationRequired      400  several to choose from: details.organisations
 |-- NotAMember                403
 |-- ScopeMissing              403  details.scope
 |-- ScopeNotYours             403  a key may not be given what its maker may not do
 |-- RoleNotYours              403  nor may a member: details.scopes
+|-- OwnerNotYours             403  only an owner takes an owner's role away: details.scopes
 |-- KeyTooNarrow              403  organisations are joined and made by whole users
 |-- AlreadyMember             409
 |-- LastOwner                 409  an organisation always keeps one
@@ -62,6 +64,12 @@ class ResetRefused(Forbidden):
     code = "reset_refused"
 
 
+class PasswordChanged(SoukError):
+    message = "Your password was changed a moment ago: sign in again."
+    code = "password_changed"
+    status = 401
+
+
 class EmailTaken(SoukError):
     message = "There is an account for this e-mail address: log in instead."
     code = "email_taken"
@@ -91,6 +99,14 @@ class ScopeNotYours(Forbidden):
 class RoleNotYours(Forbidden):
     message = "Only who may do all that the role {role} may can give it: this key or role lacks {scopes}."
     code = "role_not_yours"
+
+
+class OwnerNotYours(Forbidden):
+    message = (
+        "Only an owner can remove an owner or give them another role: this key or role lacks {scopes}. Sign in with"
+        " `souk login`, or in the browser."
+    )
+    code = "owner_not_yours"
 
 
 class KeyTooNarrow(Forbidden):

@@ -150,6 +150,20 @@ class SigninLimit(models.Model):
         return f"{self.key[:16]}...: {self.failures} failures"
 
 
+class SigninAddress(models.Model):
+    """A network address that a user signed in from with the right password; only its keyed hash is stored."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="signin_addresses")
+    address_hash = models.CharField(max_length=64)
+    signed_in_at = models.DateTimeField(db_index=True)  # last
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "address_hash"], name="one_signin_address_a_user")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} from {self.address_hash[:8]}..."
+
+
 class SignupPolicy(models.TextChoices):
     """Who may make an account: anybody, the invited, or nobody."""
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
+from marketplace.accounts import tokens
 from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner, NotAMember
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
 from marketplace.foundation import clock
@@ -33,14 +34,17 @@ def invite(
     if organisation is not None and organisation.memberships.filter(user__email=email).exists():
         raise AlreadyMember
     plaintext = "souki_" + secrets.token_urlsafe(INVITATION_BYTES)
-    invitation = Invitation.objects.create(
-        organisation=organisation,
-        email=email,
-        role=Role(role),
-        token_hash=hash_token(plaintext),
-        invited_by=invited_by,
-        expires_at=clock.now() + timedelta(days=INVITATION_DAYS),
-    )
+    with transaction.atomic():
+        if invited_by is not None:
+            tokens.lock_unchanged(invited_by)
+        invitation = Invitation.objects.create(
+            organisation=organisation,
+            email=email,
+            role=Role(role),
+            token_hash=hash_token(plaintext),
+            invited_by=invited_by,
+            expires_at=clock.now() + timedelta(days=INVITATION_DAYS),
+        )
     return invitation, plaintext
 
 
@@ -75,7 +79,7 @@ def accept(user: User, plaintext: str) -> Membership:
 def change_role(organisation: Organisation, user_id: UUID, role: str) -> Membership:
     """The member's role from now on; the scopes of their keys shrink with it."""
     with transaction.atomic():
-        membership = _lock(organisation, user_id)
+        membership = lock_member(organisation, user_id)
         if membership.role == Role.OWNER and role != Role.OWNER:
             _refuse_last_owner(organisation)
         membership.role = Role(role)
@@ -86,7 +90,7 @@ def change_role(organisation: Organisation, user_id: UUID, role: str) -> Members
 def remove(organisation: Organisation, user_id: UUID) -> None:
     """The user leaves, and their keys in this organisation are revoked."""
     with transaction.atomic():
-        membership = _lock(organisation, user_id)
+        membership = lock_member(organisation, user_id)
         if membership.role == Role.OWNER:
             _refuse_last_owner(organisation)
         membership.delete()
@@ -94,8 +98,11 @@ def remove(organisation: Organisation, user_id: UUID) -> None:
         keys.update(revoked_at=clock.now())
 
 
-def _lock(organisation: Organisation, user_id: UUID) -> Membership:
-    """The organisation's row is locked first, so that two owners cannot leave at the same time."""
+def lock_member(organisation: Organisation, user_id: UUID) -> Membership:
+    """The member; the organisation's row is locked first, so that two owners cannot leave at the same time.
+
+    Raises NotAMember.
+    """
     Organisation.objects.select_for_update().get(pk=organisation.pk)
     membership = Membership.objects.filter(organisation=organisation, user_id=user_id).first()
     if membership is None:

@@ -2,12 +2,13 @@
 
 link_token        made when the mail is sent, kept nowhere: it is signed over the password's hash and the last sign-in
 find_for_reset    whose link this is
-set_password      ends all sessions and locks, revokes the keys where asked to, and tells the user by mail
+reset             sets it by the link, and revokes all that lets somebody in: whoever had the old one made some of it
+set_password      ends all sessions and locks, revokes tokens where asked to, and tells the user by mail
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -16,10 +17,9 @@ from django.contrib.auth.tokens import default_token_generator
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from marketplace.accounts import mailing, signin_limits
+from marketplace.accounts import mailing, signin_limits, tokens
 from marketplace.accounts.errors import PasswordsDiffer, ResetRefused, WeakPassword
-from marketplace.accounts.models import ApiKey, User
-from marketplace.foundation import clock
+from marketplace.accounts.models import User
 from marketplace.foundation.ids import new_id
 
 PASSWORD_CHARACTERS_MAX: Final = 256  # hashing takes time that grows with them
@@ -27,11 +27,11 @@ PASSWORD_CHARACTERS_MAX: Final = 256  # hashing takes time that grows with them
 
 @dataclass(frozen=True)
 class NewPassword:
-    """What a form asks for: the password, typed twice, and whether the user's API keys go with the old one."""
+    """What a form asks for: the password, typed twice, and whether the user's tokens go with the old one."""
 
     password: str
     again: str
-    revoke_keys: bool
+    revoke_tokens: bool = True
 
 
 def check_strength(password: str, user: User) -> None:
@@ -66,8 +66,8 @@ def find_for_reset(user_id: str, token: str) -> User:
 def reset(user_id: str, token: str, new: NewPassword) -> User:
     """Set the password of the user whose mailed link this is; of two at the same moment one is refused."""
     with transaction.atomic():
-        User.objects.select_for_update().get(pk=find_for_reset(user_id, token).pk)
-        return set_password(find_for_reset(user_id, token), new)
+        User.objects.select_for_update(no_key=True).get(pk=find_for_reset(user_id, token).pk)
+        return set_password(find_for_reset(user_id, token), replace(new, revoke_tokens=True))
 
 
 def set_password(user: User, new: NewPassword) -> User:
@@ -76,19 +76,21 @@ def set_password(user: User, new: NewPassword) -> User:
         raise PasswordsDiffer
     check_strength(new.password, user)
     with transaction.atomic():
+        User.objects.select_for_update(no_key=True).get(pk=user.pk)
         user.set_password(new.password)
         user.save(update_fields=["password"])
-        if new.revoke_keys:
-            ApiKey.objects.filter(user=user, revoked_at=None).update(revoked_at=clock.now())
+        if new.revoke_tokens:
+            tokens.revoke_all(user)
         signin_limits.unlock(user.email)
-        text = _text("were revoked" if new.revoke_keys else "stayed as they were")
+        text = _text("were revoked" if new.revoke_tokens else "stayed as they were")
         mailing.notify([user.pk], f"password-changed:{new_id()}", subject="Your password was changed", text=text)
     return user
 
 
 def _text(keys: str) -> str:
     return (
-        f"The password of your account was changed, and all other sessions ended. Your API keys {keys}.\n\n"
+        "The password of your account was changed, and all other sessions ended. Your API keys, endpoint keys and open"
+        f" invitations {keys}.\n\n"
         'If it was not you, somebody reads your mail or knew your password: set a new one ("Password forgotten?" on the'
-        " page for signing in), have your keys revoked there, and change the password of your mailbox."
+        " page for signing in), which revokes them all, and change the password of your mailbox."
     )

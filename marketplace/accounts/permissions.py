@@ -1,6 +1,7 @@
 """Which scope a view needs. `permission_classes = [HasScope("jobs:read", write="jobs:write")]`
 
-What a request gives to somebody is bounded by what it may do itself: `require_role`, `ActsForWholeUser`.
+What a request gives to somebody is bounded by what it may do itself: `require_role`, `require_role_over`,
+`ActsForWholeUser`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission, IsAuthentic
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from marketplace.accounts.errors import KeyTooNarrow, RoleNotYours, ScopeMissing
+from marketplace.accounts.errors import KeyTooNarrow, OwnerNotYours, RoleNotYours, ScopeMissing
+from marketplace.accounts.models import Membership, Role
 from marketplace.accounts.requester import key_of, membership_of, scopes_of
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
 
@@ -54,6 +56,15 @@ class ActsForWholeUser(IsAuthenticated):
         if lacking := ROLE_SCOPES[membership_of(request).role] - scopes_of(request):
             raise KeyTooNarrow(scopes=", ".join(sorted(lacking)))
         return True
+
+
+def require_role_over(request: Request, member: Membership) -> None:
+    """Return where the request may take this member's role away; raises OwnerNotYours, for owners alone may with them.
+
+    In person, or with a key that has an owner's scopes: a key for account:admin alone is for the other members.
+    """
+    if member.role == Role.OWNER and (lacking := ROLE_SCOPES[Role.OWNER] - scopes_of(request)):
+        raise OwnerNotYours(scopes=", ".join(sorted(lacking)))
 
 
 def require_role(request: Request, role: str) -> None:

@@ -10,13 +10,12 @@ from marketplace.accounts.models import ApiKey, Membership, User
 from marketplace.accounts.scopes import ROLE_SCOPES
 
 
-def sign_in(*, email: str, password: str, organisation: str = "", client: str = "") -> tuple[ApiKey, str]:
+def sign_in(user: User, *, organisation: str = "", client: str = "") -> tuple[ApiKey, str]:
     """A key named after the client, with all that the user's role may do, and its text.
 
-    `organisation` is an id or a name; a user with only one may leave it out. An unknown address and a wrong password
-    get the same answer in the same time. The caller has counted the attempt by `signin_limits.take`.
+    `user` is what `check_password` returned: where the password was set anew meanwhile, no key is made.
+    `organisation` is an id or a name; a user with only one may leave it out.
     """
-    user = check_password(email, password)
     membership = _choose(user, organisation)
     return api_keys.issue(
         user=user,
@@ -27,7 +26,10 @@ def sign_in(*, email: str, password: str, organisation: str = "", client: str = 
 
 
 def check_password(email: str, password: str) -> User:
-    """The user of this address and password; raises SigninRefused, as slowly for nobody's address."""
+    """The user of this address and password; raises SigninRefused, as slowly for nobody's address.
+
+    The caller has counted the attempt by `signin_limits.take`.
+    """
     user = authenticate(username=email.strip().lower(), password=password)
     if not isinstance(user, User):
         raise SigninRefused

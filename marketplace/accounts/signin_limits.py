@@ -1,9 +1,12 @@
 """How often a password may be wrong: by account and by address, whatever the way in.
 
     take       before a password is looked at: counts the attempt, or raises SigninLocked
-    forgive    after a right one: the account's count starts over, and the address gets its attempt back
+    forgive    after a right one: the count that it was taken from starts over, the address gets its attempt back
     unlock     by an operator, or whoever proves that the account's mail is theirs
     take_mail  before a mail that anybody may ask for: counts it
+
+An account has one count for all strangers, and one for each address that it signed in from before
+(`signin_addresses.py`): whoever guesses from elsewhere locks the strangers' count, and its owner still signs in.
 
 Counted in PostgreSQL, so that the limits hold while Redis is away; where PostgreSQL is away nobody signs in at all. An
 attempt is counted before its password is looked at, so that of a hundred at the same moment none slips through. An
@@ -24,7 +27,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils.crypto import salted_hmac
 
-from marketplace.accounts import mailing
+from marketplace.accounts import mailing, signin_addresses
 from marketplace.accounts.errors import SigninLocked
 from marketplace.accounts.models import SigninLimit, User
 from marketplace.foundation import clock
@@ -51,10 +54,25 @@ class Limit:
 # Many people may share an address: it has more attempts, and its pause does not grow.
 LIMITS: Final[Mapping[str, Limit]] = {
     "account": Limit(failures_max=10, lock_seconds_first=900, lock_seconds_max=86_400),
+    # The same account from an address that it signed in from before.
+    "account_from": Limit(failures_max=10, lock_seconds_first=900, lock_seconds_max=86_400),
     "address": Limit(failures_max=30, lock_seconds_first=900, lock_seconds_max=900),
-    # Mails that strangers may have sent to one account; and accounts that one address may have mailed.
-    "mail": Limit(failures_max=3, lock_seconds_first=900, lock_seconds_max=86_400),
+    # Mails that strangers may have sent to one account; and accounts that one address may have mailed. The pause stays
+    # below PASSWORD_RESET_TIMEOUT: whoever asks again and again leaves the owner a link that still holds.
+    "mail": Limit(failures_max=3, lock_seconds_first=900, lock_seconds_max=1800),
+    "mail_from": Limit(failures_max=3, lock_seconds_first=900, lock_seconds_max=1800),
     "mail_address": Limit(failures_max=20, lock_seconds_first=900, lock_seconds_max=900),
+}
+
+
+# What an account is counted under, by who asked, and how an operator reads of it.
+STRANGERS: Final[Mapping[str, str]] = {
+    "account": "wrong passwords from addresses that it never signed in from",
+    "mail": "mails asked for from addresses that it never signed in from",
+}
+OWN_ADDRESSES: Final[Mapping[str, str]] = {
+    "account_from": "wrong passwords from an address that it signed in from before",
+    "mail_from": "mails asked for from an address that it signed in from before",
 }
 
 
@@ -62,7 +80,8 @@ def take(email: str, address: str) -> None:
     """Count one attempt; raises SigninLocked, for known and unknown accounts alike, where there were too many."""
     if row := _count("address", counted_address(address)):
         raise _locked(row)
-    if row := _count("account", _name_of(email)):
+    kind, name = _counter("account", email, address)
+    if row := _count(kind, name):
         _notify(_name_of(email), row)
         raise _locked(row)
 
@@ -71,19 +90,27 @@ def take_mail(email: str, address: str) -> bool:
     """Whether this account may be sent another mail that anybody may ask for; raises SigninLocked for an address."""
     if row := _count("mail_address", counted_address(address)):
         raise _locked(row)
-    return _count("mail", _name_of(email)) is None
+    return _count(*_counter("mail", email, address)) is None
 
 
-def forgive(email: str, address: str) -> None:
-    """The password was right."""
-    unlock(email)
+def forgive(user: User, address: str) -> None:
+    """The password was right: the count that it was taken from starts over, and the address is known from now on."""
+    kind, name = _counter("account", user.email, address)
+    SigninLimit.objects.filter(key=key_of(kind, name)).delete()
     key = key_of("address", counted_address(address))
     SigninLimit.objects.filter(key=key, failures__gt=0).update(failures=F("failures") - 1)
+    signin_addresses.remember(user, address)
 
 
-def unlock(email: str) -> None:
-    """The account's failures and locks are forgotten."""
-    SigninLimit.objects.filter(key=key_of("account", _name_of(email))).delete()
+def unlock(email: str) -> list[str]:
+    """All counts and locks of the account are forgotten, those of its mails too; returns what was, in words."""
+    keys = {key_of(kind, _name_of(email)): words for kind, words in STRANGERS.items()}
+    for address_hash in signin_addresses.hashes_of(email):
+        keys |= {key_of(kind, _pair(email, address_hash)): words for kind, words in OWN_ADDRESSES.items()}
+    with transaction.atomic():
+        rows = list(SigninLimit.objects.select_for_update().filter(key__in=keys).order_by("key"))
+        SigninLimit.objects.filter(key__in=[row.key for row in rows]).delete()
+    return [_words(keys[row.key], row) for row in rows]
 
 
 def forget_old() -> int:
@@ -95,6 +122,23 @@ def forget_old() -> int:
 def key_of(kind: str, name: str) -> str:
     """The row's key: keyed hashes, because people type passwords into the wrong field, and addresses are personal."""
     return f"{kind}:{salted_hmac('souk.signin', name, algorithm='sha256').hexdigest()}"
+
+
+def _counter(kind: str, email: str, address: str) -> tuple[str, str]:
+    """Which counter an attempt belongs to: the account's for strangers, or that of an address it signed in from."""
+    address_hash = signin_addresses.hash_of(address)
+    if signin_addresses.is_known(_name_of(email), address_hash):
+        return f"{kind}_from", _pair(email, address_hash)
+    return kind, _name_of(email)
+
+
+def _pair(email: str, address_hash: str) -> str:
+    return f"{_name_of(email)} {address_hash}"
+
+
+def _words(what: str, row: SigninLimit) -> str:
+    is_locked = row.locked_until is not None and row.locked_until > clock.now()
+    return f"{row.failures} {what}" + (f", locked until {row.locked_until:%Y-%m-%d %H:%M} UTC" if is_locked else "")
 
 
 def _count(kind: str, name: str) -> SigninLimit | None:
@@ -134,7 +178,8 @@ def _notify(email: str, row: SigninLimit) -> None:
         return
     text = (
         f"Too many wrong passwords were given for your account {email}, so nobody can sign in to it with a password"
-        f" until {row.locked_until:%Y-%m-%d %H:%M} UTC. Sessions and API keys go on working.\n\n"
+        f" from there until {row.locked_until:%Y-%m-%d %H:%M} UTC. Sessions and API keys go on working, and so does the"
+        ' password from other addresses that you signed in from before; "Password forgotten?" ends the pause.\n\n'
         "If it was not you, somebody guesses: nothing was opened, and there is nothing that you must do. A long"
         " password that you use nowhere else cannot be guessed."
     )

@@ -70,7 +70,7 @@ def change(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     try:
         signin_limits.take(visitor.user.email, address)
         signin.check_password(visitor.user.email, request.POST.get("old", ""))
-        signin_limits.forgive(visitor.user.email, address)
+        signin_limits.forgive(visitor.user, address)
         user = passwords.set_password(visitor.user, _asked(request))
     except SigninRefused:
         return _show(request, template, error=WRONG, status=403)
@@ -82,7 +82,7 @@ def change(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
 
 def _asked(request: HttpRequest) -> NewPassword:
     form = request.POST
-    return NewPassword(form.get("password", ""), form.get("again", ""), revoke_keys="revoke_keys" in form)
+    return NewPassword(form.get("password", ""), form.get("again", ""), revoke_tokens="revoke_tokens" in form)
 
 
 def _show(request: HttpRequest, template: str, *, status: int = 200, **context: object) -> HttpResponseBase:

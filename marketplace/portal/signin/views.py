@@ -42,7 +42,7 @@ def sign_in(request: HttpRequest) -> HttpResponseBase:
         return with_private_headers(_form(request, after, error=WRONG, email=email, status=403))
     except SigninLocked as error:
         return with_private_headers(_form(request, after, error=error.message, email=email, status=error.status))
-    signin_limits.forgive(email, address)
+    signin_limits.forgive(user, address)
     login(request, user)
     return redirect(after)
 

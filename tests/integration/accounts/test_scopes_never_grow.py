@@ -83,3 +83,18 @@ def test_who_is_in_no_organisation_makes_one_in_a_session(db: None) -> None:
     browser: Client = APIClient()
     browser.force_login(User.objects.create_user("new@example.org", PASSWORD))
     assert browser.post("/api/v1/organisations", {"name": "mine"}, format="json").status_code == 201
+
+
+def test_a_key_for_members_takes_no_owner_away(alice: Membership, carol: Membership) -> None:
+    erin = join(alice, "erin", Role.OWNER)
+    narrow = sign(alice, ["account:admin", "billing:read", "billing:write"])
+    for refused in (
+        narrow.delete(f"/api/v1/members/{erin.user_id}"),
+        narrow.patch(f"/api/v1/members/{erin.user_id}", {"role": "billing"}, format="json"),
+    ):
+        assert (refused.status_code, refused.json()["code"]) == (403, "owner_not_yours")
+    erin.refresh_from_db()
+    assert erin.role == Role.OWNER
+    assert narrow.delete(f"/api/v1/members/{carol.user_id}").status_code == 204
+    assert sign(alice).delete(f"/api/v1/members/{erin.user_id}").status_code == 204
+    assert sign(alice).delete(f"/api/v1/members/{alice.user_id}").json()["code"] == "last_owner"

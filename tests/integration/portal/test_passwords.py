@@ -144,18 +144,12 @@ def test_a_reset_ends_sessions_and_keys_and_locks_and_is_told_of(alice: User, se
     for each in range(signin_limits.LIMITS["account"].failures_max + 1):
         body = {"email": alice.email, "password": "guess"}
         APIClient().post("/api/v1/login", body, format="json", REMOTE_ADDR=f"198.51.100.{each}")
-    assert set_new(link(settings), revoke_keys="on") == 302
+    assert set_new(link(settings)) == 302
     assert thief.get("/chat").status_code == 302
     key.refresh_from_db()
     assert key.revoked_at is not None
     assert can_sign_in(NEW)
     assert "Your password was changed" in mails()[-1].subject
-
-
-def test_keys_stay_where_the_box_is_not_ticked(alice: User, settings: Settings) -> None:
-    api_keys.issue(user=alice, organisation=alice.organisations.get(), name="ci", scopes=["jobs:read"])
-    assert set_new(link(settings)) == 302
-    assert ApiKey.objects.get().revoked_at is None
 
 
 def test_an_inactive_account_gets_no_link(alice: User) -> None:
@@ -185,6 +179,15 @@ def test_a_password_is_changed_by_who_has_the_old_one(alice: User, browser: Clie
     assert other.get("/chat").status_code == 302  # all others end
     assert can_sign_in(NEW)
     assert "Your password was changed" in mails()[-1].subject
+
+
+@pytest.mark.parametrize(("form", "is_revoked"), [({}, False), ({"revoke_tokens": "on"}, True)])
+def test_a_change_revokes_keys_where_the_box_is_ticked(
+    alice: User, browser: Client, form: dict[str, str], is_revoked: bool
+) -> None:
+    api_keys.issue(user=alice, organisation=alice.organisations.get(), name="ci", scopes=["jobs:read"])
+    assert change(browser, **form) == 302
+    assert (ApiKey.objects.get().revoked_at is not None) is is_revoked
 
 
 def test_who_took_over_a_session_cannot_guess_the_password_in_it(alice: User, browser: Client) -> None:
