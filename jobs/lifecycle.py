@@ -136,11 +136,12 @@ def cancel(job_id: UUID, *, actor: str, reason: Reason = Reason.CANCELLED_BY_CUS
     return job
 
 
-def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
+def resume(job_id: UUID, *, cap_usd_micros: int, actor: str, user: User | None = None) -> Job:
     """Raise a job's cap; a paused one goes back into the queue, and on from its newest checkpoint.
 
-    A job that waits because the rest of its cap no longer covers the rest of its work is helped the same way. Raises
-    JobNotPaused for any other, CapTooLow, NotEnoughMoney.
+    A job that waits because the rest of its cap no longer covers the rest of its work is helped the same way. `user` is
+    the member who asks for it, and whose limits a raised cap counts against; None: an operator does. Raises
+    JobNotPaused for any other, CapTooLow, NotEnoughMoney, SpendLimitReached.
     """
     with transaction.atomic():
         job = lock(job_id)
@@ -157,7 +158,7 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str) -> Job:
         more = price.units_due(cap_usd_micros) - (price.units_due(job.cap_usd_micros) if is_held else 0)
         kind.require_more(job, price.payment, more, cap_usd_micros=cap_usd_micros)
         if cap_usd_micros > job.cap_usd_micros:
-            limits.enlarge(job.id, amount=cap_usd_micros)
+            limits.enlarge(job.id, amount=cap_usd_micros, member_id=user.pk if user else None)
         if job.state == JobState.PAUSED:
             advance(job, JobState.QUEUED, reason="resumed", actor=actor, queued_at=clock.now())
         job.cap_usd_micros, job.unfunded_units = cap_usd_micros, None

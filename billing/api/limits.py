@@ -43,7 +43,9 @@ class LimitSerializer(serializers.Serializer[Standing]):
     member_id = serializers.UUIDField(source="limit.member_id", allow_null=True)
     period = serializers.ChoiceField(choices=Period.choices, source="limit.period")
     amount_usd_micros = serializers.CharField(source="limit.amount")
-    used_usd_micros = serializers.CharField(source="used", help_text="Caps of living jobs, and what this month cost.")
+    used_usd_micros = serializers.CharField(
+        source="used", help_text="Caps of living jobs, and what this month cost, calls included."
+    )
     left_usd_micros = serializers.CharField(source="left")
     reached_percents = serializers.ListField(child=serializers.IntegerField(), help_text="Of 50, 80, 100: passed.")
     resets_at = serializers.DateTimeField(allow_null=True)

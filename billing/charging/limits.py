@@ -3,13 +3,16 @@
     commit     submit: the job's cap counts from now on      raises SpendLimitReached
     enlarge    resume: its cap was raised                    raises SpendLimitReached
     conclude   end: what it did cost counts instead, in the month in which it ended
+    bounds     calls of others' endpoints: how much more may be given out to spend
 
-What is used = the caps of the jobs that live + what those cost that ended this month. So a limit cannot be overrun by
+What is used = the caps of the jobs that live + what those cost that ended this month + what an app above this one
+counts besides (`when_counted`: calls of others' endpoints). So a limit cannot be overrun by
 jobs that are under way, and a month starts with what still runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -25,6 +28,10 @@ from billing.models.limits import Period
 from billing.money import format_usd
 from billing.notices import alerts, mailing
 from marketplace.foundation import clock
+
+Used = Callable[[UUID, UUID | None, datetime, datetime], int]
+
+_used_besides: Final[list[Used]] = []
 
 ALERT_PERCENTS: Final = (50, 80, 100)
 MONTHS_A_YEAR: Final = 12
@@ -43,6 +50,25 @@ class Standing:
     def reached_percents(self) -> list[int]:
         """Which of the marks have been passed."""
         return [each for each in ALERT_PERCENTS if self.limit.amount and self.used * 100 >= each * self.limit.amount]
+
+
+def when_counted(used: Used) -> None:
+    """Register what counts besides jobs: micro-USD of an owner, or of one member of theirs, between two moments."""
+    if used not in _used_besides:
+        _used_besides.append(used)
+
+
+def bounds(owner_ids: Collection[UUID], member_ids: Collection[UUID]) -> dict[tuple[UUID, UUID | None], int]:
+    """(owner, member) -> the least that their limits leave, for those of these that have one; None: of the owner.
+
+    A limit a job bounds what is given out at once. In a query where nobody has a limit.
+    """
+    rows = SpendLimit.objects.filter(Q(member_id=None) | Q(member_id__in=member_ids), owner_id__in=owner_ids)
+    left: dict[tuple[UUID, UUID | None], int] = {}
+    for limit in rows:
+        whose = (limit.owner_id, limit.member_id)
+        left[whose] = min(standing_of(limit).left, left.get(whose, AMOUNT_MAX))
+    return left
 
 
 def check(owner_id: UUID, member_id: UUID | None, amount: int, *, now: datetime | None = None) -> None:
@@ -65,20 +91,26 @@ def commit(*, job_id: UUID, owner_id: UUID, member_id: UUID | None, amount: int)
         return made
 
 
-def enlarge(job_id: UUID, *, amount: int) -> None:
-    """The job's cap is this from now on. Raises SpendLimitReached; a job from before there were limits has none."""
+def enlarge(job_id: UUID, *, amount: int, member_id: UUID | None = None) -> None:
+    """The job's cap is this from now on. Raises SpendLimitReached; a job from before there were limits has none.
+
+    It counts against `member_id`, who asks for it, as if they had launched it: all of it, so that nobody spends more
+    than they may through a colleague's job. None: an operator asks, and it stays whose it was.
+    """
     with transaction.atomic():
         row = Commitment.objects.filter(job_id=job_id, closed_at=None).first()
         if row is None:
             return
         _lock_owner(row.owner_id)
         row = Commitment.objects.select_for_update().get(job_id=job_id)
+        before, row.member_id = row.member_id, member_id or row.member_id
         for standing in standings(row.owner_id, row.member_id):
-            more = amount if standing.limit.period == Period.JOB else amount - row.amount
+            is_new = standing.limit.member_id is not None and row.member_id != before
+            more = amount if standing.limit.period == Period.JOB or is_new else amount - row.amount
             if more > standing.left:
                 raise _reached(standing, more)
         row.amount = amount
-        row.save(update_fields=["amount"])
+        row.save(update_fields=["amount", "member_id"])
         _notify(row.owner_id, row.member_id)
 
 
@@ -118,6 +150,7 @@ def standing_of(limit: SpendLimit, *, now: datetime | None = None) -> Standing:
         charged=Sum("charged", filter=Q(closed_at__gte=start, closed_at__lt=end)),
     )
     used = int(sums["open"] or 0) + int(sums["charged"] or 0)
+    used += sum(count(limit.owner_id, limit.member_id, start, end) for count in _used_besides)
     return Standing(limit, used, max(0, limit.amount - used), end)
 
 

@@ -115,7 +115,9 @@ class ResumeView(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Go on from the newest checkpoint under a higher cap."""
         cap = read_body(request, ResumeRequest).max_total_usd_micros
-        job = lifecycle.resume(find_job(request, job_id).pk, cap_usd_micros=cap, actor=actor_of(request))
+        job = lifecycle.resume(
+            find_job(request, job_id).pk, cap_usd_micros=cap, actor=actor_of(request), user=user_of(request)
+        )
         _place_soon()
         return answer(show_job(job))
 

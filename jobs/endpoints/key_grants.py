@@ -1,7 +1,8 @@
 """Key grants: what the holder of a key may do at one gateway until the grant expires.
 
 Money is given out in slices, so that all gateways in sum never let more be spent than there is: a slice of the key's
-budget, and a slice of the organisation's balance for other organisations' endpoints. A slice is a row until its grant
+budget, and a slice of the organisation's balance for other organisations' endpoints, within the spend limits of the
+organisation and of the member who made the key. A slice is a row until its grant
 expires. By then its spending is booked, or its gateway has died: what a dead gateway let through and never reported is
 at most that slice. A new grant replaces the gateway's last one.
 """
@@ -21,6 +22,7 @@ from django.db.models import F, Q, Sum
 from billing.account_kinds import AccountKind
 from billing.models import Account
 from billing.models.ledger import USD_ASSET_ID
+from jobs.endpoints.spend_limits import CallBounds
 from jobs.gateway.messages import KEYS_MAX, KeyGrant
 from jobs.models import Endpoint, EndpointKey, Gateway, KeySlice, UsageRecord
 from marketplace.foundation import clock
@@ -35,6 +37,7 @@ KEYS_A_BALANCE: Final = 4  # so many keys find a part of their organisation's ba
 MS_PER_SECOND: Final = 1000
 
 REVOKED, EXPIRED, BUDGET_EXHAUSTED, NO_MONEY = "revoked", "expired", "budget_exhausted", "no_money"
+SPEND_LIMIT = "spend_limit"
 
 
 def key_grants_for(
@@ -87,6 +90,7 @@ class _Slices:
     held_elsewhere: dict[UUID, int]  # key -> of its budget, by other gateways
     own: dict[UUID, KeySlice]  # key -> what this gateway was given, and for long enough
     balances: defaultdict[UUID, int]  # organisation -> what nobody may spend yet
+    bounds: CallBounds  # by spend limits
     own_endpoints: defaultdict[UUID, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
@@ -106,7 +110,13 @@ class _Slices:
             balances[organisation_id] -= amount
         fresh = now + timedelta(seconds=GRANT_SECONDS * FRESH_SHARE)
         given = KeySlice.objects.filter(gateway_id=gateway_id, key_id__in=key_ids, expires_at__gt=fresh)
-        slices_left = cls(max(1, gateways), dict(elsewhere), {each.key_id: each for each in given}, balances)
+        slices_left = cls(
+            max(1, gateways),
+            dict(elsewhere),
+            {each.key_id: each for each in given},
+            balances,
+            CallBounds.of(gateway_id, keys),
+        )
         own = Endpoint.objects.filter(organisation_id__in=organisations, is_open=True)
         for organisation_id, endpoint_id in own.values_list("organisation_id", "pk"):
             slices_left.own_endpoints[organisation_id].add(str(endpoint_id))
@@ -118,9 +128,11 @@ class _Slices:
         return _cut(left, self.gateways)
 
     def cut_balance(self, key: EndpointKey) -> int:
-        """Of the organisation's balance, what this gateway may let the key spend elsewhere."""
-        part = _cut(self.balances[key.organisation_id], self.gateways * KEYS_A_BALANCE)
+        """Of the organisation's balance, what this gateway may let the key spend elsewhere, within its limits."""
+        left = min(self.balances[key.organisation_id], self.bounds.least(key))
+        part = _cut(left, self.gateways * KEYS_A_BALANCE)
         self.balances[key.organisation_id] -= part
+        self.bounds.take(key, part)
         return part
 
 
@@ -164,8 +176,11 @@ def _grant_and_slice(
     named = None if key.endpoint_ids is None else set(key.endpoint_ids)
     foreign = None
     if named is None or named - own:
+        is_limited = slices_left.bounds.least(key) <= 0
         cut.foreign_usd_micros = foreign = slices_left.cut_balance(key)
-        if not foreign:  # then it reaches its organisation's own endpoints, where it has any
+        if is_limited and not own:
+            return _refuse(key, SPEND_LIMIT, now), cut
+        if not foreign and not is_limited:  # then it reaches its organisation's own endpoints, where it has any
             named = own if named is None else named & own
             if not named:
                 return _refuse(key, NO_MONEY, now), cut

@@ -40,6 +40,7 @@ SESSION_REQUESTS_PER_MINUTE: Final = 60
 SESSION_IN_FLIGHT_MAX: Final = 4
 FORGET_PER_SWEEP_MAX: Final = 5_000
 FORGET_SESSIONS_AFTER: Final = timedelta(days=1)
+FORGET_SPENT_AFTER: Final = timedelta(days=32)  # a month's spending counts against the member who made the key
 
 _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -147,9 +148,9 @@ def live() -> Q:
 
 def forget_sessions() -> int:
     """Delete the keys of pages that were closed long ago; their use stays in the books. How many."""
-    old = EndpointKey.objects.filter(
-        kind=EndpointKey.Kind.SESSION, expires_at__lt=clock.now() - FORGET_SESSIONS_AFTER
-    ).order_by("expires_at")
+    is_over = Q(spent_usd_micros=0, expires_at__lt=clock.now() - FORGET_SESSIONS_AFTER)
+    is_over |= Q(expires_at__lt=clock.now() - FORGET_SPENT_AFTER)
+    old = EndpointKey.objects.filter(is_over, kind=EndpointKey.Kind.SESSION).order_by("expires_at")
     ids = list(old.values_list("pk", flat=True)[:FORGET_PER_SWEEP_MAX])
     EndpointKey.objects.filter(pk__in=ids).delete()
     return len(ids)

@@ -144,7 +144,7 @@ class KeyGrant(Row):
     in_flight_max: int | None = None
     budget_usd_micros: int | None = None  # what this gateway may still let it spend under this grant
     foreign_usd_micros: int | None = None  # of the payer's balance, for other organisations' endpoints; None: never
-    refused: str = ""  # why it may nothing, for people ("revoked", "budget_exhausted", "no_money"); empty: it may
+    refused: str = ""  # why it may nothing, for people ("revoked", "no_money", "spend_limit"); empty: it may
     expires_at_ms: int
 
 

@@ -222,7 +222,20 @@ def _wrong_key() -> ApiError:
 def _refused(why: str) -> ApiError:
     if why in {"budget_exhausted", "no_money"}:
         return out_of_budget()
+    if why == "spend_limit":
+        return out_of_limit()
     return ApiError(401, "invalid_api_key", f"This API key is no longer valid ({why}).")
+
+
+def out_of_limit() -> ApiError:
+    """Of who pays for the key, or of the member who made it."""
+    return ApiError(
+        429,
+        "insufficient_quota",
+        "The spend limit of the organisation that pays for this key, or of the member who made it, is used up: an owner"
+        " can raise it (POST /api/v1/spend-limits).",
+        type="insufficient_quota",
+    )
 
 
 def out_of_budget() -> ApiError:
@@ -230,6 +243,7 @@ def out_of_budget() -> ApiError:
     return ApiError(
         429,
         "insufficient_quota",
-        "The budget of this key, or the balance of the organisation that pays for it, does not allow this request.",
+        "The budget of this key, or the balance or spend limit of the organisation or member that pays for it, does not"
+        " allow this request.",
         type="insufficient_quota",
     )

@@ -70,6 +70,23 @@ def test_retry_counts_against_the_member_who_asks_for_it_and_not_the_launcher(al
     assert Job.objects.get(pk=again.json()["job_id"]).submitted_by == erin
 
 
+def test_a_member_raises_a_colleagues_cap_only_within_their_own_limit(alice, bob):
+    job, (lease,) = stage.running_job(alice)  # two dollars, by the owner
+    reports.lose(lease.id, Reason.NODE_SILENT, "gone")
+    erin = User.objects.create_user("erin@example.org")
+    Membership.objects.create(organisation=alice, user=erin, role=Role.MEMBER)
+    limits.set_limit(alice.id, member_id=erin.pk, period="month", amount=0, actor="alice")
+    client = client_of(alice, ("jobs:read", "jobs:write"), user=erin)
+    body = {"max_total_usd_micros": 3 * DOLLAR}
+    refused = post(client, f"/jobs/{job.id}/resume", body, key=str(uuid4()))
+    assert (refused.status_code, refused.json()["code"]) == (402, "spend_limit_reached")
+    job.refresh_from_db()
+    assert job.cap_usd_micros == 2 * DOLLAR
+    limits.set_limit(alice.id, member_id=erin.pk, period="month", amount=3 * DOLLAR, actor="alice")
+    assert post(client, f"/jobs/{job.id}/resume", body, key=str(uuid4())).status_code == 200
+    assert (Commitment.objects.get().member_id, limits.standings(alice.id, erin.pk)[0].left) == (erin.pk, 0)
+
+
 def test_an_ended_job_counts_with_what_it_cost_and_a_cancelled_one_with_nothing(alice, bob):
     job, (lease,) = stage.running_job(alice)
     stage.see_running(lease, seconds=600)
