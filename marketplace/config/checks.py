@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from billing.chain.errors import SignerMissing
 from billing.chain.keys import Role, key_for
+from marketplace.foundation import untrusted_proxies
 from marketplace.foundation.client_address import read_trusted_proxies
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -88,6 +89,15 @@ def check_trusted_proxies(app_configs: Sequence[AppConfig] | None, **kwargs: Any
                 " visitors count as one address, and share its limits.",
                 hint="Set SOUK_TRUSTED_PROXIES to the number of proxies, or to their networks.",
                 id="souk.W002",
+            )
+        ]
+    if not settings.SOUK_TRUSTED_PROXIES and (proxy := untrusted_proxies.noted()):
+        return [
+            Warning(
+                f"A proxy at {proxy} passed requests on in the last days, and SOUK_TRUSTED_PROXIES names none: all"
+                " visitors count as one address, and share its limits.",
+                hint="Set SOUK_TRUSTED_PROXIES to the number of proxies, or to their networks.",
+                id="souk.W003",
             )
         ]
     return []

@@ -23,6 +23,7 @@ Everything:
     admin.py             bases of the operators' pages
     apps.py              the Django app
     client_address.py    whose address a request counts under, behind which proxies
+    untrusted_proxies.py warns where a proxy stands in front and none is trusted
     clock.py             the server's time
     errors.py            the root of all errors
     ids.py               new ids

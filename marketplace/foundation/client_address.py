@@ -2,7 +2,8 @@
 
 SOUK_TRUSTED_PROXIES says which proxies stand in front:
 
-    (empty)                     none: X-Forwarded-For is what a stranger wrote, and is not read
+    (empty)                     none: X-Forwarded-For is what a stranger wrote, and is not read; where a proxy stands
+                                in front after all, untrusted_proxies.py warns
     2                           that many, one behind the other: the client is who the outermost of them saw
     10.0.0.0/8, 192.0.2.7       these networks and addresses: the client is the last address that is none of them
 
@@ -21,6 +22,8 @@ from typing import Final
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
+
+from marketplace.foundation import untrusted_proxies
 
 FORWARDED_HEADER: Final = "X-Forwarded-For"
 HOPS_MAX: Final = 20  # proxies in front, and entries of the header that are read
@@ -68,6 +71,8 @@ def read_trusted_proxies(text: str) -> TrustedProxies:
 def client_address(request: HttpRequest) -> str:
     """The address of who sent the request, as far as we or our proxies saw it; UNKNOWN where nobody did."""
     trusted = read_trusted_proxies(settings.SOUK_TRUSTED_PROXIES)
+    if trusted == TrustedProxies():
+        untrusted_proxies.note(request)
     remote = request.META.get("REMOTE_ADDR", "")
     header = request.headers.get(FORWARDED_HEADER, "")
     seen = [_parse(part) for part in [*header.rsplit(",", HOPS_MAX)[-HOPS_MAX:], remote]]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.core.checks import run_checks
 from django.test import Client, RequestFactory
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
+from marketplace.foundation import untrusted_proxies
 from marketplace.foundation.client_address import client_address, counted_address
 from marketplace.foundation.throttles import ScopedThrottle
 
@@ -79,3 +82,40 @@ def test_a_server_with_unusable_trusted_proxies_does_not_start(settings: Setting
 def test_https_without_a_trusted_proxy_is_warned_of(settings: Settings) -> None:
     settings.SOUK_API_URL, settings.SOUK_TRUSTED_PROXIES = "https://souk.example", ""
     assert "souk.W002" in {found.id for found in run_checks(tags=["security"])}
+
+
+@pytest.fixture
+def nothing_noticed() -> Iterator[None]:
+    untrusted_proxies.forget()
+    yield
+    untrusted_proxies.forget()
+
+
+def warnings(settings: Settings) -> list[str]:
+    settings.SOUK_API_URL = "http://127.0.0.1:8000"  # says nothing of a proxy
+    return [str(found.msg) for found in run_checks(tags=["security"]) if found.id == "souk.W003"]
+
+
+@pytest.mark.usefixtures("nothing_noticed")
+@pytest.mark.parametrize("remote", ["127.0.0.1", "10.0.0.2", ""])
+def test_a_proxy_that_nobody_trusts_is_warned_of_in_log_and_check(
+    settings: Settings, caplog: pytest.LogCaptureFixture, remote: str
+) -> None:
+    assert warnings(settings) == []
+    for _ in range(3):
+        seen("", settings, forwarded=MALLORY, remote=remote)
+    assert caplog.text.count("SOUK_TRUSTED_PROXIES is empty") == 1  # not once a request
+    assert "SOUK_TRUSTED_PROXIES names none" in warnings(settings)[0]
+
+
+@pytest.mark.usefixtures("nothing_noticed")
+@pytest.mark.parametrize(
+    ("trusted", "forwarded", "remote"), [("", MALLORY, MALLORY), ("1", MALLORY, PROXY), ("", "", PROXY)]
+)
+def test_neither_a_strangers_header_nor_a_trusted_proxy_is_warned_of(
+    settings: Settings, caplog: pytest.LogCaptureFixture, trusted: str, forwarded: str, remote: str
+) -> None:
+    seen(trusted, settings, forwarded=forwarded, remote=remote)
+    assert "SOUK_TRUSTED_PROXIES" not in caplog.text
+    settings.SOUK_TRUSTED_PROXIES = ""
+    assert warnings(settings) == []
