@@ -25,6 +25,8 @@ TEST_SECRETS = {
     "SOUK_THROTTLE_USER": "100000/min",
     "SOUK_THROTTLE_SIGNIN": "100000/min",
     "SOUK_SHARED_MACHINE": "1",
+    "SOUK_STAFF_SECOND_FACTOR": "optional",
+    "SOUK_EMAIL_VERIFICATION": "off",
     "SOUK_ALLOWED_HOSTS": "127.0.0.1,localhost,testserver",
 }
 

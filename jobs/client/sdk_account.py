@@ -55,17 +55,25 @@ class Account:
         """Close all connections."""
         self.transport.close()
 
-    def login(self, email: str, password: str, *, organisation: str = "") -> SignIn:
-        """A new key for this command, in the organisation of this name or id where the user belongs to several."""
-        body = {"email": email, "password": password, "organisation": organisation}
+    def login(self, email: str, password: str, *, organisation: str = "", code: str = "") -> SignIn:
+        """A new key for this command, in the organisation of this name or id where the user belongs to several.
+
+        It replaces none. `code`: of the second factor, where the account has one.
+        """
+        body = {"email": email, "password": password, "organisation": organisation, "code": code}
         return SignIn.model_validate(
             self.transport.post("/login", {name: value for name, value in body.items() if value})
         )
 
-    def sign_up(self, email: str, password: str, *, organisation: str = "", invitation: str = "") -> None:
-        """An account with an organisation of its own, or in the one that invited it; `login` is next."""
+    def sign_up(self, email: str, password: str, *, organisation: str = "", invitation: str = "") -> str:
+        """An account with an organisation of its own, or in the one that invited it; `login` is next.
+
+        What the user has to do before, where the marketplace verifies addresses: the account is made by a mailed link.
+        Empty: nothing.
+        """
         body = {"email": email, "password": password, "organisation": organisation, "invitation": invitation}
-        self.transport.post("/signup", {name: value for name, value in body.items() if value})
+        answer = self.transport.post("/signup", {name: value for name, value in body.items() if value})
+        return "" if "user" in answer else str(answer.get("message", ""))
 
     def me(self) -> MeView:
         """In whose name this key acts."""

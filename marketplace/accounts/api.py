@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +16,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from marketplace.accounts import api_keys, organisations, signin, signin_limits, signup
-from marketplace.accounts.errors import NotAMember
+from marketplace.accounts import api_keys, organisations, second_factor, signin, signin_limits, signup
+from marketplace.accounts.errors import NotAMember, SigninRefused
 from marketplace.accounts.models import Invitation, Membership, Organisation, Role, User
 from marketplace.accounts.permissions import ActsForWholeUser, HasScope, require_role, require_role_over
 from marketplace.accounts.requester import key_of, organisation_of, scopes_of, user_of
@@ -31,6 +32,7 @@ from marketplace.accounts.serializers import (
     MembershipSummary,
     NewInvitation,
     OrganisationSummary,
+    SignupPending,
     SignupRequest,
     SignupResponse,
 )
@@ -40,23 +42,28 @@ from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.throttles import ScopedThrottle
 
 CLIENT_CHARACTERS_MAX = 120
+CHECK_MAIL = "A mail is on its way to this address: open the link in it, then sign in."
 
 
 class SignupView(APIView):
-    """Make an account, where the operator lets people do so."""
+    """Make an account, where the operator lets people do so: at once, or by the link that the address is mailed."""
 
     authentication_classes = []
     permission_classes = [AllowAny]
     throttle_classes = [ScopedThrottle]
     throttle_scope = "signin"
 
-    @extend_schema(request=SignupRequest, responses={201: SignupResponse}, auth=[])
+    @extend_schema(request=SignupRequest, responses={201: SignupResponse, 202: SignupPending}, auth=[])
     @idempotent
     def post(self, request: Request) -> Response:
         asked = SignupRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         data = dict(asked.validated_data)
-        membership = signup.sign_up(organisation_name=data.pop("organisation"), **data)
+        data["organisation_name"] = data.pop("organisation")
+        if signup.is_verified_by_mail():
+            signup.request(address=client_address(request), **data)
+            return Response({"message": CHECK_MAIL}, status=status.HTTP_202_ACCEPTED)
+        membership = signup.sign_up(**data)
         return Response(SignupResponse(membership).data, status=status.HTTP_201_CREATED)
 
 
@@ -68,18 +75,26 @@ class LoginView(APIView):
     throttle_classes = [ScopedThrottle]
     throttle_scope = "signin"
     signed_in: User | None = None  # whose password was right in this very request, whatever its answer
+    is_code_right = False
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Count the attempt before the handler's transaction, which a wrong password rolls back."""
         super().initial(request, *args, **kwargs)
         asked = LoginRequest(data=request.data)
-        if request.method == "POST" and asked.is_valid():
-            signin_limits.take(asked.validated_data["email"], client_address(request))
+        if request.method != "POST" or not asked.is_valid():
+            return
+        email, password = asked.validated_data["email"], asked.validated_data["password"]
+        signin_limits.take(email, client_address(request))
+        if asked.validated_data["code"]:
+            with contextlib.suppress(SigninRefused):  # which the handler answers; a stranger's code counts for nothing
+                signin_limits.take_code(signin.check_password(email, password).email)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Give the attempt back where its password was right, after the handler's transaction, which a refusal ends."""
         if self.signed_in is not None:
             signin_limits.forgive(self.signed_in, client_address(request))
+        if self.signed_in is not None and self.is_code_right:
+            signin_limits.forgive_code(self.signed_in.email)
         return super().finalize_response(request, response, *args, **kwargs)
 
     @extend_schema(request=LoginRequest, responses={201: LoginResponse}, auth=[])
@@ -89,6 +104,8 @@ class LoginView(APIView):
         asked.is_valid(raise_exception=True)
         data, client = asked.validated_data, request.headers.get("User-Agent", "")[:CLIENT_CHARACTERS_MAX]
         user = self.signed_in = signin.check_password(data["email"], data["password"])
+        second_factor.check_sign_in(user, data["code"])
+        self.is_code_right = True
         key, plaintext = signin.sign_in(user, organisation=data["organisation"], client=client)
         answer = {"key": plaintext, "organisation": key.organisation, "scopes": key.scopes}
         return Response(LoginResponse(answer).data, status=status.HTTP_201_CREATED)

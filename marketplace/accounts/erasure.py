@@ -13,7 +13,17 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from marketplace.accounts.errors import LastOwner
-from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, SigninAddress, User
+from marketplace.accounts.models import (
+    ApiKey,
+    Invitation,
+    Membership,
+    Organisation,
+    PendingSignup,
+    Role,
+    SecondFactor,
+    SigninAddress,
+    User,
+)
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
@@ -47,7 +57,9 @@ def erase(user_id: UUID) -> User:
         # 2. Keys and invitations; a session ends with the password that it was made with.
         ApiKey.objects.filter(user=user).update(name="", revoked_at=clock.now())
         Invitation.objects.filter(email=user.email).delete()
+        PendingSignup.objects.filter(email=user.email).delete()
         SigninAddress.objects.filter(user=user).delete()
+        SecondFactor.objects.filter(user=user).delete()
         # 3. What other apps store of them only.
         for forget in _forgetters:
             forget(user)
@@ -57,6 +69,7 @@ def erase(user_id: UUID) -> User:
             # No update: the servers' role may change no event, and the digests follow.
             cursor.execute("SELECT foundation_forget_actor(%s, %s)", [before, pseudonym])
         user.email, user.name = pseudonym, ""
+        user.second_factor_at = None
         user.is_active = user.is_staff = user.is_superuser = False
         user.set_unusable_password()
         user.save()

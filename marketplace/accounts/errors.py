@@ -3,8 +3,13 @@
 SoukError
 |-- SignupClosed              403  the operator's switch
 |-- InvitationRefused         403  unknown, used, expired, or for another address
+|-- SignupLinkRefused         403  unknown, used or expired
+|-- EmailUnverified           403  nothing is done in an organisation's name before
 |-- SigninRefused             401  unknown address or wrong password: the answer does not show which
 |-- SigninLocked              429  too many wrong passwords: details.retry_after_seconds
+|-- SecondFactorRequired      401  the password was right, and a code has to come with it
+|-- SecondFactorRefused       401  wrong or used code
+|-- SecondFactorMissing       403  an operator without one sets it up in the browser first
 |-- WeakPassword              400  details.problems
 |-- PasswordsDiffer           400  the new one was typed twice, differently
 |-- ResetRefused              403  unknown, used or expired link
@@ -37,8 +42,20 @@ class InvitationRefused(Forbidden):
     code = "invitation_refused"
 
 
+class SignupLinkRefused(Forbidden):
+    message = "This link is unknown, used or expired: sign in, or sign up once more."
+    code = "signup_link_refused"
+
+
+class EmailUnverified(Forbidden):
+    message = (
+        "Verify your e-mail address first: have a mail sent to it at {address}, and set a password by the link in it."
+    )
+    code = "email_unverified"
+
+
 class SigninRefused(SoukError):
-    message = "E-mail address and password do not fit."
+    message = "E-mail address and password do not fit. A new account is made by the link in its mail."
     code = "signin_refused"
     status = 401
 
@@ -47,6 +64,27 @@ class SigninLocked(SoukError):
     message = "There were too many attempts to sign in. Try again in {retry_after_seconds} s."
     code = "signin_locked"
     status = 429
+
+
+class SecondFactorRequired(SoukError):
+    message = (
+        "This account has a second factor: give the code of your authenticator app, or a recovery code, as `code`."
+    )
+    code = "second_factor_required"
+    status = 401
+
+
+class SecondFactorRefused(SoukError):
+    message = "This code is wrong, or was used before: wait for the next one, or give a recovery code."
+    code = "second_factor_refused"
+    status = 401
+
+
+class SecondFactorMissing(Forbidden):
+    message = (
+        "Operators sign in with a second factor, and this account has none: set it up in the browser, at {address}."
+    )
+    code = "second_factor_missing"
 
 
 class WeakPassword(BadRequest):

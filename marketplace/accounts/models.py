@@ -11,13 +11,18 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 
+from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.moments import within_calendar
 
 
 class UserManager(BaseUserManager["User"]):
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
-        """A user who can sign in with `email`; no password means none fits."""
+        """A user who can sign in with `email`; no password means none fits.
+
+        Whoever calls this vouches for the address, unless `verified_at` says otherwise.
+        """
+        fields.setdefault("verified_at", clock.now())
         user = self.model(email=self.normalize_email(email).strip().lower(), **fields)
         user.set_password(password)
         user.save(using=self._db)
@@ -40,6 +45,8 @@ class User(AbstractBaseUser, PermissionsMixin):
     name = models.CharField(max_length=120, blank=True)
     is_active = models.BooleanField(default=True)
     is_staff = models.BooleanField(default=False)
+    verified_at = models.DateTimeField(null=True, blank=True)  # when somebody was seen to read the address's mail
+    second_factor_at = models.DateTimeField(null=True, blank=True, editable=False)  # since when they show one
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = UserManager()
@@ -115,6 +122,25 @@ class Invitation(models.Model):
         return f"{self.email} to {self.organisation or 'the marketplace'}"
 
 
+class PendingSignup(models.Model):
+    """An account that somebody asked for, until its mailed link is opened. Only the link's hash is stored."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    email = models.EmailField()
+    password = models.CharField(max_length=128)  # hashed, as a user's
+    name = models.CharField(max_length=120, blank=True)
+    organisation_name = models.CharField(max_length=120, blank=True)
+    invitation_hash = models.CharField(max_length=64, blank=True)
+    token_hash = models.CharField(max_length=64, unique=True)
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(email=Lower("email")), name="signup_email_in_lower_case")]
+
+    def __str__(self) -> str:
+        return f"asked for until {self.expires_at:%Y-%m-%d %H:%M}"
+
+
 class ApiKey(models.Model):
     """A key of one user in one organisation, with scopes. Shown once; only its prefix and hash are kept."""
 
@@ -162,6 +188,19 @@ class SigninAddress(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user_id} from {self.address_hash[:8]}..."
+
+
+class SecondFactor(models.Model):
+    """What a user shows besides the password: an authenticator app's codes, or one of a few recovery codes."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, primary_key=True, related_name="second_factor")
+    sealed_secret = models.CharField(max_length=300)
+    last_step = models.BigIntegerField()  # of the newest code that was used: neither it nor an older one opens again
+    recovery_hashes: ArrayField[Any, Any] = ArrayField(models.CharField(max_length=64))  # those not used yet
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"of {self.user_id}, {len(self.recovery_hashes)} recovery codes left"
 
 
 class SignupPolicy(models.TextChoices):

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from marketplace.accounts import tokens
 from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner, NotAMember
@@ -55,13 +56,21 @@ def withdraw(invitation: Invitation) -> None:
 
 def use_invitation(plaintext: str, *, email: str) -> Invitation:
     """Take an invitation, once: of two that try at the same time one gets it. Raises InvitationRefused."""
-    now = clock.now()
-    unused = Invitation.objects.filter(
-        token_hash=hash_token(plaintext), email=email.strip().lower(), accepted_at=None, expires_at__gt=now
-    )
-    if unused.update(accepted_at=now) != 1:
+    return use_invitation_of(hash_token(plaintext), email=email)
+
+
+def use_invitation_of(token_hash: str, *, email: str) -> Invitation:
+    """The same by the hash of its text."""
+    if _unused(token_hash, email).update(accepted_at=clock.now()) != 1:
         raise InvitationRefused
-    return Invitation.objects.select_related("organisation").get(token_hash=hash_token(plaintext))
+    return Invitation.objects.select_related("organisation").get(token_hash=token_hash)
+
+
+def require_invitation(plaintext: str, *, email: str) -> str:
+    """The hash of an invitation that could be taken now, which stays as it is. Raises InvitationRefused."""
+    if not _unused(hash_token(plaintext), email).exists():
+        raise InvitationRefused
+    return hash_token(plaintext)
 
 
 def accept(user: User, plaintext: str) -> Membership:
@@ -108,6 +117,12 @@ def lock_member(organisation: Organisation, user_id: UUID) -> Membership:
     if membership is None:
         raise NotAMember
     return membership
+
+
+def _unused(token_hash: str, email: str) -> QuerySet[Invitation]:
+    return Invitation.objects.filter(
+        token_hash=token_hash, email=email.strip().lower(), accepted_at=None, expires_at__gt=clock.now()
+    )
 
 
 def _refuse_last_owner(organisation: Organisation) -> None:

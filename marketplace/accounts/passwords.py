@@ -20,6 +20,7 @@ from django.db import transaction
 from marketplace.accounts import mailing, signin_limits, tokens
 from marketplace.accounts.errors import PasswordsDiffer, ResetRefused, WeakPassword
 from marketplace.accounts.models import User
+from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
 PASSWORD_CHARACTERS_MAX: Final = 256  # hashing takes time that grows with them
@@ -67,7 +68,9 @@ def reset(user_id: str, token: str, new: NewPassword) -> User:
     """Set the password of the user whose mailed link this is; of two at the same moment one is refused."""
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=find_for_reset(user_id, token).pk)
-        return set_password(find_for_reset(user_id, token), replace(new, revoke_tokens=True))
+        user = set_password(find_for_reset(user_id, token), replace(new, revoke_tokens=True))
+        User.objects.filter(pk=user.pk, verified_at=None).update(verified_at=clock.now())  # they read its mail
+        return user
 
 
 def set_password(user: User, new: NewPassword) -> User:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from django.conf import settings
 from rest_framework.permissions import SAFE_METHODS, BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from marketplace.accounts.errors import KeyTooNarrow, OwnerNotYours, RoleNotYours, ScopeMissing
+from marketplace.accounts import signup
+from marketplace.accounts.errors import EmailUnverified, KeyTooNarrow, OwnerNotYours, RoleNotYours, ScopeMissing
 from marketplace.accounts.models import Membership, Role
-from marketplace.accounts.requester import key_of, membership_of, scopes_of
+from marketplace.accounts.requester import key_of, membership_of, scopes_of, user_of
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
 
 
@@ -25,13 +27,18 @@ class _ScopePermission(BasePermission):
     write: ClassVar[Scope]
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Raises ScopeMissing, which names the scope; False for a request without a user."""
+        """Raises ScopeMissing, which names the scope, and EmailUnverified where something would be done.
+
+        False for a request without a user.
+        """
         if not request.user or not request.user.is_authenticated:
             return False
         membership_of(request)
         scope = self.read if request.method in SAFE_METHODS else self.write
         if scope not in scopes_of(request):
             raise ScopeMissing(scope=str(scope))
+        if request.method not in SAFE_METHODS and signup.is_unverified(user_of(request)):
+            raise EmailUnverified(address=f"{settings.SOUK_API_URL}/password/forgotten")
         return True
 
 

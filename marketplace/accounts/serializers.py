@@ -7,6 +7,7 @@ from rest_framework import serializers
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role
 from marketplace.accounts.passwords import PASSWORD_CHARACTERS_MAX
 from marketplace.accounts.scopes import Scope
+from marketplace.accounts.second_factor import CODE_CHARACTERS_MAX
 from marketplace.foundation.serializers import StrictModelSerializer, StrictSerializer
 
 
@@ -22,6 +23,12 @@ class LoginRequest(StrictSerializer):
     email = serializers.CharField(max_length=254)
     password = serializers.CharField(max_length=PASSWORD_CHARACTERS_MAX, trim_whitespace=False)
     organisation = serializers.CharField(max_length=120, default="", allow_blank=True, help_text="Its id or name.")
+    code = serializers.CharField(
+        max_length=CODE_CHARACTERS_MAX,
+        default="",
+        allow_blank=True,
+        help_text="Of the second factor, where the account has one: from the authenticator app, or a recovery code.",
+    )
 
 
 class OrganisationSummary(StrictModelSerializer[Organisation]):
@@ -52,6 +59,12 @@ class SignupResponse(StrictSerializer):
     user = UserSummary(read_only=True)
     organisation = OrganisationSummary(read_only=True)
     role = serializers.ChoiceField(choices=Role.choices, read_only=True)
+
+
+class SignupPending(StrictSerializer):
+    """Where addresses are verified: the same for one that has an account, which gets another mail."""
+
+    message = serializers.CharField(read_only=True, help_text="What to do next.")
 
 
 class LoginResponse(StrictSerializer):

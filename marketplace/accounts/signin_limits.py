@@ -57,6 +57,8 @@ LIMITS: Final[Mapping[str, Limit]] = {
     # The same account from an address that it signed in from before.
     "account_from": Limit(failures_max=10, lock_seconds_first=900, lock_seconds_max=86_400),
     "address": Limit(failures_max=30, lock_seconds_first=900, lock_seconds_max=900),
+    # Codes of the second factor, given by whoever knew the password.
+    "code": Limit(failures_max=10, lock_seconds_first=900, lock_seconds_max=86_400),
     # Mails that strangers may have sent to one account; and accounts that one address may have mailed. The pause stays
     # below PASSWORD_RESET_TIMEOUT: whoever asks again and again leaves the owner a link that still holds.
     "mail": Limit(failures_max=3, lock_seconds_first=900, lock_seconds_max=1800),
@@ -68,6 +70,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
 # What an account is counted under, by who asked, and how an operator reads of it.
 STRANGERS: Final[Mapping[str, str]] = {
     "account": "wrong passwords from addresses that it never signed in from",
+    "code": "wrong codes of the second factor",
     "mail": "mails asked for from addresses that it never signed in from",
 }
 OWN_ADDRESSES: Final[Mapping[str, str]] = {
@@ -76,13 +79,27 @@ OWN_ADDRESSES: Final[Mapping[str, str]] = {
 }
 
 
+PASSWORDS_TEXT: Final = (
+    "Too many wrong passwords were given for your account {email}, so nobody can sign in to it with a password from"
+    " there until {until}. Sessions and API keys go on working, and so does the password from other addresses that you"
+    ' signed in from before; "Password forgotten?" ends the pause.\n\n'
+    "If it was not you, somebody guesses: nothing was opened, and there is nothing that you must do. A long password"
+    " that you use nowhere else cannot be guessed."
+)
+CODES_TEXT: Final = (
+    "Somebody gave the right password of your account {email}, and too many wrong codes of its second factor: no code"
+    " is taken until {until}.\n\n"
+    'If it was not you, your password is known: set a new one ("Password forgotten?" on the page for signing in).'
+)
+
+
 def take(email: str, address: str) -> None:
     """Count one attempt; raises SigninLocked, for known and unknown accounts alike, where there were too many."""
     if row := _count("address", counted_address(address)):
         raise _locked(row)
     kind, name = _counter("account", email, address)
     if row := _count(kind, name):
-        _notify(_name_of(email), row)
+        _notify(_name_of(email), row, PASSWORDS_TEXT)
         raise _locked(row)
 
 
@@ -100,6 +117,21 @@ def forgive(user: User, address: str) -> None:
     key = key_of("address", counted_address(address))
     SigninLimit.objects.filter(key=key, failures__gt=0).update(failures=F("failures") - 1)
     signin_addresses.remember(user, address)
+
+
+def take_code(email: str) -> None:
+    """Count one code of the second factor before it is looked at; raises SigninLocked where there were too many.
+
+    For an account whose password was right: a stranger cannot lock it.
+    """
+    if row := _count("code", _name_of(email)):
+        _notify(_name_of(email), row, CODES_TEXT)
+        raise _locked(row)
+
+
+def forgive_code(email: str) -> None:
+    """The code was right."""
+    SigninLimit.objects.filter(key=key_of("code", _name_of(email))).delete()
 
 
 def unlock(email: str) -> list[str]:
@@ -171,18 +203,12 @@ def _locked(row: SigninLimit) -> SigninLocked:
     return SigninLocked(retry_after_seconds=max(1, round((until - clock.now()).total_seconds())))
 
 
-def _notify(email: str, row: SigninLimit) -> None:
+def _notify(email: str, row: SigninLimit, text: str) -> None:
     """One mail a lock."""
     user = User.objects.filter(email=email, is_active=True).first()
     if user is None or row.locked_until is None:
         return
-    text = (
-        f"Too many wrong passwords were given for your account {email}, so nobody can sign in to it with a password"
-        f" from there until {row.locked_until:%Y-%m-%d %H:%M} UTC. Sessions and API keys go on working, and so does the"
-        ' password from other addresses that you signed in from before; "Password forgotten?" ends the pause.\n\n'
-        "If it was not you, somebody guesses: nothing was opened, and there is nothing that you must do. A long"
-        " password that you use nowhere else cannot be guessed."
-    )
+    text = text.format(email=email, until=f"{row.locked_until:%Y-%m-%d %H:%M} UTC")
     what = f"signin-locked:{row.pk}:{row.locked_until.isoformat()}"
     mailing.notify([user.pk], what, subject="Signing in to your account is locked", text=text)
 

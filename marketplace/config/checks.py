@@ -13,6 +13,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from billing.chain.errors import SignerMissing
 from billing.chain.keys import Role, key_for
+from marketplace.accounts import signup
+from marketplace.accounts.second_factor import OPTIONAL, REQUIRED
 from marketplace.foundation import untrusted_proxies
 from marketplace.foundation.client_address import read_trusted_proxies
 
@@ -21,6 +23,8 @@ SECRET_CHARACTERS_MIN = 50
 DISTINCT_CHARACTERS_MIN = 8
 SIGNING_KEY_CHARACTERS = 64
 ARTIFACT_STORES = ("local", "s3")
+STAFF_SECOND_FACTOR = (REQUIRED, OPTIONAL)
+EMAIL_VERIFICATION = (signup.REQUIRED, signup.OFF)
 VERIFICATION_POLICIES = ("off", "shadow", "enforce")
 
 
@@ -98,6 +102,49 @@ def check_trusted_proxies(app_configs: Sequence[AppConfig] | None, **kwargs: Any
                 " visitors count as one address, and share its limits.",
                 hint="Set SOUK_TRUSTED_PROXIES to the number of proxies, or to their networks.",
                 id="souk.W003",
+            )
+        ]
+    return []
+
+
+@register(Tags.security)
+def check_second_factor(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """An operator's password alone opens nothing that others can reach."""
+    if settings.SOUK_STAFF_SECOND_FACTOR not in STAFF_SECOND_FACTOR:
+        names = ", ".join(STAFF_SECOND_FACTOR)
+        return [Error(f"SOUK_STAFF_SECOND_FACTOR must be one of {names}.", id="souk.E012")]
+    if settings.SOUK_STAFF_SECOND_FACTOR == OPTIONAL and not is_loopback(settings.SOUK_API_URL):
+        return [
+            Warning(
+                "SOUK_STAFF_SECOND_FACTOR=optional lets operators in by password alone, on a site that others reach.",
+                hint="Unset it: each operator is then asked to set one up at the next sign-in.",
+                id="souk.W004",
+            )
+        ]
+    return []
+
+
+@register(Tags.security)
+def check_email_verification(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Accounts that move money have an address that somebody reads."""
+    chosen = settings.SOUK_EMAIL_VERIFICATION
+    if chosen not in EMAIL_VERIFICATION:
+        return [Error(f"SOUK_EMAIL_VERIFICATION must be one of {', '.join(EMAIL_VERIFICATION)}.", id="souk.E013")]
+    if chosen == signup.OFF and not is_loopback(settings.SOUK_API_URL):
+        return [
+            Warning(
+                "SOUK_EMAIL_VERIFICATION=off lets anybody take any address, and tells which have accounts.",
+                hint="Unset it; mail needs SOUK_SMTP_HOST.",
+                id="souk.W005",
+            )
+        ]
+    if chosen != signup.OFF and settings.EMAIL_BACKEND.endswith("console.EmailBackend"):
+        return [
+            Warning(
+                "Accounts are made by a mailed link, and no mail server is named: links are printed into the worker's"
+                " log alone.",
+                hint="Set SOUK_SMTP_HOST.",
+                id="souk.W006",
             )
         ]
     return []

@@ -178,6 +178,10 @@ REDIS_URL = _required("REDIS_URL")
 DEBUG = os.environ.get("SOUK_DEBUG", "0") == "1"
 SOUK_METRICS_TOKEN = os.environ.get("SOUK_METRICS_TOKEN", "")
 SOUK_INSECURE_HTTP = os.environ.get("SOUK_INSECURE_HTTP", "0") == "1"
+# Whether operators need a second factor: "required", or "optional" for a development machine.
+SOUK_STAFF_SECOND_FACTOR = os.environ.get("SOUK_STAFF_SECOND_FACTOR", "required")
+# Whether an account is made by a mailed link, and money needs a verified address: "required", or "off".
+SOUK_EMAIL_VERIFICATION = os.environ.get("SOUK_EMAIL_VERIFICATION", "required")
 # Which proxies may say where a request came from: a number, or networks; marketplace/foundation/client_address.py.
 SOUK_TRUSTED_PROXIES = os.environ.get("SOUK_TRUSTED_PROXIES", "")
 ALLOWED_HOSTS = os.environ.get("SOUK_ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
@@ -212,6 +216,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "marketplace.portal.signin.second_step.require_second_factor",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "marketplace.config.api_errors.NamedErrors",

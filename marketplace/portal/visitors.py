@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from marketplace.accounts import signup
 from marketplace.accounts.models import Membership, Organisation, User
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
 from marketplace.foundation.errors import SoukError
@@ -29,6 +30,8 @@ CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+
+READ_SCOPES: Final = frozenset({Scope.JOBS_READ, Scope.BILLING_READ, Scope.PROVIDER_READ})
 
 Rest = ParamSpec("Rest")
 
@@ -83,8 +86,13 @@ def visitor_of(request: HttpRequest, user: User) -> Visitor:
         user=user,
         organisation=current.organisation if current else None,
         organisations=[one.organisation for one in memberships],
-        scopes=ROLE_SCOPES[current.role] if current else frozenset(),
+        scopes=_scopes_of(user, current),
     )
+
+
+def _scopes_of(user: User, current: Membership | None) -> frozenset[str]:
+    scopes = ROLE_SCOPES[current.role] if current else frozenset()
+    return scopes & READ_SCOPES if signup.is_unverified(user) else scopes
 
 
 def with_private_headers(response: HttpResponseBase) -> HttpResponseBase:

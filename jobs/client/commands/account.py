@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from jobs.client.commands.options import Json, Server
 from jobs.client.errors import UsageMistake
+
+if TYPE_CHECKING:
+    from jobs.client.sdk import Souk
+    from jobs.wire import SignIn
 
 PANEL = "Account"
 
@@ -37,7 +41,8 @@ def signup(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Make an account and sign in. Whether that needs an invitation is the operator's choice.
+    """Make an account and sign in, or have the link mailed that makes it. Whether that needs an invitation is the
+    operator's choice.
 
     Example: souk signup --server https://souk.example --email alice@example.org --organisation "Alice Ltd"
     """
@@ -46,7 +51,10 @@ def signup(
     chosen = _choose(server)
     email, password = _credentials(email, password_stdin, is_new=True)
     with Souk(chosen) as souk:
-        souk.sign_up(email, password, organisation=organisation, invitation=invitation)
+        next_step = souk.sign_up(email, password, organisation=organisation, invitation=invitation)
+        if next_step:
+            _show_next_step(chosen, email, next_step, as_json=as_json)
+            return
         signed_in = souk.login(email, password)
     _keep(chosen, signed_in.key, signed_in.organisation.name, as_json=as_json)
 
@@ -60,6 +68,9 @@ def login(
     ] = False,
     organisation: Annotated[
         str, typer.Option("--organisation", help="Its name or id, where you belong to several.")
+    ] = "",
+    code: Annotated[
+        str, typer.Option("--code", help="Of your second factor; asked for where your account has one.")
     ] = "",
     server: Server = None,
     as_json: Json = False,
@@ -78,7 +89,7 @@ def login(
     else:
         email, password = _credentials(email, password_stdin)
         with Souk(chosen) as souk:
-            signed_in = souk.login(email, password, organisation=organisation)
+            signed_in = _sign_in(souk, email, password, code, organisation=organisation)
         key, organisation = signed_in.key, signed_in.organisation.name
     _keep(chosen, key, organisation, as_json=as_json)
 
@@ -122,6 +133,29 @@ def _credentials(email: str | None, password_stdin: bool, *, is_new: bool = Fals
     return email, _prompt("Password", hide_input=True, confirmation_prompt=is_new)
 
 
+def _sign_in(souk: Souk, email: str, password: str, code: str, *, organisation: str) -> SignIn:
+    """With the second factor's code, where the account has one."""
+    from jobs.client.errors import SoukApiError
+
+    try:
+        return souk.login(email, password, code=code, organisation=organisation)
+    except SoukApiError as error:
+        if error.code != "second_factor_required" or code:
+            raise
+    code = _prompt("Code of your second factor")
+    return souk.login(email, password, code=code, organisation=organisation)
+
+
+def _show_next_step(server: str, email: str, next_step: str, *, as_json: bool) -> None:
+    """The account is made by the link in a mail; `souk login` comes after it."""
+    from jobs.client.output import console, print_json
+
+    if as_json:
+        print_json({"server": server, "is_signed_in": False, "next": next_step})
+    else:
+        console().print(f"{next_step} Then: souk login --server {server} --email {email}", markup=False)
+
+
 def _keep(server: str, key: str, organisation: str, *, as_json: bool) -> None:
     """Remember the key for this server, which becomes the default one."""
     from jobs.client.output import console, print_json
@@ -141,6 +175,8 @@ def _keep(server: str, key: str, organisation: str, *, as_json: bool) -> None:
 
 def _prompt(text: str, *, hide_input: bool = False, confirmation_prompt: bool = False) -> str:
     if not sys.stdin.isatty():
-        raise UsageMistake(f"Nobody is there to be asked for the {text.lower()}; use --email and --password-stdin.")
+        raise UsageMistake(
+            f"Nobody is there to be asked for the {text.lower()}; use --email, --password-stdin and --code."
+        )
     answer: str = typer.prompt(text, hide_input=hide_input, confirmation_prompt=confirmation_prompt)
     return answer

@@ -71,6 +71,10 @@ def start(
     env = chain | environment(folder, addresses, database_url=servers.database_url, redis_url=servers.redis_url)
     if env["SOUK_FAKE_MONEY"] == "1":
         say("payments are pretended (FAKE): there is no SOUK_STRIPE_KEY, and only this computer can reach the site")
+    if env["SOUK_STAFF_SECOND_FACTOR"] == "optional":
+        say("operators may sign in without a second factor: only this computer can reach the site")
+    if env["SOUK_EMAIL_VERIFICATION"] == "off":
+        say("addresses are not verified: only this computer can reach the site, and no SOUK_SMTP_HOST is set")
     preparing = env | {"DATABASE_URL": servers.owner_url, "SOUK_DATABASE_ROLE": servers.role}
     operator, has_first_password = _prepare(
         folder, preparing, admin_email=admin_email, open_signup=open_signup, say=say
@@ -88,6 +92,7 @@ def start(
 def environment(folder: DataFolder, addresses: Addresses, *, database_url: str, redis_url: str) -> dict[str, str]:
     """What every process of Souk is given; what the operator has set already stays."""
     api_url = os.environ.get("SOUK_API_URL") or addresses.url(addresses.port)
+    is_private = _is_private(addresses, api_url)
     hosts = sorted({"127.0.0.1", "localhost", "[::1]", urlsplit(api_url).hostname or "localhost"})
     defaults = {
         "SOUK_SECRET_KEY": folder.secrets.secret_key,
@@ -103,8 +108,12 @@ def environment(folder: DataFolder, addresses: Addresses, *, database_url: str, 
         "SOUK_GATEWAY_TOKEN": gateway_token(folder.secrets.secret_key),
         "SOUK_CHALLENGE_SECONDS": "0",
         "SOUK_SHARED_MACHINE": "1",
+        # A site that nobody else can reach is for trying it out; elsewhere operators need a second factor.
+        "SOUK_STAFF_SECOND_FACTOR": "optional" if is_private else "required",
+        # Nor are addresses verified there, where no mail is sent.
+        "SOUK_EMAIL_VERIFICATION": "off" if is_private and not os.environ.get("SOUK_SMTP_HOST") else "required",
         # Without a key for real payments, and where nobody else can reach it, the site pretends them and says so.
-        "SOUK_FAKE_MONEY": "0" if os.environ.get("SOUK_STRIPE_KEY") or not _is_private(addresses, api_url) else "1",
+        "SOUK_FAKE_MONEY": "0" if os.environ.get("SOUK_STRIPE_KEY") or not is_private else "1",
     }
     fixed = {
         "DATABASE_URL": database_url,

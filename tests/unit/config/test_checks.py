@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from marketplace.config.checks import check_artifact_store, check_keys, check_settler_key, check_transport
+from marketplace.config.checks import (
+    check_artifact_store,
+    check_email_verification,
+    check_keys,
+    check_second_factor,
+    check_settler_key,
+    check_transport,
+)
 
 
 def ids_of(found: list[object]) -> list[str]:
@@ -46,6 +53,40 @@ def test_a_weak_secret_key_is_refused(settings: Settings, secret: str) -> None:
 def test_a_signing_key_must_be_random_hex(settings: Settings, key: str) -> None:
     settings.SOUK_SIGNING_KEY = key
     assert ids_of([*check_keys(None)]) == ["souk.E004"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "url", "found"),
+    [
+        ("required", "https://market.example", []),
+        ("optional", "http://127.0.0.1:8000", []),
+        ("optional", "https://market.example", ["souk.W004"]),
+        ("of course", "http://127.0.0.1:8000", ["souk.E012"]),
+    ],
+)
+def test_operators_without_a_second_factor_are_for_loopback_only(
+    settings: Settings, chosen: str, url: str, found: list[str]
+) -> None:
+    settings.SOUK_STAFF_SECOND_FACTOR, settings.SOUK_API_URL = chosen, url
+    assert ids_of([*check_second_factor(None)]) == found
+
+
+@pytest.mark.parametrize(
+    ("chosen", "url", "backend", "found"),
+    [
+        ("required", "https://market.example", "smtp", []),
+        ("required", "https://market.example", "console", ["souk.W006"]),
+        ("off", "http://127.0.0.1:8000", "console", []),
+        ("off", "https://market.example", "smtp", ["souk.W005"]),
+        ("maybe", "http://127.0.0.1:8000", "smtp", ["souk.E013"]),
+    ],
+)
+def test_addresses_that_nobody_verifies_are_for_loopback_only(
+    settings: Settings, chosen: str, url: str, backend: str, found: list[str]
+) -> None:
+    settings.SOUK_EMAIL_VERIFICATION, settings.SOUK_API_URL = chosen, url
+    settings.EMAIL_BACKEND = f"django.core.mail.backends.{backend}.EmailBackend"
+    assert ids_of([*check_email_verification(None)]) == found
 
 
 def test_s3_needs_a_bucket_and_another_store_is_unknown(settings: Settings) -> None:

@@ -60,6 +60,8 @@ _ROWS: Final[dict[str, str]] = {
         POST /password
         GET /password/reset/<str:user_id>/<str:token>
         POST /password/reset/<str:user_id>/<str:token>
+        GET /signup/confirm/<str:text>
+        POST /signup/confirm/<str:text>
     """,
     SIGNED_ADDRESS: """
         GET /artifacts/<path:key>
@@ -194,6 +196,8 @@ _ROWS: Final[dict[str, str]] = {
     """,
     SESSION: """
         GET /password
+        GET /second-factor
+        POST /second-factor
         GET /chat
         POST /chat/organisation
         GET /chat/datasets

@@ -121,6 +121,31 @@ def test_a_new_password_alone_is_asked_for_twice(
     assert asked == [is_repeated]
 
 
+def test_signup_says_what_is_next_where_addresses_are_verified(
+    run: Run, market: FakeMarketplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    market.signup_answer = {"message": "Open the link in the mail."}
+    monkeypatch.setattr("sys.stdin", _Stdin("correct horse\n"))
+    ended = run("signup", "--email", "alice@example.org", "--password-stdin")
+    assert ended.status == 0, ended.err
+    said = " ".join(ended.out.split())
+    assert "Open the link in the mail." in said and "souk login --server" in said
+    assert market.routes("POST") == ["/api/v1/signup"]
+    assert not settings.settings_path().exists()
+
+
+def test_login_gives_the_code_of_a_second_factor(
+    run: Run, market: FakeMarketplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    market.code = "123456"
+    monkeypatch.setattr("sys.stdin", _Stdin("correct horse\n"))
+    asked = ["login", "--email", "alice@example.org", "--password-stdin"]
+    ended = run(*asked)  # nobody is there to be asked for it
+    assert (ended.status, "code of your second factor" in " ".join(ended.err.split())) == (2, True)
+    assert run(*asked, "--code", "000000").status == 6
+    assert run(*asked, "--code", "123456").status == 0
+
+
 def test_wrong_password_is_refused_and_nothing_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", _Stdin("wrong\n"))
     ended = run("login", "--email", "alice@example.org", "--password-stdin")

@@ -48,6 +48,8 @@ class FakeMarketplace:
         self.output: dict[str, bytes] = {}
         self.output_sha256: dict[str, str] = {}  # where it lies about a file
         self.bill: dict[str, Any] = {}
+        self.signup_answer: dict[str, Any] = {}
+        self.code = ""  # of the second factor; empty: the account has none
         self.on_job: Callable[[FakeMarketplace], None] = lambda _: None  # before each GET of the job
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler(self))
         self._server.daemon_threads = True
@@ -98,9 +100,12 @@ class FakeMarketplace:
         if path == "/login":
             if body["password"] != "correct horse":
                 raise Refusal(401, "wrong_password", "E-mail or password is wrong.")
+            if self.code and body.get("code", "") != self.code:
+                code = "second_factor_refused" if body.get("code") else "second_factor_required"
+                raise Refusal(401, code, "This account has a second factor.")
             return {"key": KEY, "organisation": {"id": str(uuid4()), "name": "Alice"}, "scopes": ["jobs:write"]}
         if path == "/signup":
-            return {}
+            return self.signup_answer
         if path == "/quotes":
             return self._quote(body["spec"])
         if path == "/uploads":
