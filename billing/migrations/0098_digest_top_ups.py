@@ -9,7 +9,7 @@ BACK = "DROP TRIGGER z_top_up_digest ON billing_topup; DROP FUNCTION billing_dig
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0095_rail_of_fake_top_ups")]
+    dependencies = [("billing", "0097_correction_rules")]
 
     operations = [
         migrations.AddField(
