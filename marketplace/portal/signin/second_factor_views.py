@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from cryptography.fernet import InvalidToken
 from django.contrib.auth import REDIRECT_FIELD_NAME
@@ -39,7 +39,7 @@ def second_factor_page(request: HttpRequest, visitor: Visitor) -> HttpResponseBa
 def _set_up(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     """The secret, then the password and a code of it; the recovery codes are in the answer, and nowhere else."""
     user, secret = visitor.user, _pending_secret(request)
-    shown: dict[str, object] = {
+    shown: dict[str, Any] = {
         "step": "set-up",
         "secret": secret,
         "link": totp.link_for(secret, email=user.email, issuer=ISSUER),
