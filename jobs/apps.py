@@ -10,7 +10,7 @@ class JobsConfig(AppConfig):
         from billing.charging.limits import when_counted
         from jobs.endpoints.keys import revoke_all_of
         from jobs.endpoints.spend_limits import used_by_calls
-        from marketplace.accounts.tokens import when_revoked
+        from marketplace.accounts.credentials import when_revoked
 
         when_revoked(revoke_all_of)
         when_counted(used_by_calls)

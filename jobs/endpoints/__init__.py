@@ -18,6 +18,7 @@ Keys and use:
 
     keys.py              issues, lists and revokes endpoint keys
     key_grants.py        key grants for gateways, with slices of budgets and balances
+    spend_limits.py      calls of others' endpoints within the spend limits of who pays for them
     usage.py             books the rows of use that gateways send, each once
     usage_books.py       the tables of use
     remainders.py        exact costs: what is below a micro-dollar is carried on

@@ -22,7 +22,7 @@ from django.db.models import Q, QuerySet
 from jobs.endpoints.errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
 from jobs.endpoints.key_grants import key_grants_for, refused_key_grants
 from jobs.models import Endpoint, EndpointKey, EndpointVersion
-from marketplace.accounts import tokens
+from marketplace.accounts import credentials
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token
@@ -178,7 +178,7 @@ def _make(
     text = BRAND + _base62(int.from_bytes(secrets.token_bytes(SECRET_BYTES)))
     with transaction.atomic():
         if user is not None:
-            tokens.lock_unchanged(user)
+            credentials.lock_unchanged(user)
         key = EndpointKey.objects.create(
             organisation=organisation,
             made_by=user,

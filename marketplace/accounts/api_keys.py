@@ -14,7 +14,7 @@ from typing import Final
 from django.db import transaction
 from django.db.models import Q
 
-from marketplace.accounts import tokens
+from marketplace.accounts import credentials
 from marketplace.accounts.errors import NotAMember, ScopeNotYours, TooManyKeys
 from marketplace.accounts.models import ApiKey, Membership, Organisation, User
 from marketplace.accounts.scopes import ROLE_SCOPES
@@ -37,7 +37,7 @@ def issue(
     Raises PasswordChanged where `user` was read before their password was set anew.
     """
     with transaction.atomic():
-        tokens.lock_unchanged(user)
+        credentials.lock_unchanged(user)
         return _issue(user=user, organisation=organisation, name=name, scopes=scopes, expires_at=expires_at)
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
-from marketplace.accounts import tokens
+from marketplace.accounts import credentials
 from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner, NotAMember
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
 from marketplace.foundation import clock
@@ -37,7 +37,7 @@ def invite(
     plaintext = "souki_" + secrets.token_urlsafe(INVITATION_BYTES)
     with transaction.atomic():
         if invited_by is not None:
-            tokens.lock_unchanged(invited_by)
+            credentials.lock_unchanged(invited_by)
         invitation = Invitation.objects.create(
             organisation=organisation,
             email=email,

@@ -17,7 +17,7 @@ from django.contrib.auth.tokens import default_token_generator
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from marketplace.accounts import mailing, signin_limits, tokens
+from marketplace.accounts import credentials, mailing, signin_limits
 from marketplace.accounts.errors import PasswordsDiffer, ResetRefused, WeakPassword
 from marketplace.accounts.models import User
 from marketplace.foundation import clock
@@ -83,7 +83,7 @@ def set_password(user: User, new: NewPassword) -> User:
         user.set_password(new.password)
         user.save(update_fields=["password"])
         if new.revoke_tokens:
-            tokens.revoke_all(user)
+            credentials.revoke_all(user)
         signin_limits.unlock(user.email)
         text = _text("were revoked" if new.revoke_tokens else "stayed as they were")
         mailing.notify([user.pk], f"password-changed:{new_id()}", subject="Your password was changed", text=text)

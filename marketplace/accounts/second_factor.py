@@ -18,10 +18,10 @@ from cryptography.fernet import InvalidToken
 from django.conf import settings
 from django.db import transaction
 
-from marketplace.accounts import mailing, totp
+from marketplace.accounts import mailing
 from marketplace.accounts.errors import SecondFactorMissing, SecondFactorRefused, SecondFactorRequired
 from marketplace.accounts.models import SecondFactor, User
-from marketplace.foundation import clock, signing
+from marketplace.foundation import clock, signing, totp
 from marketplace.foundation.ids import new_id
 from marketplace.foundation.tokens import hash_token
 

@@ -30,4 +30,5 @@ Everything:
     signing.py           the marketplace's own keys
     tasks.py             Celery tasks
     tokens.py            secrets that are stored as a hash
+    totp.py              codes of six digits that change every half a minute
 """

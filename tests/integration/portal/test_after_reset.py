@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 
 from jobs.endpoints import keys as endpoint_keys
-from marketplace.accounts import api_keys, errors, organisations, passwords, signin
-from marketplace.accounts.errors import PasswordChanged
+from marketplace.accounts import api_keys, organisations, passwords, signin
+from marketplace.accounts.errors import InvitationRefused, PasswordChanged
 from marketplace.accounts.models import ApiKey, Invitation, Membership, User
 from marketplace.accounts.passwords import NewPassword
 from marketplace.accounts.scopes import ROLE_SCOPES
@@ -49,7 +49,7 @@ def test_a_reset_revokes_keys_endpoint_keys_and_invitations(alice: Membership) -
         each.refresh_from_db()
         assert each.revoked_at is not None
     mallory = User.objects.create_user("m@example.org", PASSWORD)
-    with pytest.raises(errors.InvitationRefused):
+    with pytest.raises(InvitationRefused):
         organisations.accept(mallory, invitation)
 
 

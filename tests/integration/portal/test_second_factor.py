@@ -13,11 +13,11 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from billing import dispatch
-from marketplace.accounts import organisations, passwords, second_factor, signin_limits, totp
+from marketplace.accounts import organisations, passwords, second_factor, signin_limits
 from marketplace.accounts.errors import SecondFactorRefused
 from marketplace.accounts.models import SecondFactor, User
 from marketplace.accounts.passwords import NewPassword
-from marketplace.foundation import clock
+from marketplace.foundation import clock, totp
 from marketplace.foundation.throttles import ScopedThrottle
 from tests.integration.racing import race
 from tests.people import PASSWORD

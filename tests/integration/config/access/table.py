@@ -58,6 +58,7 @@ _ROWS: Final[dict[str, str]] = {
     SECRET: """
         POST /signin
         POST /password
+        POST /second-factor
         GET /password/reset/<str:user_id>/<str:token>
         POST /password/reset/<str:user_id>/<str:token>
         GET /signup/confirm/<str:text>
@@ -197,7 +198,6 @@ _ROWS: Final[dict[str, str]] = {
     SESSION: """
         GET /password
         GET /second-factor
-        POST /second-factor
         GET /chat
         POST /chat/organisation
         GET /chat/datasets

@@ -1,7 +1,7 @@
 """Codes of six digits that change every half a minute: RFC 6238 with SHA-1, which every authenticator app knows.
 
 Checked against the RFC's own vectors. Twenty lines of the standard library; a package would save none of what is hard,
-which is that a code opens once, and that guesses are counted (`second_factor.py`).
+which is that a code opens once, and that guesses are counted (`marketplace/accounts/second_factor.py`).
 """
 
 from __future__ import annotations

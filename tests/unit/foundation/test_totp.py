@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from marketplace.accounts import totp
+from marketplace.foundation import totp
 
 SECRET = base64.b32encode(b"12345678901234567890").decode()  # of RFC 6238, appendix B
 
