@@ -97,7 +97,7 @@ def node(
         memory_mib=memory_mib * devices,
         cpu_count=devices,
         fabric=fabric,
-        fabric_address="127.0.0.1" if fabric else "",
+        fabric_address=f"127.0.0.{1 + Node.objects.count()}" if fabric else "",
         last_seen_at=timezone.now(),
         measured_at=timezone.now(),
     )

@@ -2,6 +2,8 @@
 
 jobs.py           submit, list, show, cancel, resume, confirm a price, retry
 quotes.py         quotes
+job_files.py      a job file as the body of a request
+offers.py         what is for rent, and what of it is busy; for everybody
 bill.py           bills and earnings
 streams.py        logs and events
 metrics.py        figures of a running job

@@ -1,6 +1,7 @@
 """What the marketplace does with each kind of job. All others use the table, and none compares a kind's name.
 
 base.py     Kind, the interface, as a program that runs to its end needs it; Execution, one of its answers
+believing.py which reason counts: what a node reports, or what the server ordered and saw
 retrying.py what the end of an attempt means: NextStep, done, tried again, paused or over
 table.py    all kinds by name; a name that it does not have raises UnknownKind
 train.py    kind: train

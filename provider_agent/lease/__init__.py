@@ -16,7 +16,8 @@
     snapshot.py            takes files out of a program's reach before the agent reads them
     log_shipper.py         sends logs and events
     artifact_shipper.py    sends checkpoints and the output
-    collecting.py          finds what a program made or changed beside output/
+    collecting.py          finds what a program left: output/, and what it made or changed beside it
+    walking.py             walks a program's folders within limits
     receipts.py            makes and sends usage receipts
     usage_statements.py    makes and sends token usage statements of a serving lease
     serving.py             announces a serving lease to the gateways

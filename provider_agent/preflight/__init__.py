@@ -3,6 +3,7 @@
 __main__.py     `python -m provider_agent.preflight --server URL`
 examine.py      all checks, in an order in which the first FIX is the first to fix
 finding.py      one line of the report
+interpreter.py  whether the agent's user can enter the runtime's interpreter
 machine.py      operating system, Python, memory, disk
 network.py      the connection to the marketplace: reachable, same time, fast enough
 containers.py   GPUs, their driver, the container engine, the toolkit between them

@@ -9,6 +9,7 @@
     sync.py               reports of leases, and what should run
     assignment.py         one part of an attempt, signed by the server
     gangs.py              the nodes of one attempt, and how their programs reach each other
+    node_paths.py         hides a node's paths in messages
     outcomes.py           states of an attempt, and every reason for its end
     appends.py            logs, events and receipts of a lease
     artifacts.py          its checkpoints and outputs

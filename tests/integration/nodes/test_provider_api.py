@@ -23,7 +23,6 @@ NOBODY = "00000000-0000-4000-8000-000000000000"  # the same in every process: it
 READ, WRITE = "provider:read", "provider:write"
 # method, path, then: owner, billing role, a key that may only read, one for jobs only, nobody
 MATRIX = [
-    ("get", "offers", "200 403 403 200 401"),
     ("get", "provider", "200 403 200 403 401"),
     ("post", "provider", "400 403 403 403 401"),
     ("get", "provider/enrolment-tokens", "200 403 200 403 401"),

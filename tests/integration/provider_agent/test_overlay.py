@@ -190,7 +190,9 @@ def test_node_that_enrolled_before_gets_its_fabric_key_and_keeps_it(tmp_path: Pa
 
 def test_configuration_of_an_older_agent_is_still_read() -> None:
     offer = OfferTerms(price_usd_micros_per_device_hour=1)
-    settings = AgentSettings.model_validate({"name": "bob-1", "offer": offer, "fabric_network": "br0"})
+    settings = AgentSettings.model_validate(
+        {"name": "bob-1", "offer": offer, "executor": "docker", "fabric_network": "br0"}
+    )
     assert settings.fabric_privacy == "wireguard"
 
 

@@ -22,6 +22,7 @@ from tests.people import join, sign
 
 GATEWAY_TOKEN: Final = "the gateways' token of this test"
 ELSEWHERE: Final = "198.51.100.7"  # the test client's own address is loopback, where metrics are open
+WRONG_KEYS: Final = frozenset({"gateway", "gateway without a token", "unknown key"})  # for people's routes
 EVERYBODY: Final = frozenset({OPEN})
 PLACEHOLDERS: Final = {"str:": "some-name", "int:": "1", "path:": "some/key"}
 

@@ -41,7 +41,7 @@ def spec(**changes: Any) -> Spec:
 def node(name: str, **more: Any) -> Node:
     """A node whose agent may be paid in tokens."""
     made = stage.node(name, **more)
-    Node.objects.filter(pk=made.pk).update(facts={"has_token_receipts": True})
+    Node.objects.filter(pk=made.pk).update(facts={**made.facts, "has_token_receipts": True})
     made.refresh_from_db()
     return made
 

@@ -82,7 +82,12 @@ def bobs_node(local_store: Store, sync_url: str, settings: Any) -> Iterator[Node
         folder = DataFolder(Path(name) / "bob")
         offer = OfferTerms(price_usd_micros_per_device_hour=PRICE_USD_MICROS)
         chosen = AgentSettings(
-            name="bob-1", offer=offer, executor="process", device_kind="cpu", runtime_python=sys.executable
+            name="bob-1",
+            offer=offer,
+            executor="process",
+            allow_strangers=True,
+            device_kind="cpu",
+            runtime_python=sys.executable,
         )
         asyncio.run(joining.enrol(folder, chosen, server=settings.SOUK_API_URL, token=token))
         node = Node.objects.get()

@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[4]
 PARROT = """
 kind: parrot
 name: hello
-resources: {kind: cpu}
+resources: {kind: cpu, isolation: none}
 budget: {max_total: 1.00}
 parrot: {text: Hello!, times: 4}
 """
