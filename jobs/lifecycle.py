@@ -201,7 +201,6 @@ def finish_attempt(
 ) -> Job:
     """End a live attempt of a locked job, freeze what its leases cost, and decide by the table what comes next."""
     kind = kind_of(job)
-    reason = kind.believed_reason(attempt, reason)
     outcome = REASONS[reason]
     # 1. The attempt, with its name and fault.
     if outcome.state == AttemptState.SUCCEEDED and attempt.state in {AttemptState.ASSIGNED, AttemptState.PREPARING}:

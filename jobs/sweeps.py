@@ -25,6 +25,7 @@ from jobs import lifecycle
 from jobs.errors import JobsError
 from jobs.escrow import delegations, holding
 from jobs.kinds.base import STOP_GRACE_SECONDS
+from jobs.kinds.believing import is_spent
 from jobs.kinds.table import kind_of
 from jobs.models import Attempt, Job, Lease, PriceHalt
 from jobs.placing import reasons, requotes
@@ -41,15 +42,13 @@ from marketplace.nodes.releases import rollout
 from marketplace.nodes.states import NodeState
 from marketplace.nodes.wake import wake_nodes
 from marketplace.nodes.watching import liveness
-from provider_agent.protocol import ATTEMPT_ENDS, BEAT_SECONDS_LEASED, AttemptState, Reason, payable_ms
+from provider_agent.protocol import ATTEMPT_ENDS, AttemptState, Reason
 
 log = logging.getLogger(__name__)
 
 START_SECONDS_MAX = 60  # from reserved to the agent's first report
 PREPARE_SECONDS_MAX = 45 * 60  # image, inputs and checkpoint; the agent has shorter deadlines of its own
 STOP_SECONDS_MAX = STOP_GRACE_SECONDS + 60  # from the request to stop to the report of the end
-BUDGET_MARGIN_SECONDS = 30  # before the cap is used up, so that a last checkpoint can be saved
-BUDGET_MARGIN_SHARE = 0.05  # and at most this share of what the cap pays for
 SWEEP_ROWS_MAX = 1000
 PRICES_FOLLOWED_MAX = 100  # a sweep, every two seconds
 HOLD_FAILED = "hold_failed"  # a job's reason; no attempt ever ended for it
@@ -164,12 +163,8 @@ def _conclude_drained() -> int:
 def _stop_spent() -> int:
     """Leases that are about to use up their cap save what they have and leave; the job is paused."""
     running = Lease.objects.live().filter(running_at__isnull=False, stop_reason="")
-    spent = []
-    for lease in running.exclude(reported_state__in=ATTEMPT_ENDS).iterator(SWEEP_ROWS_MAX):
-        limit_ms = payable_ms(lease.rate_units_per_hour, lease.cap_units)
-        margin_ms = min(BUDGET_MARGIN_SECONDS * 1000, limit_ms * BUDGET_MARGIN_SHARE)
-        if lease.observed_ms + BEAT_SECONDS_LEASED * 1000 >= limit_ms - margin_ms:
-            spent.append(lease)
+    running = running.exclude(reported_state__in=ATTEMPT_ENDS)
+    spent = [lease for lease in running.iterator(SWEEP_ROWS_MAX) if is_spent(lease)]
     lifecycle.stop_leases(spent, Reason.BUDGET_EXHAUSTED)
     return len(spent)
 

@@ -3,6 +3,7 @@
     reason                of what the lease claimed   at least    at most     of it to the customer
     equivocation          all                         $1          $100        all
     node_quarantined      half                        -           $20         all
+    false_reason          half                        -           $20         all
 
 Every other reason has no penalty: the node pays by not being paid for what was lost, and by its failure rate. A drain
 has none either: a provider may take its node back, and who closes at the hours that it published breaks nothing.
@@ -38,4 +39,5 @@ class Penalty:
 PENALTIES: Final[Mapping[str, Penalty]] = {
     EQUIVOCATION: Penalty(BPS_WHOLE, MICROS_PER_USD, 100 * MICROS_PER_USD),
     "node_quarantined": Penalty(BPS_WHOLE // 2, 0, 20 * MICROS_PER_USD),
+    "false_reason": Penalty(BPS_WHOLE // 2, 0, 20 * MICROS_PER_USD),
 }

@@ -19,22 +19,9 @@ from jobs.states import REPLICA_LIVE, ReplicaState
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import unless_raced
 from marketplace.foundation.states import advance, record_birth
-from provider_agent.protocol import Reason
 
 GATEWAY_SECONDS_MAX = 15  # a gateway that has not reported for so long is ignored
 UNREACHED_SECONDS_MAX = 10  # a ready replica that no gateway reaches for so long is ready no more
-
-
-# Only the marketplace decides on these: an agent that reports one of them is not believed.
-_DECIDED_BY_MARKETPLACE = frozenset(
-    {
-        Reason.COMPLETED,
-        Reason.REPLICA_RETIRED,
-        Reason.CANCELLED_BY_CUSTOMER,
-        Reason.CANCELLED_BY_OPERATOR,
-        Reason.DEADLINE_EXCEEDED,
-    }
-)
 
 
 def begin(attempt: Attempt, version: EndpointVersion, *, is_on_demand: bool) -> Replica:
@@ -86,17 +73,6 @@ def gone(attempt: Attempt, *, reason: str) -> Replica | None:
         return replica
     with transaction.atomic():
         return advance(replica, ReplicaState.GONE, reason=reason, ended_at=clock.now())
-
-
-def believed(attempt: Attempt, reason: Reason) -> Reason:
-    """Why a replica ended: what only the marketplace decides is no reason unless it did, nor does serving complete.
-
-    Of what left by itself nothing is known but what gateways saw, and nothing else is paid.
-    """
-    if reason not in _DECIDED_BY_MARKETPLACE:
-        return reason
-    stop_reason = attempt.leases.exclude(stop_reason="").values_list("stop_reason", flat=True).first()
-    return Reason(stop_reason) if stop_reason else Reason.INTERNAL
 
 
 def seen_ms(lease: Lease) -> int | None:

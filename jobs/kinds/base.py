@@ -3,7 +3,8 @@
     a quote          set_aside_usd_micros
     submit           find_input, require_money, open
     a placed attempt execution: the spec, the program, its input
-    the end of it    believed_reason, payable_ms, saved_ms, after_attempt
+    a lease's end    believed_reason
+    the end of it    payable_ms, saved_ms, after_attempt
     the job's end    late_end, close, settle, charged_usd_micros; explain_broken on its bill
     resume, resubmit require_more, hold_more; to_repeat
 
@@ -21,7 +22,7 @@ from uuid import UUID
 from django.conf import settings
 
 from billing.charging import holds, promotions, settlement
-from jobs.kinds import retrying
+from jobs.kinds import believing, retrying
 from jobs.kinds.retrying import NextStep
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease, Quote
 from jobs.payment.terms import Payment
@@ -90,9 +91,9 @@ class Kind:
         """The runtime with its configuration, or the image and command."""
         return Program(config=self.spec_kind.config(spec), image=spec.image, command=spec.command)
 
-    def believed_reason(self, attempt: Attempt, reason: Reason) -> Reason:
-        """Why an attempt ended, given what its node reports."""
-        return reason
+    def believed_reason(self, lease: Lease, reason: Reason) -> Reason:
+        """Why a lease ended, given what its node reports and what was ordered."""
+        return believing.believe(lease, reason)
 
     def payable_ms(self, lease: Lease, billable_ms: int) -> int:
         """For how long a lease that ends is charged, given for how long by its receipts and the ending's rule."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from jobs.kinds.believing import LEASE_SECONDS_MAX
 from jobs.kinds.table import kind_of
 from jobs.leases.fencing import has_fence
 from jobs.leases.gangs import gang_place
@@ -23,6 +24,7 @@ from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.models import Node
 from provider_agent.protocol import (
     ATTEMPT_ENDS,
+    SERVER_ALONE,
     Assignment,
     CheckpointPolicy,
     Desired,
@@ -32,8 +34,6 @@ from provider_agent.protocol import (
     payable_ms,
     sign_assignment,
 )
-
-LEASE_SECONDS_MAX = 30 * 24 * 3600
 
 
 def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list[Desired], list[UUID]]:
@@ -55,13 +55,12 @@ def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list
     for lease_id in sorted(gone):
         report, old = known[lease_id], ended.get(lease_id)
         if report.state not in ATTEMPT_ENDS:
-            reason = Reason(old.stop_reason or old.reported_reason or Reason.LEASE_EXPIRED) if old else None
             desired.append(
                 Desired(
                     lease_id=lease_id,
                     fence=report.fence,
                     action="stop",
-                    stop_reason=reason or Reason.LEASE_EXPIRED,
+                    stop_reason=_reason_to_stop(old),
                     lease_until=clock.now(),
                 )
             )
@@ -130,6 +129,12 @@ def _wanted(lease: Lease, until: datetime, *, is_known: bool) -> Desired:
         lease_until=until,
         assignment=None if is_known else make_assignment(lease),
     )
+
+
+def _reason_to_stop(ended: Lease | None) -> Reason:
+    """Why a lease that is over here is stopped there; never a reason that an older agent cannot read."""
+    reason = Reason(ended.stop_reason or ended.reported_reason or Reason.LEASE_EXPIRED) if ended else None
+    return Reason.LEASE_EXPIRED if reason is None or reason in SERVER_ALONE else reason
 
 
 def _has_everything(lease: Lease) -> bool:

@@ -8,6 +8,7 @@ A report is believed only from the lease's own node and with the lease's own fen
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -18,6 +19,7 @@ from django.db.models.functions import Greatest
 
 from billing.charging import metering
 from jobs import lifecycle
+from jobs.kinds.table import kind_of
 from jobs.leases import leasing
 from jobs.leases.fencing import has_fence
 from jobs.models import Attempt, Job, Lease
@@ -27,7 +29,16 @@ from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.states import advance
 from marketplace.nodes.models import Node
-from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, LeaseReport, Reason
+from provider_agent.protocol import (
+    ATTEMPT_ENDS,
+    MESSAGE_CHARACTERS_MAX,
+    REASONS,
+    AttemptState,
+    LeaseReport,
+    Reason,
+)
+
+log = logging.getLogger(__name__)
 
 _ALIVE = frozenset({AttemptState.RUNNING, AttemptState.STOPPING})
 _LOST_REASONS = frozenset({Reason.NODE_SILENT, Reason.LEASE_EXPIRED})
@@ -117,7 +128,7 @@ def conclude(job: Job, attempt: Attempt) -> bool:
 def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
     with transaction.atomic():
         job = lifecycle.lock(job_id)
-        lease = Lease.objects.select_related("attempt", "node").get(pk=report.lease_id)
+        lease = Lease.objects.select_related("attempt__job", "node").get(pk=report.lease_id)
         if not _is_accepted(lease, report) or not _is_news(lease, report):
             return
         attempt = lease.attempt
@@ -128,22 +139,38 @@ def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
             seen = {"running_at": received_at, "observed_until": received_at}
         elif report.state in ATTEMPT_ENDS and lease.running_at is not None:
             seen = {"observed_until": max(received_at, lease.observed_until or received_at)}
-        if report.state in ATTEMPT_ENDS:
-            seen |= {
-                "log_bytes_final": report.log_bytes,
-                "event_bytes_final": report.event_bytes,
-                "receipt_seq_final": report.receipt_seq,
-            }
+        for name, value in seen.items():
+            setattr(lease, name, value)
+        end = _end_of(job, lease, report) if report.state in ATTEMPT_ENDS else {}
         Lease.objects.filter(pk=lease.pk).update(
-            reported_state=report.state.value,
-            reported_reason=(report.reason or _default_reason(report)).value if report.state in ATTEMPT_ENDS else "",
-            reported_message=report.message.replace("\0", "\ufffd"),
+            **{"reported_state": report.state.value, "reported_reason": "", "reported_message": _text(report)} | end,
             exit_code=report.exit_code,
             reported_at=received_at,
             **seen,
         )
         _move_attempt(job, attempt)
         conclude(job, attempt)
+
+
+def _end_of(job: Job, lease: Lease, report: LeaseReport) -> dict[str, object]:
+    """What is kept of a reported end: the reason that counts, beside what the node called it where that differs."""
+    claimed = report.reason or _default_reason(report)
+    reason, message = kind_of(job).believed_reason(lease, claimed), _text(report)
+    if reason != claimed:
+        log.warning("A node's reason was not believed. lease_id=%s claimed=%s counts=%s", lease.pk, claimed, reason)
+        message = f"The node reported {claimed.value}; what counts is {reason.value}. {message}".strip()
+    return {
+        "reported_state": REASONS[reason].state.value,
+        "reported_reason": reason.value,
+        "reported_message": message[:MESSAGE_CHARACTERS_MAX],
+        "log_bytes_final": report.log_bytes,
+        "event_bytes_final": report.event_bytes,
+        "receipt_seq_final": report.receipt_seq,
+    }
+
+
+def _text(report: LeaseReport) -> str:
+    return report.message.replace("\0", "\ufffd")
 
 
 def _move_attempt(job: Job, attempt: Attempt) -> None:

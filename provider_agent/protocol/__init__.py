@@ -175,6 +175,7 @@ from provider_agent.protocol.outcomes import (
     ATTEMPT_ENDS,
     ATTEMPT_TRANSITIONS,
     REASONS,
+    SERVER_ALONE,
     AttemptState,
     Billable,
     Fault,

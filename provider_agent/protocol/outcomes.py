@@ -78,7 +78,12 @@ class Reason(StrEnum):
     REPLICA_RETIRED = "replica_retired"
     REPLICA_UNHEALTHY = "replica_unhealthy"
     REPLICA_WRONG = "replica_wrong"
+    FALSE_REASON = "false_reason"  # the node named a stop that nobody had ordered; never sent to an agent
     INTERNAL = "internal"
+
+
+# The marketplace's own words for ends: an agent from before them could not read them, so none is sent one.
+SERVER_ALONE: Final = frozenset({Reason.FALSE_REASON})
 
 
 class Outcome(NamedTuple):
@@ -117,5 +122,6 @@ REASONS: Final[Mapping[Reason, Outcome]] = {
     Reason.REPLICA_RETIRED: Outcome(_S.CANCELLED, False, _B.OBSERVED, _F.NOBODY),
     Reason.REPLICA_UNHEALTHY: Outcome(_S.FAILED, True, _B.CHECKPOINT, _F.PROVIDER),
     Reason.REPLICA_WRONG: Outcome(_S.FAILED, True, _B.NOTHING, _F.PROVIDER),
+    Reason.FALSE_REASON: Outcome(_S.FAILED, True, _B.CHECKPOINT, _F.PROVIDER),
     Reason.INTERNAL: Outcome(_S.FAILED, True, _B.CHECKPOINT, _F.PLATFORM),
 }
