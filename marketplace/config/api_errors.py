@@ -18,6 +18,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.views import defaults
 from rest_framework import exceptions
+from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
@@ -37,6 +38,9 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     if body is None:
         return None
     set_rollback()
+    request = context.get("request")
+    if request is not None:  # who asked for a PDF or a table is told in JSON why there is none
+        request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
     status, code, message, details = body
     headers = {}
     if isinstance(error, exceptions.APIException):
