@@ -75,7 +75,7 @@ embedded: $(INSTALLED) ## tests that start, kill and restart `souk up` on its ow
 	$(BIN)/python -m pytest tests/integration/embedded
 
 fuzz: $(INSTALLED) ## every operation of the API, asked what its schema allows and forbids, FUZZ_EXAMPLES times
-	SOUK_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest $(FUZZ)
+	SOUK_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ)
 
 anvil: $(INSTALLED) ## transactions and reorganisations on a node of somebody else (CONTRIBUTING.md says how to get it)
 	$(BIN)/python -m pytest -n $(ANVIL_AT_ONCE) --dist loadfile -m anvil tests/chain
