@@ -12,7 +12,7 @@ jobs that are under way, and a month starts with what still runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -30,6 +30,7 @@ from billing.notices import alerts, mailing
 from marketplace.foundation import clock
 
 Used = Callable[[UUID, UUID | None, datetime, datetime], int]
+Whose = tuple[UUID, UUID | None]  # an owner, and a member of theirs or all of them
 
 _used_besides: Final[list[Used]] = []
 
@@ -58,17 +59,32 @@ def when_counted(used: Used) -> None:
         _used_besides.append(used)
 
 
-def bounds(owner_ids: Collection[UUID], member_ids: Collection[UUID]) -> dict[tuple[UUID, UUID | None], int]:
+def bounds(
+    owner_ids: Collection[UUID], member_ids: Collection[UUID], *, returned: Callable[[], Mapping[Whose, int]]
+) -> dict[Whose, int]:
     """(owner, member) -> the least that their limits leave, for those of these that have one; None: of the owner.
 
-    A limit a job bounds what is given out at once. In a query where nobody has a limit.
+    `returned`: what of the use is about to be given back, and so does not count. A limit a job bounds what is given out
+    at once. In a query where nobody has a limit.
     """
-    rows = SpendLimit.objects.filter(Q(member_id=None) | Q(member_id__in=member_ids), owner_id__in=owner_ids)
-    left: dict[tuple[UUID, UUID | None], int] = {}
+    rows = list(SpendLimit.objects.filter(Q(member_id=None) | Q(member_id__in=member_ids), owner_id__in=owner_ids))
+    back = returned() if rows else {}
+    left: dict[Whose, int] = {}
     for limit in rows:
         whose = (limit.owner_id, limit.member_id)
-        left[whose] = min(standing_of(limit).left, left.get(whose, AMOUNT_MAX))
+        standing = standing_of(limit)
+        room = standing.left
+        if standing.resets_at is not None:  # subtracted before the rest is cut off at zero
+            room = max(0, limit.amount - standing.used + back.get(whose, 0))
+        left[whose] = min(room, left.get(whose, AMOUNT_MAX))
     return left
+
+
+def hold(owner_ids: Collection[UUID]) -> None:
+    """Until the commit nobody else decides under the limits of these owners; those without limits are not held."""
+    limited = SpendLimit.objects.filter(owner_id__in=owner_ids).values_list("owner_id", flat=True)
+    for owner_id in limited.order_by("owner_id").distinct():
+        _lock_owner(owner_id)
 
 
 def check(owner_id: UUID, member_id: UUID | None, amount: int, *, now: datetime | None = None) -> None:

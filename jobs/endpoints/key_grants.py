@@ -20,6 +20,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q, Sum
 
 from billing.account_kinds import AccountKind
+from billing.charging import limits
 from billing.models import Account
 from billing.models.ledger import USD_ASSET_ID
 from jobs.endpoints.spend_limits import CallBounds
@@ -49,7 +50,9 @@ def key_grants_for(
     named = Q(key_hash__in=list(key_hashes)[:KEYS_MAX]) | Q(pk__in=list(key_ids)[:KEYS_MAX])
     with transaction.atomic():
         # 1. One who gives out an organisation's money at a time; in one order, so that two never wait for each other.
-        _lock(EndpointKey.objects.filter(named).values_list("organisation_id", flat=True).distinct())
+        organisations = set(EndpointKey.objects.filter(named).values_list("organisation_id", flat=True))
+        _lock(organisations)
+        limits.hold(organisations)  # a job that is submitted at this moment sees the slices, or they see its cap
         keys = list(EndpointKey.objects.filter(named).order_by("pk")[: 2 * KEYS_MAX])
         slices_left = _Slices.of(gateway_id, keys)
         # 2. What each may, and its slice of it.
@@ -95,7 +98,7 @@ class _Slices:
 
     @classmethod
     def of(cls, gateway_id: UUID, keys: Collection[EndpointKey]) -> _Slices:
-        """In a few queries, however many keys these are."""
+        """In a few queries, however many keys these are, and three for each spend limit."""
         now, key_ids = clock.now(), [key.pk for key in keys]
         organisations = {key.organisation_id for key in keys}
         alive = now - timedelta(seconds=GATEWAY_SILENT_SECONDS)

@@ -6,6 +6,7 @@ CallBounds      for key grants: what each organisation and member may still be g
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,8 +20,6 @@ from jobs.models import EndpointKey, KeySlice, UsageDay
 from marketplace.foundation import clock
 
 MICROS_MAX: Final = 1 << 62  # what nobody limits
-
-Whose = tuple[UUID, UUID | None]
 
 
 def used_by_calls(owner_id: UUID, member_id: UUID | None, start: datetime, end: datetime) -> int:
@@ -41,20 +40,14 @@ def used_by_calls(owner_id: UUID, member_id: UUID | None, start: datetime, end: 
 class CallBounds:
     """How much more may be given out for calls of others' endpoints, by organisation and by member."""
 
-    left: dict[Whose, int]
+    left: dict[limits.Whose, int]
 
     @classmethod
     def of(cls, gateway_id: UUID, keys: Collection[EndpointKey]) -> CallBounds:
         """For the keys of one gateway, whose present slices are about to be replaced, and so count for nothing."""
         members = {key.made_by_id for key in keys if key.made_by_id is not None}
-        left = limits.bounds({key.organisation_id for key in keys}, members)
-        if left:
-            own = Q(gateway_id=gateway_id, key__in=[key.pk for key in keys], expires_at__gt=clock.now())
-            rows = KeySlice.objects.filter(own).values_list("organisation_id", "key__made_by_id", "foreign_usd_micros")
-            for organisation_id, member_id, amount in rows:
-                for whose in {(organisation_id, None), (organisation_id, member_id)} & set(left):
-                    left[whose] += amount
-        return cls(left)
+        organisations = {key.organisation_id for key in keys}
+        return cls(limits.bounds(organisations, members, returned=lambda: _replaced(gateway_id, keys)))
 
     def least(self, key: EndpointKey) -> int:
         """The most that this key may be given now; MICROS_MAX where nothing limits it."""
@@ -67,5 +60,16 @@ class CallBounds:
                 self.left[whose] -= amount
 
 
-def _who_pays(key: EndpointKey) -> set[Whose]:
+def _replaced(gateway_id: UUID, keys: Collection[EndpointKey]) -> Counter[limits.Whose]:
+    """The present slices of these keys at this gateway."""
+    own = Q(gateway_id=gateway_id, key__in=[key.pk for key in keys], expires_at__gt=clock.now())
+    found: Counter[limits.Whose] = Counter()
+    rows = KeySlice.objects.filter(own).values_list("organisation_id", "key__made_by_id", "foreign_usd_micros")
+    for organisation_id, member_id, amount in rows:
+        for whose in {(organisation_id, None), (organisation_id, member_id)}:
+            found[whose] += amount
+    return found
+
+
+def _who_pays(key: EndpointKey) -> set[limits.Whose]:
     return {(key.organisation_id, None), (key.organisation_id, key.made_by_id)}

@@ -93,6 +93,20 @@ def test_what_calls_cost_counts_against_their_member_and_their_organisation(
     assert scenes.grant(gateway, key).refused == "spend_limit"
 
 
+def test_what_was_spent_counts_while_the_slice_that_it_was_spent_of_lives(
+    alice: Organisation, carol: Organisation, erin: User
+) -> None:
+    endpoint, key, gateway = scenes.endpoint(alice), key_of(carol, erin), scenes.gateway()
+    limit(carol, 9 * DOLLAR, member=erin)
+    assert scenes.grant(gateway, key).foreign_usd_micros
+    usage.ingest_usage(gateway, [scenes.row(1, key, endpoint)])
+    (standing,) = limits.standings(carol.pk, erin.pk)
+    slices = KeySlice.objects.filter(expires_at__gt=clock.now()).values_list("foreign_usd_micros", flat=True)
+    limit(carol, standing.used - sum(slices), member=erin)  # as much as was spent
+    for _ in range(3):  # each renewal replaces the slice, and gives nothing
+        assert scenes.grant(gateway, key).refused == "spend_limit"
+
+
 def test_slices_of_many_keys_and_gateways_stay_within_one_limit(
     alice: Organisation, carol: Organisation, erin: User
 ) -> None:
