@@ -71,7 +71,7 @@ class UserAdmin(UsersBase):
     @admin.action(description="Let sign in again after wrong passwords", permissions=["change"])
     def unlock(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
         for user in queryset:
-            signin_limits.unlock(user.email)
+            signin_limits.unlock(user.email, codes=True)
         self.message_user(request, "They may try again.")
 
     @admin.action(description="Erase: for ever, money stays", permissions=["erase"])

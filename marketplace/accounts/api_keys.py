@@ -86,6 +86,7 @@ def revoke(key: ApiKey) -> ApiKey:
 def rotate(key: ApiKey) -> tuple[ApiKey, str]:
     """A new key in place of this one, which is revoked in the same moment."""
     with transaction.atomic():
+        credentials.lock_unchanged(key.user)  # before the key's row, as a reset does
         if ApiKey.objects.filter(live(), pk=key.pk).update(revoked_at=clock.now()) != 1:
             raise NotFound
         return issue(

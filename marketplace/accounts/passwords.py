@@ -3,7 +3,7 @@
 link_token        made when the mail is sent, kept nowhere: it is signed over the password's hash and the last sign-in
 find_for_reset    whose link this is
 reset             sets it by the link, and revokes all that lets somebody in: whoever had the old one made some of it
-set_password      ends all sessions and locks, revokes tokens where asked to, and tells the user by mail
+set_password      ends sessions and locks (not those of codes), revokes tokens where asked to, tells the user by mail
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ def reset(user_id: str, token: str, new: NewPassword) -> User:
 
 
 def set_password(user: User, new: NewPassword) -> User:
-    """The caller has made sure that it is the user. Raises PasswordsDiffer, WeakPassword."""
+    """The caller has made sure that it is the user. Raises PasswordsDiffer, WeakPassword, PasswordChanged."""
     if new.password != new.again:
         raise PasswordsDiffer
     check_strength(new.password, user)
     with transaction.atomic():
-        User.objects.select_for_update(no_key=True).get(pk=user.pk)
+        credentials.lock_unchanged(user)  # else a thief's change that a reset overtook would undo it
         user.set_password(new.password)
         user.save(update_fields=["password"])
         if new.revoke_tokens:
             credentials.revoke_all(user)
-        signin_limits.unlock(user.email)
+        signin_limits.unlock(user.email, codes=False)
         text = _text("were revoked" if new.revoke_tokens else "stayed as they were")
         mailing.notify([user.pk], f"password-changed:{new_id()}", subject="Your password was changed", text=text)
     return user

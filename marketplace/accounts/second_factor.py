@@ -18,7 +18,7 @@ from cryptography.fernet import InvalidToken
 from django.conf import settings
 from django.db import transaction
 
-from marketplace.accounts import mailing
+from marketplace.accounts import credentials, mailing
 from marketplace.accounts.errors import SecondFactorMissing, SecondFactorRefused, SecondFactorRequired
 from marketplace.accounts.models import SecondFactor, User
 from marketplace.foundation import clock, signing, totp
@@ -46,12 +46,13 @@ def enable(user: User, secret: str, code: str) -> list[str]:
     """The user has the factor from now on; returns their recovery codes, of which only hashes are stored.
 
     Raises SecondFactorRefused for a code that is not the secret's, and where they have a factor: no other takes its
-    place before `disable`.
+    place before `disable`. Raises PasswordChanged where the password was set anew since `user` was read.
     """
     step = totp.find_step(secret, _plain(code), clock.now().timestamp())
     codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]
     with transaction.atomic():
-        locked = User.objects.select_for_update(no_key=True).get(pk=user.pk)
+        credentials.lock_unchanged(user)
+        locked = User.objects.get(pk=user.pk)
         if step is None or locked.second_factor_at is not None:
             raise SecondFactorRefused
         SecondFactor.objects.create(

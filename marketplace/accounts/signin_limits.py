@@ -2,7 +2,7 @@
 
     take       before a password is looked at: counts the attempt, or raises SigninLocked
     forgive    after a right one: the count that it was taken from starts over, the address gets its attempt back
-    unlock     by an operator, or whoever proves that the account's mail is theirs
+    unlock     by an operator; but for codes also by whoever proves that the account's mail is theirs
     take_mail  before a mail that anybody may ask for: counts it
 
 An account has one count for all strangers, and one for each address that it signed in from before
@@ -35,16 +35,18 @@ from marketplace.foundation.client_address import counted_address
 
 WINDOW_SECONDS: Final = 900  # failures further apart than this are not counted together
 KEEP_DAYS: Final = 7
+DAY_SECONDS: Final = 86_400
 LOCKS_MAX: Final = 30  # in a row that are counted; the pause has long reached its most
 
 
 @dataclass(frozen=True)
 class Limit:
-    """So many failures within WINDOW_SECONDS, then a pause that doubles up to its most."""
+    """So many failures within the window, then a pause that doubles up to its most."""
 
     failures_max: int
     lock_seconds_first: int
     lock_seconds_max: int
+    window_seconds: int = WINDOW_SECONDS
 
     def lock_seconds(self, locks: int) -> int:
         """How long the lock is that comes after so many others."""
@@ -57,8 +59,11 @@ LIMITS: Final[Mapping[str, Limit]] = {
     # The same account from an address that it signed in from before.
     "account_from": Limit(failures_max=10, lock_seconds_first=900, lock_seconds_max=86_400),
     "address": Limit(failures_max=30, lock_seconds_first=900, lock_seconds_max=900),
-    # Codes of the second factor, given by whoever knew the password.
-    "code": Limit(failures_max=10, lock_seconds_first=900, lock_seconds_max=86_400),
+    # Codes of the second factor, given by whoever knew the password. A right one starts the count over, so wrong ones
+    # are counted together however slowly they come: else ten every quarter of an hour would never be noticed.
+    "code": Limit(
+        failures_max=10, lock_seconds_first=900, lock_seconds_max=86_400, window_seconds=KEEP_DAYS * DAY_SECONDS
+    ),
     # Mails that strangers may have sent to one account; and accounts that one address may have mailed. The pause stays
     # below PASSWORD_RESET_TIMEOUT: whoever asks again and again leaves the owner a link that still holds.
     "mail": Limit(failures_max=3, lock_seconds_first=900, lock_seconds_max=1800),
@@ -134,9 +139,13 @@ def forgive_code(email: str) -> None:
     SigninLimit.objects.filter(key=key_of("code", _name_of(email))).delete()
 
 
-def unlock(email: str) -> list[str]:
-    """All counts and locks of the account are forgotten, those of its mails too; returns what was, in words."""
-    keys = {key_of(kind, _name_of(email)): words for kind, words in STRANGERS.items()}
+def unlock(email: str, *, codes: bool) -> list[str]:
+    """All counts and locks of the account are forgotten, those of its mails too; returns what was, in words.
+
+    `codes`: those of the second factor too. Not for whoever only reads the account's mail, who would guess for ever.
+    """
+    kinds = {kind: words for kind, words in STRANGERS.items() if codes or kind != "code"}
+    keys = {key_of(kind, _name_of(email)): words for kind, words in kinds.items()}
     for address_hash in signin_addresses.hashes_of(email):
         keys |= {key_of(kind, _pair(email, address_hash)): words for kind, words in OWN_ADDRESSES.items()}
     with transaction.atomic():
@@ -188,7 +197,7 @@ def _advance(row: SigninLimit, limit: Limit) -> bool:
     now = clock.now()
     if row.locked_until is not None and row.locked_until > now:
         return False
-    if row.locked_until is not None or row.began_at < now - timedelta(seconds=WINDOW_SECONDS):
+    if row.locked_until is not None or row.began_at < now - timedelta(seconds=limit.window_seconds):
         row.failures, row.began_at, row.locked_until = 0, now, None
     if row.failures < limit.failures_max:
         row.failures += 1

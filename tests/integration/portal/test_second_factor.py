@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from rest_framework.test import APIClient
 
 from billing import dispatch
 from marketplace.accounts import organisations, passwords, second_factor, signin_limits
-from marketplace.accounts.errors import SecondFactorRefused
+from marketplace.accounts.errors import PasswordChanged, SecondFactorRefused
 from marketplace.accounts.models import SecondFactor, User
 from marketplace.accounts.passwords import NewPassword
 from marketplace.foundation import clock, totp
@@ -138,11 +139,46 @@ def test_codes_cannot_be_guessed_and_the_owner_learns_that_the_password_is_known
     assert log_in(operator, code_of(secret)).status_code == 201
 
 
+def test_codes_that_are_guessed_slowly_are_counted_together(
+    operator: User, mailoutbox: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enable(operator)
+    browser, began, answers = sign_in(operator), clock.now(), []
+    for guess in range(CODES_MAX + 1):
+        monkeypatch.setattr(clock, "now", lambda at=began + timedelta(hours=guess): at)
+        answers.append(browser.post(PAGE, {"code": "000000"}).status_code)
+    assert answers == [403] * CODES_MAX + [429]
+    dispatch.dispatch_due()
+    assert "your password is known" in mailoutbox[-1].body
+
+
+def test_whoever_reads_the_mail_gets_no_more_guesses_by_resets(operator: User) -> None:
+    secret, _ = enable(operator)
+    for _ in range(CODES_MAX):
+        log_in(operator, "000000")
+    found = passwords.link_token(operator.email)
+    assert found is not None
+    passwords.reset(str(operator.pk), found[1], NewPassword("staple battery horse", "staple battery horse"))
+    assert log_in(operator, code_of(secret), password="staple battery horse").status_code == 429
+
+
+def test_a_factor_of_a_request_from_before_a_reset_is_refused(operator: User) -> None:
+    thief = User.objects.get(pk=operator.pk)
+    found = passwords.link_token(operator.email)
+    assert found is not None
+    passwords.reset(str(operator.pk), found[1], NewPassword("staple battery horse", "staple battery horse"))
+    with pytest.raises(PasswordChanged):
+        enable(thief)
+    with pytest.raises(PasswordChanged):
+        passwords.set_password(thief, NewPassword("correct battery horse", "correct battery horse"))
+    assert log_in(operator, password="staple battery horse").json()["code"] == "second_factor_missing"
+
+
 def test_a_stranger_cannot_lock_the_codes(operator: User) -> None:
     secret, _ = enable(operator)
     for _ in range(signin_limits.LIMITS["account"].failures_max):
         log_in(operator, "000000", password="a guess")
-    signin_limits.unlock(operator.email)
+    signin_limits.unlock(operator.email, codes=False)
     assert log_in(operator, code_of(secret)).status_code == 201
 
 

@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         email = options["email"].strip().lower()
-        cleared = signin_limits.unlock(email)
+        cleared = signin_limits.unlock(email, codes=True)
         for words in cleared:
             self.stdout.write(f"Cleared: {words}")
         if not cleared:
