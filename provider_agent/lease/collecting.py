@@ -31,7 +31,8 @@ from provider_agent.system.removal import remove_tree
 
 OUTPUT_BYTES_MAX = 2 * 1024**4  # what the server takes of one artifact
 COLLECTED_BYTES_MAX = 10 * 1024**3  # of what no pattern of the job file names; output/ itself has no such limit
-SECONDS_MAX = 120.0  # for all that is collected; most is linked, but where it must be copied, the disk decides
+SECONDS_MAX = 120.0  # for finding what is collected: a program decides how much there is to look at
+COPY_SECONDS_MAX = 900.0  # for keeping it: most is linked, but where it must be copied, the disk decides
 NAME_CHARACTERS_SHOWN_MAX = 120
 GIVEN_NAME = "given.json"  # beside the work folder, where the program does not reach
 MOVED_TO = "work"  # for a file beside output/ whose name one in output/ has
@@ -74,6 +75,7 @@ class _Result:
 
     def __init__(self, work: Path, into: Path, *, has_own_disk: bool, until: float) -> None:
         self._work, self._into, self._has_own_disk, self._until = work, into, has_own_disk, until
+        self._copied_until = time.monotonic() + COPY_SECONDS_MAX
         self._names = _Names()
         self._bytes_left = OUTPUT_BYTES_MAX
         self.lines: list[str] = []
@@ -127,10 +129,10 @@ class _Result:
 
     def _keep(self, path: str, target: str) -> str:
         """Why the file could not be kept; empty where it is there now."""
-        if time.monotonic() > self._until:
+        if time.monotonic() > self._copied_until:
             return "it took too long"
         try:
-            keep_file(self._work, path, self._into / target, until=self._until)
+            keep_file(self._work, path, self._into / target, until=self._copied_until)
         except FileLeftOut as error:
             return str(error)
         except OSError as error:

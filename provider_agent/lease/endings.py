@@ -76,7 +76,7 @@ def name_refusal(error: Exception, exit_code: int | None) -> Ending:
     """The cause when the output did not reach the server; names that no try will make acceptable are the customer's."""
     is_theirs = error.status in FILES_REFUSED_STATUSES if isinstance(error, Refused) else isinstance(error, ValueError)
     if is_theirs:
-        return Ending(Reason.EXIT_NONZERO, f"the output was refused: {error}", exit_code)
+        return Ending(Reason.EXIT_NONZERO, f"the output was not kept: {error}", exit_code)
     return Ending(Reason.UPLOAD_FAILED, f"the output could not be uploaded: {error}", exit_code)
 
 

@@ -20,7 +20,8 @@ from provider_agent.protocol import FILES_PER_ARTIFACT_MAX
 from provider_agent.system.removal import remove_tree
 from runtimes import contract
 
-SECONDS_MAX = 60.0  # for one checkpoint: while it is taken, the program is not watched
+SECONDS_MAX = 60.0  # for finding the files of one checkpoint: while it is taken, the program is not watched
+COPY_SECONDS_MAX = 600.0  # for copying them, where they cannot be linked: as long as an honest one of 100 GB takes
 CHECKPOINTS_SEEN_MAX = 100  # the newest ones
 COPY_BYTES = 1 << 20
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -44,13 +45,15 @@ def take_snapshot(work: Path, relative: str, into: Path) -> int:
         raise ValueError(f"{relative} has more than {FILES_PER_ARTIFACT_MAX} files")
     if walk.ended or walk.too_deep.count:
         raise ValueError(f"{relative} cannot be taken: {walk.ended or walk.too_deep.why}")
-    count = 0
+    count, until = 0, time.monotonic() + COPY_SECONDS_MAX
     for path in paths:
         try:
             keep_file(work, f"{relative}/{path}", into / path, until=until)
             count += 1
-        except FileLeftOut:  # pruned meanwhile, or no regular file: what lacks it is no whole checkpoint
-            continue
+        except FileLeftOut as error:
+            if time.monotonic() > until:  # a part of a checkpoint must not count as one
+                raise ValueError(f"{relative} could not be copied within {COPY_SECONDS_MAX:.0f} s") from error
+            continue  # pruned meanwhile, or no regular file
     return count
 
 

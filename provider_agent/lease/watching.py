@@ -85,7 +85,9 @@ class Watch:
         """
         known = self._shipper.known() | self._refused
         until = time.monotonic() + CHECKPOINT_SCAN_SECONDS_MAX
-        for step, folder in reversed(await asyncio.to_thread(complete_checkpoints, self._record.work.resolve())):
+        found = await asyncio.to_thread(complete_checkpoints, self._record.work.resolve())
+        self._refused &= {snapshot_name(folder) for _, folder in found}  # those that are gone need no remembering
+        for step, folder in reversed(found):
             if time.monotonic() > until:
                 return
             if (name := snapshot_name(folder)) in known:

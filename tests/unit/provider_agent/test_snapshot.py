@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from provider_agent.lease import snapshot
 from provider_agent.lease.snapshot import file_size, read_bytes, take_snapshot
+from tests.unit.provider_agent.links import forbid_links
 
 
 @pytest.fixture
@@ -22,6 +24,16 @@ def work(tmp_path: Path) -> Path:
 def test_regular_files_are_kept_with_their_folders(work: Path, tmp_path: Path) -> None:
     assert take_snapshot(work, "output", tmp_path / "snap") == 1
     assert (tmp_path / "snap" / "deep" / "model").read_text() == "weights"
+
+
+def test_checkpoint_that_was_copied_in_part_is_not_kept(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid_links(monkeypatch)
+    assert take_snapshot(work, "output", tmp_path / "snap") == 1
+    monkeypatch.setattr(snapshot, "COPY_SECONDS_MAX", -1.0)
+    with pytest.raises(ValueError, match="could not be copied within"):
+        take_snapshot(work, "output", tmp_path / "snap")
 
 
 def test_snapshot_outlives_the_deletion_of_the_original(work: Path, tmp_path: Path) -> None:
