@@ -149,7 +149,7 @@ def test_an_output_folder_that_is_gone_is_an_empty_one(work: Path) -> None:
     (work / "output").rmdir()
     (work / "beside").write_text("b")
     paths, lines = collected(work)
-    assert paths == ["beside"] or lines[-1].startswith("left out the rest of the work folder"), lines
+    assert paths == ["beside"]
     assert lines[0] == "nothing below output/ could be kept: No such file or directory"
 
 
@@ -187,7 +187,7 @@ def test_a_walk_ends_at_its_limits_and_keeps_what_it_found(
     paths, lines = collected(work)
     assert lines[0].startswith(expected)
     assert len(lines[0]) < 250
-    assert paths == ["beside"]
+    assert paths == ["beside"] or lines[-1].startswith("left out the rest of the work folder"), lines
 
 
 def test_a_walk_that_takes_too_long_ends_with_what_it_found(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
