@@ -33,6 +33,8 @@ from tests import databases, emptying  # noqa: E402
 # Passwords of tests need not withstand anybody.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 django.setup()
+# Commands that tests call set Django up again; logging would then write to that test's captured, soon closed output.
+settings.LOGGING_CONFIG = None
 TransactionTestCase._fixture_teardown = lambda _: emptying.empty_every_table()  # type: ignore[attr-defined]
 # Each `httpx.get` makes a client, and each client reads all certificate authorities anew: 25 ms, mostly for plain HTTP.
 httpx_transports.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]

@@ -234,11 +234,10 @@ class Server(uvicorn.Server):
     def sweep(self, now: float) -> None:
         """Judge every caller's connection."""
         connections = self.server_state.connections
-        is_crowded = len(connections) > CROWDED * Caller.connections_max
-        idle_seconds = IDLE_SECONDS_CROWDED if is_crowded else float(IDLE_SECONDS_MAX)
         for connection in list(connections):
             if isinstance(connection, Caller):
-                connection.judge(now, idle_seconds)
+                is_crowded = len(connections) > CROWDED * connection.connections_max
+                connection.judge(now, IDLE_SECONDS_CROWDED if is_crowded else float(IDLE_SECONDS_MAX))
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -30,6 +30,7 @@ from marketplace.config.web.polls import HeldPolls
 
 REQUESTS_WAITING_MAX = 1_000  # for a thread; beyond it a request is refused at once
 STREAMS_MAX = 32  # streams that are being made
+FILE_THREADS = 8  # that read pieces of files: streams last for minutes, and a page's files must not wait for them
 STREAM_BYTES_MAX = 8 * 1024 * 1024  # of one stream that were made and not yet sent: then its thread waits
 FILE_CHUNK_BYTES = 256 * 1024
 BUSY_SECONDS = 1  # after which a refused request may be sent again
@@ -58,6 +59,7 @@ class WebApplication:
         self._wsgi = wsgi
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
         self._streams = ThreadPoolExecutor(STREAMS_MAX, thread_name_prefix="stream")
+        self._files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="file")
         self._bodies = BodyReader(folder)
         self._polls = HeldPolls()
         self._calls = self._streaming = 0
@@ -87,7 +89,7 @@ class WebApplication:
         loop = asyncio.get_running_loop()
         answer = await self._call(scope, body)
         until = loop.time() + answer.poll.seconds if answer.poll else 0.0
-        while answer.poll is not None and (left := until - loop.time()) > 0:
+        while answer.poll is not None and not self._polls.is_stopping and (left := until - loop.time()) > 0:
             await self._wait(answer.poll, left, receive)
             answer = await self._call(scope, body)
         return answer
@@ -154,10 +156,10 @@ class WebApplication:
             pieces = iter(source)
             loop = asyncio.get_running_loop()
             try:
-                while piece := await loop.run_in_executor(self._streams, next, pieces, b""):
+                while piece := await loop.run_in_executor(self._files, next, pieces, b""):
                     yield piece
             finally:
-                await asyncio.shield(loop.run_in_executor(self._streams, source.close))
+                await asyncio.shield(loop.run_in_executor(self._files, source.close))
             return
         self._streaming += 1
         stream = _Stream(source, asyncio.get_running_loop())
@@ -171,6 +173,10 @@ class WebApplication:
             self._streaming -= 1
 
 
+class StreamBroken(Exception):
+    """A stream ended before its end: the connection is cut, so that nobody takes what came for all of it."""
+
+
 class _Busy(Exception):
     """There is more to do than threads for it."""
 
@@ -180,13 +186,14 @@ class _Stream:
 
     def __init__(self, source: StreamingHttpResponse, loop: asyncio.AbstractEventLoop) -> None:
         self._source, self._loop = source, loop
-        self._ready: asyncio.Queue[bytes] = asyncio.Queue()
+        self._ready: asyncio.Queue[bytes | None] = asyncio.Queue()  # None: it broke off
         self._changed = threading.Condition()
         self._unsent = 0
         self._is_given_up = False
 
     def make(self) -> None:
         """In a thread: everything, one piece after the other; b"" is the end."""
+        end: bytes | None = None
         try:
             pieces: Iterator[bytes] = iter(self._source)
             for piece in pieces:
@@ -197,12 +204,13 @@ class _Stream:
                     self._unsent += len(piece)
                 if piece:
                     self._loop.call_soon_threadsafe(self._ready.put_nowait, piece)
+            end = b""
         except Exception:
             log.exception("A stream broke off.")
         finally:
             self._source.close()
             close_old_connections()
-            self._loop.call_soon_threadsafe(self._ready.put_nowait, b"")
+            self._loop.call_soon_threadsafe(self._ready.put_nowait, end)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """As they are made."""
@@ -211,6 +219,8 @@ class _Stream:
             with self._changed:
                 self._unsent -= len(piece)
                 self._changed.notify()
+        if piece is None:
+            raise StreamBroken
 
     def give_up(self) -> None:
         """Nobody reads it any more."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from django.db import DatabaseError, close_old_connections
+from django.db import Error, close_old_connections
 from psycopg_pool import PoolTimeout
 
 from jobs.running.stream_polls import StreamPoll, with_news
@@ -23,7 +23,7 @@ class HeldPolls:
         self._events: dict[asyncio.Event, StreamPoll] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="polls")
         self._looking: asyncio.Task[None] | None = None
-        self._is_stopping = False
+        self.is_stopping = False
 
     @property
     def held(self) -> int:
@@ -33,7 +33,7 @@ class HeldPolls:
     async def wait(self, poll: StreamPoll, seconds: float) -> None:
         """Until there is something new for it, the time is up, or the process stops."""
         event = asyncio.Event()
-        if self._is_stopping:
+        if self.is_stopping:
             return
         self._events[event] = poll
         if self._looking is None or self._looking.done():
@@ -48,19 +48,19 @@ class HeldPolls:
 
     def release(self) -> None:
         """Everybody is answered now: the process stops."""
-        self._is_stopping = True
+        self.is_stopping = True
         for event in self._events:
             event.set()
 
     async def _look(self) -> None:
         """While somebody waits."""
         loop = asyncio.get_running_loop()
-        while self._events and not self._is_stopping:
+        while self._events and not self.is_stopping:
             await asyncio.sleep(LOOK_SECONDS)
             waiting = dict(self._events)
             try:
                 found = await loop.run_in_executor(self._thread, _find, list(waiting.values()))
-            except (DatabaseError, PoolTimeout) as error:
+            except (Error, PoolTimeout) as error:
                 log.warning("Streams could not be looked at; who waits is answered when their time is up: %s", error)
                 continue
             for event, poll in waiting.items():
