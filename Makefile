@@ -24,7 +24,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 TOKENS := tests/unit/billing/contract/tokens
 BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas payouts solvency \
-	gateway tunnels autoscale inference_checks
+	slow_visitors gateway tunnels autoscale inference_checks
 export OMP_NUM_THREADS ?= 1
 
 # What `make test` leaves to `make containers`, `make embedded`, `make fuzz`, `make models` and `make anvil`; .ci/run runs all of them.

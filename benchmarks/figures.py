@@ -18,6 +18,7 @@ from benchmarks.figures_serving import (
     gateway,
     gateway_in_short,
     inference_checks,
+    slow_visitors,
     tunnels,
 )
 from benchmarks.record import RESULTS, read
@@ -271,6 +272,7 @@ ROWS: Rows = {
     "verification": verification,
     "lending": lending,
     "isolation": isolation,
+    "slow_visitors": slow_visitors,
     "gateway": gateway,
     "tunnels": tunnels,
     "autoscale": autoscale,

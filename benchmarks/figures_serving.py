@@ -1,4 +1,4 @@
-"""The rows of serving: gateway, tunnels, autoscaling, verified inference."""
+"""The rows of serving: web, gateway, tunnels, autoscaling, verified inference."""
 
 from __future__ import annotations
 
@@ -60,6 +60,18 @@ def _gateway_real(real: Figures) -> list[tuple[str, str, str]]:
 def gateway_in_short(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     return [row for row in gateway(f) if row[0].startswith(("gateway+tunnel: added", "the gateway's", "streamed"))]
+
+
+def slow_visitors(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal. The load of others, where there was some, is quoted with them."""
+    busy = f"; others' load {f['load_of_others']}" if f["load_of_others"] >= 1 else ""
+    low, high = f["beside_p99_ms_range"]
+    beside = (
+        f"{f['beside_p50_ms']:.1f} ms median, {f['beside_p99_ms']:.0f} ms p99 (rounds {low:.0f} to {high:.0f}{busy})"
+    )
+    alone = f"alone {f['alone_p50_ms']:.1f} and {f['alone_p99_ms']:.0f} ms"
+    crowd = f"{f['polls']} held polls of logs and {f['slow_clients']} slow clients"
+    return [(f"a webhook beside {crowd}", f"{beside}; {alone}", "p99 under 300 ms")]
 
 
 def tunnels(f: Figures) -> list[tuple[str, str, str]]:
