@@ -45,6 +45,8 @@ SOAK_SEEDS ?= 1 2 3 4 5
 SOAK_MONEY_STEPS ?= 10000
 SOAK_ESCROW_STEPS ?= 20000
 SOAK_SCHEDULES ?= 500
+SOAK_CHECKPOINT_KILLS ?= 200
+SOAK_REDIS_SCHEDULES ?= 50
 SOAK_FUZZ_EXAMPLES ?= 10000
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
@@ -74,7 +76,7 @@ containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as roo
 embedded: $(INSTALLED) ## tests that start, kill and restart `souk up` on its own PostgreSQL and Redis
 	$(BIN)/python -m pytest tests/integration/embedded
 
-fuzz: $(INSTALLED) ## every operation of the API, asked what its schema allows and forbids, FUZZ_EXAMPLES times
+fuzz: $(INSTALLED) ## every operation of the public, agents' and gateways' APIs, asked what its schema allows and forbids, FUZZ_EXAMPLES times
 	SOUK_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ)
 
 anvil: $(INSTALLED) ## transactions and reorganisations on a node of somebody else (CONTRIBUTING.md says how to get it)
@@ -102,13 +104,15 @@ coverage: $(INSTALLED) ## which lines and branches all tests but acceptance and 
 	$(BIN)/python -m tests.coverage_table .cache/coverage/report.json --write benchmarks/results/coverage.json
 
 # What a commit has no time for: every model, schedule and property with more steps and other seeds. A failure names its seed.
-soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, 10,000 requests an operation, properties at twenty times the examples
+soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, 200 kills in saves, 50 jobs over emptied Redis, 10,000 requests an operation, properties at twenty times the examples
 	SOUK_MONEY_STEPS=$(SOAK_ESCROW_STEPS) $(BIN)/python -m pytest -s tests -m escrow_model
 	for seed in $(SOAK_SEEDS); do \
 	  echo "== seed $$seed"; \
 	  SOUK_MONEY_SEED=$$seed SOUK_MONEY_STEPS=$(SOAK_MONEY_STEPS) $(BIN)/python -m pytest -s tests -m money_model; \
 	done
 	SOUK_REORG_SCHEDULES=$(SOAK_SCHEDULES) $(BIN)/python -m pytest -s tests/chain/test_schedules.py
+	SOUK_CHECKPOINT_KILLS=$(SOAK_CHECKPOINT_KILLS) $(BIN)/python -m pytest -s tests/integration/runtimes/train/test_kills.py
+	SOUK_REDIS_SCHEDULES=$(SOAK_REDIS_SCHEDULES) $(BIN)/python -m pytest -s tests/acceptance/test_emptied_redis.py
 	SOUK_FUZZ_EXAMPLES=$(SOAK_FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ) --timeout $(SOAK_TEST_SECONDS)
 	SOUK_EXAMPLES_TIMES=$(SOAK_EXAMPLES_TIMES) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)

@@ -247,7 +247,7 @@ class KeyQuestion(Row):
     """POST /internal/gateway/v1/keys: who holds keys that the gateway does not know."""
 
     gateway_id: UUID
-    key_hashes: list[Annotated[str, Field(max_length=64)]] = Field(max_length=KEYS_MAX)
+    key_hashes: list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(max_length=KEYS_MAX)
 
 
 class KeyAnswer(Row):
