@@ -90,9 +90,10 @@ def test_two_appends_at_one_offset_have_the_effect_of_one(lease):
     assert stored(lease) == b"the same bytes\n"
 
 
-def test_an_older_fence_is_refused_and_stores_nothing(lease):
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_another_fence_is_refused_and_stores_nothing(lease, difference: int):
     with pytest.raises(StaleFence):
-        streams.append(lease, Stream.LOG, fence=lease.fence - 1, offset=0, data=b"stale\n")
+        streams.append(lease, Stream.LOG, fence=lease.fence + difference, offset=0, data=b"stale\n")
     assert stored(lease) == b""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -119,6 +120,15 @@ def test_a_repeated_request_with_one_key_makes_one_quote(alice: Organisation, bo
 def test_a_quote_holds_for_its_own_spec_only(alice: Organisation, quote: Quote) -> None:
     with pytest.raises(QuoteMismatch):
         verify(quote, alice, stage.spec_of(work={"steps": 101}))
+
+
+def test_a_quote_holds_for_as_long_as_is_set_and_no_longer(alice: Organisation, bob: Node, settings: Any) -> None:
+    settings.SOUK_QUOTE_SECONDS = 60
+    lasts = timedelta(seconds=60)
+    before = timezone.now()
+    expires_at = QuoteView.model_validate(quoted(client_of(alice))).expires_at
+    assert expires_at is not None
+    assert before + lasts <= expires_at <= timezone.now() + lasts
 
 
 def test_a_quote_expires(alice: Organisation, quote: Quote, monkeypatch: pytest.MonkeyPatch) -> None:

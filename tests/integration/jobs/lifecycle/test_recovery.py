@@ -99,9 +99,10 @@ def test_a_job_that_is_lost_too_often_fails(alice, bob):
     assert balance(alice.id, AccountKind.CUSTOMER_AVAILABLE) == 5 * DOLLAR
 
 
-def test_a_report_with_an_old_fence_is_ignored(alice, bob):
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_a_report_with_another_fence_is_ignored(alice, bob, difference: int):
     job, (lease,) = stage.running_job(alice)
-    stage.send_report(lease, AttemptState.FAILED, fence=lease.fence - 1, reason=Reason.EXIT_NONZERO)
+    stage.send_report(lease, AttemptState.FAILED, fence=lease.fence + difference, reason=Reason.EXIT_NONZERO)
     job.refresh_from_db()
     assert job.state == "running"
 

@@ -14,12 +14,13 @@ from billing.charging import limits, promotions
 from billing.errors import SpendLimitReached
 from billing.models import Commitment, EndRecord
 from jobs import lifecycle
+from jobs.leases.leasing import GRACE_MS
 from jobs.models import Job
 from jobs.quoting import quotes
 from jobs.running import reports
 from marketplace.accounts.models import Membership, Role, User
 from marketplace.foundation import clock
-from provider_agent.protocol import Reason
+from provider_agent.protocol import Reason, charge
 from tests import stage
 from tests.integration.jobs.api.api_clients import client_of, post
 from tests.stage import DOLLAR
@@ -110,6 +111,17 @@ def test_given_credit_pays_a_job_without_money_and_returns_when_it_is_cancelled(
     lifecycle.end_job(job, "cancelled", Reason.CANCELLED_BY_CUSTOMER)
     assert (promotions.spendable(erin.id), balance(erin.id, AccountKind.CUSTOMER_AVAILABLE)) == (3 * DOLLAR, 0)
     assert ledger.verify().problems == []
+
+
+def test_no_more_is_charged_than_was_observed(alice, bob):
+    _, (lease,) = stage.running_job(alice)
+    stage.see_running(lease, seconds=600)
+    stage.bill(lease, ms=600_000)
+    stage.see_running(lease, seconds=60)  # as if the server's own clock had been set right since
+    stage.finish(lease)
+    end = EndRecord.objects.get(lease_id=lease.id)
+    assert (end.claimed_ms, end.billable_ms) == (600_000, end.observed_ms + GRACE_MS)
+    assert end.charged == charge(lease.rate_units_per_hour, end.billable_ms)
 
 
 def test_every_end_leaves_its_facts(alice, bob):
