@@ -91,8 +91,10 @@ class Kind:
         """The runtime with its configuration, or the image and command."""
         return Program(config=self.spec_kind.config(spec), image=spec.image, command=spec.command)
 
-    def believed_reason(self, lease: Lease, reason: Reason) -> Reason:
+    def believed_reason(self, lease: Lease, reason: Reason, *, exit_code: int | None = None) -> Reason:
         """Why a lease ended, given what its node reports and what was ordered."""
+        if not lease.attempt.job.spec.get("command"):
+            reason = believing.without_signals(reason, exit_code)
         return believing.believe(lease, reason)
 
     def payable_ms(self, lease: Lease, billable_ms: int) -> int:

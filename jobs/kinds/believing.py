@@ -3,6 +3,7 @@
     the node names a stop          the marketplace ordered one: its order names the reason
                                    it ordered none: a lie, FALSE_REASON; of a budget, where that may really be used up
                                    by the node's own meter, the truth or nobody's fault
+    our program ended by a signal  the node's doing, or another node's: never the customer's
     the node names another end     believed, as an order may cross it; but a node in quarantine is paid for no end
 
 What remains of a node's word is how its own program ended.
@@ -20,6 +21,7 @@ from provider_agent.protocol import BEAT_SECONDS_LEASED, REASONS, Billable, Faul
 LEASE_SECONDS_MAX: Final = 30 * 24 * 3600  # that an assignment lets a program run, whatever its cap pays for
 BUDGET_MARGIN_SECONDS: Final = 30  # before the cap is used up, so that a last checkpoint can be saved
 BUDGET_MARGIN_SHARE: Final = 0.05  # and at most this share of what the cap pays for
+SIGNAL_CODE_BASE: Final = 128  # an exit code above it: the number of the signal that ended the program
 
 # Nothing on a node causes these: a node that names one was ordered to stop for it, or lies.
 ORDERED: Final = frozenset(
@@ -50,6 +52,16 @@ def believe(lease: Lease, reason: Reason) -> Reason:
         return ordered or _unordered(lease, reason)
     if ordered == Reason.NODE_QUARANTINED and REASONS[reason].billable == Billable.OBSERVED:
         return ordered
+    return reason
+
+
+def without_signals(reason: Reason, exit_code: int | None) -> Reason:
+    """The same, of a program of ours: it sends itself no signals, so one that ended it is never its customer's fault.
+
+    Agents of before called most of them `exit_nonzero`.
+    """
+    if reason == Reason.EXIT_NONZERO and (exit_code or 0) > SIGNAL_CODE_BASE:
+        return Reason.PROCESS_VANISHED
     return reason
 
 

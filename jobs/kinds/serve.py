@@ -60,11 +60,11 @@ class Serve(Kind):
         """The serving runtime."""
         return super().program(spec).model_copy(update={"runtime": "serve"})
 
-    def believed_reason(self, lease: Lease, reason: Reason) -> Reason:
+    def believed_reason(self, lease: Lease, reason: Reason, *, exit_code: int | None = None) -> Reason:
         """Serving never completes: of what left by itself nothing is known but what gateways saw, and that is paid."""
         if reason == Reason.COMPLETED:
             return Reason(lease.stop_reason) if lease.stop_reason else Reason.INTERNAL
-        return super().believed_reason(lease, reason)
+        return super().believed_reason(lease, reason, exit_code=exit_code)
 
     def payable_ms(self, lease: Lease, billable_ms: int) -> int:
         """At least what was settled of the lease already, and at most what the prepaid window pays for."""

@@ -2,6 +2,7 @@
 
 assignments.py   the desired state of a node, with its signed assignments
 reports.py       reported states move attempts and jobs
+causes.py        of several bad ends of one attempt, the first in truth
 streams.py       logs and events, appended and read by offset
 stream_polls.py  polls of them that wait, many at once
 progress.py      how far a job is, by its events

@@ -23,6 +23,7 @@ from jobs.kinds.table import kind_of
 from jobs.leases import leasing
 from jobs.leases.fencing import has_fence
 from jobs.models import Attempt, Job, Lease
+from jobs.running import causes
 from jobs.running.streams import DRAIN_SECONDS_MAX
 from jobs.states import JOB_ON_NODES, LEASE_LIVE, LeaseState
 from marketplace.foundation import clock
@@ -119,7 +120,8 @@ def conclude(job: Job, attempt: Attempt) -> bool:
         return False
     if not all(_is_drained(lease) for lease in ended):
         return False
-    first = min(broken, key=_blame) if broken else ended[0]
+    first = causes.first_cause(broken) if broken else ended[0]
+    causes.clear_followers(broken, first)
     lifecycle.finish_attempt(
         job, attempt, Reason(first.reported_reason), message=first.reported_message, exit_code=first.exit_code
     )
@@ -156,7 +158,7 @@ def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
 def _end_of(job: Job, lease: Lease, report: LeaseReport) -> dict[str, object]:
     """What is kept of a reported end: the reason that counts, beside what the node called it where that differs."""
     claimed = report.reason or _default_reason(report)
-    reason, message = kind_of(job).believed_reason(lease, claimed), _text(report)
+    reason, message = kind_of(job).believed_reason(lease, claimed, exit_code=report.exit_code), _text(report)
     if reason != claimed:
         log.warning("A node's reason was not believed. lease_id=%s claimed=%s counts=%s", lease.pk, claimed, reason)
         message = f"The node reported {claimed.value}; what counts is {reason.value}. {message}".strip()
@@ -210,11 +212,6 @@ def _is_drained(lease: Lease) -> bool:
         and lease.event_bytes >= (lease.event_bytes_final or 0)
         and (newest.seq if newest else 0) >= (lease.receipt_seq_final or 0)
     )
-
-
-def _blame(lease: Lease) -> tuple[bool, datetime]:
-    """Of several bad ends the first one names the reason; being stopped for another's sake names nothing."""
-    return lease.reported_reason == Reason.GANG_BROKEN, lease.reported_at or clock.now()
 
 
 def _default_reason(report: LeaseReport) -> Reason:

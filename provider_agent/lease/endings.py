@@ -111,7 +111,7 @@ def _name_code(ended: Exit, is_builtin: bool, failure: dict[str, object]) -> End
 
 
 def _name_signal(number: int, is_builtin: bool) -> Ending:
-    """SIGKILL and SIGTERM that we did not send came from the node; any other the program brought upon itself.
+    """A signal that we did not send ended a built-in runtime: the node sent it, or a peer was lost (NCCL aborts then).
 
     An own command is not believed: it could send itself the signal that makes its work free.
     """
@@ -120,6 +120,5 @@ def _name_signal(number: int, is_builtin: bool) -> Ending:
     except ValueError:
         name = str(number)
     message = f"the program was ended by the signal {name}"
-    if is_builtin and number in {signal.SIGKILL, signal.SIGTERM}:
-        return Ending(Reason.PROCESS_VANISHED, message)
-    return Ending(Reason.EXIT_NONZERO, message, SIGNAL_CODE_BASE + number)
+    reason = Reason.PROCESS_VANISHED if is_builtin else Reason.EXIT_NONZERO
+    return Ending(reason, message, SIGNAL_CODE_BASE + number)

@@ -23,6 +23,10 @@ CASES = [
     (Exit(code=1), None, True, {}, Reason.EXIT_NONZERO),
     (Exit(code=137), None, True, {}, Reason.PROCESS_VANISHED),
     (Exit(signal=9), None, True, {}, Reason.PROCESS_VANISHED),
+    (Exit(signal=6), None, True, {}, Reason.PROCESS_VANISHED),  # NCCL aborts a rank whose peer was lost
+    (Exit(code=134), None, True, {}, Reason.PROCESS_VANISHED),
+    (Exit(signal=11), None, True, {}, Reason.PROCESS_VANISHED),
+    (Exit(signal=6), None, False, {}, Reason.EXIT_NONZERO),
     (Exit(signal=9), None, False, {}, Reason.EXIT_NONZERO),  # an own command could kill itself to be free,
     (Exit(signal=9), STOP, False, {}, STOP),
     (Exit(signal=11), None, False, {}, Reason.EXIT_NONZERO),
@@ -49,3 +53,8 @@ def test_last_failure_survives_broken_lines() -> None:
 def test_started_is_seen_however_it_is_spaced() -> None:
     assert has_started(b'{"event": "started", "at": 1}\n')
     assert not has_started(b'{"event":"step"}\n')
+
+
+@pytest.mark.parametrize("ended", [Exit(signal=6), Exit(code=134)])
+def test_signal_that_ended_our_own_runtime_stays_in_the_exit_code(ended: Exit) -> None:
+    assert name_ending(ended, stop_reason=None, is_builtin=True, failure={}).exit_code == 134
