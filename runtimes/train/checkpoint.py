@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from runtimes.contract import (
@@ -33,6 +33,7 @@ from runtimes.contract import (
     complete_checkpoints,
     write_manifest,
 )
+from runtimes.train.checkpoint_reader import DataOnlyReader
 from runtimes.train.container import Container
 from runtimes.train.errors import BadData
 from runtimes.train.parallel import Ranks
@@ -138,11 +139,9 @@ def read_trainer(folder: Path) -> dict[str, Any]:
     """What the trainer wrote beside the weights; raises BadData for a folder that is not a complete checkpoint."""
     try:
         trainer: dict[str, Any] = json.loads((folder / TRAINER_FILE).read_text())
-        metadata = FileSystemReader(folder).read_metadata()
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadData(f"checkpoint {folder.name} is not complete: {error}") from error
-    files = {entry.relative_path for entry in (metadata.storage_data or {}).values()}
-    missing = sorted(name for name in files if not (folder / name).is_file())
-    if missing:
-        raise BadData(f"checkpoint {folder.name} lacks {len(missing)} of {len(files)} parts: {', '.join(missing[:5])}")
+    reader = DataOnlyReader(folder)
+    reader.read_metadata()
+    reader.check_parts()
     return trainer

@@ -15,15 +15,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
     get_state_dict,
     set_state_dict,
 )
-from torch.distributed.checkpoint.state_dict_loader import load
 
+from runtimes.train.checkpoint_reader import load_state
 from runtimes.train.container import Container
 from runtimes.train.parallel import Ranks, join_ranks, leave_ranks, sum_over_ranks
 
@@ -86,9 +85,12 @@ class Strategy(ABC):
         return {"model": weights, "optimizer": moments}
 
     def load_state(self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> None:
-        """Fill model and optimizer from a checkpoint of this layout, by any number of ranks. All ranks call it."""
+        """Fill model and optimizer from a checkpoint of this layout, by any number of ranks. All ranks call it.
+
+        Whatever a stranger saved is read as data (checkpoint_reader.py); raises BadData.
+        """
         state = self.saved_state(model, optimizer)
-        load(state, storage_reader=FileSystemReader(folder), process_group=ranks.checkpoint)
+        load_state(state, folder, ranks.checkpoint)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
     def whole_weights(self, model: nn.Module) -> dict[str, Any]:

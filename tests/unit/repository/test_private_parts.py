@@ -61,8 +61,19 @@ BATCHING = "transformers.generation.continuous_batching"
 CONNECTIONS = "jobs/gateway/frontend/connections.py"
 GENERATION = "runtimes/serve/engines/generation.py"
 TRANSFORMERS_SERVER = "runtimes/serve/engines/transformers_server.py"
+CHECKPOINT_READER = "runtimes/train/checkpoint_reader.py"
 
 PARTS = [
+    # Checkpoints of strangers are read as data: torch's reader and planner, with other ways to read their pickles.
+    Part(
+        "torch",
+        "torch.distributed.checkpoint.filesystem:_StorageInfo",
+        CHECKPOINT_READER,
+        attributes="relative_path offset length transform_descriptors",
+    ),
+    Part(
+        "torch", "torch.distributed.checkpoint._traverse:set_element", CHECKPOINT_READER, "root_dict path value"
+    ),
     # The gateway's connections are uvicorn's, with bounds.
     Part("uvicorn", f"{HTTPTOOLS}:STATUS_LINE", CONNECTIONS),
     Part(

@@ -1,0 +1,145 @@
+"""A checkpoint that a stranger saved: read whole where it is genuine, and never run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from runtimes.train.checkpoint import TRAINER_FILE, read_trainer
+from runtimes.train.checkpoint_reader import METADATA_FILE, DataOnlyReader, load_state
+from runtimes.train.errors import BadData
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # one process needs none of it
+Change = Callable[[Metadata], Any]
+
+
+class Planted:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return (Path.touch, (self.marker,))  # type: ignore[return-value]
+
+
+def state_of(value: float, settings: Any = None) -> dict[str, Any]:
+    """As a training's: weights, and an optimizer's settings beside its moments."""
+    groups = {"lr": settings or value / 7, "betas": (0.9, 0.95), "foreach": None, "fused": False, "step": 3}
+    weights = torch.full((4, 3), value) + torch.arange(12).reshape(4, 3) / 3
+    return {"model": {"w": weights, "half": weights.bfloat16()}, "optimizer": {"param_groups": [groups]}}
+
+
+def saved(folder: Path, state: dict[str, Any]) -> Path:
+    """A checkpoint as the runtime leaves it."""
+    save(state, storage_writer=FileSystemWriter(folder), no_dist=True)
+    (folder / TRAINER_FILE).write_text(json.dumps({"step": 3}))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return saved(tmp_path / "step-00000003", state_of(1.5))
+
+
+def change(folder: Path, how: Change) -> None:
+    """Write other metadata in the place of the genuine."""
+    path = folder / METADATA_FILE
+    metadata = pickle.loads(path.read_bytes())
+    path.write_bytes(pickle.dumps(how(metadata) or metadata))
+
+
+def change_part(**fields: Any) -> Change:
+    def apply(metadata: Metadata) -> None:
+        index = next(iter(metadata.storage_data))
+        metadata.storage_data[index] = replace(metadata.storage_data[index], **fields)
+
+    return apply
+
+
+def test_a_genuine_checkpoint_is_loaded_bit_by_bit(folder: Path) -> None:
+    state = state_of(0.0)
+    load_state(state, folder, None)
+    expected = state_of(1.5)
+    assert all(torch.equal(state["model"][name], expected["model"][name]) for name in expected["model"])
+    assert state["optimizer"] == expected["optimizer"]
+    assert read_trainer(folder) == {"step": 3}
+
+
+@pytest.mark.parametrize("where", ["whole", "planner_data", "among the tensors"])
+def test_a_pickle_in_the_metadata_is_never_run(folder: Path, tmp_path: Path, where: str) -> None:
+    planted = Planted(tmp_path / "it-ran")
+    changes: dict[str, Change] = {
+        "whole": lambda _: planted,
+        "planner_data": lambda metadata: setattr(metadata, "planner_data", planted),
+        "among the tensors": lambda metadata: metadata.state_dict_metadata.update(evil=planted),  # type: ignore[call-overload]
+    }
+    change(folder, changes[where])
+    for read in (lambda: read_trainer(folder), lambda: load_state(state_of(0.0), folder, None)):
+        with pytest.raises(BadData, match=r"step-00000003 is not complete: it names "):
+            read()
+    assert not planted.marker.exists()
+    pickle.loads((folder / METADATA_FILE).read_bytes())
+    assert planted.marker.exists(), "what was planted would run where it is read as torch reads it"
+
+
+def test_a_pickle_among_the_values_is_never_run(tmp_path: Path) -> None:
+    planted = Planted(tmp_path / "it-ran")
+    folder = saved(tmp_path / "step-00000003", state_of(1.5, settings=planted))
+    with pytest.raises(BadData, match="step-00000003 cannot be loaded"):
+        load_state(state_of(0.0), folder, None)
+    assert not planted.marker.exists()
+    load(state_of(0.0), storage_reader=FileSystemReader(folder), no_dist=True)
+    assert planted.marker.exists(), "what was planted would run where it is read as torch reads it"
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"relative_path": "../outside"}, "names a part that no training writes"),
+        ({"relative_path": "/etc/passwd"}, "names a part that no training writes"),
+        ({"relative_path": ".metadata"}, "names a part that no training writes"),
+        ({"relative_path": 7}, "names a part that no training writes"),
+        ({"transform_descriptors": ["zstd"]}, "names a part that no training writes"),
+        ({"offset": -1}, "lies outside of it"),
+        ({"length": 10**12}, "lies outside of it"),
+        ({"length": "10"}, "lies outside of it"),
+    ],
+)
+def test_a_part_that_lies_elsewhere_is_refused(folder: Path, fields: dict[str, Any], why: str) -> None:
+    (folder.parent / "outside").write_bytes(b"somebody else's")
+    change(folder, change_part(**fields))
+    with pytest.raises(BadData, match=why):
+        read_trainer(folder)
+
+
+def test_a_part_that_is_a_link_counts_as_missing(folder: Path) -> None:
+    (part,) = folder.glob("*.distcp")
+    part.rename(folder.parent / "elsewhere")
+    part.symlink_to(folder.parent / "elsewhere")
+    with pytest.raises(BadData, match="lacks 1 of 1 parts"):
+        read_trainer(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a pickle", pickle.dumps({"a": 1}), pickle.dumps(None), b"\x80\x04."])
+def test_what_is_no_metadata_is_refused(folder: Path, content: bytes) -> None:
+    (folder / METADATA_FILE).write_bytes(content)
+    with pytest.raises(BadData, match="step-00000003 is not complete"):
+        DataOnlyReader(folder).read_metadata()
+
+
+def test_metadata_of_other_shapes_is_refused(folder: Path) -> None:
+    change(folder, lambda metadata: setattr(metadata, "storage_data", [1]))
+    with pytest.raises(BadData, match="something else than metadata"):
+        DataOnlyReader(folder).read_metadata()
