@@ -6,6 +6,7 @@ SoukError
     |   `-- UnknownAsset       422  no such asset pays here; details: errors, assets
     |-- JobFileTooLarge        413
     |-- UnknownKind            409  a job of a kind that this marketplace does not know; details: known
+    |-- ImageNotAllowed        422  an image of a registry that is not allowed here; details: registry, allowed
     |-- NoFit                  409  nothing fits; details: exclusions, fixes
     |-- QuoteNotFound          404
     |-- QuoteExpired           409
@@ -178,6 +179,15 @@ class ExportTooLarge(JobsError):
 class UnknownKind(JobsError):
     message = "This marketplace does not know jobs of kind {kind}; it knows {known}."
     code = "unknown_kind"
+
+
+class ImageNotAllowed(JobsError):
+    message = (
+        "The image is of the registry {registry}, from which nodes fetch nothing. Push it to one of these, where "
+        "anyone may pull it: {allowed}."
+    )
+    code = "image_not_allowed"
+    status = 422
 
 
 class NoFit(JobsError):

@@ -71,10 +71,11 @@ def submit(
 
     In escrow mode with the hold that the customer's wallet signed for it, which the contract opens before it is placed.
 
-    Raises UnknownKind, QuoteExpired, QuoteMismatch, QuoteUsed, SpendLimitReached; NotEnoughMoney with the
-    missing amount; and what `holding.check` raises.
+    Raises UnknownKind, ImageNotAllowed, QuoteExpired, QuoteMismatch, QuoteUsed, SpendLimitReached; NotEnoughMoney with
+    the missing amount; and what `holding.check` raises.
     """
     kind = kind_named(spec.kind)
+    quotes.check_image(spec)
     with transaction.atomic():
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
         input_artifact = kind.find_input(organisation, spec) or input_artifact

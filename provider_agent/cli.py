@@ -88,6 +88,10 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
     ] = "",
     train_image: Annotated[str, typer.Option(help="Image that measures and trains, for docker.")] = TRAIN_IMAGE,
     serve_image: Annotated[str, typer.Option(help="Image that serves models, for docker.")] = SERVE_IMAGE,
+    image_registry: Annotated[
+        list[str] | None,
+        typer.Option(help="HOST or HOST:PORT that jobs' images may come from; repeat it [default: the public ones]."),
+    ] = None,
     engine_url: Annotated[str, typer.Option(help="Docker's address [default: DOCKER_HOST].")] = "",
     isolation: Annotated[str, typer.Option(help="auto (gVisor where the engine has it), runc or gvisor.")] = "auto",
     egress: Annotated[
@@ -126,6 +130,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
             runtime_python=str(Path(runtime_python).absolute()) if runtime_python else "",
             train_image=train_image,
             serve_image=serve_image,
+            **({"image_registries": image_registry} if image_registry else {}),
             engine_url=engine_url,
             isolation=isolation,
             egress=egress,

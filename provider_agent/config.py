@@ -13,16 +13,25 @@ from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, StringConstrai
 
 from provider_agent.errors import BadConfig, NotEnrolled
 from provider_agent.images import SERVE_IMAGE, TRAIN_IMAGE
-from provider_agent.protocol import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX, OfferTerms
+from provider_agent.protocol import (
+    DEVICES_PER_NODE_MAX,
+    LABEL_PATTERN,
+    LENT_MAX,
+    PUBLIC_REGISTRIES,
+    REGISTRIES_MAX,
+    REGISTRY_PATTERN,
+    OfferTerms,
+)
 from provider_agent.system.atomic import write_atomically
 
 DATA_OF_ROOT = Path("/var/lib/souk-agent")
 DATA_BELOW_HOME = ".souk-agent"
 RETIRED_SETTINGS = frozenset({"fabric_network"})
 YOUNG_SETTINGS = frozenset(
-    {"serve_image", "allow_strangers"}
+    {"serve_image", "allow_strangers", "image_registries"}
 )  # which the release before does not know: written only where they were chosen
 
+Registry = Annotated[str, StringConstraints(pattern=REGISTRY_PATTERN)]  # HOST or HOST:PORT, or LOCAL_IMAGES
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 
 
@@ -43,6 +52,7 @@ class AgentSettings(BaseModel):
     runtime_python: str = ""  # empty: the agent builds an environment in its data folder
     train_image: str = TRAIN_IMAGE
     serve_image: str = SERVE_IMAGE
+    image_registries: list[Registry] = Field(default_factory=lambda: list(PUBLIC_REGISTRIES), max_length=REGISTRIES_MAX)
     image_python: str = "python3"
     engine_url: str = ""  # empty: DOCKER_HOST or the default socket
     fabric_privacy: Literal["wireguard", "plain"] = "wireguard"  # of the traffic between a gang's containers
@@ -144,7 +154,8 @@ def save_config(folder: DataFolder, config: AgentConfig) -> None:
     """Write the configuration atomically, for the owner only; the release before can read it too."""
     folder.prepare()
     fields = AgentConfig.model_fields
-    unchosen = {name for name in YOUNG_SETTINGS if getattr(config, name) == fields[name].default}
+    defaults = {name: fields[name].get_default(call_default_factory=True) for name in YOUNG_SETTINGS}
+    unchosen = {name for name, default in defaults.items() if getattr(config, name) == default}
     write_atomically(folder.config, config.model_dump_json(indent=2, exclude=unchosen).encode() + b"\n", mode=0o600)
 
 

@@ -10,7 +10,15 @@ from uuid import UUID
 from django.conf import settings
 
 from billing.models import Asset
-from jobs.errors import AssetTooCoarse, QuoteExpired, QuoteForged, QuoteMismatch, QuoteNotFound, QuoteUsed
+from jobs.errors import (
+    AssetTooCoarse,
+    ImageNotAllowed,
+    QuoteExpired,
+    QuoteForged,
+    QuoteMismatch,
+    QuoteNotFound,
+    QuoteUsed,
+)
 from jobs.escrow import holding
 from jobs.kinds.table import kind_named
 from jobs.matching import fleet
@@ -25,14 +33,24 @@ from jobs.spec import Spec, canonical, spec_hash
 from jobs.wire import Plan, QuoteView
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock, signing
+from provider_agent.protocol import is_allowed_registry, registry_of
+
+
+def check_image(spec: Spec) -> None:
+    """Raise ImageNotAllowed for an image of a registry that is not one of SOUK_IMAGE_REGISTRIES."""
+    allowed = settings.SOUK_IMAGE_REGISTRIES
+    if spec.image and not is_allowed_registry(spec.image, allowed):
+        raise ImageNotAllowed(registry=registry_of(spec.image), allowed=", ".join(allowed))
 
 
 def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
     """A signed, stored promise for `spec`; where it fits nowhere, the reasons and the nearest fixes instead.
 
-    A token's price of now is locked in it. Raises UnknownKind, what `assets.choose` does, and AssetTooCoarse.
+    A token's price of now is locked in it. Raises UnknownKind, ImageNotAllowed, what `assets.choose` does, and
+    AssetTooCoarse.
     """
     kind = kind_named(spec.kind)
+    check_image(spec)
     asset, payment = assets.choose(spec.payment)
     demand, snapshot = demand_of(spec, organisation_id=organisation.pk), fleet.take_snapshot()
     found = plan(demand, snapshot)

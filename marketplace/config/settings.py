@@ -18,6 +18,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from marketplace.config.logging import settings_for as logging_settings
+from provider_agent.protocol import PUBLIC_REGISTRIES
 
 django_stubs_ext.monkeypatch()  # lets ModelAdmin["Node"] and the like be written at run time
 
@@ -72,6 +73,11 @@ SOUK_CHALLENGE_SECONDS = int(os.environ.get("SOUK_CHALLENGE_SECONDS", "86400"))
 SOUK_QUOTE_SECONDS = int(os.environ.get("SOUK_QUOTE_SECONDS", "600"))
 SOUK_SERVE_WINDOW_HOURS = float(os.environ.get("SOUK_SERVE_WINDOW_HOURS", "2"))
 SOUK_VERIFICATION = os.environ.get("SOUK_VERIFICATION", "shadow")
+SOUK_IMAGE_REGISTRIES = [  # from which jobs' images may come; a provider may list others for its node
+    each.strip().lower()
+    for each in os.environ.get("SOUK_IMAGE_REGISTRIES", ",".join(PUBLIC_REGISTRIES)).split(",")
+    if each.strip()
+]
 SOUK_SHARED_MACHINE = os.environ.get("SOUK_SHARED_MACHINE", "0") == "1"
 SOUK_SERVING_URL = os.environ.get("SOUK_SERVING_URL", "").rstrip("/")  # by which callers reach it
 SOUK_CHAT_MODEL = os.environ.get("SOUK_CHAT_MODEL", "")  # a public model, ORGANISATION/NAME: the site's own chat

@@ -42,6 +42,7 @@ class LaunchSpec:
     gpu_uuids: list[str] = field(default_factory=list)
     memory_mib_max: int = 0  # 0: the node's own limit
     image: str = ""
+    image_registries: tuple[str, ...] | None = None  # from which a customer's may come; None: the provider's own image
     cpus_max: float = 0.0  # processor time, in cores; 0: whatever `cores` names, or all
     disk_mib_max: int = 0  # of the lease's own disk; 0: it has none
     overlay: Overlay | None = None  # the network of its gang; the program gets its interface right after the start

@@ -106,6 +106,7 @@ def _launch_spec(
         cpus_max=0.0 if cores else round(max(share * len(os.sched_getaffinity(0)), CPUS_MIN), 2),
         disk_mib_max=disk_mib,
         image=_image_for(context, assignment, runtime),
+        image_registries=tuple(context.config.image_registries) if assignment.program.image else None,
         overlay=overlay,
         has_egress=assignment.network == "public" and executor.name == "docker",
         shared_folders=_shared_folders(context, assignment),

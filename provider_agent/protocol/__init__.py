@@ -14,6 +14,7 @@
     appends.py            logs, events and receipts of a lease
     artifacts.py          its checkpoints and outputs
     file_names.py         which names of files they may have
+    image_names.py        from which registries a customer's image may come
     money/                receipts and statements of usage, amounts, earnings, payout wallets
     device_checks.py      work that the marketplace demands of a node's devices
     fabric.py             probes of the link between two nodes
@@ -113,6 +114,16 @@ from provider_agent.protocol.gangs import (
     GangPlace,
     OverlayKind,
     gang_address,
+)
+from provider_agent.protocol.image_names import (
+    LOCAL_IMAGES,
+    PUBLIC_REGISTRIES,
+    REGISTRIES_MAX,
+    REGISTRY_PATTERN,
+    host_of,
+    is_allowed_registry,
+    is_public_address,
+    registry_of,
 )
 from provider_agent.protocol.install_command import install_command
 from provider_agent.protocol.limits import (

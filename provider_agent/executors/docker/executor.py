@@ -172,7 +172,12 @@ class DockerExecutor:
         cancelled = threading.Event()
         try:
             await asyncio.to_thread(
-                ensure_image, self._engine, spec.image, report_event=report_event, cancelled=cancelled
+                ensure_image,
+                self._engine,
+                spec.image,
+                registries=spec.image_registries,
+                report_event=report_event,
+                cancelled=cancelled,
             )
         finally:
             cancelled.set()
@@ -243,7 +248,13 @@ class DockerExecutor:
         self._gangs.require(spec, self.isolation(has_gpus=bool(spec.gpu_uuids)))
         image = find_image(self._engine, spec.image)
         if image is None:
-            image = ensure_image(self._engine, spec.image, report_event=_report_nothing, cancelled=threading.Event())
+            image = ensure_image(
+                self._engine,
+                spec.image,
+                registries=spec.image_registries,
+                report_event=_report_nothing,
+                cancelled=threading.Event(),
+            )
         scratch.give_to(spec.work.resolve(), self._user)
         try:
             container = self._create(spec, image)

@@ -17,6 +17,8 @@ from docker.models.images import Image
 
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import ReportEvent
+from provider_agent.executors.docker.registries import require_registry
+from provider_agent.protocol import LOCAL_IMAGES
 
 PULL_SECONDS_MAX = 3600.0
 PULL_SILENT_SECONDS_MAX = 120.0  # a registry that sends nothing for so long is given up
@@ -31,14 +33,48 @@ MIB = 1024**2
 log = logging.getLogger(__name__)
 
 
+class RegistryAnswer(ImageUnavailable):
+    """An image that is not available, in the words of whatever answered the engine: for the provider's log alone."""
+
+
 def ensure_image(
-    engine: docker.DockerClient, name: str, *, report_event: ReportEvent, cancelled: threading.Event
+    engine: docker.DockerClient,
+    name: str,
+    *,
+    report_event: ReportEvent,
+    cancelled: threading.Event,
+    registries: tuple[str, ...] | None = None,
 ) -> Image:
     """The image that `name` means, pulled if it is not here; `report_event` is called with bytes and with the digest.
 
-    Raises ImageUnavailable for one that cannot be pulled in time or is too large, ExecutorFailed for a silent engine.
+    `registries`: a customer named the image. Then it comes from one of these, which gives it to anyone, or is not run;
+    and an error repeats nothing of what answered. Raises ImageUnavailable for one that cannot be pulled in time or is
+    too large, ExecutorFailed for a silent engine.
     """
     image = find_image(engine, name)
+    try:
+        if registries is not None and not (image is not None and LOCAL_IMAGES in registries):
+            require_registry(name, registries)
+            if image is not None and published_digest(engine, name) not in _digests(image):
+                image = None  # of another's making, or older than what the registry gives
+        return _fetch(engine, name, image, report_event=report_event, cancelled=cancelled)
+    except RegistryAnswer as error:
+        if registries is None:
+            raise
+        log.warning("A customer's image was not fetched. image=%s error=%s", name, error)
+        raise ImageUnavailable(
+            f"The image {name} could not be fetched. Check its name, and that anyone may pull it without signing in."
+        ) from None
+
+
+def _fetch(
+    engine: docker.DockerClient,
+    name: str,
+    image: Image | None,
+    *,
+    report_event: ReportEvent,
+    cancelled: threading.Event,
+) -> Image:
     if image is None:
         _pull(engine, name, report_event=report_event, cancelled=cancelled)
         image = find_image(engine, name)
@@ -87,6 +123,23 @@ def why_no_image(engine: docker.DockerClient, name: str) -> str:
         return f"the engine does not answer whether it has the image {name}: {error}"[:WHY_CHARACTERS_MAX]
 
 
+def published_digest(engine: docker.DockerClient, name: str) -> str:
+    """The digest under which the image's registry gives it to anyone; raises RegistryAnswer where it does not."""
+    api = engine.api
+    asked = f"{api.base_url}/v{api.api_version}/distribution/{quote(name, safe='/:@')}/json"
+    try:
+        with api.get(asked, timeout=(CONNECT_SECONDS_MAX, REGISTRY_SECONDS_MAX)) as answer:
+            if answer.status_code != requests.codes.ok:
+                raise RegistryAnswer(_message(answer))
+            return str(answer.json()["Descriptor"]["digest"])
+    except (DockerException, requests.RequestException, ValueError, KeyError, TypeError) as error:
+        raise RegistryAnswer(f"The registry of the image {name} gave no digest: {error}") from error
+
+
+def _digests(image: Image) -> set[str]:
+    return {str(known).partition("@")[2] for known in image.attrs.get("RepoDigests") or []}
+
+
 def _pull(engine: docker.DockerClient, name: str, *, report_event: ReportEvent, cancelled: threading.Event) -> None:
     """Ask the engine for the image and follow it. Without credentials: the provider's are not the customer's."""
     api = engine.api
@@ -112,14 +165,14 @@ def _pull(engine: docker.DockerClient, name: str, *, report_event: ReportEvent, 
                     _report_progress(name, progress, report_event)
                     tell_at = now + TELL_SECONDS
     except (APIError, requests.RequestException) as error:
-        raise ImageUnavailable(f"The image {name} cannot be fetched: {error}") from error
+        raise RegistryAnswer(f"The image {name} cannot be fetched: {error}") from error
     if progress.bytes_total:
         _report_progress(name, progress, report_event)
 
 
 def _lines(answer: requests.Response, name: str) -> Iterator[dict[str, Any]]:
     if answer.status_code != requests.codes.ok:
-        raise ImageUnavailable(f"The image {name} cannot be fetched: {_message(answer)}")
+        raise RegistryAnswer(f"The image {name} cannot be fetched: {_message(answer)}")
     for line in answer.iter_lines():
         if line:
             yield json.loads(line)
@@ -149,7 +202,7 @@ class Progress:
     def add(self, line: dict[str, Any], name: str) -> None:
         """Take one line in; raises ImageUnavailable for an error in it, and for an image that is too large."""
         if "error" in line:
-            raise ImageUnavailable(f"The image {name} cannot be fetched: {line['error']}")
+            raise RegistryAnswer(f"The image {name} cannot be fetched: {line['error']}")
         layer, detail = str(line.get("id", "")), line.get("progressDetail") or {}
         if line.get("status") == "Downloading" and len(self._layers) < LAYERS_MAX:
             self._layers[layer] = int(detail.get("current", 0)), int(detail.get("total", 0))

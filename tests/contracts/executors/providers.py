@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from provider_agent.executors.scratch import unmount_scratch
+from provider_agent.protocol import LOCAL_IMAGES
 from tests.integration.provider_agent.conftest import Bob
 from tests.integration.provider_agent.fake_server import FakeServer
 
@@ -19,6 +20,7 @@ def bob_over(engine_url: str, data: Path, **settings: Any) -> Iterator[Bob]:
     server = FakeServer()
     server.start()
     provider = Bob(server, data)
+    settings = {"image_registries": [LOCAL_IMAGES], **settings}  # the test image was built here
     provider.enrol(executor="docker", engine_url=engine_url, isolation="runc", **settings)
     provider.start()
     yield provider

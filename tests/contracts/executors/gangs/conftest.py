@@ -73,6 +73,7 @@ class Member(Bob):
             "engine-url": engine,
             "isolation": "runc",
             "train-image": IMAGE,
+            "image-registry": "local",
             "fabric": "rack",
             "fabric-address": self.address,
             "fabric-privacy": kind,

@@ -1,0 +1,52 @@
+"""From which registries a customer's image may come, by its name alone: both sides decide it alike.
+
+A name reaches the provider's own network: its engine asks whatever host the name begins with, on any port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Final
+
+DOCKER_HUB: Final = "docker.io"
+LOCAL_IMAGES: Final = "local"  # in a list of registries: images that no registry of the list gave, as built on the node
+PUBLIC_REGISTRIES: Final = (
+    DOCKER_HUB,
+    "ghcr.io",
+    "mcr.microsoft.com",
+    "nvcr.io",
+    "public.ecr.aws",
+    "quay.io",
+    "registry.gitlab.com",
+)
+REGISTRIES_MAX: Final = 100
+REGISTRY_PATTERN: Final = r"^[a-z0-9\[][a-z0-9.:\[\]-]{0,254}$"
+_HUB_NAMES: Final = frozenset({DOCKER_HUB, "index.docker.io", "registry-1.docker.io"})
+
+
+def registry_of(name: str) -> str:
+    """The host (and port) that an engine asks for the image, as the engine reads names: in lower case."""
+    head, slash, _ = name.partition("/")
+    is_host = bool(slash) and ("." in head or ":" in head or head.lower() == "localhost" or head != head.lower())
+    registry = head.lower() if is_host else DOCKER_HUB
+    return DOCKER_HUB if registry in _HUB_NAMES else registry
+
+
+def is_allowed_registry(name: str, registries: Iterable[str]) -> bool:
+    """Whether the image's registry is one of these; one with a port, or an address, only where it is listed so."""
+    return registry_of(name) in registries
+
+
+def host_of(registry: str) -> str:
+    """A registry without its port."""
+    if registry.startswith("["):
+        return registry[1:].partition("]")[0]
+    return registry.partition(":")[0]
+
+
+def is_public_address(text: str) -> bool:
+    """Whether an address is of the public internet: not private, loopback, link-local, multicast, or reserved."""
+    address = ip_address(text.partition("%")[0])
+    inside = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
+    return address.is_global and not address.is_multicast and (inside is None or is_public_address(str(inside)))

@@ -1,0 +1,187 @@
+"""A customer's image name reaches the provider's network: whose names an engine is asked for, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import docker
+import pytest
+
+from provider_agent.errors import ImageUnavailable
+from provider_agent.executors.docker.images import ensure_image
+from provider_agent.executors.docker.registries import require_registry
+from provider_agent.protocol import (
+    LOCAL_IMAGES,
+    PUBLIC_REGISTRIES,
+    is_allowed_registry,
+    is_public_address,
+    registry_of,
+)
+
+DIGEST = "sha256:" + "a" * 64
+OTHER = "sha256:" + "b" * 64
+SECRET = "<title>the provider's router</title>"
+NAME = "quay.io/alice/program:1"
+OF_THE_INSIDE = [
+    "169.254.169.254/x:1",
+    "127.0.0.1:5000/x",
+    "localhost/x",
+    "localhost:5000/x",
+    "LOCALHOST/x",
+    "10.0.0.5/x:1",
+    "0.0.0.0:80/x",
+    "router.lan/x",
+    "docker.io:8443/x",
+    "quay.io:22/x",
+    "quay.io./x",
+    "quay.io.mallory.example/x",
+]
+
+
+class FakeEngine:
+    """A container engine that answers over a real socket; what it does not know, it has not."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, Any]] = {}
+        self.asked: list[str] = []
+        engine = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0].partition("/v1.41")[2]
+                engine.asked.append(path)
+                status, body = engine.answers.get(path, (404, {"message": "No such image: of this name"}))
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_POST = do_GET  # noqa: N815 - the name that the base class looks up
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def has(self, *digests: str) -> None:
+        """The image is on the node, with these digests of its registry."""
+        found = {"Id": OTHER, "RepoDigests": [f"quay.io/alice/program@{each}" for each in digests]}
+        self.answers[f"/images/{NAME}/json"] = 200, found
+
+    def publishes(self, digest: str) -> None:
+        """The registry gives anyone the image, by this digest."""
+        self.answers[f"/distribution/{NAME}/json"] = 200, {"Descriptor": {"digest": digest}}
+
+    def ensure(self, name: str = NAME, registries: tuple[str, ...] | None = PUBLIC_REGISTRIES) -> None:
+        """As for a job of a customer."""
+        client = docker.DockerClient(f"tcp://127.0.0.1:{self.server.server_port}", version="1.41")
+        ensure_image(
+            client, name, report_event=lambda *_, **__: None, cancelled=threading.Event(), registries=registries
+        )
+        client.close()
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    made = FakeEngine()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def addresses(*found: str) -> Any:
+    return lambda *_, **__: [(2, 1, 6, "", (each, 443)) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "registry"),
+    [
+        ("python:3.12", "docker.io"),
+        ("alice/program@" + DIGEST, "docker.io"),
+        ("index.docker.io/alice/program", "docker.io"),
+        ("GHCR.io/alice/program", "ghcr.io"),
+        ("localhost/x", "localhost"),
+        ("registry:5000/x", "registry:5000"),
+        ("169.254.169.254/x:1", "169.254.169.254"),
+    ],
+)
+def test_registry_is_read_from_a_name_as_an_engine_reads_it(name: str, registry: str) -> None:
+    assert registry_of(name) == registry
+
+
+@pytest.mark.parametrize("name", OF_THE_INSIDE)
+def test_names_of_the_providers_network_are_not_asked_for(engine: FakeEngine, name: str) -> None:
+    assert not is_allowed_registry(name, PUBLIC_REGISTRIES)
+    with pytest.raises(ImageUnavailable, match="This node fetches no images of the registry"):
+        engine.ensure(name)
+    assert [path for path in engine.asked if not path.startswith("/images/")] == [], "its registry was asked"
+
+
+def test_registry_that_the_provider_lists_is_the_providers_choice() -> None:
+    require_registry("10.0.0.5:5000/x", ("10.0.0.5:5000",))
+    with pytest.raises(ImageUnavailable):
+        require_registry("10.0.0.5:5001/x", ("10.0.0.5:5000",))
+
+
+@pytest.mark.parametrize("inside", ["10.0.0.5", "127.0.0.1", "169.254.169.254", "224.0.0.1", "::1", "fe80::1%eth0"])
+def test_public_registry_with_an_address_of_the_inside_is_not_asked(inside: str) -> None:
+    assert not is_public_address(inside)
+    with pytest.raises(ImageUnavailable, match="no public address"):
+        require_registry(NAME, PUBLIC_REGISTRIES, resolve=addresses("8.8.8.8", inside))
+    require_registry(NAME, PUBLIC_REGISTRIES, resolve=addresses("8.8.8.8"))
+
+
+def test_ipv4_addresses_inside_of_ipv6_ones_are_seen() -> None:
+    assert not is_public_address("::ffff:169.254.169.254")
+    assert not is_public_address("2002:7f00:1::")
+
+
+def test_what_a_registry_answers_stays_in_the_providers_log(
+    engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.answers["/images/create"] = 500, {"message": f"error parsing HTTP 200 response body: {SECRET}"}
+    with caplog.at_level("WARNING"), pytest.raises(ImageUnavailable) as caught:
+        engine.ensure(registries=("quay.io",))
+    assert SECRET not in str(caught.value)
+    assert "anyone may pull it without signing in" in str(caught.value)
+    assert SECRET in caplog.text
+    with pytest.raises(ImageUnavailable, match="router"):
+        engine.ensure(registries=None)  # the provider's own image: its own words
+
+
+def test_image_that_only_the_providers_machine_has_is_not_run(engine: FakeEngine) -> None:
+    engine.has()
+    with pytest.raises(ImageUnavailable, match="could not be fetched"):
+        engine.ensure()
+    engine.ensure(registries=(LOCAL_IMAGES,))
+    engine.ensure(registries=None)
+
+
+def test_private_image_that_the_provider_pulled_is_not_run(engine: FakeEngine) -> None:
+    engine.has(DIGEST)
+    engine.answers[f"/distribution/{NAME}/json"] = 401, {"message": "unauthorized"}
+    with pytest.raises(ImageUnavailable, match="could not be fetched"):
+        engine.ensure()
+    assert "/images/create" not in engine.asked
+
+
+def test_image_that_its_registry_gives_to_anyone_is_run_without_a_pull(engine: FakeEngine) -> None:
+    engine.has(DIGEST)
+    engine.publishes(DIGEST)
+    engine.ensure()
+    assert "/images/create" not in engine.asked
+
+
+def test_image_under_a_published_name_with_other_bytes_is_pulled_anew(engine: FakeEngine) -> None:
+    engine.has(OTHER)
+    engine.publishes(DIGEST)
+    with pytest.raises(ImageUnavailable):
+        engine.ensure()
+    assert "/images/create" in engine.asked
