@@ -41,6 +41,7 @@ SoukError
     |-- LeaseOver              409  the lease ended: nothing new is taken for it
     |-- StreamNotFound         404
     |-- BadManifest            400  details: errors, one a file
+    |-- StorageFull            413  the organisation's quota of kept bytes; details: size, kept, allowed
     |-- ManifestChanged        409  this step was announced with other files
     |-- ArtifactNotFound       404
     |-- ArtifactClosed         409  abandoned or deleted
@@ -331,6 +332,15 @@ class BadManifest(JobsError):
     message = "The list of files cannot be accepted; details say which and why."
     code = "bad_manifest"
     status = 400
+
+
+class StorageFull(JobsError):
+    message = (
+        "These files have {size_bytes} bytes, and the organisation keeps {kept_bytes} of the {allowed_bytes} bytes "
+        "that it may. Send fewer, or ask the operator for a larger quota."
+    )
+    code = "storage_full"
+    status = 413
 
 
 class ManifestChanged(JobsError):

@@ -2,9 +2,10 @@
 
 demand.py   quotes, jobs, attempts, leases
 serving.py  endpoints, versions, replicas, gateways, audits
+storage.py  quotas of organisations
 usage.py    keys and token use
 """
 
-from jobs.admin import demand, serving, usage
+from jobs.admin import demand, serving, storage, usage
 
-__all__ = ["demand", "serving", "usage"]
+__all__ = ["demand", "serving", "storage", "usage"]

@@ -12,5 +12,6 @@ parts.py      one node's part of an artifact: addresses to upload it, and whethe
 uploads.py    a node announces and completes a checkpoint or an output
 inputs.py     a customer announces and completes what a job file names
 downloads.py  what a node or a customer downloads
+quotas.py     how much an organisation may keep
 prune.py      deletes what nobody keeps any more
 """

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from jobs.artifacts import quotas
 from jobs.artifacts.manifest import accept_files
 from jobs.artifacts.parts import uploads_for, verify_bytes
 from jobs.errors import ArtifactClosed, ArtifactNotFound
@@ -19,9 +20,10 @@ from provider_agent.protocol import ArtifactFile, FileUpload
 
 
 def announce_input(organisation: Organisation, files: Sequence[ArtifactFile], *, actor: str = "system") -> Artifact:
-    """A new input of these files, without a call to the store; raises BadManifest with every mistake."""
+    """A new input of these files, without a call to the store; raises BadManifest with every mistake, StorageFull."""
     accepted = accept_files(files)
     with transaction.atomic():
+        quotas.reserve(organisation.pk, sum(file.size for file in files))
         artifact = Artifact.objects.create(
             organisation=organisation,
             kind=ArtifactKind.INPUT,

@@ -1,4 +1,4 @@
-"""What may go: checkpoints that newer ones replace, and uploads that nobody will finish.
+"""What may go: checkpoints that newer ones replace, uploads that nobody will finish, and inputs that no job needs.
 
 A row's state changes first, its bytes go after the commit. The part keeps its list of files until they have gone, so
 that the sweep finds what a crash in between left behind.
@@ -12,13 +12,14 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import prefix_for
-from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, Job
-from jobs.states import LEASE_LIVE, ArtifactState
+from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, EndpointVersion, Job
+from jobs.states import JOB_ENDS, LEASE_LIVE, ArtifactState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance
 from provider_agent.protocol import ATTEMPT_ENDS
@@ -65,12 +66,32 @@ def prune_all() -> int:
     for artifact in late[:ARTIFACTS_PER_SWEEP_MAX]:
         advance(artifact, ArtifactState.ABANDONED, reason="upload_never_ended")
         changed += 1
+    changed += _prune_inputs()
     gone = Q(artifact__state__in=[ArtifactState.ABANDONED, ArtifactState.DELETED]) & ~Q(files=[])
     ids = ArtifactPart.objects.filter(gone).values_list("artifact_id", flat=True).distinct()
     for artifact_id in ids[:ARTIFACTS_PER_SWEEP_MAX]:
         _delete_bytes(artifact_id)
         changed += 1
     return changed
+
+
+def _prune_inputs() -> int:
+    """Delete inputs whose jobs all ended SOUK_INPUT_KEPT_DAYS ago, and those as old that no job ever had."""
+    before = clock.now() - timedelta(days=settings.SOUK_INPUT_KEPT_DAYS)
+    old = Artifact.objects.filter(kind=ArtifactKind.INPUT, state=ArtifactState.COMPLETE, completed_at__lt=before)
+    needing = Job.objects.exclude(state__in=JOB_ENDS, ended_at__lt=before)
+    needed = Exists(needing.filter(input_artifact=OuterRef("pk")))
+    served = Exists(EndpointVersion.objects.filter(input_artifact=OuterRef("pk"), endpoint__job__in=needing))
+    pruned = 0
+    for artifact_id in list(old.exclude(needed | served).values_list("pk", flat=True)[:ARTIFACTS_PER_SWEEP_MAX]):
+        with transaction.atomic():
+            artifact = old.exclude(needed | served).select_for_update(of=("self",)).filter(pk=artifact_id).first()
+            if artifact is None:
+                continue
+            advance(artifact, ArtifactState.DELETED, reason="not_needed")
+            _delete_bytes_on_commit([artifact.id])
+        pruned += 1
+    return pruned
 
 
 def _delete_bytes_on_commit(artifact_ids: Iterable[UUID]) -> None:

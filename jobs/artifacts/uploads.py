@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import F
 
 from jobs import lifecycle
+from jobs.artifacts import quotas
 from jobs.artifacts.manifest import accept_files
 from jobs.artifacts.parts import uploads_for, verify_bytes
 from jobs.artifacts.prune import prune_checkpoints
@@ -28,7 +30,10 @@ from provider_agent.protocol import ArtifactBegin, ArtifactUploads
 
 
 def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUploads:
-    """Where the bytes go that the server does not have yet; none for a part that is complete already."""
+    """Where the bytes go that the server does not have yet; none for a part that is complete already.
+
+    Raises BadManifest, StorageFull, ArtifactClosed, ManifestChanged.
+    """
     files = accept_files(request.files, may_be_empty=request.kind == "output")
     if request.node_rank != lease.node_rank:
         raise BadManifest(f"This node's rank is {lease.node_rank}, not {request.node_rank}.")
@@ -40,7 +45,7 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
         lifecycle.lock(lease.attempt.job_id)
         lease = require_live(lease.pk, fence=fence)
         artifact = _find_or_create(lease, request)
-        part, _ = ArtifactPart.objects.get_or_create(
+        part, is_new = ArtifactPart.objects.get_or_create(
             artifact=artifact,
             node_rank=lease.node_rank,
             defaults={
@@ -50,6 +55,10 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
                 "billable_ms": min(request.billable_ms, lease.observed_ms + GRACE_MS),
             },
         )
+        if is_new and artifact.state == ArtifactState.UPLOADING:
+            size = sum(file.size for file in request.files)
+            quotas.reserve(artifact.organisation_id, size)
+            Artifact.objects.filter(pk=artifact.pk).update(size_bytes=F("size_bytes") + size)
     if artifact.state not in {ArtifactState.UPLOADING, ArtifactState.COMPLETE}:
         raise ArtifactClosed(artifact_id=str(artifact.id), state=artifact.state)
     if [(f["path"], f["size"], f["sha256"]) for f in part.files] != [(f.path, f.size, f.sha256) for f in request.files]:

@@ -72,3 +72,13 @@ class ArtifactPart(models.Model):
 
     def __str__(self) -> str:
         return f"part {self.node_rank} of {self.artifact_id}"
+
+
+class StorageQuota(models.Model):
+    """How many bytes one organisation may keep, in place of the default."""
+
+    organisation = models.OneToOneField(Organisation, primary_key=True, on_delete=models.CASCADE, related_name="+")
+    bytes_max = models.PositiveBigIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.bytes_max} bytes of {self.organisation}"

@@ -95,6 +95,8 @@ SOUK_NODE_FLOORS: dict[str, str] = {
     "nvidia-driver": "525.60",
     **json.loads(os.environ.get("SOUK_NODE_FLOORS", "{}")),
 }
+SOUK_STORAGE_GIB_MAX = float(os.environ.get("SOUK_STORAGE_GIB_MAX", "500"))  # that an organisation may keep
+SOUK_INPUT_KEPT_DAYS = float(os.environ.get("SOUK_INPUT_KEPT_DAYS", "30"))  # after the last job that had it ended
 SOUK_ARTIFACT_STORE = os.environ.get("SOUK_ARTIFACT_STORE", "local")
 SOUK_S3_BUCKET = os.environ.get("SOUK_S3_BUCKET", "")
 SOUK_S3_ENDPOINT = os.environ.get("SOUK_S3_ENDPOINT", "")

@@ -1,0 +1,44 @@
+"""How much an organisation may keep in the store: reserved when files are announced, freed when they are given up.
+
+What counts is every artifact that is uploading or complete, by its announced size: inputs, checkpoints and outputs.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Sum
+
+from jobs.errors import StorageFull
+from jobs.models import Artifact, StorageQuota
+from jobs.states import ArtifactState
+
+COUNTED = (ArtifactState.UPLOADING, ArtifactState.COMPLETE)
+GIB = 1024**3
+
+
+def reserve(organisation_id: UUID, size_bytes: int) -> None:
+    """Raise StorageFull unless so many more bytes fit; the caller's transaction writes them to an artifact.
+
+    One announcement of an organisation at a time, until the transaction's end: two never share the last bytes. A job's
+    row is locked before, never after.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"storage of {organisation_id}"])
+    kept, allowed = kept_bytes(organisation_id), allowed_bytes(organisation_id)
+    if size_bytes and kept + size_bytes > allowed:
+        raise StorageFull(size_bytes=size_bytes, kept_bytes=kept, allowed_bytes=allowed)
+
+
+def kept_bytes(organisation_id: UUID) -> int:
+    """What an organisation has announced and not given up."""
+    counted = Artifact.objects.filter(organisation_id=organisation_id, state__in=COUNTED)
+    return int(counted.aggregate(total=Sum("size_bytes"))["total"] or 0)
+
+
+def allowed_bytes(organisation_id: UUID) -> int:
+    """The organisation's own quota where an operator set one, else SOUK_STORAGE_GIB_MAX."""
+    own = StorageQuota.objects.filter(organisation_id=organisation_id).values_list("bytes_max", flat=True).first()
+    return int(settings.SOUK_STORAGE_GIB_MAX * GIB) if own is None else own
