@@ -15,7 +15,7 @@ from typing import Final
 from jobs.kinds.believing import SIGNAL_CODE_BASE
 from jobs.models import Lease
 from marketplace.foundation import clock
-from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, Reason
+from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, REASONS, Reason
 
 ABORTED: Final = SIGNAL_CODE_BASE + signal.SIGABRT
 
@@ -37,7 +37,8 @@ def clear_followers(broken: Sequence[Lease], cause: Lease) -> None:
             continue
         message = f"The node reported {lease.reported_reason}; another node broke the attempt. {lease.reported_message}"
         lease.reported_reason, lease.reported_message = Reason.GANG_BROKEN.value, message[:MESSAGE_CHARACTERS_MAX]
-        lease.save(update_fields=["reported_reason", "reported_message"])
+        lease.reported_state = REASONS[Reason.GANG_BROKEN].state.value
+        lease.save(update_fields=["reported_reason", "reported_state", "reported_message"])
 
 
 def _order(lease: Lease) -> tuple[bool, bool, datetime]:

@@ -48,7 +48,7 @@ class Market:
         self.lease = stage.place(job)[0]
         stage.see_running(self.lease, seconds=60)
         self.node = self.lease.node
-        self.newcomer = Agent()
+        self.stranger = Agent()
         check = Check.objects.create(node=self.node, seed="00" * 32, demanded_at=timezone.now())
         probe = LinkProbe.objects.create(link=FabricLink.objects.get(), listener=self.node, demanded_at=timezone.now())
         artifact = stage.checkpoint(job, self.lease, step=10, ms=1_000, state="uploading")
@@ -85,7 +85,7 @@ class Market:
                 return sign_statement(key, ServeStatement.model_validate(found["statement"])).model_dump(mode="json")
             if "receipt_proof" in found:
                 _, token = enrolment.issue_token(self.node.provider, actor="test")
-                proven = self.newcomer.enrol_request(token).model_dump(mode="json")
+                proven = self.stranger.enrol_request(token).model_dump(mode="json")
                 return {**found, **{name: proven[name] for name in PROVEN}}
         except (ValidationError, ValueError):
             pass  # it says what no message may say: it is sent as it is
