@@ -36,6 +36,7 @@ import httpx
 
 RETRYABLE_STATUS = frozenset({408, 425, 429})
 BODY_CHARACTERS_SHOWN = 300
+ENROL_COMMAND = "souk-agent enrol --server URL --token TOKEN --executor docker"
 
 
 class AgentError(Exception):
@@ -94,7 +95,7 @@ class Refused(Fatal):
 
 
 class NotEnrolled(Fatal):
-    message = "This data folder holds no enrolled node. Run `souk-agent enrol --server URL --token TOKEN` first."
+    message = f"This data folder holds no enrolled node. Run `{ENROL_COMMAND}` first."
     code = "not_enrolled"
     exit_code = 3
 

@@ -96,7 +96,8 @@ def _own_requirement() -> str:
     except PackageNotFoundError as error:
         raise RuntimeUnavailable(
             "This agent runs from a source checkout, which cannot be installed again. "
-            "Name an interpreter that has torch: souk-agent enrol ... --runtime-python PATH"
+            "Name an interpreter that has torch: `souk-agent enrol --server URL --token TOKEN --executor process "
+            "--runtime-python PATH`, or `runtime_python` in config.json of a node that is enrolled."
         ) from error
     if direct:
         return f"{DISTRIBUTION}[{EXTRAS}] @ {json.loads(direct)['url']}"

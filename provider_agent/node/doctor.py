@@ -17,7 +17,7 @@ import httpx
 from provider_agent.assembly import build_executor
 from provider_agent.config import AgentConfig, DataFolder, load_config
 from provider_agent.devices.base import find_devices
-from provider_agent.errors import AgentError, BadConfig
+from provider_agent.errors import ENROL_COMMAND, AgentError, BadConfig
 from provider_agent.executors.process import WARNING
 from provider_agent.facts import agent_version
 from provider_agent.journal import Journal
@@ -47,7 +47,7 @@ async def examine(folder: DataFolder, *, server: str = "", executor: str = "dock
     try:
         config = load_config(folder)
     except AgentError as error:
-        missing = Finding("FIX", "enrolment", str(error), "souk-agent enrol --server URL --token TOKEN")
+        missing = Finding("FIX", "enrolment", str(error), ENROL_COMMAND)
         rest = "keys", "journal", "server", "clock", "devices", "engine", "disk limit", "egress", "fabric address"
         return [missing, *_skip("not enrolled", *rest, "gangs", "runtime")]
     findings = [Finding("PASS", "enrolment", f"node {config.node_id} of {config.server}")]
