@@ -41,7 +41,7 @@ def drain(
 
         if len(reason) > REASON_CHARACTERS_MAX:
             raise BadConfig(f"--reason may have {REASON_CHARACTERS_MAX} characters, not {len(reason)}.")
-        _show(asyncio.run(desired_settings.drain(find_node(data), reason)), as_json)
+        _show(asyncio.run(desired_settings.drain(find_node(data, for_change=True), reason)), as_json)
 
     guarded(act)
 
@@ -55,7 +55,7 @@ def resume(as_json: JsonOption = False, data: DataOption = None) -> None:
     def act() -> None:
         from provider_agent.node import desired_settings
 
-        _show(asyncio.run(desired_settings.resume(find_node(data))), as_json)
+        _show(asyncio.run(desired_settings.resume(find_node(data, for_change=True))), as_json)
 
     guarded(act)
 
@@ -75,7 +75,7 @@ def price(
     def act() -> None:
         from provider_agent.node import desired_settings
 
-        folder = find_node(data)
+        folder = find_node(data, for_change=usd is not None)
         if usd is None:
             _show(asyncio.run(desired_settings.ask_standing(folder)), as_json)
             return
@@ -115,7 +115,8 @@ def schedule(  # noqa: PLR0917 - typer passes options by name
         def change(known: Schedule) -> Schedule:
             return weekly_hours.changed(known, hours=hours, timezone=timezone, away=away or [], no_away=no_away)
 
-        found = asyncio.run(desired_settings.change_schedule(find_node(data), change))
+        changes = bool(hours is not None or timezone is not None or away or no_away)
+        found = asyncio.run(desired_settings.change_schedule(find_node(data, for_change=changes), change))
         if as_json:
             print_json(found.model_dump(mode="json"))
         else:

@@ -47,7 +47,7 @@ def update(  # noqa: PLR0917 - typer passes options by name
     def act() -> None:
         if check + now + hold + auto > 1:
             raise BadConfig("Give one of --check, --now, --hold and --auto.")
-        folder = find_node(data)
+        folder = find_node(data, for_change=now or hold or auto)
         load_config(folder)
         if now:
             _update_now(folder)
