@@ -12,7 +12,7 @@ from jobs.gateway.tunnels import TunnelHub
 
 def compose(parts: Parts) -> Backend:
     """A `process.Compose`. The table rules who may announce what; a waiting request triggers a sync."""
-    hub = TunnelHub(parts.identity.key, urls=[parts.config.url])
+    hub = TunnelHub(parts.identity.key, urls=[parts.config.url], trusted=parts.config.proxies)
     auditor = Auditor(hub, parts.directory)
     serving = Serving(hub, parts.directory, parts.meter, on_wanted=parts.control.wake, on_answered=auditor.consider)
     auditing = asyncio.get_running_loop().create_task(auditor.run())

@@ -15,6 +15,8 @@ from uuid import UUID, uuid4
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from marketplace.foundation.addresses.forwarded import TrustedProxies, parse_trusted_proxies
+
 PORT = 8002
 BODY_MIB_MAX = 256  # as much as a job file may ask
 MEBIBYTE = 1024 * 1024
@@ -38,6 +40,7 @@ class GatewayConfig:
     port: int = PORT
     cors_origins: tuple[str, ...] = ()  # none: no browser of another site may read answers
     metrics_token: str = field(default="", repr=False)  # empty: /metrics is for loopback only
+    trusted_proxies: str = ""  # whose X-Forwarded-For is believed: how many, or which networks; empty: nobody's
     tls_cert: str = ""
     tls_key: str = ""
     body_mib_max: int = 16  # of one request, whatever its endpoint allows
@@ -63,12 +66,21 @@ class GatewayConfig:
             raise ConfigError(
                 "SOUK_GATEWAY_CORS_ORIGINS must be origins such as https://app.example, separated by commas."
             )
+        _ = self.proxies
         for name in _NUMBERS:
             least = 0 if name == "port" else 1  # 0: a free one
             if getattr(self, name) < least:
                 raise ConfigError(f"SOUK_GATEWAY_{name.upper()} must be at least {least}.")
         if self.body_mib_max > BODY_MIB_MAX:
             raise ConfigError(f"SOUK_GATEWAY_BODY_MIB_MAX may be {BODY_MIB_MAX} at most.")
+
+    @property
+    def proxies(self) -> TrustedProxies:
+        """Which proxies are trusted. Raises ConfigError."""
+        try:
+            return parse_trusted_proxies(self.trusted_proxies)
+        except ValueError as error:
+            raise ConfigError(f"SOUK_GATEWAY_TRUSTED_PROXIES is {error}") from error
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], **options: Any) -> GatewayConfig:
@@ -91,7 +103,7 @@ class GatewayConfig:
         return cls(**({"control_url": "", "token": ""} | values))
 
 
-_TEXTS = ("control_url", "token", "url", "bind", "metrics_token", "tls_cert", "tls_key")
+_TEXTS = ("control_url", "token", "url", "bind", "metrics_token", "trusted_proxies", "tls_cert", "tls_key")
 _NUMBERS = (
     "port",
     "body_mib_max",

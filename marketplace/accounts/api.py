@@ -36,7 +36,7 @@ from marketplace.accounts.serializers import (
     SignupRequest,
     SignupResponse,
 )
-from marketplace.foundation.client_address import client_address
+from marketplace.foundation.addresses.client_address import client_address
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.idempotency import idempotent
 from marketplace.foundation.throttles import ScopedThrottle

@@ -15,7 +15,8 @@ from django.utils.crypto import salted_hmac
 
 from marketplace.accounts.models import SigninAddress, User
 from marketplace.foundation import clock
-from marketplace.foundation.client_address import UNKNOWN, counted_address
+from marketplace.foundation.addresses.client_address import UNKNOWN
+from marketplace.foundation.addresses.forwarded import counted_address
 
 ADDRESSES_MAX: Final = 20  # of one user: so many counters of wrong passwords are the most that an account has
 KEEP_DAYS: Final = 90

@@ -31,7 +31,7 @@ from marketplace.accounts import mailing, signin_addresses
 from marketplace.accounts.errors import SigninLocked
 from marketplace.accounts.models import SigninLimit, User
 from marketplace.foundation import clock
-from marketplace.foundation.client_address import counted_address
+from marketplace.foundation.addresses.forwarded import counted_address
 
 WINDOW_SECONDS: Final = 900  # failures further apart than this are not counted together
 KEEP_DAYS: Final = 7

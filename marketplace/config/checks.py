@@ -15,8 +15,8 @@ from billing.chain.errors import SignerMissing
 from billing.chain.keys import Role, key_for
 from marketplace.accounts import signup
 from marketplace.accounts.second_factor import OPTIONAL, REQUIRED
-from marketplace.foundation import untrusted_proxies
-from marketplace.foundation.client_address import read_trusted_proxies
+from marketplace.foundation.addresses import untrusted_proxies
+from marketplace.foundation.addresses.client_address import read_trusted_proxies
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 SECRET_CHARACTERS_MIN = 50

@@ -28,7 +28,7 @@ from jobs.states import JobState, LeaseState, ReplicaState
 from marketplace.config.checks import LOOPBACK
 from marketplace.config.request_metrics import PROCESS_METRICS
 from marketplace.foundation import clock
-from marketplace.foundation.client_address import client_address, is_forwarded
+from marketplace.foundation.addresses.client_address import client_address, is_forwarded
 from marketplace.nodes.models import Device, Node
 from marketplace.nodes.states import NodeState
 from provider_agent.protocol import Reason

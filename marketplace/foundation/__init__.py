@@ -13,6 +13,7 @@ State:
 
 Requests:
     actors.py            in whose name a request acts
+    addresses/           whose address something counts under, behind which proxies
     idempotency.py       a repeated request has one effect: Idempotency-Key
     pagination.py        lists in pages
     parsers.py           JSON bodies: no zero bytes, and no depth without end
@@ -22,8 +23,6 @@ Requests:
 Everything:
     admin.py             bases of the operators' pages
     apps.py              the Django app
-    client_address.py    whose address a request counts under, behind which proxies
-    untrusted_proxies.py warns where a proxy stands in front and none is trusted
     clock.py             the server's time
     errors.py            the root of all errors
     ids.py               new ids

@@ -11,7 +11,8 @@ from redis.exceptions import RedisError
 from rest_framework.request import Request
 from rest_framework.throttling import AnonRateThrottle, ScopedRateThrottle, SimpleRateThrottle, UserRateThrottle
 
-from marketplace.foundation.client_address import client_address, counted_address
+from marketplace.foundation.addresses.client_address import client_address
+from marketplace.foundation.addresses.forwarded import counted_address
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which loads the throttles itself, while it is being imported

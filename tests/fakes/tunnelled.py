@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from jobs.gateway.messages import ReplicaRow
 from jobs.gateway.tunnels import TunnelHub
 from jobs.gateway.tunnels.answers import TunnelAnswer
+from marketplace.foundation.addresses.forwarded import parse_trusted_proxies
 from provider_agent.protocol import GatewayPlace, ServePlace
 from provider_agent.protocol.tunnel.tuning import tune
 from provider_agent.tunnel import Tunnels
@@ -71,13 +72,14 @@ async def served(app: Any, **listening: Any) -> AsyncIterator[uvicorn.Server]:
 class Gateway:
     """A hub that listens; with `certificate` (see `make_certificate`) it speaks TLS."""
 
-    def __init__(self, listening: socket.socket, *, scheme: str) -> None:
+    def __init__(self, listening: socket.socket, *, scheme: str, proxies: str = "") -> None:
         self.key = Ed25519PrivateKey.generate()
         self.listening = listening
         self.clients: list[str] = []  # from where a tunnel came
         self.url = f"{scheme}://{listening.getsockname()[0]}:{listening.getsockname()[1]}"
         self.changes: list[UUID] = []
-        self.hub = TunnelHub(self.key, urls=[self.url], on_change=self.changes.append)
+        trusted = parse_trusted_proxies(proxies)
+        self.hub = TunnelHub(self.key, urls=[self.url], trusted=trusted, on_change=self.changes.append)
 
     @property
     def place(self) -> ServePlace:
@@ -91,9 +93,11 @@ class Gateway:
 
 
 @contextlib.asynccontextmanager
-async def gateway(address: str = "127.0.0.1", certificate: Path | None = None) -> AsyncIterator[Gateway]:
+async def gateway(
+    address: str = "127.0.0.1", certificate: Path | None = None, proxies: str = ""
+) -> AsyncIterator[Gateway]:
     """One that is up."""
-    made = Gateway(socket.create_server((address, 0)), scheme="wss" if certificate else "ws")
+    made = Gateway(socket.create_server((address, 0)), scheme="wss" if certificate else "ws", proxies=proxies)
     tune(made.listening)
     secure = {"ssl_certfile": certificate, "ssl_keyfile": certificate} if certificate else {}
     async with served(made.app, on=made.listening, ws="websockets-sansio", ws_ping_interval=None, **secure):
@@ -175,10 +179,12 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(app: App | None = None, *, talk: Talk | None = None, is_up: bool = True) -> AsyncIterator[World]:
+async def world(
+    app: App | None = None, *, talk: Talk | None = None, is_up: bool = True, proxies: str = ""
+) -> AsyncIterator[World]:
     """All of it, with an engine that is an ASGI application or a handler of bytes."""
     with tempfile.TemporaryDirectory(prefix="souk-tunnel-") as name:
-        async with gateway() as there, contextlib.AsyncExitStack() as stack:
+        async with gateway(proxies=proxies) as there, contextlib.AsyncExitStack() as stack:
             made = World(there, Path(name))
             if app is not None:
                 await stack.enter_async_context(served(app, uds=str(made.socket)))

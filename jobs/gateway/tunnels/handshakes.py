@@ -7,13 +7,11 @@ itself within a second; who only keeps connections open loses them first, wherev
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final
 
-IPV6_CUSTOMER_BITS: Final = 64  # what one customer of a provider has for themselves
+from marketplace.foundation.addresses.forwarded import counted_address
 
 
 class Handshake:
@@ -74,14 +72,3 @@ class Handshakes:
             self.count -= 1
             if not mine:
                 del self._by_address[counted]
-
-
-def counted_address(address: str) -> str:
-    """The address, or of IPv6 the network that one customer has."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
-        return str(ipaddress.ip_network((parsed, IPV6_CUSTOMER_BITS), strict=False))
-    return address

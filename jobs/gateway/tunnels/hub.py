@@ -30,16 +30,20 @@ from jobs.gateway.tunnels.tunnel import (
     TunnelLost,
     TunnelRefused,
 )
+from marketplace.foundation.addresses.forwarded import FORWARDED_HEADER, TrustedProxies, address_behind
 from provider_agent.protocol.tunnel.frames import Header, Open
 
 TUNNELS_MAX: Final = 16_384
 HANDSHAKES_MAX: Final = 1_024  # connections that have not proven who they are
-HANDSHAKES_PER_ADDRESS_MAX: Final = 64  # of them; of IPv6 one /64 counts as an address
+HANDSHAKES_PER_ADDRESS_MAX: Final = 64  # of them; behind trusted proxies the address that these saw; of IPv6 a /64
 TUNNELS_PER_NODE_MAX: Final = 8
 EXPECTING_SECONDS: Final = 3.0  # the table is requested about each second
 CAPABILITIES_MAX: Final = 64
 NAME_CHARACTERS_MAX: Final = 100  # of an engine, and of a capability
+NO_PROXIES: Final = TrustedProxies()
 CONTEXT_MAX: Final = 100_000_000
+
+_FORWARDED: Final = FORWARDED_HEADER.lower().encode()
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +52,17 @@ class TunnelHub:
     """One a gateway. `allow` sets who may announce what; `on_change` is called when a replica comes or goes."""
 
     def __init__(
-        self, key: Ed25519PrivateKey, *, urls: Collection[str], on_change: Callable[[UUID], None] | None = None
+        self,
+        key: Ed25519PrivateKey,
+        *,
+        urls: Collection[str],
+        trusted: TrustedProxies = NO_PROXIES,
+        on_change: Callable[[UUID], None] | None = None,
     ) -> None:
         self._key = key
         self._urls = frozenset(url.rstrip("/") for url in urls)
+        self._trusted = trusted
+        self._has_warned_of_proxy = False
         self.on_change = on_change
         self._rows: dict[UUID, ReplicaRow] = {}
         self._expected: frozenset[str] = frozenset()  # node keys
@@ -119,10 +130,10 @@ class TunnelHub:
             await tunnel.close(CLOSE_REFUSED)
             return
         await send({"type": "websocket.accept"})
-        client = ":".join(str(part) for part in scope.get("client") or ())
+        client = self._address_of(scope)
         code = CLOSE_REFUSED
         try:
-            await self._handshake(tunnel, (scope.get("client") or ("",))[0])
+            await self._handshake(tunnel, client)
             log.info("A tunnel was opened.", extra={"node_key": tunnel.node_key, "client": client})
             await self._keep(tunnel)
         except TimeoutError:
@@ -161,6 +172,19 @@ class TunnelHub:
                 self._refresh(lease_id)
 
     # --- below
+
+    def _address_of(self, scope: Mapping[str, Any]) -> str:
+        """Who dials, as far as the proxies that are trusted saw it: what the bound of an address counts."""
+        remote = (scope.get("client") or ("",))[0]
+        headers = [value for name, value in scope.get("headers") or () if name == _FORWARDED]
+        if headers and self._trusted == NO_PROXIES and not self._has_warned_of_proxy:
+            self._has_warned_of_proxy = True
+            log.warning(
+                "A proxy at %s passes tunnels on, and SOUK_GATEWAY_TRUSTED_PROXIES names none: all agents behind it"
+                " share the handshakes of one address. Set it to the number of proxies, or to their networks.",
+                remote,
+            )
+        return address_behind(remote, b",".join(headers).decode("latin-1"), self._trusted) or remote
 
     def _key_of(self, lease_id: UUID) -> str:
         row = self._rows.get(lease_id)

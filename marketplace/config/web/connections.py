@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any, ClassVar
 
 from jobs.gateway.frontend.connections import HEADER_SECONDS_MAX, Caller, raw_answer
-from marketplace.foundation.client_address import counted_address
+from marketplace.foundation.addresses.forwarded import counted_address
 
 CONNECTIONS_MAX = 4_096  # of one process
 CONNECTIONS_PER_ADDRESS_MAX = 1_024  # of one address, where no proxy stands in front

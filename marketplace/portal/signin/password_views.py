@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from marketplace.accounts import passwords, signin, signin_limits
 from marketplace.accounts.errors import PasswordsDiffer, ResetRefused, SigninLocked, SigninRefused, WeakPassword
 from marketplace.accounts.passwords import NewPassword
-from marketplace.foundation.client_address import client_address
+from marketplace.foundation.addresses.client_address import client_address
 from marketplace.portal.signin.limiting import TOO_OFTEN, may_attempt
 from marketplace.portal.signin.reset_mail import request_reset
 from marketplace.portal.visitors import Visitor, page, with_private_headers

@@ -15,7 +15,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from marketplace.accounts import second_factor, signin, signin_limits
 from marketplace.accounts.errors import SecondFactorRefused, SigninLocked, SigninRefused
 from marketplace.foundation import signing, totp
-from marketplace.foundation.client_address import client_address
+from marketplace.foundation.addresses.client_address import client_address
 from marketplace.portal.signin.second_step import has_shown, note_shown
 from marketplace.portal.visitors import Visitor, own_path, page
 

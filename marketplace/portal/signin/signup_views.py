@@ -20,7 +20,7 @@ from marketplace.accounts.errors import (
     SignupClosed,
     SignupLinkRefused,
 )
-from marketplace.foundation.client_address import client_address
+from marketplace.foundation.addresses.client_address import client_address
 from marketplace.portal.visitors import with_private_headers
 
 REFUSALS = (EmailTaken, InvitationRefused, SigninLocked, SignupClosed, SignupLinkRefused)

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from marketplace.accounts import signin, signin_limits
 from marketplace.accounts.errors import SigninLocked, SigninRefused
-from marketplace.foundation.client_address import client_address
+from marketplace.foundation.addresses.client_address import client_address
 from marketplace.portal.signin.limiting import TOO_OFTEN, may_attempt
 from marketplace.portal.visitors import own_path, with_private_headers
 

@@ -10,8 +10,9 @@ from django.test import Client, RequestFactory
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from marketplace.foundation import untrusted_proxies
-from marketplace.foundation.client_address import client_address, counted_address
+from marketplace.foundation.addresses import untrusted_proxies
+from marketplace.foundation.addresses.client_address import client_address
+from marketplace.foundation.addresses.forwarded import counted_address
 from marketplace.foundation.throttles import ScopedThrottle
 
 PROXY, MALLORY = "10.0.0.2", "203.0.113.9"

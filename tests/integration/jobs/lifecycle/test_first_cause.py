@@ -33,7 +33,8 @@ def running_gang(alice: Organisation, **changes: Any) -> tuple[Job, Lease, Lease
     for lease in leases:
         stage.see_running(lease, seconds=MINUTES_10)
         stage.bill(lease, ms=MINUTES_10 * 1000)
-    return job, *leases
+    first, second = leases
+    return job, first, second
 
 
 def fall_silent(lease: Lease) -> None:

@@ -37,6 +37,7 @@ def test_the_token_is_never_shown() -> None:
         ("cors_origins", "https://app.example/path", "must be origins"),
         ("cors_origins", "*", "must be origins"),
         ("cors_origins", ",".join(f"https://{n}.example" for n in range(ORIGINS_MAX + 1)), "must be origins"),
+        ("trusted_proxies", "0.0.0.0/0", "SOUK_GATEWAY_TRUSTED_PROXIES is '0.0.0.0/0': a network of all"),
         ("port", "-1", "SOUK_GATEWAY_PORT must be at least 0"),
         ("requests_max", "0", "SOUK_GATEWAY_REQUESTS_MAX must be at least 1"),
         ("port", "eighty", "SOUK_GATEWAY_PORT must be a whole number"),

@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from jobs.gateway.tunnels.handshakes import Handshake, Handshakes
+from jobs.gateway.tunnels.hub import HANDSHAKES_PER_ADDRESS_MAX
 from provider_agent.protocol import GatewayPlace, ServePlace
 from provider_agent.protocol.tunnel import hello
 from provider_agent.protocol.tunnel.frames import PATH, Kind, pack, pack_announce
@@ -220,6 +221,40 @@ def test_idle_connections_do_not_lock_agents_out_of_tunnels() -> None:
         await until(lambda: hers not in made.hub.announced())
 
     in_a_world(scenario)
+
+
+def test_who_floods_through_a_proxy_ends_only_their_own_handshakes() -> None:
+    async def scenario() -> None:
+        async with world(is_up=False, proxies="127.0.0.0/8") as made:
+            dialled = made.gateway.url + PATH
+
+            def dial(address: str) -> connect:
+                return connect(dialled, compression=None, additional_headers={"X-Forwarded-For": address})
+
+            made.hub.allow([row(made.lease_id, made.node)])
+            agent = await dial("192.0.2.1")
+            idle = [await dial("198.51.100.7") for _ in range(HANDSHAKES_PER_ADDRESS_MAX + 1)]
+            assert await code_of(idle[0]) == 4408
+            mine = hello.say_hello(made.node, boot="0" * 32, url=made.gateway.url)
+            await agent.send(mine.model_dump_json())
+            Proof.model_validate_json(await agent.recv())
+            for each in (agent, *idle):
+                each.transport.abort()
+
+    run(scenario())
+
+
+def test_a_header_that_no_proxy_vouches_for_evades_no_bound(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(made: World) -> None:
+        forged = [{"X-Forwarded-For": f"198.51.100.{number}"} for number in range(HANDSHAKES_PER_ADDRESS_MAX + 1)]
+        dialled = made.gateway.url + PATH
+        idle = [await connect(dialled, compression=None, additional_headers=each) for each in forged]
+        assert await code_of(idle[0]) == 4408
+        for each in idle:
+            each.transport.abort()
+
+    in_a_world(scenario)
+    assert [one.message for one in caplog.records if "SOUK_GATEWAY_TRUSTED_PROXIES" in one.message] != []
 
 
 def test_of_many_handshakes_the_oldest_of_the_busiest_address_ends() -> None:

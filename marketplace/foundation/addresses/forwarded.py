@@ -1,36 +1,20 @@
-"""Whose address a request counts under: the connection's own, unless trusted proxies vouch for another one.
+"""Which address proxies vouch for, and what limits count an address under: for every process, with or without Django.
 
-SOUK_TRUSTED_PROXIES says which proxies stand in front:
-
-    (empty)                     none: X-Forwarded-For is what a stranger wrote, and is not read; where a proxy stands
-                                in front after all, untrusted_proxies.py warns
-    2                           that many, one behind the other: the client is who the outermost of them saw
-    10.0.0.0/8, 192.0.2.7       these networks and addresses: the client is the last address that is none of them
-
-Each proxy appends who it saw to the header, so the header is read from its end, and what lies further left than the
-trusted proxies reach is never read. Where the header does not hold what the setting promises, the request counts
-under the last address that is vouched for.
+A setting says which proxies stand in front: none (empty), how many (`2`), or which (`10.0.0.0/8, 192.0.2.7`);
+client_address.py describes it. Each proxy appends who it saw to X-Forwarded-For, so the header is read from its end.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
-
-from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpRequest
-
-from marketplace.foundation import untrusted_proxies
 
 FORWARDED_HEADER: Final = "X-Forwarded-For"
 HOPS_MAX: Final = 20  # proxies in front, and entries of the header that are read
 IPV6_CUSTOMER_BITS: Final = (
     64  # what one customer of a provider has for themselves, to change addresses in as they like
 )
-UNKNOWN: Final = "unknown"  # of a connection without an address: a Unix socket's
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -48,9 +32,8 @@ class TrustedProxies:
         return any(address in network for network in self.networks)
 
 
-@lru_cache(maxsize=16)
-def read_trusted_proxies(text: str) -> TrustedProxies:
-    """The setting's meaning; raises ImproperlyConfigured where it has none."""
+def parse_trusted_proxies(text: str) -> TrustedProxies:
+    """The setting's meaning; raises ValueError where it has none."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     try:
         if len(parts) == 1 and parts[0].lstrip("-").isdigit():
@@ -61,28 +44,20 @@ def read_trusted_proxies(text: str) -> TrustedProxies:
         if any(network.prefixlen == 0 for network in networks):
             raise ValueError("a network of all addresses would trust everybody")
     except ValueError as error:
-        raise ImproperlyConfigured(
-            f"SOUK_TRUSTED_PROXIES is {text!r}: {error}. Give a number of proxies, or their networks and addresses"
-            " separated by commas."
+        raise ValueError(
+            f"{text!r}: {error}. Give a number of proxies, or their networks and addresses separated by commas."
         ) from error
     return TrustedProxies(networks=networks)
 
 
-def client_address(request: HttpRequest) -> str:
-    """The address of who sent the request, as far as we or our proxies saw it; UNKNOWN where nobody did."""
-    trusted = read_trusted_proxies(settings.SOUK_TRUSTED_PROXIES)
-    if trusted == TrustedProxies():
-        untrusted_proxies.note(request)
-    remote = request.META.get("REMOTE_ADDR", "")
-    header = request.headers.get(FORWARDED_HEADER, "")
+def address_behind(remote: str, header: str, trusted: TrustedProxies) -> str:
+    """The address of who sent a request, as far as we or the proxies saw it; empty where nobody did.
+
+    `remote` is the connection's other end, `header` its X-Forwarded-For.
+    """
     seen = [_parse(part) for part in [*header.rsplit(",", HOPS_MAX)[-HOPS_MAX:], remote]]
     found = _by_hops(seen, trusted.hops) if trusted.hops else _by_network(seen, trusted)
-    return str(found) if found else UNKNOWN
-
-
-def is_forwarded(request: HttpRequest) -> bool:
-    """Whether some proxy says that it passed the request on, trusted or not."""
-    return FORWARDED_HEADER in request.headers
+    return str(found) if found else ""
 
 
 def counted_address(address: str) -> str:
