@@ -206,6 +206,7 @@ class Transfer(models.Model):
             models.Index(fields=["debit", "seq"], name="transfer_debits"),
             models.Index(fields=["credit", "seq"], name="transfer_credits"),
             models.Index(fields=["job_id"], condition=Q(job_id__isnull=False), name="transfer_of_job"),
+            models.Index(fields=["external_ref"], condition=~Q(external_ref=""), name="transfer_by_reference"),
         ]
 
     def __str__(self) -> str:

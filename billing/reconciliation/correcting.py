@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Sum
 
 from billing.account_kinds import OWNED_KINDS, AccountKind
@@ -23,10 +23,10 @@ from billing.errors import CorrectionRefused
 from billing.models import Account, Difference, LedgerCorrection, Reconciliation, StripeBooking
 from billing.notices import alerts
 from billing.rails.payments_in import cost_reference
-from billing.reconciliation.reconciling import newest
+from billing.reconciliation.reconciling import CORRECTIONS_LOCK, newest
 from billing.states import CorrectionState
 from billing.transfer_codes import TransferCode
-from marketplace.accounts.models import User
+from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.states import advance, record_birth
@@ -34,6 +34,7 @@ from marketplace.foundation.states import advance, record_birth
 REPORT_AGE_MAX: Final = timedelta(hours=2)  # reconciliations come every hour, and by hand
 WHY_CHARACTERS_MIN: Final = 10
 WHY_CHARACTERS_MAX: Final = 2_000
+OPEN_ONCE: Final = "one_open_correction_of_a_difference"
 PERMISSION: Final = "billing.change_ledgercorrection"
 AGAINST: Final = (
     AccountKind.OPERATOR_CASH,
@@ -81,7 +82,9 @@ def propose(
                 f"({ref or 'a sum'}, against {against}): {correction.why} Another operator approves or rejects it."
             )
             alerts.raise_once(_alert_key(correction), kind="ledger_correction", subject=correction.pk, message=message)
-    except IntegrityError:
+    except IntegrityError as error:
+        if _constraint_of(error) != OPEN_ONCE:
+            raise
         raise CorrectionRefused(why="a correction of this difference is proposed already; decide that one") from None
     return correction
 
@@ -93,13 +96,14 @@ def approve(correction_id: UUID, *, by: User) -> LedgerCorrection:
     """
     _require_operator(by)
     with transaction.atomic():
+        _wait_for_reports_that_begin()
         correction = _lock(correction_id)
         if correction.proposer_id == by.pk:
             raise CorrectionRefused(why="nobody approves what they proposed; another operator has to")
         _, difference = _find(correction.ref, correction.mirror, correction.rail)
         if difference.outside - difference.ledger != correction.amount:
             raise CorrectionRefused(why="the difference is another one by now; reject this, and propose it anew")
-        _post(correction, ledger_has=int(difference.ledger))
+        _post(correction, difference)
         return _decide(correction, CorrectionState.APPROVED, by)
 
 
@@ -122,6 +126,8 @@ def _check_words(against: str, why: str, owner_id: UUID | None) -> None:
         is_owned = against in OWNED_KINDS
         why_not = "is somebody's: name the organisation's id as its owner" if is_owned else "has no owner"
         raise CorrectionRefused(why=f"{against} {why_not}")
+    if owner_id is not None and not Organisation.objects.filter(pk=owner_id).exists():
+        raise CorrectionRefused(why=f"there is no organisation {owner_id}")
     if not WHY_CHARACTERS_MIN <= len(why.strip()) <= WHY_CHARACTERS_MAX:
         raise CorrectionRefused(why=f"the reason takes {WHY_CHARACTERS_MIN} to {WHY_CHARACTERS_MAX} characters")
 
@@ -138,7 +144,22 @@ def _find(ref: str, mirror: str, rail: str) -> tuple[Reconciliation, Difference]
         raise CorrectionRefused(why=f"the newest reconciliation has no unexplained difference {ref or 'of a sum'}")
     if len(found) > 1:
         raise CorrectionRefused(why="several differences have this reference; name the mirror and the rail too")
+    _require_not_corrected(report, found[0])
     return report, found[0]
+
+
+def _require_not_corrected(report: Reconciliation, difference: Difference) -> None:
+    """A report knows nothing of what was approved after it began; raises CorrectionRefused."""
+    approved = LedgerCorrection.objects.filter(state=CorrectionState.APPROVED, decided_at__gte=report.started_at)
+    same = {"rail": difference.rail, "mirror": difference.account_kind, "asset": difference.asset_id}
+    if approved.filter(ref=difference.ref, **same).exists():
+        raise CorrectionRefused(why="this was corrected after the newest reconciliation began; reconcile again")
+
+
+def _wait_for_reports_that_begin() -> None:
+    """Until the commit no report begins, so that one with a later time has seen what is booked here."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [CORRECTIONS_LOCK])
 
 
 def _lock(correction_id: UUID) -> LedgerCorrection:
@@ -150,9 +171,13 @@ def _lock(correction_id: UUID) -> LedgerCorrection:
     return correction
 
 
-def _post(correction: LedgerCorrection, *, ledger_has: int) -> None:
-    """Between the mirror and the other account; who booked it meanwhile by the usual way is found under the lock."""
-    if correction.ref:
+def _post(correction: LedgerCorrection, difference: Difference) -> None:
+    """Between the mirror and the other account; who booked a movement by the usual way is found under the lock.
+
+    A position is a sum: nothing books it by its name but another correction.
+    """
+    is_movement = difference.kind != Difference.Kind.POSITION
+    if is_movement:
         _claim(correction)
     asset_id = correction.asset_id
     mirror, other = open_accounts(
@@ -162,7 +187,7 @@ def _post(correction: LedgerCorrection, *, ledger_has: int) -> None:
         ]
     )
     lock_accounts({account.pk for account in (mirror, other) if account.is_summed})
-    if correction.ref and _booked(mirror, correction.ref) != ledger_has:
+    if is_movement and _booked(mirror, correction.ref) != difference.ledger:
         raise CorrectionRefused(why="it was booked meanwhile; reconcile again")
     amount = int(correction.amount)
     debit, credit = (mirror, other) if amount > 0 else (other, mirror)
@@ -180,7 +205,11 @@ def _booked(mirror: Account, ref: str) -> int:
 
 
 def _claim(correction: LedgerCorrection) -> None:
-    """A later event about the same entry finds it booked. Before the accounts' locks: an event claims first."""
+    """A later event about the same entry finds it booked. Before the accounts' locks: an event claims first.
+
+    The reference is the entry's id, or the name of the transfer that it moved (`booking.ref_of`): `booking.take` asks
+    for both.
+    """
     entry = correction.ref.removesuffix(cost_reference(""))
     StripeBooking.objects.get_or_create(ref=entry[:120], defaults={"group_id": correction.pk})
 
@@ -197,6 +226,12 @@ def _decide(correction: LedgerCorrection, state: CorrectionState, by: User) -> L
     )
     alerts.close(_alert_key(correction))
     return decided
+
+
+def _constraint_of(error: IntegrityError) -> str:
+    """The name of the constraint that refused a write; empty where the database names none."""
+    diagnostics = getattr(error.__cause__, "diag", None)
+    return getattr(diagnostics, "constraint_name", None) or ""
 
 
 def _alert_key(correction: LedgerCorrection) -> str:

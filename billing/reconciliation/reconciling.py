@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from billing.breaker import open_breaker
 from billing.models import Difference, Position, Reconciliation
@@ -23,6 +23,7 @@ from marketplace.foundation import clock
 ERROR_CHARACTERS_MAX: Final = 300
 KEPT_FOR: Final = timedelta(days=400)
 FORGOTTEN_PER_CALL_MAX: Final = 1_000
+CORRECTIONS_LOCK: Final = 0x50_55_4B_43  # advisory: alone for an approval, shared by reports that begin
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ def reconcile(*, reason: str) -> Reconciliation:
 
     A rail that does not answer is named in the report: nothing is known of it, so the caller pays nothing through it.
     """
-    started_at = clock.now()
+    started_at = _begin()
     found: list[Comparison] = []
     unanswered: dict[str, str] = {}
     for name in registry.payouts_on():  # outside of any transaction: these are calls
@@ -43,6 +44,13 @@ def reconcile(*, reason: str) -> Reconciliation:
             log.warning("A rail could not be reconciled. rail=%s error=%s", name, error)
     found += _compare_coins(unanswered)
     return _keep(Reconciliation(started_at=started_at, reason=reason, unanswered=unanswered), found)
+
+
+def _begin() -> datetime:
+    """The moment of the report: every correction that was decided before it is committed, and so is seen."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [CORRECTIONS_LOCK])
+        return clock.now()
 
 
 def _compare_coins(unanswered: dict[str, str]) -> list[Comparison]:

@@ -9,7 +9,7 @@ from uuid import UUID
 from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, lock_accounts, open_accounts
-from billing.models import StripeBooking
+from billing.models import LedgerCorrection, StripeBooking
 from billing.money import MICROS_PER_CENT
 from billing.rails.errors import RailError
 from billing.rails.payments_in import cost_reference
@@ -18,6 +18,7 @@ from billing.transfer_codes import TransferCode
 
 PLATFORM: Final = AccountName(AccountKind.STRIPE_BALANCE)
 FEES: Final = AccountName(AccountKind.STRIPE_FEE_EXPENSE)
+REF_CHARACTERS_MAX: Final = 120
 TRANSFERS: Final = frozenset({"transfer", "transfer_refund", "transfer_cancel", "transfer_failure"})
 
 
@@ -28,7 +29,20 @@ class ForeignCurrency(RailError):
 def take(booking: Booking, group_id: UUID) -> bool:
     """Whether it is this caller's to post; the caller's transaction posts it or leaves it to the next one."""
     require_currency(booking)
-    return claim(booking.id, group_id)
+    return claim(booking.id, group_id) and not _is_corrected(booking, group_id)
+
+
+def _is_corrected(booking: Booking, group_id: UUID) -> bool:
+    """Whether two operators booked it under the name that reconciliation has for it.
+
+    Two entries of one transfer share that name, so it excludes corrections only. Both sides write its row, which makes
+    the later one wait for the earlier.
+    """
+    name = ref_of(booking)
+    if name == booking.id:
+        return False
+    row, _ = StripeBooking.objects.get_or_create(ref=name[:REF_CHARACTERS_MAX], defaults={"group_id": group_id})
+    return LedgerCorrection.objects.filter(pk=row.group_id).exists()
 
 
 def claim(booking_id: str, group_id: UUID) -> bool:

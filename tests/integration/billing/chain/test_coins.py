@@ -14,12 +14,15 @@ from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.chain import coins, escrow
 from billing.chain.keys import Role, key_for
 from billing.chain.transactions import planning
-from billing.models import Alert, Asset, ChainTransaction, Difference, Transfer
+from billing.errors import CorrectionRefused
+from billing.models import Alert, Asset, ChainTransaction, Difference, StripeBooking, Transfer
+from billing.reconciliation import correcting
 from billing.reconciliation.coins import compare_coins
 from billing.reconciliation.reconciling import reconcile
 from billing.solvency import totals
 from billing.states.chain import TransactionState
 from billing.transfer_codes import TransferCode
+from marketplace.accounts.models import User
 from marketplace.foundation.models import Event
 from tests.integration.billing.chain.escrows import authorize
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town, give_coins
@@ -116,6 +119,24 @@ def test_coins_that_left_without_us_stop_payouts_until_they_are_booked(lone: Tow
     ledger.post([ledger.NewTransfer(gas, hot, missing, TransferCode.CORRECTION, external_ref=ref)])
     assert reconcile(reason="by hand").is_clean
     assert booked() == on_chain(lone)
+
+
+def test_a_shortfall_of_coins_is_corrected_by_two_though_blocks_move_on(lone: Town) -> None:
+    lone.wallets["thief"] = key_for(Role.SETTLER)
+    lone.call("thief", "pause")
+    olga, otto = (User.objects.create_superuser(f"{name}@example.org", "correct horse") for name in ("olga", "otto"))
+    found = reconcile(reason="by hand").differences.get()
+    assert found.ref == f"coins:{lone.contract.chain_id}:{key_for(Role.SETTLER).address}"
+    proposed = correcting.propose(found.ref, against="chargeback_loss", why="The key was stolen.", by=olga)
+    lone.chain.mine_empty()
+    assert reconcile(reason="by hand").differences.get().ref == found.ref
+    approved = correcting.approve(proposed.pk, by=otto)
+    assert (approved.state, booked()) == ("approved", on_chain(lone))
+    assert not StripeBooking.objects.exists()
+    with pytest.raises(CorrectionRefused, match="reconcile"):
+        correcting.propose(found.ref, against="chargeback_loss", why="The key was stolen.", by=otto)
+    assert reconcile(reason="by hand").is_clean
+    assert_ledger_is_true()
 
 
 def test_theft_from_one_key_is_not_hidden_by_a_gift_to_another(lone: Town, settings: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from django.db import IntegrityError, InternalError, ProgrammingError, transaction
+from django.db import IntegrityError, InternalError, ProgrammingError, connection, transaction
+from django.db.models import F
 from django.test import Client
 from typer.testing import CliRunner
 
@@ -16,14 +19,16 @@ from billing.books import ledger
 from billing.books.chart_of_accounts import open_account, open_usd
 from billing.errors import CorrectionRefused, InsufficientFunds
 from billing.models import Alert, FakeMovement, LedgerCorrection, Reconciliation, StripeBooking, Transfer
+from billing.rails.stripe import booking
+from billing.rails.stripe.records import Booking
 from billing.reconciliation import comparing, correcting
 from billing.reconciliation.reconciling import reconcile
 from billing.transfer_codes import TransferCode
-from marketplace.accounts.models import User
+from marketplace.accounts.models import Organisation, User
 from marketplace.config.commands.ledger import app
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
-from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available
+from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, race
 
 pytestmark = pytest.mark.django_db
 LONG_AGO = timedelta(hours=1)
@@ -45,6 +50,12 @@ def otto() -> User:
 def move(amount: int = 5 * DOLLAR, ref: str = "txn_1", age: timedelta = LONG_AGO) -> None:
     open_usd()
     FakeMovement.objects.create(ref=ref, payout_id=uuid4(), asset_id=1, amount=amount, at=clock.now() - age)
+
+
+def is_waited_for() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)")
+        return bool(cursor.fetchone()[0])
 
 
 def propose(by: User, ref: str = "txn_1", against: str = "chargeback_loss", **fields) -> LedgerCorrection:
@@ -176,6 +187,82 @@ def test_what_was_booked_after_the_report_is_not_booked_twice(olga: User, otto: 
     assert not StripeBooking.objects.exists()
 
 
+def test_a_sum_is_not_booked_twice_by_one_report(olga: User, otto: User) -> None:
+    move(-7, age=timedelta(days=30))
+    reconcile(reason="by hand")
+    first = propose(olga, ref="")
+    correcting.approve(first.pk, by=otto)
+    with pytest.raises(CorrectionRefused, match="reconcile"):
+        propose(otto, ref="")
+    assert Transfer.objects.count() == 1
+    FakeMovement.objects.update(amount=-17)
+    reconcile(reason="by hand")
+    second = propose(otto, ref="")
+    Reconciliation.objects.update(started_at=F("started_at") - timedelta(minutes=1))
+    with pytest.raises(CorrectionRefused, match="reconcile"):
+        correcting.approve(second.pk, by=olga)
+    reconcile(reason="by hand")
+    assert correcting.approve(second.pk, by=olga).amount == -10
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_report_begins_after_the_approvals_under_way_are_booked(olga: User, otto: User) -> None:
+    move(-7, age=timedelta(days=30))
+    reconcile(reason="by hand")
+    proposed = propose(olga, ref="")
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            correcting.approve(proposed.pk, by=otto)
+            other = pool.submit(race, [lambda: reconcile(reason="by hand")])
+            while not is_waited_for():
+                assert not other.done()
+        [report] = other.result()
+    assert isinstance(report, Reconciliation) and report.is_clean
+
+
+def test_a_late_reversal_that_was_corrected_is_not_booked_again(olga: User, otto: User) -> None:
+    move(ref="trr_1")
+    reconcile(reason="by hand")
+    correcting.approve(propose(olga, ref="trr_1").pk, by=otto)
+    entry = Booking(
+        id="txn_9",
+        type="transfer_refund",
+        source="trr_1",
+        amount_cents=500,
+        fee_cents=0,
+        currency="usd",
+        at=clock.now(),
+    )
+    assert not booking.take(entry, uuid4())
+    assert booking.take(dataclasses.replace(entry, id="txn_10", source="trr_2"), uuid4())
+    assert booking.take(dataclasses.replace(entry, id="txn_11", source="trr_2"), uuid4())
+
+
+def test_an_owner_that_does_not_exist_is_refused(olga: User) -> None:
+    move()
+    reconcile(reason="by hand")
+    with pytest.raises(CorrectionRefused, match="no organisation"):
+        propose(olga, against="customer_available", owner_id=uuid4())
+    assert not LedgerCorrection.objects.exists()
+
+
+def test_a_fault_of_the_database_is_not_called_a_second_proposal(olga: User) -> None:
+    move()
+    report = reconcile(reason="by hand")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE billing_ledgercorrection ADD CONSTRAINT another CHECK (against <> 'rounding')")
+    assert not report.is_clean
+    with pytest.raises(IntegrityError, match="another"):
+        propose(olga, against="rounding")
+
+
+def test_what_a_reference_booked_is_looked_up_by_an_index() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+    rows = Transfer.objects.order_by().filter(external_ref="txn_1", debit=uuid4())
+    assert "transfer_by_reference" in rows.explain()
+
+
 def test_an_event_that_comes_after_a_correction_finds_the_entry_booked(olga: User, otto: User) -> None:
     move()
     reconcile(reason="by hand")
@@ -186,6 +273,7 @@ def test_an_event_that_comes_after_a_correction_finds_the_entry_booked(olga: Use
 def test_a_correction_against_a_customer_takes_no_more_than_it_has(olga: User, otto: User, alice) -> None:
     move(-20 * DOLLAR)
     reconcile(reason="by hand")
+    Organisation.objects.create(id=alice, name="Alice's")
     with pytest.raises(CorrectionRefused, match="owner"):
         propose(olga, against="customer_available")
     with pytest.raises(CorrectionRefused, match="owner"):
