@@ -56,7 +56,7 @@ def gather_files(spec: Spec, folder: Path) -> Gathered:
         errors.append(SpecError(None, None, "files", f"{size} bytes are too many", f"at most {FILES_BYTES_MAX} bytes"))
     if errors:
         raise SpecErrors(errors)
-    left_out = sorted(name for name in gathering.left_out if name not in found)
+    left_out = sorted({unsent for name in gathering.left_out for unsent in _unsent(name, folder, found)})
     return Gathered([local_file(path, found[path]) for path in sorted(found)], left_out)
 
 
@@ -66,6 +66,19 @@ def local_file(path: str, source: Path) -> LocalFile:
         return LocalFile(source, ArtifactFile(path=path, size=source.stat().st_size, sha256=sha256_file(source)))
     except OSError as error:
         raise SpecErrors([SpecError(None, None, "files", f"{path!r} cannot be read: {error.strerror}")]) from error
+
+
+def _unsent(name: str, folder: Path, found: Collection[str]) -> Iterator[str]:
+    """What of a file or folder that was left out is not sent: another entry of `files` may have named it, or a part."""
+    if name in found:
+        return
+    if not any(sent.startswith(f"{name}/") for sent in found):
+        yield name
+        return
+    for path in (folder / name).rglob("*"):
+        below = path.relative_to(folder)
+        if path.is_file() and below.as_posix() not in found and SKIPPED.isdisjoint(below.parts):
+            yield below.as_posix()
 
 
 def _unreadable(error: OSError, folder: Path) -> str:

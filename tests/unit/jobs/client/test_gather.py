@@ -19,6 +19,10 @@ def paths(folder: Path, files: str) -> list[str]:
     return [file.entry.path for file in gather.gather_files(parse(HEAD + files), folder).files]
 
 
+def left_out(folder: Path, files: str) -> list[str]:
+    return gather.gather_files(parse(HEAD + files), folder).left_out
+
+
 def test_folder_is_gathered_without_what_never_belongs_to_a_job(job_file: Path) -> None:
     assert paths(job_file.parent, "[data/, train.py]") == ["data/a.txt", "data/empty", "train.py"]
 
@@ -135,6 +139,14 @@ def test_well_known_secrets_are_not_sent_and_the_terminal_says_so(
 def test_a_secret_that_is_named_is_sent(job_file: Path, secret: str) -> None:
     write(job_file.parent, SECRETS)
     assert secret in paths(job_file.parent, f"[., {secret}]")
+
+
+def test_the_notice_names_only_secrets_that_are_not_sent(job_file: Path) -> None:
+    folder = job_file.parent
+    write(folder, {".ssh/id_rsa": "", ".ssh/config": "", ".ssh/__pycache__/a": "", ".aws/credentials": ""})
+    assert left_out(folder, "[.]") == [".aws", ".ssh"]
+    assert left_out(folder, "[., .ssh]") == [".aws"], "the folder was named, and is sent"
+    assert left_out(folder, "[., .ssh/config]") == [".aws", ".ssh/id_rsa"], "one of its files was named"
 
 
 def test_a_secret_folder_that_is_named_is_sent_whole(job_file: Path) -> None:
