@@ -136,7 +136,10 @@ def _compare(spec: Spec, quote: QuoteView, token: AssetView) -> EscrowTerms:
     """The quote's terms, once everything in them follows from what is known here."""
     terms = quote.escrow
     _require(is_escrow(spec), "the job file does not ask for payment.mode: escrow")
-    _require(quote.spec_hash == spec_hash(spec), "the quote is for another job file")
+    _require(
+        quote.spec_hash == spec_hash(spec),
+        "the quote is for another job file, or the marketplace is of another version than this program: update souk",
+    )
     if terms is None or quote.quote_id is None or quote.cap_units is None or quote.cap_usd_micros is None:
         raise TermsRefused("The quote says nothing to sign: this marketplace does not offer payment.mode: escrow.")
     _require(terms.job_id == quote.quote_id, f"the job {terms.job_id} is not the quote's, {quote.quote_id}")
