@@ -41,7 +41,7 @@ SoukError
     |-- LeaseOver              409  the lease ended: nothing new is taken for it
     |-- StreamNotFound         404
     |-- BadManifest            400  details: errors, one a file
-    |-- StorageFull            413  the organisation's quota of kept bytes; details: size, kept, allowed
+    |-- StorageFull            422  the organisation's quota of kept bytes; details: size, kept, allowed
     |-- ManifestChanged        409  this step was announced with other files
     |-- ArtifactNotFound       404
     |-- ArtifactClosed         409  abandoned or deleted
@@ -340,7 +340,7 @@ class StorageFull(JobsError):
         "that it may. Send fewer, or ask the operator for a larger quota."
     )
     code = "storage_full"
-    status = 413
+    status = 422  # a node must not take it for a fault of its own; a 413 may be any proxy's
 
 
 class ManifestChanged(JobsError):

@@ -13,7 +13,7 @@ from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, Reason
 from runtimes.contract import EventKind, ExitCode
 
 SIGNAL_CODE_BASE = 128
-FILES_REFUSED_STATUSES = frozenset({400, 413, 422})  # of a server that refuses these files; 413: the customer's quota
+FILES_REFUSED_STATUSES = frozenset({400, 422})  # statuses of a server that can never accept these files
 
 # Codes that the built-in runtimes promise; of an own command they mean nothing to us.
 REASON_OF_CODE = {

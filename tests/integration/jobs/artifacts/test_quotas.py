@@ -43,7 +43,7 @@ def announce(lease: Lease, size: int, step: int = 1) -> Any:
 def test_two_terabytes_are_not_announced_for_nothing(alice: Organisation) -> None:
     with pytest.raises(JobsError, match="larger quota") as caught:
         inputs.announce_input(alice, [each for n in range(32) for each in files(64 * quotas.GIB, path=f"part-{n}")])
-    assert (caught.value.code, caught.value.status) == ("storage_full", 413)
+    assert (caught.value.code, caught.value.status) == ("storage_full", 422)
     assert not Artifact.objects.exists()
 
 
@@ -97,7 +97,7 @@ def test_checkpoints_of_a_node_count_once_and_are_refused_beyond(alice: Organisa
 
 
 def test_an_output_that_the_quota_refuses_is_no_fault_of_the_node() -> None:
-    refused = Refused(413, "storage_full", "These files have too many bytes.", {})
+    refused = Refused(422, "storage_full", "These files have too many bytes.", {})
     assert name_refusal(refused, 0).reason is Reason.EXIT_NONZERO
 
 
