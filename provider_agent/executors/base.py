@@ -48,6 +48,8 @@ class LaunchSpec:
     overlay: Overlay | None = None  # the network of its gang; the program gets its interface right after the start
     has_egress: bool = False  # it may reach public addresses
     shared_folders: dict[str, str] = field(default_factory=dict)  # label -> folder of this node, to read only
+    private: Path | None = None  # the agent's own folder, with its keys: of it the program sees its lease's alone
+    readable: tuple[Path, ...] = ()  # but these of it too
 
     @property
     def work(self) -> Path:

@@ -1,6 +1,7 @@
-"""Runs programs as process groups of the agent's own user. It isolates nothing.
+"""Runs programs as process groups of the agent's own user. It isolates nothing but the agent itself.
 
-A program can read and write whatever that user can. Use it for your own jobs, for tests and for the embedded mode.
+A program can read and write whatever that user can, but for the agent's folder, where the keys are (landlock.py). Use
+it for your own jobs, for tests and for the embedded mode.
 Each program has a supervisor (see process_supervisor.py) that survives the agent and writes down how the program ended.
 """
 
@@ -21,12 +22,13 @@ from uuid import UUID
 
 import psutil
 
-from provider_agent.errors import ExecutorFailed
-from provider_agent.executors import base, process_supervisor
+from provider_agent.errors import BadConfig, ExecutorFailed
+from provider_agent.executors import base, landlock, process_supervisor
 from provider_agent.executors.base import Exit, Handle, LaunchSpec, ReportEvent
 from provider_agent.system.atomic import write_atomically
 
 WARNING = "The process executor isolates nothing: programs run as this user and can read what it can read."
+KEYS_OPEN = "This kernel has no Landlock (Linux 5.19 and newer do): programs can read this agent's keys too."
 OWN_JOBS = "This node takes jobs of your own organisation only."
 STRANGERS = (
     "You allow strangers: it also takes jobs of organisations that you do not know, if they ask for no isolation."
@@ -254,8 +256,14 @@ class ProcessExecutor:
 
 
 def warning_of_strangers(allow_strangers: bool) -> str:
-    """Whose jobs a node without isolation takes, in so many words."""
-    return STRANGERS if allow_strangers else OWN_JOBS
+    """Whose jobs a node without isolation takes, in so many words; raises BadConfig where they would read its keys."""
+    if allow_strangers and not landlock.is_available():
+        raise BadConfig(
+            f"{KEYS_OPEN} Leave out --allow-strangers, or switch Landlock on (lsm=...,landlock on the kernel's command"
+            " line)."
+        )
+    said = STRANGERS if allow_strangers else OWN_JOBS
+    return said if landlock.is_available() else f"{said} {KEYS_OPEN}"
 
 
 def processes_of(lease_id: UUID) -> list[int]:
@@ -285,6 +293,8 @@ def _launch_file(spec: LaunchSpec) -> dict[str, Any]:
         "log_bytes_max": base.LOG_BYTES_MAX,
         "log_cap_line": base.LOG_CAP_LINE,
         "grace_seconds": GRACE_SECONDS,
+        "private": str(spec.private) if spec.private and landlock.is_available() else "",
+        "readable": [str(path) for path in (spec.folder, *spec.readable) if path.exists()],
     }
 
 

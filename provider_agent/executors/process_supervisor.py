@@ -1,7 +1,8 @@
 """Outlives the agent beside one program: pumps its output to the log, and writes down how it ended.
 
-Started as `python -I process_supervisor.py LEASE_FOLDER` by the process executor. Standard library only; imports
-nothing of ours. It is the program's subreaper, so that whatever the program detaches still belongs to it.
+Started as `python -I process_supervisor.py LEASE_FOLDER` by the process executor. Standard library only; of ours it
+loads landlock.py, which lies beside it. It is the program's subreaper, so that whatever the program detaches still
+belongs to it.
 
 1. read launch.json (it holds secrets) and delete it
 2. start the program in a session of its own, with limits; write supervisor.json
@@ -12,6 +13,7 @@ nothing of ours. It is the program's subreaper, so that whatever the program det
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import resource
@@ -20,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,7 @@ def main(folder: Path) -> None:
     reader, writer = os.pipe()
     log = Log(folder / "log", launch["log_bytes_max"], launch["log_cap_line"])
     try:
+        hide_agent = prepare_hiding(launch)
         program = subprocess.Popen(  # noqa: S603 - the customer's command, as an argument list
             launch["argv"],
             cwd=launch["cwd"],
@@ -53,9 +57,9 @@ def main(folder: Path) -> None:
             stdout=writer,
             stderr=writer,
             start_new_session=True,
-            preexec_fn=lambda: limit_self(launch),  # noqa: PLW1509 - this process has one thread
+            preexec_fn=lambda: limit_self(launch, hide_agent),  # noqa: PLW1509 - this process has one thread
         )
-    except OSError as error:
+    except (OSError, subprocess.SubprocessError) as error:
         log.write(f"[souk] cannot start {launch['argv'][0]}: {error}\n".encode())
         write_json(folder / "supervisor.json", {"pid": os.getpid(), "child": 0})
         write_json(folder / "exit.json", {"code": CANNOT_START, "message": f"cannot start the command: {error}"})
@@ -145,7 +149,21 @@ class Log:
             return
 
 
-def limit_self(launch: dict[str, Any]) -> None:
+def prepare_hiding(launch: dict[str, Any]) -> Callable[[], None]:
+    """What the program does to itself before it starts: hide the agent's folder, but for what it needs of it."""
+    if not launch["private"]:
+        return lambda: None
+    spec = importlib.util.spec_from_file_location("landlock", Path(__file__).with_name("landlock.py"))
+    if spec is None or spec.loader is None:
+        raise OSError("landlock.py is missing beside the supervisor")
+    landlock = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(landlock)
+    readable = [Path(each) for each in launch["readable"]]
+    rules = landlock.rules_without(Path(launch["private"]), read=readable, written=[Path(launch["cwd"])])
+    return lambda: landlock.restrict_self(rules)
+
+
+def limit_self(launch: dict[str, Any], hide_agent: Callable[[], None]) -> None:
     """Limits of the program, set between fork and exec. Memory is watched instead: RLIMIT_AS breaks torch."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     lower_limit(resource.RLIMIT_FSIZE, launch["file_bytes_max"])
@@ -154,6 +172,7 @@ def limit_self(launch: dict[str, Any]) -> None:
         os.sched_setaffinity(0, launch["cores"])
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
+    hide_agent()
 
 
 def lower_limit(which: int, value: int) -> None:

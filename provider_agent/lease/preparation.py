@@ -110,6 +110,8 @@ def _launch_spec(
         overlay=overlay,
         has_egress=assignment.network == "public" and executor.name == "docker",
         shared_folders=_shared_folders(context, assignment),
+        private=context.folder.root,
+        readable=(context.folder.runtimes,),
     )
 
 
