@@ -1,4 +1,4 @@
-"""The operator sees all of demand, changes nothing by a form, ends endpoints and drains replicas."""
+"""The operator sees all of demand, changes nothing but quotas by a form, ends endpoints and drains replicas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from django.apps import apps
 from django.contrib import admin
 from django.test import Client
 
-from jobs.models import Audit, Endpoint, EndpointMinute, Replica, ReplicaMinute, WrongReplica
+from jobs.artifacts import quotas
+from jobs.models import Audit, Endpoint, EndpointMinute, Replica, ReplicaMinute, StorageQuota, WrongReplica
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
@@ -20,6 +21,7 @@ from tests.integration.jobs.serving import scenes
 from tests.integration.jobs.serving.conftest import bring_up, gateway_reports, launch, leases_of, states, tick
 
 MODELS = list(apps.get_app_config("jobs").get_models())
+SET_BY_OPERATORS = {StorageQuota}
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def endpoint(alice: Organisation, bob: Node) -> Endpoint:
 def test_every_table_is_shown_and_can_be_neither_changed_nor_deleted(operator: Client, endpoint: Endpoint) -> None:
     shown = 0
     for model in MODELS:
-        if model._meta.auto_created:
+        if model._meta.auto_created or model in SET_BY_OPERATORS:
             continue
         assert admin.site.is_registered(model), model
         pages = f"/admin/jobs/{model._meta.model_name}/"
@@ -63,6 +65,11 @@ def test_every_table_is_shown_and_can_be_neither_changed_nor_deleted(operator: C
         assert operator.post(f"{pages}{row.pk}/change/", {}).status_code == 403, model
         assert operator.post(f"{pages}{row.pk}/delete/", {"post": "yes"}).status_code == 403, model
     assert shown >= 12, "Endpoint, EndpointVersion, Replica, Gateway and their like have rows here"
+
+
+def test_an_operator_sets_what_one_organisation_may_keep(operator: Client, alice: Organisation) -> None:
+    answer = operator.post("/admin/jobs/storagequota/add/", {"organisation": str(alice.pk), "bytes_max": "1024"})
+    assert (answer.status_code, quotas.allowed_bytes(alice.pk)) == (302, 1024)
 
 
 def test_no_page_shows_a_keys_hash(operator: Client, endpoint: Endpoint, alice: Organisation) -> None:
