@@ -117,8 +117,8 @@ class StripePayouts(PayoutRail):
     def _send_on(self, payout: Payout, moved: Moved) -> Outcome:
         """The second half: from the provider's account to its bank. What the bank refuses comes back to us."""
         arrived = Outcome(Fate.CONFIRMED, external_id=moved.id)
-        if moved.reversed_cents and moved.reversed_cents < moved.amount_cents:
-            return arrived  # a part was reversed for a chargeback; the rest is the provider's own to move
+        if moved.reversed_cents and not self._was_returned(payout, moved):
+            return arrived  # reversed for a chargeback; what is left, if anything, is the provider's own to move
         key = Key(f"bank-{payout.pk}", is_repeat=True)
         try:
             sent = self._stripe.pay_bank(
@@ -141,6 +141,12 @@ class StripePayouts(PayoutRail):
             return arrived
         cause = sent.failure or "The bank sent it back."
         return Outcome(Fate.RETURNED, external_id=back.id, message=cause)
+
+    def _was_returned(self, payout: Payout, moved: Moved) -> bool:
+        """Whether it was reversed because the bank sent it back: whole, and after it was sent on."""
+        if moved.reversed_cents < moved.amount_cents:
+            return False
+        return self._stripe.find_bank_payout(moved.destination, str(payout.pk)) is not None
 
 
 def _marks(payout: Payout) -> dict[str, str]:

@@ -271,6 +271,23 @@ def test_what_a_chargeback_left_of_a_transfer_is_the_providers_to_move(stripe: F
     assert stripe.store.all("payout", payout.destination) == []
 
 
+def test_what_was_reversed_whole_before_the_bank_is_not_sent_on(stripe: FakeStripe, bob: UUID) -> None:
+    """What else lies in the account there is of other payouts."""
+    scenes.fund_platform(stripe)
+    payout = reserve(bob)
+    moved = cut_off_before_the_bank(stripe, payout)
+    reverse(moved, moved.amount_cents)
+    connect().transfer(
+        account_id=payout.destination,
+        amount_cents=moved.amount_cents,
+        group="another payout",
+        metadata={"payout_id": "another"},
+        key=Key("another payout"),
+    )
+    assert find(payout) == Fate.CONFIRMED
+    assert stripe.store.all("payout", payout.destination) == []
+
+
 def test_a_bank_payout_that_stripe_refuses_waits_in_the_providers_account(stripe: FakeStripe, bob: UUID) -> None:
     scenes.fund_platform(stripe)
     payout = reserve(bob)
