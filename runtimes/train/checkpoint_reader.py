@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
 from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
     BytesStorageMetadata,
     Metadata,
     MetadataIndex,
@@ -59,6 +60,8 @@ class DataOnlyUnpickler(pickle.Unpickler):
         """Raises UnpicklingError for any other name."""
         if (module, name) in READABLE:
             return super().find_class(module, name)
+        if (module, name) == ("builtins", "getattr"):  # as Debian 12's Python 3.11.2 writes an enumeration
+            return _memory_format
         if module == "torch" and isinstance(dtype := getattr(torch, name, None), torch.dtype):
             return dtype
         raise pickle.UnpicklingError(f"it names {module}.{name}, which is nothing that a checkpoint has")
@@ -158,6 +161,13 @@ def _read(file: IO[bytes]) -> Metadata:
     if not isinstance(metadata.storage_meta, StorageMeta):
         metadata.storage_meta = StorageMeta()
     return metadata
+
+
+def _memory_format(kind: object, name: object) -> _MEM_FORMAT_ENCODING:
+    """The one enumeration that torch's metadata has: nothing else is looked up."""
+    if kind is not _MEM_FORMAT_ENCODING or not isinstance(name, str) or name not in _MEM_FORMAT_ENCODING.__members__:
+        raise pickle.UnpicklingError("it names an attribute that no checkpoint has")
+    return _MEM_FORMAT_ENCODING[name]
 
 
 def _is_count(value: object) -> bool:

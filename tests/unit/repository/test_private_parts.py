@@ -71,6 +71,7 @@ PARTS = [
         CHECKPOINT_READER,
         attributes="relative_path offset length transform_descriptors",
     ),
+    Part("torch", "torch.distributed.checkpoint.metadata:_MEM_FORMAT_ENCODING", CHECKPOINT_READER),
     Part(
         "torch", "torch.distributed.checkpoint._traverse:set_element", CHECKPOINT_READER, "root_dict path value"
     ),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -102,6 +102,42 @@ def test_a_pickle_among_the_values_is_never_run(tmp_path: Path) -> None:
     assert not planted.marker.exists()
     load(state_of(0.0), storage_reader=FileSystemReader(folder), no_dist=True)
     assert planted.marker.exists(), "what was planted would run where it is read as torch reads it"
+
+
+def test_a_checkpoint_that_debians_python_wrote_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11.2 writes an enumeration's members by name; those before and after it by value."""
+    monkeypatch.setattr(_MEM_FORMAT_ENCODING, "__reduce_ex__", lambda each, _: (getattr, (type(each), each.name)))
+    folder = saved(tmp_path / "step-00000003", state_of(1.5))
+    assert b"getattr" in (folder / METADATA_FILE).read_bytes()
+    state = state_of(0.0)
+    load_state(state, folder, None)
+    assert torch.equal(state["model"]["w"], state_of(1.5)["model"]["w"])
+
+
+class Attribute:
+    """Unpickles as an attribute of anything."""
+
+    def __init__(self, of: object, name: object) -> None:
+        self.of, self.name = of, name
+
+    def __reduce__(self) -> tuple[Any, tuple[object, object]]:
+        return (getattr, (self.of, self.name))
+
+
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [
+        (Metadata, "__init__"),
+        (_MEM_FORMAT_ENCODING, "__class__"),
+        (_MEM_FORMAT_ENCODING, "mro"),
+        (torch.Size, "__subclasses__"),
+        ("", "join"),
+    ],
+)
+def test_attributes_of_other_things_are_refused(folder: Path, of: object, name: object) -> None:
+    change(folder, lambda _: Attribute(of, name))
+    with pytest.raises(BadData, match="names an attribute that no checkpoint has"):
+        DataOnlyReader(folder).read_metadata()
 
 
 @pytest.mark.parametrize(
