@@ -56,7 +56,7 @@ class Call:
 def resolve(lease: EscrowLease, *, to_provider: int) -> Call:
     """Give the provider so much of what waits (the fee comes out of it), and the customer the rest."""
     rest = lease.pending - to_provider
-    arguments = (id_bytes32(lease.pk), to_provider, rest)
+    arguments = (lease.hold.customer, id_bytes32(lease.pk), to_provider, rest)
     key = f"resolve:{lease.pk}:{lease.seq}"
     return Call(lease.hold.contract, (Role.ARBITER,), "resolve", arguments, key)
 

@@ -9,6 +9,7 @@ from billing.chain import escrow
 from billing.proofs.escrow import (
     HoldAuthorization,
     ReceiptKeyDelegation,
+    providers_root,
     sign_authorization,
     sign_delegation,
 )
@@ -19,18 +20,25 @@ from tests.integration.billing.chain.town import TOKEN, Town
 RATE = 36 * TOKEN  # an hour: 10,000 base units a second
 
 
-def authorize(town: Town, job_id: UUID, amount: int = 10 * TOKEN, *, signer: str = "Alice", **changes: Any):
+SECONDS_HELD = 2_000  # that have passed on the chain since a hold was opened: so much can be billed
+
+
+def authorize(  # type: ignore[no-untyped-def]
+    town: Town, job_id: UUID, amount: int = 10 * TOKEN, *, signer: str = "Alice", providers: Any = (), **changes: Any
+):
     fields: dict[str, Any] = {
         "job_id": job_id,
         "customer": town.key("Alice").address,
         "asset": town.token,
         "max_amount": amount,
         "rate_ceiling_per_hour": RATE,
+        "parallel_leases": 4,
+        "providers_root": providers_root(providers),
         "deadline": int(clock.now().timestamp()) + 7200,
         "nonce": uuid4().int,
     }
     one = HoldAuthorization(**(fields | changes))
-    return sign_authorization(town.secret(signer), one, escrow.domain_of(town.contract))
+    return sign_authorization(town.secret(signer), one, escrow.domain_of(town.contract), providers)
 
 
 def receipt_of(town: Town, job_id: UUID, lease_id: UUID, seq: int, ms: int) -> SignedReceipt:
@@ -66,4 +74,5 @@ def open_job(town: Town, amount: int = 10 * TOKEN, **changes: Any) -> UUID:
     escrow.open_hold(town.asset_id, authorize(town, job_id, amount, **changes))
     town.follow()
     assert escrow.is_open(job_id)
+    town.pass_seconds(SECONDS_HELD)
     return job_id

@@ -136,7 +136,7 @@ def test_the_customer_shows_contests_and_the_arbiter_divides(people: Shells) -> 
     assert people.look("show", job_id).json["leases"][0]["is_challenged"] is True
 
     people.town.wallets["arbiter"] = key_for(Role.SETTLER)
-    people.town.call("arbiter", "resolve", id_bytes32(lease_id), 400_000, 600_000)
+    people.town.call("arbiter", "resolve", people.town.key("Alice").address, id_bytes32(lease_id), 400_000, 600_000)
     assert people.balance("Bob") == {"available": 360_000}
     people.town.follow()
     people.town.assert_books_match()

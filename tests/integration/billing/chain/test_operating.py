@@ -82,7 +82,9 @@ def test_a_challenge_is_shown_with_its_evidence_and_decided_once(
         assert RUNNER.invoke(app, ["resolve", str(lease_id), "--to-provider", "-1"]).exit_code != 0
 
         printed = souk("resolve", str(lease_id), "--to-provider", "0.4", "--print")
-        assert printed["data"] == builds.encode(builds.ESCROW, "resolve", [id_bytes32(lease_id), 400_000, 600_000])
+        assert printed["data"] == builds.encode(
+            builds.ESCROW, "resolve", [town.key("Alice").address, id_bytes32(lease_id), 400_000, 600_000]
+        )
         assert not ChainTransaction.objects.filter(purpose="resolve").exists()
         done = souk("resolve", str(lease_id), "--to-provider", "0.4")
         assert done["state"] in {"mined", "final"} and done["transaction"].startswith("0x")

@@ -39,7 +39,7 @@ def test_c18_no_lease_while_the_hold_is_mined_and_not_final(
     assert "not sent yet" in job.waiting_for
     town.follow(2)
     sweeps.sweep_jobs()
-    assert town.view("holds", id_bytes32(job.pk))[0] == town.key("Alice").address  # it is mined
+    assert town.view("holds", town.key("Alice").address, id_bytes32(job.pk))[0] > 0  # it is mined
     sent = EscrowHold.objects.select_related("transaction").get(pk=job.pk).transaction
     assert sent is not None
     assert refreshed(job).waiting_for == f"the hold in the contract: transaction {sent.hash} waits for final blocks"
