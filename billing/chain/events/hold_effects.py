@@ -111,8 +111,8 @@ def hold_closing(booking: Booking) -> None:
             kind="chain_closing",
             severity=alerts.Severity.CRITICAL,
             subject=hold.pk,
-            message=f"The hold of job {hold.pk} is being closed, and not by us: the settler's key may be stolen. `souk"
-            f" chain reopen {hold.pk}` before {hold.closes_at:%F %T} UTC, and take the key's role away.",
+            message=f"The hold of job {hold.pk} is being closed, and not by us: the settler's key may be stolen. Call"
+            f" `reopenHold` as arbiter or pauser before {hold.closes_at:%F %T} UTC, and take the key's role away.",
         )
 
 
