@@ -120,8 +120,10 @@ def is_signed_by_provider(signed: SignedDelegation, domain: ReceiptDomain) -> bo
 
 def names_its_providers(signed: SignedHoldAuthorization) -> bool:
     """Whether the signed root is that of the providers beside it; the root for any has none beside it."""
-    root = signed.authorization.providers_root
-    return root == (providers_root(signed.providers) if signed.providers else ANY_PROVIDER)
+    try:
+        return signed.authorization.providers_root == providers_root(signed.providers)
+    except ValueError:  # one is named twice
+        return False
 
 
 def authorization_digest(authorization: HoldAuthorization, domain: ReceiptDomain) -> str:
@@ -138,8 +140,7 @@ def providers_tree(providers: Sequence[str]) -> merkle.MerkleTree:
     """The tree of the providers' wallets that a hold allows; its root goes into the authorization."""
     if not 1 <= len(providers) <= PROVIDERS_MAX:
         raise ValueError(f"a hold names 1 to {PROVIDERS_MAX} providers, not {len(providers)}")
-    wallets = sorted({provider.lower() for provider in providers})
-    return merkle.build_tree([merkle.leaf_hash(wallet) for wallet in wallets])
+    return merkle.build_tree([merkle.leaf_hash(provider) for provider in providers])
 
 
 def providers_root(providers: Sequence[str]) -> str:

@@ -123,8 +123,8 @@ def _role_proposed(booking: Booking) -> None:
         severity=alerts.Severity.CRITICAL,
         subject=arguments["account"],
         message=f"{arguments['account']} is to have the role {_role_name(arguments['role'])} of the contract"
-        f" {booking.contract.address}. Was it not you, then the admin's key is stolen: call `vetoRole` as arbiter or pauser before"
-        f" {active_at:%F %T} UTC.",
+        f" {booking.contract.address}. Was it not you, then the admin's key is stolen: call `vetoRole` as"
+        f" arbiter or pauser before {active_at:%F %T} UTC.",
     )
 
 
