@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('jobs', '0022_usage_remainders'),
+        ("jobs", "0022_usage_remainders"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='quote',
-            name='providers',
+            model_name="quote",
+            name="providers",
             field=models.JSONField(db_default=models.Value([], models.JSONField()), default=list),
         ),
     ]

@@ -4,30 +4,29 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('billing', '0095_rail_of_fake_top_ups'),
+        ("billing", "0098_digest_top_ups"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='contractterms',
-            name='close_seconds',
+            model_name="contractterms",
+            name="close_seconds",
             field=models.PositiveBigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='escrowhold',
-            name='closes_at',
+            model_name="escrowhold",
+            name="closes_at",
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='escrowhold',
-            name='parallel_leases',
+            model_name="escrowhold",
+            name="parallel_leases",
             field=models.PositiveBigIntegerField(db_default=1, default=1),
         ),
         migrations.AddField(
-            model_name='escrowhold',
-            name='providers',
+            model_name="escrowhold",
+            name="providers",
             field=models.JSONField(db_default=models.Value([], models.JSONField()), default=list),
         ),
     ]
