@@ -18,6 +18,7 @@ POLL_SECONDS: Final = 0.2
 RESUMED_NONCES_MAX: Final = 16  # how far back a deployment that was cut off is looked for
 RESUMED_PAGES_MAX: Final = 20
 ROLES: Final = ("SETTLER", "PUBLISHER", "ARBITER", "SLASHER", "PAUSER")
+HOUR: Final = 3_600
 DAY: Final = 86_400
 
 
@@ -35,8 +36,8 @@ class Terms:
     challenge_seconds: int = DAY
     grace_seconds: int = 3 * DAY
     dispute_seconds: int = 7 * DAY
-    close_seconds: int = 0
-    root_delay_seconds: int = 6 * 3600
+    close_seconds: int = HOUR  # in which the close of a stolen settler is noticed and stopped; each customer waits it
+    root_delay_seconds: int = 6 * HOUR
     unstake_seconds: int = 7 * DAY
 
     def as_arguments(self) -> tuple[Any, ...]:

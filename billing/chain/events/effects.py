@@ -123,8 +123,9 @@ def _role_proposed(booking: Booking) -> None:
         severity=alerts.Severity.CRITICAL,
         subject=arguments["account"],
         message=f"{arguments['account']} is to have the role {_role_name(arguments['role'])} of the contract"
-        f" {booking.contract.address}. Was it not you, then the admin's key is stolen: call `vetoRole` as"
-        f" arbiter or pauser before {active_at:%F %T} UTC.",
+        f" {booking.contract.address}. Was it not you, then the admin's key is stolen: before {active_at:%F %T} UTC"
+        f" `souk chain veto-role {booking.contract.asset.code} {_role_name(arguments['role'])} {arguments['account']}`"
+        " as the arbiter or the pauser.",
     )
 
 

@@ -111,9 +111,17 @@ def hold_closing(booking: Booking) -> None:
             kind="chain_closing",
             severity=alerts.Severity.CRITICAL,
             subject=hold.pk,
-            message=f"The hold of job {hold.pk} is being closed, and not by us: the settler's key may be stolen. Call"
-            f" `reopenHold` as arbiter or pauser before {hold.closes_at:%F %T} UTC, and take the key's role away.",
+            message=f"The hold of job {hold.pk} is being closed, and not by us: the settler's key may be stolen. Take"
+            f" its role away with `souk chain revoke-role {booking.contract.asset.code} settler ADDRESS`, and before"
+            f" {hold.closes_at:%F %T} UTC `{_reopening(booking, hold)}` as the arbiter or the pauser.",
         )
+
+
+def _reopening(booking: Booking, hold: EscrowHold) -> str:
+    job_id = id_of(booking.arguments["jobId"])
+    is_ours = hold.pk == job_id
+    more = "" if is_ours else f" --code {booking.contract.asset.code} --customer {hold.customer}"
+    return f"souk chain reopen-hold {job_id}{more}"
 
 
 def hold_reopened(booking: Booking) -> None:
