@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0022_usage_remainders"),
+        ("jobs", "0023_storage_quotas"),
     ]
 
     operations = [

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0098_digest_top_ups"),
+        ("billing", "0099_transfers_by_reference"),
     ]
 
     operations = [
