@@ -24,7 +24,14 @@ from uuid import UUID
 from django.db import transaction
 
 from billing.chain import keys
-from billing.chain.errors import HoldNotClosing, RoleNotDue, RoleNotProposed, RootNotProposed, SignerMissing, TriedTooOften
+from billing.chain.errors import (
+    HoldNotClosing,
+    RoleNotDue,
+    RoleNotProposed,
+    RootNotProposed,
+    SignerMissing,
+    TriedTooOften,
+)
 from billing.chain.keys import Role
 from billing.chain.reading import builds
 from billing.chain.reading.client import client_of

@@ -94,6 +94,8 @@ def reopen_hold(
     from billing.chain import operating
     from billing.models import EscrowHold
 
+    if customer and not code:
+        fail("Say with --code, too, which token's contract has the hold of --customer.")
     if customer:
         contract, wallet = contract_named(code), _wallet(customer)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -9,6 +10,7 @@ from billing.chain import escrow
 from billing.proofs.escrow import (
     HoldAuthorization,
     ReceiptKeyDelegation,
+    SignedHoldAuthorization,
     providers_root,
     sign_authorization,
     sign_delegation,
@@ -18,14 +20,18 @@ from provider_agent.protocol import SignedReceipt, UsageReceipt, charge, sign_re
 from tests.integration.billing.chain.town import TOKEN, Town
 
 RATE = 36 * TOKEN  # an hour: 10,000 base units a second
-
-
 SECONDS_HELD = 2_000  # that have passed on the chain since a hold was opened: so much can be billed
 
 
-def authorize(  # type: ignore[no-untyped-def]
-    town: Town, job_id: UUID, amount: int = 10 * TOKEN, *, signer: str = "Alice", providers: Any = (), **changes: Any
-):
+def authorize(
+    town: Town,
+    job_id: UUID,
+    amount: int = 10 * TOKEN,
+    *,
+    signer: str = "Alice",
+    providers: Sequence[str] = (),
+    **changes: Any,
+) -> SignedHoldAuthorization:
     fields: dict[str, Any] = {
         "job_id": job_id,
         "customer": town.key("Alice").address,
