@@ -73,6 +73,7 @@ class ExitCode(IntEnum):
     BAD_DATA = 65
     INTERNAL = 70
     STOPPED = 75  # SIGTERM was honoured: a checkpoint was saved before leaving
+    BAD_CHECKPOINT = 76  # SOUK_RESUME_FROM cannot be resumed from: whoever saved it answers for it, not the job
     OUT_OF_MEMORY = 77
 
 

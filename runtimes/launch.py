@@ -22,7 +22,13 @@ from runtimes.contract import Env, ExitCode
 from runtimes.rendezvous import RANK_ZERO_SECONDS_MAX, RendezvousError, wait_for_gang
 
 DEFAULT_MODULE = "runtimes.train"
-NAMED_CODES = (ExitCode.BAD_CONFIG, ExitCode.BAD_DATA, ExitCode.OUT_OF_MEMORY, ExitCode.STOPPED)
+NAMED_CODES = (
+    ExitCode.BAD_CONFIG,
+    ExitCode.BAD_DATA,
+    ExitCode.BAD_CHECKPOINT,
+    ExitCode.OUT_OF_MEMORY,
+    ExitCode.STOPPED,
+)
 
 
 def main(argv: list[str] | None = None) -> int:

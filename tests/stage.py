@@ -47,6 +47,8 @@ TRAIN: dict[str, Any] = {
     "train": {"model": "tiny-llama", "data": "python-docs"},
 }
 
+OWN_COMMAND: dict[str, Any] = {"kind": "command", "command": "python train.py", "train": None, "work": None}
+
 
 def spec_of(**changes: Any) -> Spec:
     """A valid spec, with sections replaced."""

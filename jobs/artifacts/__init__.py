@@ -1,17 +1,19 @@
 """Checkpoints, outputs and inputs: their bytes in a store, and the manifests that make them complete.
 
-store.py      the interface of a store, and the keys under which files lie
-choice.py     the store that the settings name
-local.py      the store on this server's disk
-s3.py         the store in an S3-compatible bucket
-links.py      signed addresses of the local store
-views.py      the pages behind those addresses
-urls.py       their routes
-manifest.py   which lists of files are accepted
-parts.py      one node's part of an artifact: addresses to upload it, and whether its bytes are there
-uploads.py    a node announces and completes a checkpoint or an output
-inputs.py     a customer announces and completes what a job file names
-downloads.py  what a node or a customer downloads
-quotas.py     how much an organisation may keep
-prune.py      deletes what nobody keeps any more
+store.py        the interface of a store, and the keys under which files lie
+choice.py       the store that the settings name
+local.py        the store on this server's disk
+s3.py           the store in an S3-compatible bucket
+links.py        signed addresses of the local store
+views.py        the pages behind those addresses
+urls.py         their routes
+manifest.py     which lists of files are accepted
+parts.py        one node's part of an artifact: addresses to upload it, and whether its bytes are there
+checkpoints.py  what counts as a checkpoint
+resumes.py      whether attempts could go on from one
+uploads.py      a node announces and completes a checkpoint or an output
+inputs.py       a customer announces and completes what a job file names
+downloads.py    what a node or a customer downloads
+quotas.py       how much an organisation may keep
+prune.py        deletes what nobody keeps any more
 """

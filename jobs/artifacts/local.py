@@ -74,6 +74,13 @@ class LocalStore(Store):
     def url_for_download(self, key: str, *, until: datetime) -> str:
         return url_for_link(self._base_url, Link("GET", checked_key(key), until), self.secret)
 
+    def read(self, key: str, bytes_max: int) -> bytes:
+        file = self.open_file(key)
+        if file is None:
+            raise UploadIncomplete(key=key)
+        with file:
+            return file.read(bytes_max)
+
     def sizes(self, prefix: str) -> dict[str, int]:
         folder = self._below(self._objects, prefix)
         found = (path for path in folder.rglob("*") if path.is_file())

@@ -7,6 +7,7 @@ that the sweep finds what a crash in between left behind.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
@@ -16,6 +17,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
+from jobs.artifacts import resumes
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import prefix_for
 from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, EndpointVersion, Job
@@ -32,17 +34,38 @@ log = logging.getLogger(__name__)
 
 
 def prune_checkpoints(job: Job) -> int:
-    """Delete all but the newest complete checkpoints of a job; returns how many went.
+    """Delete all but the newest checkpoints of each attempt, and those of attempts that are needed no more; how many.
 
-    Never the newest one, and never one that a live attempt starts from. Call it with the job's row locked.
+    What one attempt saved replaces nothing of another's until nodes of somebody else have gone on from it. Never one
+    that a live attempt starts from. Call it with the job's row locked.
     """
     keep = max(1, int((job.spec.get("checkpoint") or {}).get("keep") or CHECKPOINTS_KEPT_DEFAULT))
     in_use = set(Attempt.objects.live().filter(job=job).values_list("resume_artifact_id", flat=True))
-    pruned = [found for found in list(Artifact.objects.resumable(job)[keep:]) if found.id not in in_use]
+    complete = Artifact.objects.complete().filter(job=job, kind=ArtifactKind.CHECKPOINT)
+    found = complete.select_related("attempt").order_by("-attempt__number", "-step", "-completed_at")
+    proven = resumes.proven_attempt(job.pk)
+    kept: Counter[int] = Counter()
+    pruned = []
+    for artifact in found:
+        number = artifact.attempt.number if artifact.attempt else 0
+        is_over = proven is not None and number < proven.number
+        if artifact.condemned_at is None and not is_over and kept[number] < keep:
+            kept[number] += 1
+        elif artifact.id not in in_use:
+            pruned.append(artifact)
     for artifact in pruned:
         advance(artifact, ArtifactState.DELETED, reason="pruned")
     _delete_bytes_on_commit(artifact.id for artifact in pruned)
     return len(pruned)
+
+
+def abandon(artifact: Artifact, *, reason: str) -> None:
+    """Give up one upload that can never become complete; repeating it is harmless."""
+    with transaction.atomic():
+        mine = Artifact.objects.select_for_update().filter(pk=artifact.pk, state=ArtifactState.UPLOADING).first()
+        if mine is not None:
+            advance(mine, ArtifactState.ABANDONED, reason=reason)
+            _delete_bytes_on_commit([mine.id])
 
 
 def abandon_uploads(attempt: Attempt) -> int:

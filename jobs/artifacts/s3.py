@@ -82,6 +82,16 @@ class S3Store(Store):
         seconds = max(1, int((until - clock.now()).total_seconds()))
         return self._presign("get_object", key, seconds=seconds)
 
+    def read(self, key: str, bytes_max: int) -> bytes:
+        try:
+            found = self._s3.get_object(Bucket=self._bucket, Key=checked_key(key))
+        except ClientError as error:
+            if error.response["Error"]["Code"] in MISSING:
+                raise UploadIncomplete(key=key) from error
+            raise
+        with found["Body"] as body:  # no range: an empty file has none
+            return bytes(body.read(bytes_max))
+
     def sizes(self, prefix: str) -> dict[str, int]:
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
         return {entry["Key"]: int(entry["Size"]) for page in pages for entry in page.get("Contents", [])}

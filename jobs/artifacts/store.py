@@ -3,6 +3,7 @@
     begin_upload      addresses for the parts of one file; whoever holds an address PUTs the bytes, no key needed
     finish_upload     the file is there in full, or UploadIncomplete
     url_for_download  an address to GET it from
+    read              its first bytes, where the server looks into it
     sizes             what is there
     delete_prefix     gone, also what was half uploaded
 
@@ -71,6 +72,10 @@ class Store(ABC):
     @abstractmethod
     def url_for_download(self, key: str, *, until: datetime) -> str:
         """An address that serves the bytes, and ranges of them, until it expires."""
+
+    @abstractmethod
+    def read(self, key: str, bytes_max: int) -> bytes:
+        """The first `bytes_max` bytes of a finished file; raises UploadIncomplete where there is none."""
 
     @abstractmethod
     def sizes(self, prefix: str) -> dict[str, int]:

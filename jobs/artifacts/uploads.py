@@ -15,10 +15,10 @@ from django.db import transaction
 from django.db.models import F
 
 from jobs import lifecycle
-from jobs.artifacts import quotas
+from jobs.artifacts import checkpoints, quotas
 from jobs.artifacts.manifest import accept_files
 from jobs.artifacts.parts import uploads_for, verify_bytes
-from jobs.artifacts.prune import prune_checkpoints
+from jobs.artifacts.prune import abandon, prune_checkpoints
 from jobs.errors import ArtifactClosed, ArtifactNotFound, BadManifest, ManifestChanged
 from jobs.leases.fencing import require_fence, require_live
 from jobs.leases.leasing import GRACE_MS
@@ -39,6 +39,8 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
         raise BadManifest(f"This node's rank is {lease.node_rank}, not {request.node_rank}.")
     if (request.kind == "checkpoint") != (request.step is not None):
         raise BadManifest("A checkpoint has a step, and an output has none.")
+    if request.step is not None:
+        checkpoints.check_step(lease, request.step)
     with transaction.atomic():
         # The job's row first, as everywhere. The rows below refer to it, so the database locks it at the commit at the
         # latest: who wrote them before then deadlocks with who holds the job and waits for one of them.
@@ -67,7 +69,10 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
 
 
 def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]], *, fence: int) -> Artifact:
-    """This node's part is complete, verified as far as the store can; raises UploadIncomplete with the files."""
+    """This node's part is complete, verified as far as the store can; raises UploadIncomplete with the files.
+
+    Raises BadManifest for a checkpoint that is none.
+    """
     part = ArtifactPart.objects.select_related("artifact").filter(artifact_id=artifact_id, lease=lease).first()
     if part is None:
         raise ArtifactNotFound()
@@ -77,6 +82,11 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
     if part.artifact.state != ArtifactState.UPLOADING:
         raise ArtifactClosed(artifact_id=str(artifact_id), state=part.artifact.state)
     verify_bytes(part, etags)
+    try:
+        checkpoints.check_content(part)
+    except BadManifest:
+        abandon(part.artifact, reason="no_checkpoint")  # its bytes will never count, so they need no room
+        raise
     with transaction.atomic():
         # The job's row first, as everywhere: two nodes that finish together take turns, and the second one sees both.
         job = lifecycle.lock(lease.attempt.job_id)

@@ -95,7 +95,7 @@ class Kind:
         """Why a lease ended, given what its node reports and what was ordered."""
         if not lease.attempt.job.spec.get("command"):
             reason = believing.without_signals(reason, exit_code)
-        return believing.believe(lease, reason)
+        return believing.of_resumed(lease, believing.believe(lease, reason))
 
     def payable_ms(self, lease: Lease, billable_ms: int) -> int:
         """For how long a lease that ends is charged, given for how long by its receipts and the ending's rule."""
@@ -105,7 +105,7 @@ class Kind:
         """Up to where a lease is paid whose provider broke it: when its newest complete checkpoint was taken."""
         states = [ArtifactState.COMPLETE, ArtifactState.DELETED]
         parts = ArtifactPart.objects.filter(lease=lease, artifact__kind="checkpoint", artifact__state__in=states)
-        part = parts.order_by("-artifact__step").first()
+        part = parts.filter(artifact__condemned_at=None).order_by("-artifact__step").first()
         return part.billable_ms if part else 0
 
     def after_attempt(

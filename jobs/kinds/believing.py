@@ -4,6 +4,7 @@
                                    it ordered none: a lie, FALSE_REASON; of a budget, where that may really be used up
                                    by the node's own meter, the truth or nobody's fault
     our program ended by a signal  the node's doing, or another node's: never the customer's
+    a resumed one has bad input    its checkpoint, which another node saved: never the customer's
     the node names another end     believed, as an order may cross it; but a node in quarantine is paid for no end
 
 What remains of a node's word is how its own program ended.
@@ -15,6 +16,7 @@ from datetime import timedelta
 from typing import Final
 
 from jobs.models import Lease
+from jobs.states import ArtifactState
 from marketplace.foundation import clock
 from provider_agent.protocol import BEAT_SECONDS_LEASED, REASONS, Billable, Fault, Reason, payable_ms
 
@@ -62,6 +64,22 @@ def without_signals(reason: Reason, exit_code: int | None) -> Reason:
     """
     if reason == Reason.EXIT_NONZERO and (exit_code or 0) > SIGNAL_CODE_BASE:
         return Reason.PROCESS_VANISHED
+    return reason
+
+
+def of_resumed(lease: Lease, reason: Reason) -> Reason:
+    """The same, of an attempt that began from a checkpoint: what our runtime cannot use is that.
+
+    The input and the configuration are the job's, and an attempt before this one read them. Agents of before called it
+    `bad_input`. Where there was no checkpoint, or this attempt saved one of its own behind it, the word is a lie.
+    """
+    attempt, is_ours = lease.attempt, not lease.attempt.job.spec.get("command")
+    has_resumed = attempt.artifacts.filter(kind="checkpoint", state=ArtifactState.COMPLETE).exists()
+    is_possible = is_ours and attempt.resume_artifact_id is not None and not has_resumed
+    if reason in {Reason.BAD_INPUT, Reason.BAD_CONFIG} and is_possible:
+        return Reason.BAD_CHECKPOINT
+    if reason == Reason.BAD_CHECKPOINT and not is_possible:
+        return Reason.FALSE_REASON
     return reason
 
 

@@ -3,6 +3,7 @@
 reserve     devices -> lease; the database lets a device have one live lease
 extend      every sync moves `lease_until` on
 end_lease   the devices are free, and what the lease cost is decided for ever
+recharge    but for a checkpoint that paid for it and was condemned before the job ended
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from jobs.kinds.table import kind_of
 from jobs.leases import endings
 from jobs.models import Attempt, Lease, LeaseDevice, PriceLock
 from jobs.pricing import assets
-from jobs.states import LeaseState
+from jobs.states import JOB_ENDS, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Device, Offer
-from provider_agent.protocol import BEAT_SECONDS_LEASED, ZERO_ADDRESS, Billable, charge
+from provider_agent.protocol import BEAT_SECONDS_LEASED, REASONS, ZERO_ADDRESS, Billable, Reason, charge
 
 # The agent stops the container when this passes without an answer from the server. Longer than the time after which a
 # silent node is lost, so that a restart of the marketplace costs no customer an attempt; a node that was cut off may
@@ -117,6 +118,24 @@ def end_lease(lease: Lease, billable: Billable, *, reason: str) -> Lease:
     LeaseDevice.objects.filter(lease=lease).update(is_live=False)
     endings.keep(lease, reason=reason, checkpointed_ms=_saved_ms(lease))
     return lease
+
+
+def recharge(lease: Lease) -> int:
+    """Charge an ended lease again, as a checkpoint that paid for it was condemned; by how many units it is less.
+
+    The one exception to a price that is decided for ever, and only while its job has not ended: nothing was settled
+    yet. What a contract pays was handed to it already. Call it with the job's row locked.
+    """
+    rule = REASONS[Reason(lease.attempt.reason)].billable if lease.state == LeaseState.ENDED else Billable.OBSERVED
+    if rule != Billable.CHECKPOINT or lease.attempt.job.state in JOB_ENDS or is_paid_by_contract(lease):
+        return 0
+    meter, before = read_meter(lease, rule), lease.charge_units or 0
+    billable_ms = min(kind_of(lease.attempt.job).payable_ms(lease, meter.billable_ms), lease.billable_ms or 0)
+    lease.billable_ms, lease.checkpoint_ms = billable_ms, meter.checkpoint_ms
+    lease.charge_usd_micros = min(charge(lease.rate_usd_micros_per_hour, billable_ms), lease.cap_usd_micros)
+    lease.charge_units = min(charge(lease.rate_units_per_hour, billable_ms), lease.cap_units)
+    lease.save(update_fields=["billable_ms", "checkpoint_ms", "charge_usd_micros", "charge_units"])
+    return int(before - lease.charge_units)
 
 
 class MeterReading(NamedTuple):

@@ -39,6 +39,7 @@ class Artifact(models.Model):
     size_bytes = models.PositiveBigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     completed_at = models.DateTimeField(null=True, blank=True)
+    condemned_at = models.DateTimeField(null=True, blank=True)  # of a checkpoint that nothing resumes from any more
 
     objects = ArtifactQuerySet.as_manager()
 

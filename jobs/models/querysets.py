@@ -67,5 +67,9 @@ class ArtifactQuerySet(models.QuerySet["Artifact"]):
         return self.filter(state=ArtifactState.COMPLETE)
 
     def resumable(self, job: Any) -> ArtifactQuerySet:
-        """Complete checkpoints of a job, the furthest first."""
-        return self.complete().filter(job=job, kind="checkpoint").order_by("-step", "-completed_at")
+        """Complete checkpoints of a job, the furthest first.
+
+        By attempts, whose order the marketplace knows, and by steps, which are a node's word, only within one.
+        """
+        found = self.complete().filter(job=job, kind="checkpoint", condemned_at=None)
+        return found.order_by("-attempt__number", "-step", "-completed_at")

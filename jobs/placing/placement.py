@@ -20,7 +20,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from billing.charging import holds, promotions
 from billing.errors import AccountFrozen, InsufficientFunds
@@ -237,7 +237,9 @@ def _is_accepted(job: Job, node: Node) -> bool:
 
 
 def _request(job: Job, *, turn: int = 0) -> MatchRequest:
-    failed = Lease.objects.filter(attempt__job=job, attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
+    at_fault = Q(attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
+    # Who says that a checkpoint is bad may be wrong: another node tries it next.
+    failed = Lease.objects.filter(at_fault | Q(attempt__reason=Reason.BAD_CHECKPOINT.value), attempt__job=job)
     failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
     demand = demand_of(

@@ -19,6 +19,7 @@ from django.db.models.functions import Greatest
 
 from billing.charging import metering
 from jobs import lifecycle
+from jobs.artifacts import resumes
 from jobs.kinds.table import kind_of
 from jobs.leases import leasing
 from jobs.leases.fencing import has_fence
@@ -122,6 +123,8 @@ def conclude(job: Job, attempt: Attempt) -> bool:
         return False
     first = causes.first_cause(broken) if broken else ended[0]
     causes.clear_followers(broken, first)
+    if first.reported_reason == Reason.BAD_CHECKPOINT:
+        resumes.judge_failed(attempt)
     lifecycle.finish_attempt(
         job, attempt, Reason(first.reported_reason), message=first.reported_message, exit_code=first.exit_code
     )

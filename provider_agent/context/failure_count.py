@@ -13,6 +13,7 @@ SUSPICIOUS = frozenset(
         Reason.EXIT_NONZERO,
         Reason.BAD_CONFIG,
         Reason.BAD_INPUT,
+        Reason.BAD_CHECKPOINT,
         Reason.OUT_OF_MEMORY,
         Reason.PROCESS_VANISHED,
         Reason.EXECUTOR_FAILED,

@@ -20,6 +20,7 @@ REASON_OF_CODE = {
     ExitCode.OK: Reason.COMPLETED,
     ExitCode.BAD_CONFIG: Reason.BAD_CONFIG,
     ExitCode.BAD_DATA: Reason.BAD_INPUT,
+    ExitCode.BAD_CHECKPOINT: Reason.BAD_CHECKPOINT,
     ExitCode.INTERNAL: Reason.INTERNAL,
     ExitCode.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     ExitCode.STOPPED: Reason.EXECUTOR_FAILED,  # the signal did not come from this agent

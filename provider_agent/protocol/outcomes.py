@@ -57,6 +57,7 @@ class Reason(StrEnum):
     EXIT_NONZERO = "exit_nonzero"
     BAD_CONFIG = "bad_config"
     BAD_INPUT = "bad_input"
+    BAD_CHECKPOINT = "bad_checkpoint"  # what another attempt saved; see jobs/artifacts/resumes.py
     OUT_OF_MEMORY = "out_of_memory"
     CANCELLED_BY_CUSTOMER = "cancelled_by_customer"
     CANCELLED_BY_OPERATOR = "cancelled_by_operator"
@@ -101,6 +102,7 @@ REASONS: Final[Mapping[Reason, Outcome]] = {
     Reason.EXIT_NONZERO: Outcome(_S.FAILED, False, _B.OBSERVED, _F.CUSTOMER),
     Reason.BAD_CONFIG: Outcome(_S.FAILED, False, _B.OBSERVED, _F.CUSTOMER),
     Reason.BAD_INPUT: Outcome(_S.FAILED, False, _B.OBSERVED, _F.CUSTOMER),
+    Reason.BAD_CHECKPOINT: Outcome(_S.FAILED, True, _B.NOTHING, _F.NOBODY),
     Reason.OUT_OF_MEMORY: Outcome(_S.FAILED, False, _B.OBSERVED, _F.CUSTOMER),
     Reason.CANCELLED_BY_CUSTOMER: Outcome(_S.CANCELLED, False, _B.OBSERVED, _F.CUSTOMER),
     Reason.CANCELLED_BY_OPERATOR: Outcome(_S.CANCELLED, False, _B.CHECKPOINT, _F.PLATFORM),

@@ -35,11 +35,12 @@ from runtimes.contract import (
 )
 from runtimes.train.checkpoint_reader import DataOnlyReader
 from runtimes.train.container import Container
-from runtimes.train.errors import BadData
+from runtimes.train.errors import BadCheckpoint
 from runtimes.train.parallel import Ranks
-from runtimes.train.tokenizer import TOKENIZER_FILE
+from runtimes.train.tokenizer import TOKENIZER_FILE, load_tokenizer
 
 TRAINER_FILE = "trainer.json"
+TRAINER_BYTES_MAX = 1024 * 1024
 
 
 class Checkpointer:
@@ -135,12 +136,23 @@ def remove_partial(root: Path, *, but: Path | None) -> None:
             shutil.rmtree(folder)
 
 
-def read_trainer(folder: Path) -> dict[str, Any]:
-    """What the trainer wrote beside the weights; raises BadData for a folder that is not a complete checkpoint."""
+def read_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer that lies beside the weights, or None for none; raises BadCheckpoint for what is no tokenizer."""
     try:
-        trainer: dict[str, Any] = json.loads((folder / TRAINER_FILE).read_text())
+        return load_tokenizer(folder)
+    except Exception as error:  # its library raises no narrower one
+        raise BadCheckpoint(f"checkpoint {folder.name} has no tokenizer: {error!s:.200}") from error
+
+
+def read_trainer(folder: Path) -> dict[str, Any]:
+    """What the trainer wrote beside the weights; raises BadCheckpoint for a folder that is no complete checkpoint."""
+    try:
+        with (folder / TRAINER_FILE).open("rb") as file:
+            trainer = json.loads(file.read(TRAINER_BYTES_MAX))
     except (OSError, ValueError, RecursionError) as error:
-        raise BadData(f"checkpoint {folder.name} is not complete: {error}") from error
+        raise BadCheckpoint(f"checkpoint {folder.name} is not complete: {error}") from error
+    if not isinstance(trainer, dict):
+        raise BadCheckpoint(f"checkpoint {folder.name} is not complete: {TRAINER_FILE} says nothing")
     reader = DataOnlyReader(folder)
     reader.read_metadata()
     reader.check_parts()

@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from runtimes.train.errors import BadData
+from runtimes.train.errors import BadCheckpoint
 
 METADATA_FILE: Final = ".metadata"
 METADATA_BYTES_MAX: Final = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
@@ -75,7 +75,7 @@ class DataOnlyReader(FileSystemReader):
         self._folder = folder
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Raises BadData for what torch cannot have written."""
+        """Raises BadCheckpoint for what torch cannot have written."""
         path = self._folder / METADATA_FILE
         try:
             if path.stat().st_size > METADATA_BYTES_MAX:
@@ -85,7 +85,7 @@ class DataOnlyReader(FileSystemReader):
         except MemoryError:
             raise
         except Exception as error:  # there is nothing that a damaged pickle does not raise
-            raise BadData(f"checkpoint {self._folder.name} is not complete: {error}") from error
+            raise BadCheckpoint(f"checkpoint {self._folder.name} is not complete: {error}") from error
         self._check(metadata)
         metadata.storage_meta.load_id = self.load_id  # type: ignore[union-attr]
         return metadata
@@ -97,28 +97,34 @@ class DataOnlyReader(FileSystemReader):
             name, offset, length = part.relative_path, part.offset, part.length
             is_plain = isinstance(name, str) and name == Path(name).name and not name.startswith(".")
             if not is_plain or getattr(part, "transform_descriptors", None):
-                raise BadData(f"checkpoint {self._folder.name} names a part that no training writes: {name!r:.100}")
+                raise BadCheckpoint(
+                    f"checkpoint {self._folder.name} names a part that no training writes: {name!r:.100}"
+                )
             path = self._folder / name
             if name not in sizes:
                 sizes[name] = path.stat().st_size if path.is_file() and not path.is_symlink() else -1
             if sizes[name] < 0:
                 continue  # `missing_parts` names them all
             if not (_is_count(offset) and _is_count(length) and offset + length <= sizes[name]):
-                raise BadData(f"checkpoint {self._folder.name} has a part of {name} that lies outside of it")
+                raise BadCheckpoint(f"checkpoint {self._folder.name} has a part of {name} that lies outside of it")
         self._missing = sorted(name for name, size in sizes.items() if size < 0)
         self._parts = len(sizes)
 
     def check_parts(self) -> None:
-        """Raise BadData where files are missing; call `read_metadata` first."""
+        """Raise BadCheckpoint where files are missing; call `read_metadata` first."""
         if self._missing:
             named = ", ".join(self._missing[:5])
-            raise BadData(f"checkpoint {self._folder.name} lacks {len(self._missing)} of {self._parts} parts: {named}")
+            raise BadCheckpoint(
+                f"checkpoint {self._folder.name} lacks {len(self._missing)} of {self._parts} parts: {named}"
+            )
 
     def read_data(self, plan: LoadPlan, planner: Any) -> Any:
         """As torch's; a value that is no tensor is refused when it is too large to be one of a training's."""
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO and self.storage_data[item.storage_index].length > VALUE_BYTES_MAX:
-                raise BadData(f"checkpoint {self._folder.name} has too large a value: {item.storage_index.fqn!r:.100}")
+                raise BadCheckpoint(
+                    f"checkpoint {self._folder.name} has too large a value: {item.storage_index.fqn!r:.100}"
+                )
         return super().read_data(plan, planner)
 
 
@@ -132,16 +138,16 @@ class DataOnlyPlanner(DefaultLoadPlanner):
 
 
 def load_state(state: dict[str, Any], folder: Path, group: Any) -> None:
-    """Fill `state` from a checkpoint, by all ranks of the group; raises BadData where it cannot be."""
+    """Fill `state` from a checkpoint, by all ranks of the group; raises BadCheckpoint where it cannot be."""
     try:
         load(state, storage_reader=DataOnlyReader(folder), planner=DataOnlyPlanner(), process_group=group)
     except CheckpointException as error:
         # Of several ranks' failures one that is not about the checkpoint says more: no memory, no disk.
         failures = [failure for failure, _ in error.failures.values()]
         for failure in failures:
-            if isinstance(failure, BadData | MemoryError | OSError | torch.OutOfMemoryError):
+            if isinstance(failure, BadCheckpoint | MemoryError | OSError | torch.OutOfMemoryError):
                 raise failure from error
-        raise BadData(f"checkpoint {folder.name} cannot be loaded: {failures[0]}") from error
+        raise BadCheckpoint(f"checkpoint {folder.name} cannot be loaded: {failures[0]}") from error
 
 
 def _read(file: IO[bytes]) -> Metadata:

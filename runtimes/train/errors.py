@@ -2,7 +2,8 @@
 
 TrainError                70   a fault of the runtime or of a peer
 |-- BadConfig             64   the configuration has mistakes; all of them are in `mistakes`
-|-- BadData               65   the data, the model folder or the checkpoint cannot be used
+|-- BadData               65   the data or the model folder cannot be used
+|-- BadCheckpoint         76   the checkpoint cannot be resumed from
 |-- OutOfMemory           77   the device's memory is too small for this configuration
 `-- Stopped               75   SIGTERM was honoured
 """
@@ -37,6 +38,12 @@ class BadData(TrainError):
     """The data cannot be used."""
 
     exit_code = ExitCode.BAD_DATA
+
+
+class BadCheckpoint(TrainError):
+    """The checkpoint cannot be resumed from. The job is not to blame: whoever saved it is."""
+
+    exit_code = ExitCode.BAD_CHECKPOINT
 
 
 class OutOfMemory(TrainError):

@@ -12,11 +12,11 @@ import torch.distributed as dist
 from tokenizers import Tokenizer
 
 from runtimes.contract import EventKind, EventWriter
-from runtimes.train.checkpoint import Checkpointer, read_trainer, remove_partial
+from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
 from runtimes.train.data import Corpus, encode_documents, open_corpus, read_documents
-from runtimes.train.errors import BadConfig, BadData
+from runtimes.train.errors import BadCheckpoint, BadConfig, BadData
 from runtimes.train.model import ModelSource, build_model, count_parameters
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Ranks, gather_results
@@ -46,7 +46,7 @@ def prepare_tokenizer(
     def find_or_train() -> str:
         if not ranks.is_leader:
             return ""
-        known = load_tokenizer(resume_from) if resume_from else load_tokenizer(source.folder) if source.folder else None
+        known = read_tokenizer(resume_from) if resume_from else load_tokenizer(source.folder) if source.folder else None
         if known is None:
             documents = read_documents(config.data, container.input_dir, config.seed)
             known = train_tokenizer(documents, config.vocabulary_size or source.config.vocab_size)
@@ -140,21 +140,29 @@ def resume(training: Training, folder: Path) -> None:
 
 
 def check_resumable(training: Training, trainer: dict[str, Any]) -> None:
-    """Refuse a checkpoint whose cursor would mean other samples here, or whose layout this strategy cannot load."""
-    now = dataclasses.asdict(training.config)
+    """Refuse a checkpoint of another training: one whose cursor means other samples here, or in another layout.
+
+    Raises BadCheckpoint; a stranger may have written anything there.
+    """
+    saved, now = trainer.get("config"), dataclasses.asdict(training.config)
+    step, total = trainer.get("step"), training.config.steps_total
+    layout = trainer.get("layout", PLAIN_NAMES)  # checkpoints from before there were strategies do not name it
+    if not (isinstance(saved, dict) and isinstance(step, int) and isinstance(trainer.get("world_size"), int)):
+        raise BadCheckpoint("the checkpoint does not say what training it is of")
+    if not 0 <= step <= total:
+        raise BadCheckpoint(f"the checkpoint is of step {step}, the training has {total}")
     mistakes = [
-        f"{key} was {trainer['config'][key]} in the checkpoint, is {now[key]}"
+        f"{key} was {saved.get(key)!r:.100} in the checkpoint, is {now[key]}"
         for key in PINNED
-        if trainer["config"][key] != now[key]
+        if saved.get(key) != now[key]
     ]
     if mistakes:
-        raise BadConfig(mistakes)
-    layout = trainer.get("layout", PLAIN_NAMES)  # checkpoints from before there were strategies do not name it
+        raise BadCheckpoint("; ".join(mistakes))
     if layout != training.strategy.layout:
-        raise BadData(
-            f"the checkpoint was saved by strategy {trainer['config'].get('strategy')} in the layout {layout}, "
+        raise BadCheckpoint(
+            f"the checkpoint was saved by strategy {saved.get('strategy')!s:.100} in the layout {layout!s:.100}, "
             f"strategy {training.config.strategy} loads {training.strategy.layout} alone: "
             "resume with the strategy that saved it"
         )
-    if trainer["data"] != training.text.corpus.digest:
-        raise BadData("the data is not what the checkpoint was trained on")
+    if trainer.get("data") != training.text.corpus.digest:
+        raise BadCheckpoint("the data is not what the checkpoint was trained on")

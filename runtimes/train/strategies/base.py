@@ -87,7 +87,7 @@ class Strategy(ABC):
     def load_state(self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> None:
         """Fill model and optimizer from a checkpoint of this layout, by any number of ranks. All ranks call it.
 
-        Whatever a stranger saved is read as data (checkpoint_reader.py); raises BadData.
+        Whatever a stranger saved is read as data (checkpoint_reader.py); raises BadCheckpoint.
         """
         state = self.saved_state(model, optimizer)
         load_state(state, folder, ranks.checkpoint)

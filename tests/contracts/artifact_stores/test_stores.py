@@ -56,6 +56,15 @@ def test_a_file_comes_back_as_it_was_put(store: Store, key: str, size: int):
     assert (answer.status_code, answer.content) == (200, data)
 
 
+@pytest.mark.parametrize(("size", "asked"), [(0, 10), (5, 10), (70_000, 10), (2 * PART_BYTES + 17, PART_BYTES + 1)])
+def test_the_beginning_of_a_file_is_read_without_an_address(store: Store, key: str, size: int, asked: int):
+    data = os.urandom(size)
+    with pytest.raises(UploadIncomplete):
+        store.read(key, asked)
+    store_file(store, key, data)
+    assert store.read(key, asked) == data[:asked]
+
+
 def test_parts_cover_the_file_without_gap_or_overlap(store: Store, key: str):
     size = 3 * PART_BYTES + 5
     parts = store.begin_upload(key, size).parts

@@ -63,6 +63,13 @@ def lease(alice: Organisation, bob: Node) -> Lease:
 
 
 @pytest.fixture
+def own_lease(alice: Organisation, bob: Node) -> Lease:
+    """Of a customer's own program, whose checkpoints may be anything."""
+    _, (lease,) = stage.running_job(alice, **stage.OWN_COMMAND)
+    return Lease.objects.select_related("attempt__job", "node").get(pk=lease.pk)
+
+
+@pytest.fixture
 def local_store(settings: Any, tmp_path: Any, live_server: Any) -> Iterator[Store]:
     """An empty store on the disk, behind a real server."""
     settings.SOUK_DATA = tmp_path

@@ -220,12 +220,14 @@ def test_a_checkpoint_with_a_number_that_no_column_holds_is_refused(live_server,
     assert not Artifact.objects.exists()
 
 
-def test_a_checkpoint_goes_up_and_its_successor_comes_down(live_server, local_store, lease, tmp_path):
+def test_a_checkpoint_goes_up_and_its_successor_comes_down(live_server, local_store, own_lease, tmp_path):
     folder = tmp_path / "step-00000010"
     (folder / "shards").mkdir(parents=True)
     (folder / "shards" / "0.distcp").write_bytes(b"weights" * 1000)
     (folder / ".metadata").write_bytes(b"")
-    call(live_server, lease.node, lambda c: ship(c, lease, folder, kind="checkpoint", step=10, billable_ms=2000))
+    call(
+        live_server, own_lease.node, lambda c: ship(c, own_lease, folder, kind="checkpoint", step=10, billable_ms=2000)
+    )
     artifact = Artifact.objects.get()
     assert (artifact.state, artifact.step, artifact.size_bytes) == ("complete", 10, 7000)
     assert artifact.parts.get().billable_ms == 2000
@@ -234,9 +236,9 @@ def test_a_checkpoint_goes_up_and_its_successor_comes_down(live_server, local_st
     from jobs.running import reports
     from provider_agent.protocol import Reason
 
-    reports.lose(lease.id, Reason.NODE_SILENT, "silent")
+    reports.lose(own_lease.id, Reason.NODE_SILENT, "silent")
     carol = node_with_key("carols-node")
-    (second,) = stage.place(lease.attempt.job)
+    (second,) = stage.place(own_lease.attempt.job)
     assert second.attempt.resume_artifact_id == artifact.id
     described = call(live_server, carol, lambda c: c.get_artifact(second.id, artifact.id))
     assert (described.kind, described.step) == ("checkpoint", 10)

@@ -54,7 +54,9 @@ def gang(alice) -> list[Lease]:
     owner = stage.organisation("bob")
     for name in ("one", "two"):
         node_with_key(name, fabric="rack", provider=owner)
-    spec = stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any"}, budget={"max_total": "8.00"})
+    spec = stage.spec_of(
+        resources={"gpus": 2, "nodes": 2, "kind": "any"}, budget={"max_total": "8.00"}, **stage.OWN_COMMAND
+    )
     leases = stage.place(stage.submit(alice, spec))
     assert len(leases) == 2
     for lease in leases:

@@ -87,7 +87,7 @@ def test_two_announcements_at_once_do_not_share_the_last_bytes(alice: Organisati
 
 
 def test_checkpoints_of_a_node_count_once_and_are_refused_beyond(alice: Organisation, bob: Any) -> None:
-    _, (lease,) = stage.running_job(alice)
+    _, (lease,) = stage.running_job(alice, **stage.OWN_COMMAND)
     announce(lease, 6 * KIB)
     announce(lease, 6 * KIB)
     assert quotas.kept_bytes(alice.pk) == 6 * KIB

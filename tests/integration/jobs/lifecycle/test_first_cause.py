@@ -21,7 +21,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 ABORTED = 128 + 6
 MINUTES_10 = 600
-OWN_COMMAND = {"kind": "command", "command": "python train.py", "train": None, "work": None}
 
 
 def running_gang(alice: Organisation, **changes: Any) -> tuple[Job, Lease, Lease]:
@@ -65,7 +64,7 @@ def test_a_peer_that_aborts_before_the_lost_node_is_missed_is_not_the_cause(alic
 
 
 def test_an_own_command_that_dies_of_a_lost_peer_is_not_the_customers_fault(alice) -> None:
-    job, lost, peer = running_gang(alice, **OWN_COMMAND)
+    job, lost, peer = running_gang(alice, **stage.OWN_COMMAND)
     fall_silent(lost)
     stage.finish(peer, Reason.EXIT_NONZERO, exit_code=1, message="RuntimeError: connection closed by peer")
     sweeps.sweep_silent_nodes()
@@ -83,7 +82,7 @@ def test_of_two_that_vanished_the_one_that_aborted_lost_its_peer(alice) -> None:
 
 
 def test_an_own_command_that_fails_by_itself_on_both_nodes_is_the_customers(alice) -> None:
-    job, first, second = running_gang(alice, **OWN_COMMAND)
+    job, first, second = running_gang(alice, **stage.OWN_COMMAND)
     stage.finish(first, Reason.EXIT_NONZERO, exit_code=1, message="ValueError")
     stage.finish(second, Reason.GANG_BROKEN)
     job.refresh_from_db()
@@ -92,7 +91,7 @@ def test_an_own_command_that_fails_by_itself_on_both_nodes_is_the_customers(alic
 
 
 def test_a_node_that_falls_silent_long_after_a_program_failed_did_not_cause_it(alice) -> None:
-    job, first, second = running_gang(alice, **OWN_COMMAND)
+    job, first, second = running_gang(alice, **stage.OWN_COMMAND)
     stage.finish(first, Reason.EXIT_NONZERO, exit_code=1)
     Lease.objects.filter(pk=first.pk).update(reported_at=timezone.now() - timedelta(seconds=60))
     reports.lose(second.pk, Reason.NODE_SILENT, "The node stopped answering.")
@@ -131,7 +130,7 @@ def test_our_own_runtime_that_ends_by_a_signal_is_never_the_customers_fault(
 
 
 def test_an_own_command_that_ends_by_a_signal_still_is(alice: Organisation, bob: Node) -> None:
-    job, (lease,) = stage.running_job(alice, **OWN_COMMAND)
+    job, (lease,) = stage.running_job(alice, **stage.OWN_COMMAND)
     stage.send_report(lease, AttemptState.STOPPING)
     stage.finish(lease, Reason.EXIT_NONZERO, exit_code=128 + 9)
     assert stage.newest_attempt(job).fault == "customer"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runtimes.contract import MANIFEST_NAME, Env, complete_checkpoints, read_manifest
+from runtimes.contract import MANIFEST_NAME, Env, ExitCode, complete_checkpoints, read_manifest
 from runtimes.train.checkpoint import read_trainer
-from runtimes.train.errors import BadData
+from runtimes.train.errors import BadCheckpoint
 from tests.integration.runtimes.conftest import PARTIAL_STEP, STEPS
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work, kill_group, losses, samples, wait_until
 
@@ -76,9 +76,9 @@ def test_parts_of_two_nodes_make_one_checkpoint(uninterrupted: Work, tmp_path: P
     assert_goes_on(resumed, after=20, like=uninterrupted)
 
     # Either node's part alone is refused, and the message names what is missing.
-    with pytest.raises(BadData, match=r"lacks 1 of 2 parts: __1_0\.distcp"):
+    with pytest.raises(BadCheckpoint, match=r"lacks 1 of 2 parts: __1_0\.distcp"):
         read_trainer(first[0])
-    with pytest.raises(BadData, match="is not complete"):
+    with pytest.raises(BadCheckpoint, match="is not complete"):
         read_trainer(first[1])
 
 
@@ -87,5 +87,5 @@ def test_batch_that_moves_the_cursor_is_refused_at_resume(revive: Callable[..., 
     work.launched = False
     work.write({**MICRO_CONFIG, "steps": STEPS, "global_batch_size": 4})
     code, output = work.run()
-    assert code == 64, output
+    assert code == ExitCode.BAD_CHECKPOINT, output
     assert "global_batch_size was 9 in the checkpoint, is 4" in work.events("failed")[0]["message"]

@@ -111,7 +111,7 @@ def test_strategy_of_tests_alone_trains_by_a_row_in_the_table(uninterrupted: Wor
     env: dict[str, str] = {Env.RESUME_FROM: str(checkpoint_folder(toy.checkpoints, SAVED_STEP))}
     refused = Work(tmp_path / "refused", ranks=1, env=env, launched=False)
     code, output = refused.write({**MICRO_CONFIG, "steps": STEPS, "strategy": "ddp"}).run()
-    assert code == ExitCode.BAD_DATA, output
+    assert code == ExitCode.BAD_CHECKPOINT, output
     message = refused.events("failed")[0]["message"]
     assert "saved by strategy toy in the layout toy, strategy ddp loads plain-names alone" in message
 

@@ -9,7 +9,7 @@ import pytest
 from runtimes.contract import Env, checkpoint_folder, complete_checkpoints, write_manifest
 from runtimes.train.checkpoint import find_checkpoint, prune_checkpoints, read_trainer, remove_partial
 from runtimes.train.container import read_container
-from runtimes.train.errors import BadData
+from runtimes.train.errors import BadCheckpoint
 
 
 def make(root: Path, step: int, *, complete: bool = True) -> Path:
@@ -68,5 +68,5 @@ def test_folder_without_its_metadata_is_refused(name: str, tmp_path: Path) -> No
     folder = make(tmp_path, 10)
     if name:
         (folder / name).write_text("{}")
-    with pytest.raises(BadData, match="checkpoint step-00000010 is not complete"):
+    with pytest.raises(BadCheckpoint, match="checkpoint step-00000010 is not complete"):
         read_trainer(folder)

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from runtimes.train.checkpoint import TRAINER_FILE, read_trainer
 from runtimes.train.checkpoint_reader import METADATA_FILE, DataOnlyReader, load_state
-from runtimes.train.errors import BadData
+from runtimes.train.errors import BadCheckpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # one process needs none of it
 Change = Callable[[Metadata], Any]
@@ -87,7 +87,7 @@ def test_a_pickle_in_the_metadata_is_never_run(folder: Path, tmp_path: Path, whe
     }
     change(folder, changes[where])
     for read in (lambda: read_trainer(folder), lambda: load_state(state_of(0.0), folder, None)):
-        with pytest.raises(BadData, match=r"step-00000003 is not complete: it names "):
+        with pytest.raises(BadCheckpoint, match=r"step-00000003 is not complete: it names "):
             read()
     assert not planted.marker.exists()
     pickle.loads((folder / METADATA_FILE).read_bytes())
@@ -97,7 +97,7 @@ def test_a_pickle_in_the_metadata_is_never_run(folder: Path, tmp_path: Path, whe
 def test_a_pickle_among_the_values_is_never_run(tmp_path: Path) -> None:
     planted = Planted(tmp_path / "it-ran")
     folder = saved(tmp_path / "step-00000003", state_of(1.5, settings=planted))
-    with pytest.raises(BadData, match="step-00000003 cannot be loaded"):
+    with pytest.raises(BadCheckpoint, match="step-00000003 cannot be loaded"):
         load_state(state_of(0.0), folder, None)
     assert not planted.marker.exists()
     load(state_of(0.0), storage_reader=FileSystemReader(folder), no_dist=True)
@@ -136,7 +136,7 @@ class Attribute:
 )
 def test_attributes_of_other_things_are_refused(folder: Path, of: object, name: object) -> None:
     change(folder, lambda _: Attribute(of, name))
-    with pytest.raises(BadData, match="names an attribute that no checkpoint has"):
+    with pytest.raises(BadCheckpoint, match="names an attribute that no checkpoint has"):
         DataOnlyReader(folder).read_metadata()
 
 
@@ -156,7 +156,7 @@ def test_attributes_of_other_things_are_refused(folder: Path, of: object, name: 
 def test_a_part_that_lies_elsewhere_is_refused(folder: Path, fields: dict[str, Any], why: str) -> None:
     (folder.parent / "outside").write_bytes(b"somebody else's")
     change(folder, change_part(**fields))
-    with pytest.raises(BadData, match=why):
+    with pytest.raises(BadCheckpoint, match=why):
         read_trainer(folder)
 
 
@@ -164,18 +164,18 @@ def test_a_part_that_is_a_link_counts_as_missing(folder: Path) -> None:
     (part,) = folder.glob("*.distcp")
     part.rename(folder.parent / "elsewhere")
     part.symlink_to(folder.parent / "elsewhere")
-    with pytest.raises(BadData, match="lacks 1 of 1 parts"):
+    with pytest.raises(BadCheckpoint, match="lacks 1 of 1 parts"):
         read_trainer(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a pickle", pickle.dumps({"a": 1}), pickle.dumps(None), b"\x80\x04."])
 def test_what_is_no_metadata_is_refused(folder: Path, content: bytes) -> None:
     (folder / METADATA_FILE).write_bytes(content)
-    with pytest.raises(BadData, match="step-00000003 is not complete"):
+    with pytest.raises(BadCheckpoint, match="step-00000003 is not complete"):
         DataOnlyReader(folder).read_metadata()
 
 
 def test_metadata_of_other_shapes_is_refused(folder: Path) -> None:
     change(folder, lambda metadata: setattr(metadata, "storage_data", [1]))
-    with pytest.raises(BadData, match="something else than metadata"):
+    with pytest.raises(BadCheckpoint, match="something else than metadata"):
         DataOnlyReader(folder).read_metadata()

@@ -1,0 +1,131 @@
+"""What a node may announce as a checkpoint, and what it must hold before it counts: for pay, and for a resume.
+
+A checkpoint makes an attempt payable that its node broke, and the next attempt starts from it: a false one robs the
+customer twice. Of our own training the marketplace knows how many steps there are and what its runtime writes:
+
+    check_step       steps within the training, behind where the attempt began, and no faster than anything trains
+    check_content    the manifest names just these files; the trainer's words fit the job; the weights are not too small
+
+Of a customer's own program it knows neither: there whatever the agent takes for a checkpoint is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from jobs.artifacts.choice import get_store
+from jobs.artifacts.store import key_for
+from jobs.errors import BadManifest
+from jobs.kinds.table import kind_of
+from jobs.leases.leasing import GRACE_MS
+from jobs.models import Artifact, ArtifactPart, Job, Lease
+from jobs.spec import from_wire
+from runtimes.contract import MANIFEST_NAME
+
+STEPS_PER_SECOND_MAX: Final = 1000  # ten times what the smallest model does on the fastest device
+MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024  # of the 10,000 files that an artifact may have, with long names
+TRAINER_BYTES_MAX: Final = 1024 * 1024
+SIZE_SHARE_MIN: Final = 0.5  # of the weights of a checkpoint that another attempt made
+
+METADATA_FILE: Final = ".metadata"
+TRAINER_FILE: Final = "trainer.json"
+TOKENIZER_FILE: Final = "tokenizer.json"
+WEIGHTS_SUFFIX: Final = ".distcp"
+PINNED: Final = ("global_batch_size", "sequence_length", "seed")  # a checkpoint of others is of another training
+
+
+def check_step(lease: Lease, step: int) -> None:
+    """Raise BadManifest for a checkpoint that this lease cannot have made."""
+    job = lease.attempt.job
+    if not _is_ours(job):
+        return
+    resumed = lease.attempt.resume_artifact
+    first = (resumed.step or 0) if resumed else 0
+    total = kind_of(job).spec_kind.steps(from_wire(job.spec))
+    if total is not None and step > total:
+        raise BadManifest(f"The training has {total} steps; step {step} is none of them.")
+    if resumed is not None and step <= first:
+        raise BadManifest(f"This attempt began at step {first}; it makes no checkpoint of step {step}.")
+    seconds = (lease.observed_ms + GRACE_MS) / 1000
+    if step - first > seconds * STEPS_PER_SECOND_MAX:
+        raise BadManifest(f"The node was seen running for {seconds:.0f} s; it cannot have come to step {step}.")
+
+
+def check_content(part: ArtifactPart) -> None:
+    """Raise BadManifest for a node's part that our runtime cannot have written; reads from the store."""
+    artifact = part.artifact
+    if artifact.kind != "checkpoint" or artifact.job is None or not _is_ours(artifact.job):
+        return
+    if mistake := next(_mistakes(part, artifact, artifact.job), None):
+        raise BadManifest(f"This is no checkpoint of the job: {mistake}.")
+
+
+def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]:
+    paths = {file["path"] for file in part.files}
+    manifest = _read(part, MANIFEST_NAME, MANIFEST_BYTES_MAX)
+    known = {"step": artifact.step, "node_rank": part.node_rank, "nodes": artifact.parts_expected}
+    known["world_size"] = sum(lease.device_count for lease in artifact.attempt.leases.all()) if artifact.attempt else 0
+    yield from _differences(MANIFEST_NAME, manifest, known)
+    listed = manifest.get("files")
+    announced = {(file["path"], file["size"], file["sha256"]) for file in part.files if file["path"] != MANIFEST_NAME}
+    if not isinstance(listed, list) or {_entry(each) for each in listed} != announced:
+        yield f"{MANIFEST_NAME} lists other files than there are"
+    if part.node_rank != 0:
+        return
+    if missing := sorted({METADATA_FILE, TRAINER_FILE, TOKENIZER_FILE} - paths):
+        yield f"it has no {missing[0]}"
+    trainer = _read(part, TRAINER_FILE, TRAINER_BYTES_MAX)
+    yield from _differences(TRAINER_FILE, trainer, {name: known[name] for name in ("step", "world_size")})
+    config, wanted = trainer.get("config"), kind_of(job).spec_kind.config(from_wire(job.spec))
+    if not isinstance(config, dict):
+        yield f"{TRAINER_FILE} names no configuration"
+        return
+    yield from _differences(TRAINER_FILE, config, {name: wanted[name] for name in PINNED})
+    yield from _too_small(part, artifact, job)
+
+
+def _too_small(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]:
+    """The weights of one training take the same room at each step, however many ranks share them."""
+    others = Artifact.objects.resumable(job).exclude(attempt=artifact.attempt_id)
+    like = others.first()
+    if like is None or artifact.parts_expected > 1:
+        return  # of several nodes each part alone is a part of the weights
+    size, usual = _weights(part), sum(_weights(each) for each in like.parts.all())
+    if size < usual * SIZE_SHARE_MIN:
+        yield f"its weights have {size} bytes, those of step {like.step} have {usual}"
+
+
+def _differences(name: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in known.items():
+        if type(found.get(key)) is not type(value) or found[key] != value:
+            yield f"{name} says {key} {found.get(key)!r:.60}, it is {value}"
+
+
+def _read(part: ArtifactPart, path: str, bytes_max: int) -> dict[str, Any]:
+    """A small JSON file; empty for one that is none."""
+    for index, file in enumerate(part.files):
+        if file["path"] == path and file["size"] <= bytes_max:
+            try:
+                body = json.loads(get_store().read(key_for(part.artifact_id, part.node_rank, index), bytes_max))
+            except (ValueError, RecursionError):
+                return {}
+            return body if isinstance(body, dict) else {}
+    return {}
+
+
+def _entry(listed: object) -> tuple[object, object, object] | None:
+    if not isinstance(listed, dict):
+        return None
+    entry = tuple(listed.get(name) for name in ("path", "size", "sha256"))
+    return entry if all(isinstance(each, str | int) for each in entry) else None  # type: ignore[return-value]
+
+
+def _weights(part: ArtifactPart) -> int:
+    return sum(file["size"] for file in part.files if file["path"].endswith(WEIGHTS_SUFFIX))
+
+
+def _is_ours(job: Job) -> bool:
+    """Whether our own runtime does it, whose checkpoints have a known shape."""
+    return not job.spec.get("command")

@@ -1,0 +1,216 @@
+"""A checkpoint that cannot be resumed from is its uploader's doing: never the customer's, and no loss of older ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs.artifacts.store import Store
+from jobs.bills.bill import make_bill
+from jobs.client.verify.bill import verify_bill
+from jobs.leases import leasing
+from jobs.models import Artifact, Job, Lease
+from jobs.placing import placement
+from jobs.running import reports
+from marketplace.accounts.models import Organisation
+from marketplace.foundation.models import Event
+from marketplace.nodes.models import Node
+from provider_agent.protocol import AttemptState, Reason
+from tests import stage
+from tests.integration.jobs.checkpointing import run_next, save
+from tests.integration.jobs.conftest import node_with_key
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
+
+MINUTE_MS = 60_000
+BAD = "checkpoint step-00000099 cannot be loaded"
+
+
+@pytest.fixture(autouse=True)
+def store(local_store: Store) -> Store:
+    return local_store
+
+
+@pytest.fixture
+def job(alice: Organisation) -> Job:
+    """Alice's training of a hundred steps, before there is a node for it."""
+    node_with_key("honest")
+    return stage.submit(alice, stage.spec_of(retry={"max_attempts": 3}))
+
+
+def work(job: Job, *steps: int) -> tuple[Lease, list[Artifact]]:
+    """The next attempt runs for a minute, for which its node has a receipt, and saves these steps."""
+    lease = run_next(job)
+    stage.see_running(lease, seconds=60)
+    stage.bill(lease, ms=MINUTE_MS)
+    return lease, [save(lease, step, billable_ms=MINUTE_MS) for step in steps]
+
+
+def lose(lease: Lease) -> None:
+    """Its node is gone, and is not rented again."""
+    reports.lose(lease.pk, Reason.NODE_SILENT, "silent")
+    Node.objects.filter(pk=lease.node_id).update(state="offline")
+
+
+def fail_to_resume(job: Job, node: str, reason: Reason = Reason.BAD_CHECKPOINT) -> Lease:
+    """The next attempt runs on a new node and cannot resume."""
+    node_with_key(node)
+    lease = run_next(job)
+    assert lease.node.name == node
+    stage.see_running(lease, seconds=60)
+    stage.bill(lease, ms=MINUTE_MS)
+    stage.finish(lease, reason, exit_code=76, message=BAD)
+    job.refresh_from_db()
+    return lease
+
+
+def charge_of(lease: Lease) -> int:
+    return int(Lease.objects.get(pk=lease.pk).charge_units or 0)
+
+
+def failures(name: str) -> int:
+    return Node.objects.get(name=name).failures
+
+
+def test_lies_cost_their_teller_alone(job: Job) -> None:
+    """What issue and attack found: steps at the end of the training, by whoever vanishes then."""
+    honest, genuine = work(job, 10, 20)
+    lose(honest)
+    node_with_key("mallory")
+    liar, lies = work(job, 98, 99)
+    assert stage.states_of(genuine) == ["complete", "complete"], "two lies pruned them once"
+    lose(liar)
+    assert charge_of(liar) > 0, "its shape was right"
+
+    # One node's word is not enough: another one tries the same.
+    first = fail_to_resume(job, "carol", Reason.BAD_INPUT)  # as agents of before call it
+    assert (job.state, stage.newest_attempt(job).reason) == ("recovering", "bad_checkpoint")
+    assert not Artifact.objects.filter(condemned_at__isnull=False).exists()
+    assert placement._request(Job.objects.get(pk=job.pk)).demand.avoid >= {first.node_id}
+    second = fail_to_resume(job, "dave")
+    assert job.state == "recovering", "neither counts as one of the three attempts that the job may have"
+    assert [each.step for each in Artifact.objects.filter(condemned_at__isnull=False)] == [99]
+
+    # The next of them is a lie, too, and then the honest node's are left.
+    for name in ("erin", "frank"):
+        assert fail_to_resume(job, name).attempt.resume_artifact_id == lies[0].pk
+    node_with_key("grace")
+    last, _ = work(job, 30)
+    assert last.attempt.resume_artifact_id == genuine[1].pk
+    assert [charge_of(each) for each in (liar, first, second)] == [0, 0, 0]
+    assert charge_of(honest) > 0
+    assert (failures("mallory"), failures("honest"), failures("carol")) == (3, 1, 0)  # lost once, and two lies
+    stage.finish(last)
+    job.refresh_from_db()
+    assert job.state == "completed"
+    bill = make_bill(job)
+    assert bill.total_units == charge_of(honest) + charge_of(last)
+    assert verify_bill(bill).problem is None
+
+
+def test_a_condemned_checkpoint_leaves_a_trace(job: Job) -> None:
+    lease, (lie,) = work(job, 99)
+    lose(lease)
+    before = charge_of(lease)
+    for name in ("carol", "dave"):
+        fail_to_resume(job, name)
+    event = Event.objects.get(subject_kind="condemned_checkpoint", subject_id=lie.pk)
+    assert event.data["refunded_units"] == {str(lease.pk): str(before)}
+    assert len(event.data["attempts"]) == 2
+
+
+def test_who_condemns_alone_harms_nobodys_record(job: Job) -> None:
+    """The same provider's nodes fail twice: the job goes on without the checkpoint, whoever was right."""
+    lease, (saved,) = work(job, 50)
+    lose(lease)
+    node_with_key("carol")
+    carols = Node.objects.get(name="carol")
+    first = run_next(job)
+    stage.finish(first, Reason.BAD_CHECKPOINT)
+    second = run_next(job)
+    assert first.node_id == second.node_id == carols.pk
+    stage.finish(second, Reason.BAD_CHECKPOINT)
+    saved.refresh_from_db()
+    assert saved.condemned_at is not None
+    assert (failures("honest"), failures("carol")) == (1, 0)
+
+
+def test_what_the_second_can_resume_from_stays_and_pays(job: Job) -> None:
+    lease, (saved,) = work(job, 50)
+    lose(lease)
+    paid = charge_of(lease)
+    fail_to_resume(job, "carol")
+    node_with_key("dave")
+    second, _ = work(job, 60)
+    assert second.attempt.resume_artifact_id == saved.pk
+    saved.refresh_from_db()
+    assert (saved.condemned_at, saved.state, charge_of(lease)) == (None, "complete", paid)
+
+
+def test_older_attempts_checkpoints_go_once_somebody_else_went_on(job: Job) -> None:
+    first, old = work(job, 10, 20)
+    lose(first)
+    node_with_key("carol")
+    second, newer = work(job, 30, 40)
+    lose(second)
+    assert stage.states_of(old) == ["complete", "complete"], "nobody has gone on from Carol's yet"
+    node_with_key("dave")
+    work(job, 50)
+    assert stage.states_of([*old, *newer]) == ["deleted", "deleted", "complete", "complete"]
+
+
+def test_a_providers_own_word_proves_nothing_about_its_checkpoints(alice: Organisation) -> None:
+    bob = stage.organisation("bob")
+    node_with_key("first", provider=bob)
+    job = stage.submit(alice)
+    saved = []
+    for name, step in (("second", 10), ("third", 20), ("fourth", 30)):
+        lease, (artifact,) = work(job, step)
+        saved.append(artifact)
+        lose(lease)
+        node_with_key(name, provider=bob)
+    assert stage.states_of(saved) == ["complete", "complete", "complete"]
+
+
+@pytest.mark.parametrize("reason", [Reason.BAD_INPUT, Reason.BAD_CONFIG])
+def test_a_first_attempts_bad_input_is_still_the_customers(job: Job, reason: Reason) -> None:
+    lease = run_next(job)
+    stage.finish(lease, reason)
+    job.refresh_from_db()
+    assert (job.state, stage.newest_attempt(job).fault) == ("failed", "customer")
+
+
+@pytest.mark.parametrize("case", ["nothing to resume from", "it saved its own", "a customer's own program"])
+def test_a_bad_checkpoint_that_cannot_be_is_a_lie(alice: Organisation, case: str) -> None:
+    node_with_key("honest")
+    changes: dict[str, Any] = stage.OWN_COMMAND if case == "a customer's own program" else {}
+    job = stage.submit(alice, stage.spec_of(**changes))
+    lease = run_next(job)
+    if case != "nothing to resume from":
+        save(lease, 10, {"weights": b"x"} if changes else None)
+        lose(lease)
+        node_with_key("mallory")
+        lease = run_next(job)
+    if case == "it saved its own":
+        save(lease, 20)
+    stage.finish(lease, Reason.BAD_CHECKPOINT)
+    attempt = stage.newest_attempt(job)
+    assert (attempt.reason, attempt.fault) == ("false_reason", "provider")
+
+
+def test_no_price_changes_once_its_job_has_ended(job: Job) -> None:
+    lease, _ = work(job, 99)
+    lose(lease)
+    paid = charge_of(lease)
+    Artifact.objects.update(condemned_at="2026-01-01T00:00Z")
+    Job.objects.filter(pk=job.pk).update(state="failed")
+    assert leasing.recharge(Lease.objects.select_related("attempt__job").get(pk=lease.pk)) == 0
+    assert charge_of(lease) == paid > 0
+
+
+def test_a_running_lease_is_not_charged_again(job: Job) -> None:
+    lease, _ = work(job, 20)
+    assert leasing.recharge(lease) == 0
+    assert Lease.objects.get(pk=lease.pk).charge_units is None
+    stage.send_report(lease, AttemptState.STOPPING)
