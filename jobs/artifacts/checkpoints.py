@@ -4,9 +4,10 @@ A checkpoint makes an attempt payable that its node broke, and the next attempt 
 customer twice. Of our own training the marketplace knows how many steps there are and what its runtime writes:
 
     check_step       steps within the training, behind where the attempt began, and no faster than anything trains
-    check_content    the manifest names just these files; the trainer's words fit the job; the weights are not too small
+    check_content    the manifest names just these files; the trainer's words fit the job
 
-Of a customer's own program it knows neither: there whatever the agent takes for a checkpoint is one.
+Of a customer's own program it knows neither: there whatever the agent takes for a checkpoint is one. Sizes are compared
+with nothing: a padded checkpoint would make every honest one after it too small.
 """
 
 from __future__ import annotations
@@ -24,15 +25,13 @@ from jobs.models import Artifact, ArtifactPart, Job, Lease
 from jobs.spec import from_wire
 from runtimes.contract import MANIFEST_NAME
 
-STEPS_PER_SECOND_MAX: Final = 1000  # ten times what the smallest model does on the fastest device
+STEPS_PER_SECOND_MAX: Final = 1000  # no model that is worth a device trains so fast
 MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024  # of the 10,000 files that an artifact may have, with long names
 TRAINER_BYTES_MAX: Final = 1024 * 1024
-SIZE_SHARE_MIN: Final = 0.5  # of the weights of a checkpoint that another attempt made
 
 METADATA_FILE: Final = ".metadata"
 TRAINER_FILE: Final = "trainer.json"
 TOKENIZER_FILE: Final = "tokenizer.json"
-WEIGHTS_SUFFIX: Final = ".distcp"
 PINNED: Final = ("global_batch_size", "sequence_length", "seed")  # a checkpoint of others is of another training
 
 
@@ -83,18 +82,6 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
         yield f"{TRAINER_FILE} names no configuration"
         return
     yield from _differences(TRAINER_FILE, config, {name: wanted[name] for name in PINNED})
-    yield from _too_small(part, artifact, job)
-
-
-def _too_small(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]:
-    """The weights of one training take the same room at each step, however many ranks share them."""
-    others = Artifact.objects.resumable(job).exclude(attempt=artifact.attempt_id)
-    like = others.first()
-    if like is None or artifact.parts_expected > 1:
-        return  # of several nodes each part alone is a part of the weights
-    size, usual = _weights(part), sum(_weights(each) for each in like.parts.all())
-    if size < usual * SIZE_SHARE_MIN:
-        yield f"its weights have {size} bytes, those of step {like.step} have {usual}"
 
 
 def _differences(name: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
@@ -120,10 +107,6 @@ def _entry(listed: object) -> tuple[object, object, object] | None:
         return None
     entry = tuple(listed.get(name) for name in ("path", "size", "sha256"))
     return entry if all(isinstance(each, str | int) for each in entry) else None  # type: ignore[return-value]
-
-
-def _weights(part: ArtifactPart) -> int:
-    return sum(file["size"] for file in part.files if file["path"].endswith(WEIGHTS_SUFFIX))
 
 
 def _is_ours(job: Job) -> bool:

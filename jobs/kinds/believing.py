@@ -73,14 +73,13 @@ def of_resumed(lease: Lease, reason: Reason) -> Reason:
     The input and the configuration are the job's, and an attempt before this one read them. Agents of before called it
     `bad_input`. Where there was no checkpoint, or this attempt saved one of its own behind it, the word is a lie.
     """
+    if reason not in {Reason.BAD_INPUT, Reason.BAD_CONFIG, Reason.BAD_CHECKPOINT}:
+        return reason
     attempt, is_ours = lease.attempt, not lease.attempt.job.spec.get("command")
     has_resumed = attempt.artifacts.filter(kind="checkpoint", state=ArtifactState.COMPLETE).exists()
-    is_possible = is_ours and attempt.resume_artifact_id is not None and not has_resumed
-    if reason in {Reason.BAD_INPUT, Reason.BAD_CONFIG} and is_possible:
+    if is_ours and attempt.resume_artifact_id is not None and not has_resumed:
         return Reason.BAD_CHECKPOINT
-    if reason == Reason.BAD_CHECKPOINT and not is_possible:
-        return Reason.FALSE_REASON
-    return reason
+    return Reason.FALSE_REASON if reason == Reason.BAD_CHECKPOINT else reason
 
 
 def is_spent(lease: Lease) -> bool:

@@ -17,13 +17,13 @@ Files = dict[str, bytes]
 WEIGHTS_BYTES = 4000
 
 
-def genuine(lease: Lease, step: int, *, weights: int = WEIGHTS_BYTES) -> Files:
+def genuine(lease: Lease, step: int) -> Files:
     """The files of a lease that is alone; without the manifest, which `sealed` adds."""
     spec = lease.attempt.job.spec["train"]
     pinned = {name: spec[name] for name in ("global_batch_size", "sequence_length", "seed")}
     trainer = {"step": step, "world_size": lease.device_count, "layout": "plain-names", "data": "0" * 64}
     return {
-        "__0_0.distcp": bytes(weights),
+        "__0_0.distcp": bytes(WEIGHTS_BYTES),
         ".metadata": b"pickled",
         "tokenizer.json": b"{}",
         "trainer.json": json.dumps(trainer | {"config": pinned}).encode(),
