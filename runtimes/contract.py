@@ -31,6 +31,12 @@ CONTRACT_VERSION = 1
 MANIFEST_NAME = "MANIFEST.json"
 PARTIAL_SUFFIX = ".partial"  # of a manifest that is being written
 CHECKPOINT_PREFIX = "step-"
+# Of a checkpoint of our own training, beside each rank's weights; the server looks into the small ones.
+METADATA_FILE = ".metadata"
+TRAINER_FILE = "trainer.json"
+TOKENIZER_FILE = "tokenizer.json"
+TRAINER_BYTES_MAX = 1024 * 1024
+PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed")  # what a checkpoint's cursor means depends on these
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it

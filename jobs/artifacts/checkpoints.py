@@ -23,16 +23,17 @@ from jobs.kinds.table import kind_of
 from jobs.leases.leasing import GRACE_MS
 from jobs.models import Artifact, ArtifactPart, Job, Lease
 from jobs.spec import from_wire
-from runtimes.contract import MANIFEST_NAME
+from runtimes.contract import (
+    MANIFEST_NAME,
+    METADATA_FILE,
+    PINNED_SETTINGS,
+    TOKENIZER_FILE,
+    TRAINER_BYTES_MAX,
+    TRAINER_FILE,
+)
 
 STEPS_PER_SECOND_MAX: Final = 1000  # no model that is worth a device trains so fast
-MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024  # of the 10,000 files that an artifact may have, with long names
-TRAINER_BYTES_MAX: Final = 1024 * 1024
-
-METADATA_FILE: Final = ".metadata"
-TRAINER_FILE: Final = "trainer.json"
-TOKENIZER_FILE: Final = "tokenizer.json"
-PINNED: Final = ("global_batch_size", "sequence_length", "seed")  # a checkpoint of others is of another training
+MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024  # of the 20,000 files that an artifact may have, 800 bytes each
 
 
 def check_step(lease: Lease, step: int) -> None:
@@ -81,7 +82,7 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
     if not isinstance(config, dict):
         yield f"{TRAINER_FILE} names no configuration"
         return
-    yield from _differences(TRAINER_FILE, config, {name: wanted[name] for name in PINNED})
+    yield from _differences(TRAINER_FILE, config, {name: wanted[name] for name in PINNED_SETTINGS})
 
 
 def _differences(name: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
@@ -102,11 +103,13 @@ def _read(part: ArtifactPart, path: str, bytes_max: int) -> dict[str, Any]:
     return {}
 
 
-def _entry(listed: object) -> tuple[object, object, object] | None:
+def _entry(listed: object) -> tuple[str, int, str] | None:
     if not isinstance(listed, dict):
         return None
-    entry = tuple(listed.get(name) for name in ("path", "size", "sha256"))
-    return entry if all(isinstance(each, str | int) for each in entry) else None  # type: ignore[return-value]
+    path, size, sha256 = (listed.get(name) for name in ("path", "size", "sha256"))
+    if isinstance(path, str) and isinstance(size, int) and isinstance(sha256, str):
+        return path, size, sha256
+    return None
 
 
 def _is_ours(job: Job) -> bool:

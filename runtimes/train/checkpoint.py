@@ -26,6 +26,9 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from runtimes.contract import (
     MANIFEST_NAME,
+    TOKENIZER_FILE,
+    TRAINER_BYTES_MAX,
+    TRAINER_FILE,
     EventKind,
     EventWriter,
     checkpoint_folder,
@@ -37,10 +40,7 @@ from runtimes.train.checkpoint_reader import DataOnlyReader
 from runtimes.train.container import Container
 from runtimes.train.errors import BadCheckpoint
 from runtimes.train.parallel import Ranks
-from runtimes.train.tokenizer import TOKENIZER_FILE, load_tokenizer
-
-TRAINER_FILE = "trainer.json"
-TRAINER_BYTES_MAX = 1024 * 1024
+from runtimes.train.tokenizer import load_tokenizer
 
 
 class Checkpointer:

@@ -27,9 +27,9 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 from torch.distributed.checkpoint.state_dict_loader import load
 
+from runtimes.contract import METADATA_FILE
 from runtimes.train.errors import BadCheckpoint
 
-METADATA_FILE: Final = ".metadata"
 METADATA_BYTES_MAX: Final = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024  # of one value that is no tensor: the optimizer's settings
 
@@ -104,7 +104,7 @@ class DataOnlyReader(FileSystemReader):
             if name not in sizes:
                 sizes[name] = path.stat().st_size if path.is_file() and not path.is_symlink() else -1
             if sizes[name] < 0:
-                continue  # `missing_parts` names them all
+                continue  # `check_parts` names them all
             if not (_is_count(offset) and _is_count(length) and offset + length <= sizes[name]):
                 raise BadCheckpoint(f"checkpoint {self._folder.name} has a part of {name} that lies outside of it")
         self._missing = sorted(name for name, size in sizes.items() if size < 0)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from tokenizers import Tokenizer
 
-from runtimes.contract import EventKind, EventWriter
+from runtimes.contract import PINNED_SETTINGS, EventKind, EventWriter
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
@@ -26,7 +26,6 @@ from runtimes.train.tokenizer import PADDING, end_of_text_id, load_tokenizer, tr
 from runtimes.train.training import Text, Training
 
 TOKENS_FILE = "cache/tokens.int32"  # below the working directory
-PINNED = ("global_batch_size", "sequence_length", "seed")  # what a checkpoint's cursor means depends on these
 
 
 def prepare_text(
@@ -153,7 +152,7 @@ def check_resumable(training: Training, trainer: dict[str, Any]) -> None:
         raise BadCheckpoint(f"the checkpoint is of step {step}, the training has {total}")
     mistakes = [
         f"{key} was {saved.get(key)!r:.100} in the checkpoint, is {now[key]}"
-        for key in PINNED
+        for key in PINNED_SETTINGS
         if saved.get(key) != now[key]
     ]
     if mistakes:

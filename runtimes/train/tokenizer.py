@@ -7,10 +7,11 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from runtimes.contract import TOKENIZER_FILE
+
 END_OF_TEXT = "<|endoftext|>"
 PADDING = "<|padding|>"
 TRAINING_CHARACTERS_MAX = 200_000_000  # more text changes a vocabulary little, and costs memory
-TOKENIZER_FILE = "tokenizer.json"
 
 
 def train_tokenizer(documents: Iterable[str], vocabulary_size: int) -> Tokenizer:

@@ -16,8 +16,9 @@ from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from runtimes.train.checkpoint import TRAINER_FILE, read_trainer
-from runtimes.train.checkpoint_reader import METADATA_FILE, DataOnlyReader, load_state
+from runtimes.contract import METADATA_FILE, TRAINER_FILE
+from runtimes.train.checkpoint import read_trainer
+from runtimes.train.checkpoint_reader import DataOnlyReader, load_state
 from runtimes.train.errors import BadCheckpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # one process needs none of it
