@@ -37,8 +37,8 @@ from jobs.errors import (
     SecretsGone,
 )
 from jobs.escrow import holding
+from jobs.kinds.registry import kind_named, kind_of
 from jobs.kinds.retrying import NextStep
-from jobs.kinds.table import kind_named, kind_of
 from jobs.leases import leasing
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.pricing.price_locks import price_of, spent_usd_micros

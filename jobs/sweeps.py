@@ -1,12 +1,13 @@
 """What is repaired periodically, every few seconds, where no message reported it.
 
-    sweep_silent_nodes   a node that stopped beating is offline; its attempts are lost and recover elsewhere
     sweep_leases         reserved but never started, ordered to stop and never stopped, deadline passed
     sweep_jobs           ends that waited for their last bytes, budgets used up, deadlines, nodes in quarantine
                          or past their hours; holds in contracts that opened or did not, wallets to register there;
                          jobs that a token's price keeps from being placed
     sweep_checks         work is demanded of idle nodes, withdrawn where a lease came, failed where nobody answers;
                          so are probes of the links between the nodes of a fabric
+
+What silent nodes ran is lost in `jobs/running/lost_nodes.py`.
 
 Each looks for ids without locks, then lets a verb decide again under the job's lock.
 """
@@ -26,7 +27,7 @@ from jobs.errors import JobsError
 from jobs.escrow import delegations, holding
 from jobs.kinds.base import STOP_GRACE_SECONDS
 from jobs.kinds.believing import is_spent
-from jobs.kinds.table import kind_of
+from jobs.kinds.registry import kind_of
 from jobs.models import Attempt, Job, Lease, PriceHalt
 from jobs.placing import reasons, requotes
 from jobs.running import reports
@@ -41,7 +42,6 @@ from marketplace.nodes.offering import schedule
 from marketplace.nodes.releases import rollout
 from marketplace.nodes.states import NodeState
 from marketplace.nodes.wake import wake_nodes
-from marketplace.nodes.watching import liveness
 from provider_agent.protocol import ATTEMPT_ENDS, AttemptState, Reason
 
 log = logging.getLogger(__name__)
@@ -52,25 +52,6 @@ STOP_SECONDS_MAX = STOP_GRACE_SECONDS + 60  # from the request to stop to the re
 SWEEP_ROWS_MAX = 1000
 PRICES_FOLLOWED_MAX = 100  # a sweep, every two seconds
 HOLD_FAILED = "hold_failed"  # a job's reason; no attempt ever ended for it
-
-
-def sweep_silent_nodes() -> int:
-    """Mark silent nodes offline and lose what they ran; returns how many attempts were lost.
-
-    When many fall silent at once the fault is taken to be ours, and nothing is rescheduled.
-    """
-    now = clock.now()
-    leased = set(Lease.objects.live().values_list("node_id", flat=True))
-    silent = liveness.find_silent(now, leased_node_ids=leased)
-    if not silent:
-        return 0
-    liveness.mark_offline(silent)
-    leases = Lease.objects.live().filter(node_id__in=silent).exclude(reported_state__in=ATTEMPT_ENDS)
-    lost = list(leases.values_list("pk", flat=True)[:SWEEP_ROWS_MAX])
-    for lease_id in lost:
-        with log_failures("A silent node's lease could not be lost.", lease_id=str(lease_id)):
-            reports.lose(lease_id, Reason.NODE_SILENT, "The node stopped answering.")
-    return len(lost)
 
 
 def sweep_leases() -> int:

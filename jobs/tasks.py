@@ -8,6 +8,7 @@ from jobs import sweeps
 from jobs.artifacts import prune
 from jobs.endpoints import keys, minutes, token_payments, usage_statements
 from jobs.placing import placement
+from jobs.running import lost_nodes
 from jobs.serving import audits, prepaid_windows, reconcile
 from marketplace.foundation.exclusive import only_one
 
@@ -23,7 +24,7 @@ def place_jobs() -> int:
 def sweep_silent_nodes() -> int:
     """Lose what runs on nodes that fell silent."""
     with only_one("sweep_silent_nodes") as is_mine:
-        return sweeps.sweep_silent_nodes() if is_mine else 0
+        return lost_nodes.sweep_silent_nodes() if is_mine else 0
 
 
 @shared_task

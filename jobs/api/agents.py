@@ -21,7 +21,7 @@ from jobs.artifacts import downloads, uploads
 from jobs.bills import earnings
 from jobs.endpoints import usage_statements
 from jobs.errors import ArtifactNotFound, BodyTooLarge
-from jobs.kinds.table import kind_of
+from jobs.kinds.registry import kind_of
 from jobs.leases.fencing import require_fence, require_lease
 from jobs.models import Artifact, Attempt, Lease, Stream
 from jobs.running import receipts, reports, streams

@@ -19,7 +19,7 @@ from typing import Any, Final
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import key_for
 from jobs.errors import BadManifest
-from jobs.kinds.table import kind_of
+from jobs.kinds.registry import kind_of
 from jobs.leases.leasing import GRACE_MS
 from jobs.models import Artifact, ArtifactPart, Job, Lease
 from jobs.spec import from_wire

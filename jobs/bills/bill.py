@@ -12,7 +12,7 @@ from billing.states.chain import EscrowHoldState
 from jobs.bills.price_views import list_changes
 from jobs.endpoints.usage_statements import compare
 from jobs.escrow import holding, views
-from jobs.kinds.table import kind_of
+from jobs.kinds.registry import kind_of
 from jobs.leases.leasing import is_paid_by_contract
 from jobs.models import Job, Lease, Replica
 from jobs.payment.terms import Payment

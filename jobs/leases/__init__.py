@@ -1,7 +1,7 @@
 """The right to devices: reserved, kept alive, fenced, ended with a price.
 
-leasing.py   reserve devices, extend the right to them, end it and decide what it cost
-fencing.py   whose report of a lease counts
-gangs.py     who is in a gang, and under which addresses
-endings.py   what billing keeps of a lease that ended
+leasing.py        reserve devices, extend the right to them, end it and decide what it cost
+fencing.py        whose report of a lease counts
+gangs.py          who is in a gang, and under which addresses
+billing_facts.py  what billing keeps of a lease that ended
 """

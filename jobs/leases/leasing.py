@@ -19,8 +19,8 @@ from django.db import IntegrityError, connection, transaction
 from billing.charging import metering
 from billing.models import Asset
 from jobs.errors import AssetTooCoarse, DeviceTaken
-from jobs.kinds.table import kind_of
-from jobs.leases import endings
+from jobs.kinds.registry import kind_of
+from jobs.leases import billing_facts
 from jobs.models import Attempt, Lease, LeaseDevice, PriceLock
 from jobs.pricing import assets
 from jobs.states import JOB_ENDS, LeaseState
@@ -116,7 +116,7 @@ def end_lease(lease: Lease, billable: Billable, *, reason: str) -> Lease:
         ended_at=clock.now(),
     )
     LeaseDevice.objects.filter(lease=lease).update(is_live=False)
-    endings.keep(lease, reason=reason, checkpointed_ms=_saved_ms(lease))
+    billing_facts.keep(lease, reason=reason, checkpointed_ms=_saved_ms(lease))
     return lease
 
 

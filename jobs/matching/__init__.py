@@ -10,7 +10,7 @@ fit.py                strict fit of each node, with a reason where it does not f
 exclusion_reasons.py  those reasons, in their order
 fabrics.py            which nodes reach each other
 places.py             one node or a gang that takes a whole demand, with its cost
-cost.py               expected cost to complete
+score.py              the score of a place: its expected cost to complete
 reservations.py       what is kept for a job that waits
 match.py              places a batch of waiting jobs
 reference.py          the price on which a quote's ceiling rests

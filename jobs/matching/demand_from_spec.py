@@ -7,7 +7,7 @@ from uuid import UUID
 
 from jobs.matching.demand import ISOLATIONS, UNISOLATED, Demand
 from jobs.payment.terms import USD
-from jobs.spec.kinds.table import kind_of
+from jobs.spec.kinds.registry import kind_of
 from jobs.spec.model import Spec
 
 DONE_SHARE_MAX = 0.99  # of a job that goes on: a little work is always left

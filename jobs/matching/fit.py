@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from jobs.matching.cost import SECONDS_PER_HOUR, PlacementSlot
 from jobs.matching.demand import UNISOLATED, Demand, flops_of
 from jobs.matching.exclusion_reasons import ORDER, Why
+from jobs.matching.score import SECONDS_PER_HOUR, PlacementSlot
 from jobs.matching.snapshot import DeviceClass, DeviceGroup, FleetSnapshot, is_model
 
 

@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from jobs.matching.cost import Estimate, PlacementSlot
 from jobs.matching.demand import Demand, MatchRequest
 from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import exclusions_of, waiting_message
 from jobs.matching.fit import Screening, screen
 from jobs.matching.places import Place, Places, best_gang, places_of, slots_by_fabric
 from jobs.matching.reservations import Reservations, place_kept
+from jobs.matching.score import Estimate, PlacementSlot
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.wire import Exclusion
 

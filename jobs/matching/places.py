@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
-from jobs.matching.cost import (
+from jobs.matching.demand import Demand
+from jobs.matching.exclusion_reasons import Why
+from jobs.matching.score import (
     EXAFLOP,
     SECONDS_PER_HOUR,
     Estimate,
@@ -21,8 +23,6 @@ from jobs.matching.cost import (
     rework_seconds,
     startup_seconds,
 )
-from jobs.matching.demand import Demand
-from jobs.matching.exclusion_reasons import Why
 from jobs.matching.snapshot import FleetSnapshot
 
 

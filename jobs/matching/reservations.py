@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from jobs.matching.cost import PlacementSlot
 from jobs.matching.demand import Demand, MatchRequest
 from jobs.matching.places import Places, best_gang, slots_by_fabric
+from jobs.matching.score import PlacementSlot
 from jobs.matching.snapshot import FleetSnapshot
 
 RESERVED_SECONDS = 6 * 3600  # how long one place is kept for one job

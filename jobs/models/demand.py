@@ -13,7 +13,7 @@ from billing.models import Asset
 from billing.models.ledger import USD_ASSET_ID
 from jobs.models.querysets import JobQuerySet
 from jobs.payment.terms import USD, Payment
-from jobs.spec.kinds.table import KINDS
+from jobs.spec.kinds.registry import KINDS
 from jobs.states import JOB_MACHINE, JobState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock

@@ -10,7 +10,7 @@ from django.db.models.functions import RowNumber
 
 from billing.models import EscrowHold
 from billing.states.chain import EscrowHoldState
-from jobs.spec.kinds.table import placed_whole
+from jobs.spec.kinds.registry import placed_whole
 from jobs.states import ATTEMPT_LIVE, JOB_ENDS, JOB_WAITING, LEASE_LIVE, ArtifactState
 from marketplace.foundation import clock
 

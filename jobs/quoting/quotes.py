@@ -20,7 +20,7 @@ from jobs.errors import (
     QuoteUsed,
 )
 from jobs.escrow import holding
-from jobs.kinds.table import kind_named
+from jobs.kinds.registry import kind_named
 from jobs.matching import fleet
 from jobs.matching.plan import plan
 from jobs.matching.reference import reference_price

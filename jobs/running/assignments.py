@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from jobs.kinds.believing import LEASE_SECONDS_MAX
-from jobs.kinds.table import kind_of
+from jobs.kinds.registry import kind_of
 from jobs.leases.fencing import has_fence
 from jobs.leases.gangs import gang_place
 from jobs.leases.leasing import LEASE_SECONDS

@@ -20,7 +20,7 @@ from django.db.models.functions import Greatest
 from billing.charging import metering
 from jobs import lifecycle
 from jobs.artifacts import resumes
-from jobs.kinds.table import kind_of
+from jobs.kinds.registry import kind_of
 from jobs.leases import leasing
 from jobs.leases.fencing import has_fence
 from jobs.models import Attempt, Job, Lease

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
-from jobs.matching.cost import startup_seconds
+from jobs.matching.score import startup_seconds
 
 STARTS_MAX: Final = 50  # the newest that are looked at
 SECONDS_MIN: Final = 1.0

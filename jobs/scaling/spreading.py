@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from uuid import UUID
 
-from jobs.matching.cost import SECONDS_PER_HOUR, TRAINING_USE, failure_chance
+from jobs.matching.score import SECONDS_PER_HOUR, TRAINING_USE, failure_chance
 
 STAY_SECONDS: Final = 24 * 3600
 STAY_FAILURE_CHANCE_MAX: Final = 0.05  # the assumption for a node without a history

@@ -15,10 +15,10 @@ from uuid import UUID
 from django.db.models import Q
 
 from jobs.matching import fleet
-from jobs.matching.cost import PlacementSlot
 from jobs.matching.demand import Demand, MatchRequest
 from jobs.matching.fit import screen
 from jobs.matching.match import SlotTaken, match
+from jobs.matching.score import PlacementSlot
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.models import Endpoint, EndpointVersion, Job, Lease
 from jobs.pricing.costs import charged_of

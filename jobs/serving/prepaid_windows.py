@@ -25,7 +25,7 @@ from billing.models import Hold, Settlement
 from billing.notices import mailing
 from jobs import lifecycle
 from jobs.endpoints import amounts, payments
-from jobs.kinds.table import settled_in_parts
+from jobs.kinds.registry import settled_in_parts
 from jobs.models import Job, Lease
 from jobs.models.querysets import JobQuerySet
 from jobs.states import JOB_ENDS, JobState

@@ -3,6 +3,7 @@
 `jobs/spec/kinds` has one module a kind of job.
 
 parse.py      a job file's text, or a mapping that came as JSON, to a Spec; every mistake at once
+messages.py   the words of each mistake
 document.py   YAML text to data with the place of each key and value
 model.py      Spec, and the sections that every kind has
 section.py    what sections are built of
@@ -14,8 +15,8 @@ errors.py     SpecErrors, with every mistake and its line
 
 from jobs.spec.canonical import canonical, spec_hash
 from jobs.spec.errors import SpecError, SpecErrors, UnknownKind
+from jobs.spec.kinds.registry import kind_named, kind_of
 from jobs.spec.kinds.serve import ServeSection, serve_of
-from jobs.spec.kinds.table import kind_named, kind_of
 from jobs.spec.kinds.train import TrainSection
 from jobs.spec.model import Budget, Checkpoint, Payment, Resources, Retry, Spec, Work
 from jobs.spec.parse import from_wire, parse

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from jobs.spec.kinds.table import kind_of
+from jobs.spec.kinds.registry import kind_of
 from jobs.spec.model import DEFAULT_ISOLATION, Checkpoint, Payment, Resources, Spec
 from jobs.spec.units import format_duration, format_money
 

@@ -143,7 +143,7 @@ class Retry(Section):
 class JobFields(Section):
     """The keys of a job file that every kind of job has; the section of its own kind stands beside them."""
 
-    kind: Annotated[str, StringConstraints(max_length=KIND_CHARACTERS_MAX)]  # one of jobs.spec.kinds.table
+    kind: Annotated[str, StringConstraints(max_length=KIND_CHARACTERS_MAX)]  # one of jobs.spec.kinds.registry
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = Field(
         description="1 to 63 small letters, digits and -, not beginning with -"
     )

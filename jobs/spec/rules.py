@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobs.spec.kinds.base import Finding, SpecKind, is_count
-from jobs.spec.kinds.table import KINDS, find_kind
+from jobs.spec.kinds.registry import KINDS, find_kind
 
 
 def check_rules(data: dict[str, Any]) -> Iterator[Finding]:

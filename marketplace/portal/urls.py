@@ -1,4 +1,12 @@
-"""The addresses of every group of pages."""
+"""The addresses of every group of pages.
+
+To add a page:
+    1. Write the view into `<group>/views.py`. A page for signed-in users has the decorator `@page("GET")` and takes
+       the visitor as its second argument; a public page sets its caching itself.
+    2. Write its template into `templates/portal/<group>/`; it extends `portal/page.html`.
+    3. Name its address in `<group>/urls.py`; a new group is included here, and listed in `__init__.py`.
+    4. Test it in `tests/integration/portal/`.
+"""
 
 from __future__ import annotations
 

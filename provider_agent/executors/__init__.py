@@ -6,5 +6,4 @@ landlock.py            hides the agent's folder from them
 process_supervisor.py  outlives the agent beside one process: writes its log, and how it ended
 scratch.py             a disk of its own size for each lease
 firewall.py            keeps containers with internet access from the node, its network and other tenants
-seccomp.py             the system calls that a container may make
 """

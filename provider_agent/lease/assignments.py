@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from provider_agent.context import AgentContext
 from provider_agent.errors import AssignmentRefused, JournalFailed, StaleFence
 from provider_agent.journal import LeaseEntry, since_fact
-from provider_agent.lease.runtimes import runtime_of
+from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.lease.workfolder import keep_secrets
 from provider_agent.protocol import PROTOCOL_VERSIONS_SPOKEN, Assignment, Desired, verify_assignment
 

@@ -28,7 +28,7 @@ from provider_agent.lease.log_shipper import ship_stream
 from provider_agent.lease.preparation import prepare
 from provider_agent.lease.receipts import EVENT_BYTES_MAX, ship_receipts
 from provider_agent.lease.record import LeaseRecord
-from provider_agent.lease.runtimes import runtime_of
+from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.lease.serving import publish_replica
 from provider_agent.lease.stop_signal import StopRequestedError
 from provider_agent.lease.usage_statements import open_usage_statements, ship_usage_statements

@@ -15,7 +15,8 @@ from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.lease.collecting import record_given
 from provider_agent.lease.fetch import fetch_artifact
-from provider_agent.lease.runtimes import Runtime, runtime_of
+from provider_agent.lease.runtimes.base import Runtime
+from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.lease.workfolder import (
     RESUME_NAME,
     contract_environment,

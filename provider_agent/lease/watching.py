@@ -13,7 +13,7 @@ from provider_agent.lease.artifact_shipper import ArtifactShipper, snapshot_name
 from provider_agent.lease.deadline import LeaseDeadline
 from provider_agent.lease.receipts import RECEIPT_SECONDS
 from provider_agent.lease.record import LeaseRecord
-from provider_agent.lease.runtimes import runtime_of
+from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.lease.snapshot import complete_checkpoints, file_size
 from provider_agent.protocol import AttemptState, Reason
 from runtimes import contract

@@ -30,7 +30,7 @@ from typing import Any
 
 from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, one_of, read_json
 from runtimes.train.errors import BadConfig
-from runtimes.train.strategies import DEFAULT_STRATEGY, check_strategy
+from runtimes.train.strategies.registry import DEFAULT_STRATEGY, check_strategy
 
 SEQUENCE_LENGTH_MAX = 1 << 20
 BATCH_SIZE_MAX = 1 << 16

@@ -25,7 +25,7 @@ from runtimes.train.order import batch_samples, largest_part, rank_part
 from runtimes.train.parallel import gather_results
 from runtimes.train.prepare import prepare_text, prepare_training
 from runtimes.train.report import print_line, report_evaluation, report_sample, report_step
-from runtimes.train.strategies import load_strategy
+from runtimes.train.strategies.registry import load_strategy
 from runtimes.train.training import Training
 
 

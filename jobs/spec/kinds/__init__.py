@@ -1,7 +1,7 @@
 """What each kind of job has in its job file, and what follows from that alone; no Django, no I/O.
 
 base.py     SpecKind, the interface: a section, its rules, canonical form, declared work
-table.py    all kinds by name: the only place that lists them; a name that it does not have is refused
+registry.py all kinds by name: the only place that lists them; a name that it does not have is refused
 train.py    kind: train, the built-in training runtime
 serve.py    kind: serve, a model behind an endpoint
 command.py  kind: command, a program of the customer's own

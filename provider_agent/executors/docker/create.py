@@ -14,8 +14,9 @@ from typing import Any
 
 from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
-from provider_agent.executors import base, seccomp
+from provider_agent.executors import base
 from provider_agent.executors.base import LaunchSpec
+from provider_agent.executors.docker import seccomp
 
 PIDS_MAX = 1024
 TMP_BYTES = 1024**3

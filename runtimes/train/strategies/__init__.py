@@ -1,36 +1,7 @@
-"""The training strategies by name: how the ranks of one training share its work. This table needs no torch.
+"""How the ranks of one training share its work: one module a strategy.
 
+registry.py   the strategies by name, and how one is added
 base.py       Strategy: what the training loop calls, and the defaults of a synchronous data-parallel training
 fsdp2.py      parameters, gradients and optimizer state sharded over the ranks (FSDP2)
 ddp.py        the whole model on every rank, gradients averaged (DDP)
-
-A new strategy is a module with a subclass of Strategy and a row in the table; nothing else changes.
 """
-
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from runtimes.train.strategies.base import Strategy
-
-DEFAULT_STRATEGY = "fsdp2"
-STRATEGIES = {
-    "fsdp2": "runtimes.train.strategies.fsdp2:Fsdp2",
-    "ddp": "runtimes.train.strategies.ddp:Ddp",
-}
-
-
-def check_strategy(value: Any) -> str:
-    """The name, where the table has it; raises ValueError with the names that it has."""
-    if not isinstance(value, str) or value not in STRATEGIES:
-        raise ValueError(f"must be one of {', '.join(STRATEGIES)}")
-    return value
-
-
-def load_strategy(name: str) -> Strategy:
-    """The strategy of this name, its module imported now; raises KeyError for a name that the table lacks."""
-    module, _, attribute = STRATEGIES[name].partition(":")
-    strategy: Strategy = getattr(import_module(module), attribute)()
-    return strategy

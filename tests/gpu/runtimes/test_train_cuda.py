@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from runtimes.contract import Env, complete_checkpoints
-from runtimes.train.strategies import STRATEGIES
+from runtimes.train.strategies.registry import STRATEGIES
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work
 
 pytestmark = [

@@ -12,10 +12,11 @@ import pytest
 from provider_agent.config import AgentConfig
 from provider_agent.context import AgentContext
 from provider_agent.errors import AssignmentRefused
-from provider_agent.lease import runtimes
 from provider_agent.lease.assignments import accept_assignment
 from provider_agent.lease.preparation import prepare
-from provider_agent.lease.runtimes import Runtime, runtime_of
+from provider_agent.lease.runtimes import registry
+from provider_agent.lease.runtimes.base import FetchedInput, Runtime
+from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.protocol import Assignment, GatewayPlace, Program, Reason, ServePlace
 
 from .conftest import Bob, eventually
@@ -26,16 +27,16 @@ ENDPOINT = ServePlace(endpoint_id=uuid4(), gateways=[GatewayPlace(url="ws://gate
 TOY = """
 import sys
 from provider_agent import resident
-from provider_agent.lease import runtimes
+from provider_agent.lease.runtimes import base, registry
 
-class Toy(runtimes.Runtime):
+class Toy(base.Runtime):
     name = "toy"
     def launch_command(self, assignment, *, python):
         return [python, "-c", "import json, os; print('toy', json.load(open(os.environ['SOUK_CONFIG']))['words'])"]
     def is_healthy(self, assignment, *, events, has_output, alive_seconds):
         return has_output
 
-runtimes.RUNTIMES["toy"] = Toy()
+registry.RUNTIMES["toy"] = Toy()
 raise SystemExit(resident.main())
 """
 
@@ -90,7 +91,7 @@ def test_only_a_replica_of_an_endpoint_is_announced(context: AgentContext) -> No
 
 def test_serving_and_training_have_their_own_image(context: AgentContext) -> None:
     config = context.config.model_copy(update={"train_image": "lab/train", "serve_image": "lab/serve"})
-    found = {name: runtimes.RUNTIMES[name].image(config) for name in sorted(runtimes.RUNTIMES)}
+    found = {name: registry.RUNTIMES[name].image(config) for name in sorted(registry.RUNTIMES)}
     assert found == {"command": "lab/train", "serve": "lab/serve", "train": "lab/train"}
 
 
@@ -146,8 +147,8 @@ def test_a_toys_environment_and_image_reach_the_launch(context: AgentContext, mo
     class Toy(Runtime):
         name: ClassVar[str] = "toy"
 
-        async def fetch_input(self, *_: object) -> runtimes.FetchedInput:
-            return runtimes.FetchedInput({".toys": "/srv/toys"}, {"SOUK_INPUT_DIR": "/toys"})
+        async def fetch_input(self, *_: object) -> FetchedInput:
+            return FetchedInput({".toys": "/srv/toys"}, {"SOUK_INPUT_DIR": "/toys"})
 
         def image(self, config: AgentConfig) -> str:
             return "lab/toy"
@@ -155,7 +156,7 @@ def test_a_toys_environment_and_image_reach_the_launch(context: AgentContext, mo
         def launch_command(self, assignment: Assignment, *, python: str) -> list[str]:
             return [python, "toy.py"]
 
-    monkeypatch.setitem(runtimes.RUNTIMES, "toy", Toy())
+    monkeypatch.setitem(registry.RUNTIMES, "toy", Toy())
     spec = asyncio.run(prepare(context, assigned(context, program=Program(runtime="toy"))))
     assert spec.argv == [context.executor.python(), "toy.py"]
     assert spec.shared_folders == {".toys": "/srv/toys"}

@@ -17,8 +17,8 @@ import uvicorn
 from django.db import connection
 
 from jobs.artifacts.store import Store
-from jobs.kinds import table
-from jobs.spec.kinds import table as spec_table
+from jobs.kinds import registry
+from jobs.spec.kinds import registry as spec_registry
 from jobs.sync.app import Application
 from marketplace.nodes import agent_auth
 from marketplace.nodes.inventory import devices as inventory
@@ -42,8 +42,8 @@ PRICE_USD_MICROS = 3_600_000  # an hour of one CPU share: a tenth of a cent a se
 @pytest.fixture
 def parrot(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both tables have the toy kind, and so has the constraint on Job.kind."""
-    monkeypatch.setitem(spec_table.KINDS, "parrot", ParrotSpec())
-    monkeypatch.setitem(table.KINDS, "parrot", Parrot())
+    monkeypatch.setitem(spec_registry.KINDS, "parrot", ParrotSpec())
+    monkeypatch.setitem(registry.KINDS, "parrot", Parrot())
     name = "job_kind_known"
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [name])

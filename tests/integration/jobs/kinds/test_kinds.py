@@ -14,7 +14,7 @@ from jobs import lifecycle, sweeps
 from jobs.bills.bill import make_bill
 from jobs.client.verify.bill import verify_bill
 from jobs.errors import UnknownKind
-from jobs.kinds.table import KINDS, kind_named
+from jobs.kinds.registry import KINDS, kind_named
 from jobs.models import Artifact, Job, Lease, Stream
 from jobs.placing import placement
 from jobs.quoting import quotes
@@ -22,7 +22,7 @@ from jobs.running.streams import read_stream
 from jobs.spec import SpecErrors, canonical, from_wire, parse
 from jobs.spec import UnknownKind as UnknownSpecKind
 from jobs.spec import kind_named as spec_kind_named
-from jobs.spec.kinds.table import KINDS as SPEC_KINDS
+from jobs.spec.kinds.registry import KINDS as SPEC_KINDS
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from marketplace.nodes.watching import liveness

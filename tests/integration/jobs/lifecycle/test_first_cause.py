@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from jobs import sweeps
 from jobs.models import Job, Lease
 from jobs.placing import placement
-from jobs.running import reports
+from jobs.running import lost_nodes, reports
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, Reason
@@ -56,7 +55,7 @@ def test_a_peer_that_aborts_before_the_lost_node_is_missed_is_not_the_cause(alic
     job, lost, peer = running_gang(alice)
     fall_silent(lost)
     stage.finish(peer, reason, exit_code=ABORTED, message="the program was ended by the signal SIGABRT")
-    assert sweeps.sweep_silent_nodes() == 1
+    assert lost_nodes.sweep_silent_nodes() == 1
     job.refresh_from_db()
     attempt = stage.newest_attempt(job)
     assert (job.state, attempt.reason, attempt.fault) == ("recovering", "node_silent", "provider")
@@ -67,7 +66,7 @@ def test_an_own_command_that_dies_of_a_lost_peer_is_not_the_customers_fault(alic
     job, lost, peer = running_gang(alice, **stage.OWN_COMMAND)
     fall_silent(lost)
     stage.finish(peer, Reason.EXIT_NONZERO, exit_code=1, message="RuntimeError: connection closed by peer")
-    sweeps.sweep_silent_nodes()
+    lost_nodes.sweep_silent_nodes()
     assert (stage.newest_attempt(job).reason, charges(lost, peer)) == ("node_silent", [0, 0])
 
 
@@ -108,7 +107,7 @@ def test_a_gang_that_only_aborted_is_broken_by_the_first_of_them(alice) -> None:
 def test_a_node_that_was_cut_off_is_lost_and_its_peer_that_survives_is_not_blamed(alice) -> None:
     job, cut_off, peer = running_gang(alice)
     fall_silent(cut_off)
-    sweeps.sweep_silent_nodes()
+    lost_nodes.sweep_silent_nodes()
     peer.refresh_from_db()
     assert peer.stop_reason == Reason.GANG_BROKEN
     stage.finish(peer, Reason.GANG_BROKEN)

@@ -10,8 +10,7 @@ from django.utils import timezone
 
 from billing.account_kinds import AccountKind
 from billing.books.balances import balance
-from jobs import sweeps
-from jobs.running import assignments, reports
+from jobs.running import assignments, lost_nodes, reports
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, LeaseReport, Reason
@@ -29,7 +28,7 @@ def test_a_silent_node_loses_its_attempt_and_the_job_recovers_from_the_checkpoin
     saved = stage.checkpoint(job, lease, step=50, ms=360_000)
     stage.bill(lease, ms=600_000)
     Node.objects.filter(pk=bob.pk).update(last_seen_at=timezone.now() - timedelta(seconds=18))
-    assert sweeps.sweep_silent_nodes() == 1
+    assert lost_nodes.sweep_silent_nodes() == 1
     job.refresh_from_db()
     bob.refresh_from_db()
     lease.refresh_from_db()

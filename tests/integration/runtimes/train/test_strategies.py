@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from runtimes.contract import Env, ExitCode, checkpoint_folder
-from runtimes.train.strategies import STRATEGIES, load_strategy
 from runtimes.train.strategies.base import Strategy
+from runtimes.train.strategies.registry import STRATEGIES, load_strategy
 from tests.integration.runtimes.conftest import STEPS
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses, samples
 

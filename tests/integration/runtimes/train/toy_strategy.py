@@ -13,8 +13,8 @@ from torch import nn
 
 from runtimes.train.__main__ import main
 from runtimes.train.parallel import Ranks
-from runtimes.train.strategies import STRATEGIES
 from runtimes.train.strategies.base import Strategy
+from runtimes.train.strategies.registry import STRATEGIES
 
 
 class Toy(Strategy):

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 
-from jobs.matching.cost import cost_of, failure_chance, scaling_efficiency
 from jobs.matching.demand import ISOLATIONS, Demand
 from jobs.matching.plan import CANDIDATES_MAX, plan
+from jobs.matching.score import cost_of, failure_chance, scaling_efficiency
 from jobs.matching.snapshot import NodeRow
 from jobs.spec.units import parse_duration, parse_memory, parse_money
 from jobs.wire import Fix

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.spec import Spec
 from jobs.spec.kinds.flops import flops_per_token, multiplied_parameters, parameters
-from jobs.spec.kinds.table import kind_of
+from jobs.spec.kinds.registry import kind_of
 from jobs.spec.kinds.train import training_tokens
 from runtimes.contract import shipped_model_config
 from tests.unit.jobs.pricing.specs import spec_of

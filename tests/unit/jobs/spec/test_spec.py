@@ -32,7 +32,7 @@ from jobs.spec.units import format_money, parse_duration, parse_memory, parse_mo
 from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
 from runtimes.train.config import TrainConfig, parse_config
-from runtimes.train.strategies import STRATEGIES
+from runtimes.train.strategies.registry import STRATEGIES
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
 

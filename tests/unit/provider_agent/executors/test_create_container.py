@@ -13,9 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from provider_agent.executors import seccomp
 from provider_agent.executors.base import LaunchSpec
-from provider_agent.executors.docker import DockerExecutor
+from provider_agent.executors.docker import DockerExecutor, seccomp
 
 LEASE = UUID(int=7)
 IMAGE_ID = "sha256:" + "ab" * 32
