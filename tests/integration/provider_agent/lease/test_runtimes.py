@@ -19,8 +19,8 @@ from provider_agent.lease.runtimes.base import FetchedInput, Runtime
 from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.protocol import Assignment, GatewayPlace, Program, Reason, ServePlace
 
-from .conftest import Bob, eventually
-from .fake_server import FakeServer
+from ..conftest import Bob, eventually
+from ..fake_server import FakeServer
 
 ENDPOINT = ServePlace(endpoint_id=uuid4(), gateways=[GatewayPlace(url="ws://gateway", public_key="ab" * 32)])
 
