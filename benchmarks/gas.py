@@ -15,7 +15,7 @@ from web3 import Web3
 from benchmarks.record import publish
 from tests.unit.billing.contract import merkle
 from tests.unit.billing.contract.chain import Chain, address
-from tests.unit.billing.contract.scene import DAY, HOUR_MS, Scene, id32
+from tests.unit.billing.contract.scene import DAY, HOLDERS, HOUR_MS, Scene, id32
 
 PROVIDERS = (1, 100, 10_000)
 EACH = 10_000  # base units a provider and epoch
@@ -90,14 +90,15 @@ def count_job(chain: Chain) -> dict[str, int]:
     leaves = [merkle.provider_leaf(address(name)) for name in ("bob", "ben")]
     bound = scene.authorize(job="job 3", nonce=3, providersRoot=merkle.root(leaves))
     count("hold_of_named_providers", "settler", "openHold", *bound)
+    scene.pass_hours(2)
     count("settle_first", "settler", "settleLease", *scene.receipt(cumulative_amount=500), [])
     count("settle_later", "settler", "settleLease", *scene.receipt(seq=2, cumulative_amount=900), [])
     proof = merkle.proof(leaves, leaves[0])
     count("settle_named_provider", "settler", "settleLease", *scene.receipt("job 3", "lease 3"), proof)
     chain.at(scene.now() + scene.terms.challenge_seconds)
-    count("finalize", "mallory", "finalize", id32("lease"))
+    count("finalize", "mallory", "finalize", address("alice"), id32("lease"))
     count("settle_and_pay_what_was_due", "settler", "settleLease", *_third(scene), [])
-    count("close_hold", "settler", "closeHold", id32("job"))
+    count("close_hold", "settler", "closeHold", address("alice"), id32("job"))
     count("withdraw", "alice", "withdraw", 10_000)
     return figures
 
@@ -110,7 +111,7 @@ def _third(scene: Scene) -> Any:
 
 def _deployment(chain: Chain) -> int:
     scene = Scene.make(chain)
-    chain.deploy("GpuEscrow", tuple(scene.terms))
+    chain.deploy("GpuEscrow", tuple(scene.terms), HOLDERS)
     return int(chain.gas_used)
 
 

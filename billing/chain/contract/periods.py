@@ -10,6 +10,7 @@ _VIEWS = {
     "challenge_seconds": "challengeSeconds",
     "grace_seconds": "graceSeconds",
     "dispute_seconds": "disputeSeconds",
+    "close_seconds": "closeSeconds",
     "fee_bps": "feeBps",
 }
 

@@ -49,6 +49,7 @@ def terms(token: str, admin: str) -> deploy.Terms:
         challenge_seconds=settings.SOUK_CHALLENGE_SECONDS,
         grace_seconds=60,
         dispute_seconds=60,
+        close_seconds=0,
         root_delay_seconds=0,
         unstake_seconds=0,
     )
