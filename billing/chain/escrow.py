@@ -22,7 +22,6 @@ from django.db import transaction
 from django.db.models import F, Max, Q
 
 from billing.chain import displacing
-from billing.chain.contract import periods
 from billing.chain.contract.registry import contract_of
 from billing.chain.errors import AuthorizationRefused, ReceiptUnclaimable
 from billing.chain.keys import Role
@@ -210,7 +209,6 @@ def end_hold(job_id: UUID) -> None:
 
 def sweep(chain_id: int) -> int:
     """Plan to close what ended and to finalize what waited out its window, and note failed holds; how many."""
-    periods.read_terms(chain_id)
     again = retrying.claim_again(chain_id) + retrying.withdraw(chain_id)
     return again + _close_ended(chain_id) + _refund_closed(chain_id) + _finalize_due(chain_id) + _note_failed(chain_id)
 

@@ -129,6 +129,8 @@ def check(quote: Quote, spec: Spec, signed: SignedHoldAuthorization | None) -> N
         raise AuthorizationRefused(why=f"it lets {said.parallel_leases} leases bill at a time, and the job has {least}")
     if not names_its_providers(signed):
         raise AuthorizationRefused(why="its root of providers is not that of the providers it lists")
+    if not signed.providers:  # with a stolen settler's key a false provider could be paid
+        raise AuthorizationRefused(why="it names no provider, so that any could be paid from it")
     strangers = {one.lower() for one in signed.providers} - {one.lower() for one in terms.providers}
     if strangers:
         raise AuthorizationRefused(why=f"it allows {min(strangers)}, who is none of the quote's providers")

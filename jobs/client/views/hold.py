@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.markup import escape
 
-from billing.proofs.escrow import ANY_PROVIDER, HoldAuthorization
+from billing.proofs.escrow import HoldAuthorization
 from jobs.client.output import duration
 from jobs.client.wallet.escrow_contract import at
 from jobs.payment.terms import show_units
@@ -35,8 +35,7 @@ def signing_lines(authorization: HoldAuthorization, quote: QuoteView, allow: Seq
     """Exactly what is about to be signed; `allow`: the providers that the customer named, if any."""
     offered = quote.escrow.providers if quote.escrow else []
     providers = list(allow or offered)
-    count = f"{len(providers)} provider{'s' if len(providers) > 1 else ''}"
-    to = f"to {count} alone" if authorization.providers_root != ANY_PROVIDER else "to any provider"
+    to = f"to {len(providers)} provider{'s' if len(providers) > 1 else ''} alone"
     leases = authorization.parallel_leases
     at_once = f"{leases} leases at a time" if leases > 1 else "one lease at a time"
     show = _shower(quote.asset, quote.asset_scale)
@@ -46,7 +45,7 @@ def signing_lines(authorization: HoldAuthorization, quote: QuoteView, allow: Seq
         f"  job        {authorization.job_id}",
         f"  at most    {show(authorization.max_amount)}",
         f"  and        {show(authorization.rate_ceiling_per_hour)} an hour of a lease, {at_once}",
-        f"  {to + (':' if allow or (len(providers) <= SHOWN_MAX and providers) else '')}",
+        f"  {to}{':' if len(providers) <= SHOWN_MAX else ''}",
         *[f"             {one}" for one in providers if len(providers) <= SHOWN_MAX],
         f"  until      {at(authorization.deadline):{TIME}} UTC",
     ]

@@ -75,7 +75,11 @@ def draw_up(
 
 
 def chosen_providers(terms: EscrowTerms, allow: Sequence[str]) -> list[str]:
-    """Those of the quote's providers whom the wallet allows; raises UsageMistake where one is not the quote's."""
+    """Those of the quote's providers whom the wallet allows; raises UsageMistake where one is not the quote's.
+
+    A root for any provider is never signed: with a stolen settler's key a false one could be paid. Raises TermsRefused.
+    """
+    _require(bool(terms.providers), "the quote names no provider, and any could be paid from the hold")
     if not allow:
         return list(terms.providers)
     offered = {one.lower() for one in terms.providers}
@@ -83,7 +87,7 @@ def chosen_providers(terms: EscrowTerms, allow: Sequence[str]) -> list[str]:
     if missing:
         raise UsageMistake(
             f"--provider {missing[0]}: no node of that wallet can take the job now. The quote's are:"
-            f" {', '.join(terms.providers[:SHOWN_MAX]) or 'none by name'}."
+            f" {', '.join(terms.providers[:SHOWN_MAX])}."
         )
     return list(allow)
 
