@@ -15,7 +15,7 @@ from web3 import Web3
 from benchmarks.record import publish
 from tests.unit.billing.contract import merkle
 from tests.unit.billing.contract.chain import Chain, address
-from tests.unit.billing.contract.scene import DAY, HOLDERS, HOUR_MS, Scene, id32
+from tests.unit.billing.contract.scene import DAY, HOLDERS, HOUR, HOUR_MS, Scene, id32
 
 PROVIDERS = (1, 100, 10_000)
 EACH = 10_000  # base units a provider and epoch
@@ -100,7 +100,17 @@ def count_job(chain: Chain) -> dict[str, int]:
     count("settle_and_pay_what_was_due", "settler", "settleLease", *_third(scene), [])
     count("close_hold", "settler", "closeHold", address("alice"), id32("job"))
     count("withdraw", "alice", "withdraw", 10_000)
-    return figures
+    return figures | _slow_close(chain)
+
+
+def _slow_close(chain: Chain) -> dict[str, int]:
+    """A hold's end in a contract that leaves time to stop a false one, as `souk chain deploy` sets it."""
+    scene = Scene.make(chain, close_seconds=HOUR)
+    scene.open_hold()
+    job = (address("alice"), id32("job"))
+    begun = chain.gas(scene.escrow, "settler", "closeHold", *job)
+    chain.at(scene.now() + HOUR + 1)
+    return {"begin_close": begun, "refund_closed": chain.gas(scene.escrow, "settler", "refundExpired", *job)}
 
 
 def _third(scene: Scene) -> Any:
