@@ -170,16 +170,23 @@ def is_paused(contract: EscrowContract) -> bool:
 
 
 def role_for(call: Call) -> Role:
-    """The first of the call's roles that a key of ours has, by the contract; raises SignerMissing, ChainError."""
+    """The first of the call's roles that a key of ours has, by the contract; raises SignerMissing, ChainError.
+
+    A key that was used elsewhere signs nothing: what it has to stop may be its own thief, and would wait for it.
+    """
+    chain_id, stopped = call.contract.chain_id, ""
     for role in call.roles:
         try:
             address = keys.key_for(role).address
         except SignerMissing:
             continue
-        if _view(call.contract, "hasRole", role.id, address):
+        if not _view(call.contract, "hasRole", role.id, address):
+            continue
+        if not planning.is_used_elsewhere(chain_id, address):
             return role
+        stopped = f" ({address} is used elsewhere, and signs nothing)"
     names = " or ".join(call.roles)
-    raise SignerMissing(role=f"{names} of {call.contract.address}")
+    raise SignerMissing(role=f"{names} of {call.contract.address}{stopped}")
 
 
 def submit(call: Call) -> ChainTransaction:

@@ -23,6 +23,7 @@ from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 
 DAY = 86_400
 CLOSE_SECONDS = 6 * 3_600
+PAUSER_KEY = DEVELOPMENT_KEYS[2]  # another than the settler's: with one that was stolen nothing more is signed
 SETTLER_DAYS = 2  # the contract's delay
 WINDOW_DAYS = 14  # in which what was proposed can be granted
 
@@ -120,12 +121,12 @@ def test_a_close_by_a_stolen_key_is_stopped_by_the_alerts_own_commands(
     db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terms_of(monkeypatch, close_seconds=CLOSE_SECONDS)
+    settings.SOUK_CHAIN_PAUSER_KEY = PAUSER_KEY
     with devchain_town(settings) as town:
         town.deposit("Alice", 20 * TOKEN)
         job_id = open_job(town)
         alice, settler = town.key("Alice").address, key_for(Role.SETTLER)
         assert "is being closed" in refused("reopen-hold", str(job_id))
-        settings.SOUK_CHAIN_PAUSER_KEY = DEVELOPMENT_KEYS[0]
         town.wallets["thief"] = settler
         town.call("thief", "closeHold", alice, id_bytes32(job_id))
         town.follow()
@@ -174,6 +175,7 @@ def test_a_hold_that_is_not_ours_is_named_by_its_wallet(
     db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terms_of(monkeypatch, close_seconds=CLOSE_SECONDS)
+    settings.SOUK_CHAIN_PAUSER_KEY = PAUSER_KEY
     with devchain_town(settings) as town:
         town.deposit("Alice", 20 * TOKEN)
         town.deposit("Mallory", 20 * TOKEN)
@@ -187,6 +189,9 @@ def test_a_hold_that_is_not_ours_is_named_by_its_wallet(
         assert words == ["reopen-hold", str(job_id), "--code", "TUSD", "--customer", her]
         assert "No hold of the job" in refused("reopen-hold", str(uuid4()))
         assert "--code" in refused("reopen-hold", str(job_id), "--customer", her)
+        settings.SOUK_CHAIN_PAUSER_KEY = ""  # then the stolen key is the only one that may, and it signs nothing
+        assert "is used elsewhere, and signs nothing" in souk(*words)["why_not_sent"]
+        settings.SOUK_CHAIN_PAUSER_KEY = PAUSER_KEY
         souk(*words)
         town.follow()
         assert not Alert.objects.open().filter(kind="chain_closing").exists()

@@ -9,7 +9,8 @@ import pytest
 
 from billing.account_kinds import AccountKind
 from billing.chain import escrow as contracts
-from billing.models import Alert, ChainEvent, EscrowHold
+from billing.chain.wallets import wallet_owner
+from billing.models import Account, Alert, ChainEvent, EscrowHold
 from billing.states.chain import EscrowHoldState
 from jobs import lifecycle, sweeps
 from jobs.errors import HoldCannotGrow
@@ -103,7 +104,10 @@ def test_a_job_whose_id_a_stranger_used_first_is_held_and_runs(town: Town, alice
     assert (hold.state, hold.customer) == (EscrowHoldState.OPEN, town.key("Alice").address)
     assert len(stage.place(job)) == 1
     assert EscrowHold.objects.exclude(pk=job.pk).get().customer == town.key("Mallory").address
-    assert town.owed(AccountKind.WALLET_HELD, "Mallory", job.pk) == 0
+    [hers_held] = Account.objects.filter(kind=AccountKind.WALLET_HELD, job_id=job.pk).exclude(
+        owner_id=wallet_owner(town.key("Alice").address)
+    )
+    assert hers_held.credits_posted == hers_held.debits_posted == 1  # moved with her hold
     town.assert_books_match()
 
 
