@@ -3,7 +3,7 @@
 #   TORCH_INDEX=URL   package index for torch (PyTorch's CPU index spares a laptop CUDA's gigabytes)
 #   PYTHON=python3.12 the interpreter that .venv is made with
 #   WORKERS=4         parallel test processes: two a core, as half of their time is waiting
-#   T=tests/unit/...  of `make test`: only this, with any of pytest's arguments
+#   T=tests/unit/...  of `make test`: only this, with any of pytest's arguments, such as T="FILE::NAME" or T="FILE -k WORD"
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
