@@ -73,11 +73,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _copy_of_head() -> Path:
-    """A checkout of HEAD beside the working tree, without what an interrupted run left in it."""
+    """The files of HEAD beside the working tree, without what an interrupted run left in them."""
     tree = FOLDER / "tree"
     shutil.rmtree(tree, ignore_errors=True)
-    _output("git", "worktree", "prune")
-    _output("git", "worktree", "add", "--detach", "--force", str(tree), "HEAD")
+    tree.mkdir(parents=True)
+    _output("git", "archive", "--output", str(FOLDER / "head.tar"), "HEAD")
+    _output("tar", "-xf", str(FOLDER / "head.tar"), "-C", str(tree))
     return tree
 
 
