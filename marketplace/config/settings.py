@@ -70,6 +70,8 @@ SOUK_API_URL = os.environ.get("SOUK_API_URL", "http://127.0.0.1:8000").rstrip("/
 SOUK_SYNC_URL = os.environ.get("SOUK_SYNC_URL", "http://127.0.0.1:8001").rstrip("/")
 SOUK_FEE_BPS = int(os.environ.get("SOUK_FEE_BPS", "1000"))
 SOUK_CHALLENGE_SECONDS = int(os.environ.get("SOUK_CHALLENGE_SECONDS", "86400"))
+# The same for providers whose record allows it (billing/charging/challenge_windows.py); -1: for nobody.
+SOUK_FAST_RELEASE_SECONDS = int(os.environ.get("SOUK_FAST_RELEASE_SECONDS", "-1"))
 SOUK_QUOTE_SECONDS = int(os.environ.get("SOUK_QUOTE_SECONDS", "600"))
 SOUK_SERVE_WINDOW_HOURS = float(os.environ.get("SOUK_SERVE_WINDOW_HOURS", "2"))
 SOUK_VERIFICATION = os.environ.get("SOUK_VERIFICATION", "shadow")
