@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cosmic_ray.commands.init import init
-from cosmic_ray.mutating import mutate_and_test
+from cosmic_ray.mutating import mutate_and_test, mutate_code
+from cosmic_ray.plugins import get_operator
 from cosmic_ray.testing import run_tests
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkItem
@@ -139,8 +140,19 @@ def _session(name: str, room: Room) -> Path:
 
 
 def _counts(mutation: MutationSpec) -> bool:
-    """Whether a mutant can change what the program does: annotations are never evaluated here."""
-    return not any(start <= mutation.start_pos < end for start, end in _annotations(mutation.module_path))
+    """Whether a mutant can change what the program does: annotations are never evaluated here, and it has to compile.
+
+    The star before parameters that are given by name is taken for a multiplication.
+    """
+    if any(start <= mutation.start_pos < end for start, end in _annotations(mutation.module_path)):
+        return False
+    operator = get_operator(mutation.operator_name)(**mutation.operator_args)
+    mutated = mutate_code(mutation.module_path.read_text(), operator, mutation.occurrence)
+    try:
+        compile(mutated, str(mutation.module_path), "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def _annotations(path: Path, _known: dict[Path, list[Any]] = {}) -> list[Any]:  # noqa: B006 - kept on purpose
