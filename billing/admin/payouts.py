@@ -11,6 +11,7 @@ from django.shortcuts import render
 
 from billing.breaker import close_breaker
 from billing.models import (
+    BankLeg,
     Difference,
     FakeMovement,
     Payout,
@@ -37,6 +38,14 @@ class PayoutAdmin(ReadOnlyAdmin):
     @admin.display(description="amount")
     def shown_amount(self, payout: Payout) -> str:
         return payout.asset.show(payout.amount)
+
+
+@admin.register(BankLeg)
+class BankLegAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "payout", "state", "bank_payout_id", "tries", "next_at", "message"]
+    list_filter = ["state"]
+    search_fields = ["=payout__id", "=payout__provider_id", "=bank_payout_id"]
+    list_select_related = ["payout"]
 
 
 @admin.register(PayoutSettings)

@@ -10,7 +10,7 @@ holding.py         deposits, holds, settlements, shares
 invoices.py        invoices and billing details
 ledger.py          assets, accounts, transfers, daily roots
 limits.py          spend limits and commitments
-payouts.py         payouts, their settings, reserves
+payouts.py         payouts, their way to the bank, settings, reserves
 prices.py          prices of tokens
 promotions.py      given credit and its codes
 reconciliation.py  reports of reconciliations, the breaker
@@ -38,7 +38,7 @@ from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
 from billing.models.invoices import BillingDetails, Invoice, InvoiceCounter
 from billing.models.ledger import Account, Asset, DailyRoot, Transfer
 from billing.models.limits import Commitment, SpendLimit
-from billing.models.payouts import FakeMovement, Payout, PayoutSettings, ReserveSlice
+from billing.models.payouts import BankLeg, FakeMovement, Payout, PayoutSettings, ReserveSlice
 from billing.models.prices import TokenPrice
 from billing.models.promotions import PromoCode, PromotionDraw, PromotionGrant
 from billing.models.reconciliation import Difference, PayoutBreaker, Position, Reconciliation
@@ -52,6 +52,7 @@ __all__ = [
     "Alert",
     "Asset",
     "AutoTopUp",
+    "BankLeg",
     "BillingDetails",
     "CardDispute",
     "ChainBlock",

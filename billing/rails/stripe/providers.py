@@ -87,6 +87,16 @@ class ProviderCalls(StripeCalls):
             find=lambda: self.find_bank_payout(account_id, metadata["payout_id"]),
         )
 
+    def fetch_bank_payout(self, account_id: str, bank_payout_id: str) -> BankPayout:
+        """One payout of this account; raises StripeMissing where it is no payout of this account."""
+        return BankPayout.read(self._get(f"/v1/payouts/{bank_payout_id}", account=account_id))
+
+    def fetch_transfer(self, transfer_id: str) -> Moved:
+        return Moved.read(self._get(f"/v1/transfers/{transfer_id}"))
+
+    def list_reversals(self, transfer_id: str) -> list[Reversal]:
+        return [Reversal.read(one) for one in self._list(f"/v1/transfers/{transfer_id}/reversals", {})]
+
     def find_bank_payout(self, account_id: str, payout_id: str) -> BankPayout | None:
         found = self._first("/v1/payouts", {}, "payout_id", payout_id, account=account_id)
         return BankPayout.read(found) if found else None

@@ -134,6 +134,14 @@ def restrict(stripe: FakeStripe, account_id: str, due: tuple[str, ...]) -> Objec
     return found
 
 
+def stop_payouts(stripe: FakeStripe, account_id: str) -> Object:
+    """Stripe still takes transfers to this account, and sends nothing on to its bank."""
+    found = stripe.store.get(PLATFORM, "account", account_id)
+    found["payouts_enabled"] = False
+    stripe.emit("account.updated", found, account=account_id)
+    return found
+
+
 def _get(stripe: FakeStripe, account_id: str, *, param: str = "id") -> Object:
     if account_id == PLATFORM or not stripe.store.has_account(account_id):
         raise absent("account", account_id, param=param)

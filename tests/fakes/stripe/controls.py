@@ -91,6 +91,11 @@ class Controls:
         with self._lock:
             return self.store.rendered(PLATFORM, accounts.restrict(self, account_id, tuple(due)))
 
+    def stop_payouts(self, account_id: str) -> Object:
+        """Stripe sends nothing on to the bank of this account, until it is onboarded again."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, accounts.stop_payouts(self, account_id))
+
     def pay_payout(self, payout_id: str) -> Object:
         """The bank has taken it."""
         with self._lock:
