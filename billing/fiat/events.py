@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from django.db import transaction
 
-from billing.fiat import accounts, chargebacks, customers, intents, refunds
+from billing.fiat import accounts, chargebacks, customers, fraud_warnings, intents, refunds
 from billing.fiat.errors import NotOurs
 from billing.models import StripeCursor, StripeEvent
 from billing.notices import alerts
@@ -232,6 +232,10 @@ def _on_dispute(named: Mapping[str, Any]) -> object:
     return chargebacks.refresh_dispute(named["id"])
 
 
+def _on_warning(named: Mapping[str, Any]) -> object:
+    return fraud_warnings.refresh_warning(named["id"])
+
+
 def _on_account(named: Mapping[str, Any]) -> object:
     return accounts.refresh(named["id"])
 
@@ -259,6 +263,8 @@ HANDLERS: Final[dict[str, Handler]] = {
     "charge.dispute.closed": _on_dispute,
     "charge.dispute.funds_withdrawn": _on_dispute,
     "charge.dispute.funds_reinstated": _on_dispute,
+    "radar.early_fraud_warning.created": _on_warning,
+    "radar.early_fraud_warning.updated": _on_warning,
     "checkout.session.completed": _on_page,
     "checkout.session.async_payment_succeeded": _on_page,
     "checkout.session.async_payment_failed": _on_page,

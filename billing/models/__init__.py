@@ -16,7 +16,7 @@ promotions.py      given credit and its codes
 reconciliation.py  reports of reconciliations, the breaker
 solvency.py        published reports and their trees
 stakes.py          what offences take of stakes
-topups.py          top-ups, refunds, card disputes, recoveries
+topups.py          top-ups, refunds, card disputes, warnings of fraud, recoveries
 usage.py           receipts, and evidence of contradicting ones
 """
 
@@ -44,7 +44,15 @@ from billing.models.promotions import PromoCode, PromotionDraw, PromotionGrant
 from billing.models.reconciliation import Difference, PayoutBreaker, Position, Reconciliation
 from billing.models.solvency import SolvencyChunk, SolvencyReport
 from billing.models.stakes import StakeSlash
-from billing.models.topups import AutoTopUp, CardDispute, ChargebackRecovery, TopUp, TopUpRefund, TransferReversal
+from billing.models.topups import (
+    AutoTopUp,
+    CardDispute,
+    ChargebackRecovery,
+    FraudWarning,
+    TopUp,
+    TopUpRefund,
+    TransferReversal,
+)
 from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [
@@ -72,6 +80,7 @@ __all__ = [
     "EscrowHold",
     "EscrowLease",
     "FakeMovement",
+    "FraudWarning",
     "Hold",
     "Invoice",
     "InvoiceCounter",
