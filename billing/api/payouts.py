@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.renderers import BaseRenderer, JSONRenderer
@@ -108,15 +108,10 @@ class PayoutSerializer(serializers.ModelSerializer[Payout]):
     asset = serializers.CharField(source="asset.code")
     amount = serializers.CharField(help_text="Base units.")
     retry_of = serializers.UUIDField(source="retry_of_id", allow_null=True)
-    bank_state = serializers.ChoiceField(
-        source="bank_leg.state",
-        choices=["", *BankState.values],
-        default="",
-        help_text="Where a confirmed payout by Stripe is on its way from your account there to your bank; else empty.",
+    bank_state = serializers.SerializerMethodField(
+        help_text="Where a confirmed payout by Stripe is on its way from your account there to your bank; else empty."
     )
-    bank_message = serializers.CharField(
-        source="bank_leg.message", default="", help_text="Why it is not at your bank, in words; else empty."
-    )
+    bank_message = serializers.SerializerMethodField(help_text="Why it is not at your bank, in words; else empty.")
     bank_next_at = serializers.DateTimeField(
         source="bank_leg.next_at", default=None, allow_null=True, help_text="When it is sent there once more."
     )
@@ -139,6 +134,13 @@ class PayoutSerializer(serializers.ModelSerializer[Payout]):
             "retry_of",
             "closed_at",
         ]
+
+    @extend_schema_field(serializers.ChoiceField(choices=["", *BankState.values]))
+    def get_bank_state(self, payout: Payout) -> str:
+        return payout.bank_leg.state if hasattr(payout, "bank_leg") else ""
+
+    def get_bank_message(self, payout: Payout) -> str:
+        return payout.bank_leg.message if hasattr(payout, "bank_leg") else ""
 
 
 class AccrualSerializer(serializers.Serializer[Any]):

@@ -38,7 +38,6 @@ FORGOTTEN_MAX: Final = 5_000  # by one poll; the next forgets the next
 CURSOR: Final = "events"
 TOO_LONG: Final = "stripe_events_too_long"  # the alert's key
 
-UNKNOWN_TYPE: Final = "stripe_event_type"  # the alert's kind, and how its keys begin
 
 Handler = Callable[[Mapping[str, Any]], object]
 ConnectedHandler = Callable[[Mapping[str, Any], str], object]  # with the id of the account that it happened in
@@ -181,8 +180,8 @@ def _alert_unknown(event: StripeEvent) -> None:
     if event.account or event.type in NO_NEWS or event.type.partition(".")[0] not in MONEY:
         return
     alerts.raise_once(
-        f"{UNKNOWN_TYPE}:{event.type}",
-        kind=UNKNOWN_TYPE,
+        f"stripe_event_type:{event.type}",
+        kind="stripe_event_type",
         subject=event.pk,
         message=(
             f"Stripe reports {event.type}, which concerns money and which nothing here handles. Look at event"

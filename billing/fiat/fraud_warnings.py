@@ -24,7 +24,6 @@ from billing.notices import alerts
 from billing.rails.stripe import client as stripe_client
 from billing.rails.stripe.records import EarlyWarning
 
-KIND: Final = "fraud_warning"  # of the alert, and how its keys begin
 TYPE_CHARACTERS_MAX: Final = 64
 
 
@@ -59,13 +58,13 @@ def apply_warning(reported: EarlyWarning) -> FraudWarning:
 
 
 def _alert_key(warning: FraudWarning) -> str:
-    return f"{KIND}:{warning.stripe_id}"
+    return f"fraud_warning:{warning.stripe_id}"
 
 
 def _raise_alert(warning: FraudWarning, top_up: TopUp) -> None:
     alerts.raise_once(
         _alert_key(warning),
-        kind=KIND,
+        kind="fraud_warning",
         subject=top_up.pk,
         message=(
             f"The card's bank says that a top-up of {format_usd(int(top_up.amount))} may be fraud"

@@ -27,7 +27,6 @@ from billing.rails.stripe.payout_rail import StripePayouts, return_mark
 from billing.rails.stripe.records import Moved, Reversal
 
 RAIL: Final = StripePayouts.name
-BY_HAND: Final = "transfer_reversed"  # the alert's kind, and how its keys begin
 
 
 @events.handles_connected("payout.paid", "payout.failed", "payout.canceled", "payout.updated")
@@ -89,14 +88,14 @@ def _is_ours(reversal: Reversal, moved: Moved, payout: Payout | None) -> bool:
 
 
 def _alert_by_hand(reversal: Reversal, moved: Moved, payout: Payout | None) -> None:
-    key = f"{BY_HAND}:{reversal.id}"
+    key = f"transfer_reversed:{reversal.id}"
     if Alert.objects.filter(key=key, closed_at__isnull=False).exists():
         return  # an operator has seen to it; a later reversal of the same transfer does not bring it up again
     what = f"payout {payout.pk}" if payout is not None else "no payout that we know"
     amount = format_usd(reversal.amount_cents * MICROS_PER_CENT)
     alerts.raise_once(
         key,
-        kind=BY_HAND,
+        kind="transfer_reversed",
         severity=alerts.Severity.CRITICAL,
         subject=payout.pk if payout is not None else moved.id,
         message=(

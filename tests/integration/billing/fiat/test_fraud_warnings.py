@@ -41,6 +41,7 @@ def test_what_is_unspent_leaves_by_its_card_only(stripe: FakeStripe, alice: UUID
         refunds.request_refund(top_up.pk, owner_id=alice, actor="alice", amount=DOLLAR)
     assert (available(alice), loss()) == (30 * DOLLAR, 0)
 
+    scenes.fund_platform(stripe)
     refund_in_dashboard(stripe, top_up.charge_id, 5000)
     stripe.refresh_warning(made["id"])
     scenes.receive_events(stripe)

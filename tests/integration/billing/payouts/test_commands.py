@@ -228,7 +228,8 @@ def test_a_confirmed_payout_shows_how_far_it_came_on_its_way_to_the_bank(shell: 
     shell.run("provider", "pay-out")
     send()
     payout = Payout.objects.get()
-    assert "confirmed" in shell.run("provider", "payouts")[1]
+    status, out, err = shell.run("provider", "payouts")
+    assert status == 0 and "confirmed" in out, err
     bank_legs.record(payout, BankReport(BankState.REFUSED, message="Your account has payouts disabled.", number=1))
     shown = " ".join(shell.run("provider", "payouts")[1].split())
     assert "not at your bank" in shown and "disabled" in shown
