@@ -21,6 +21,7 @@ from billing.models import (
     Reconciliation,
     ReserveSlice,
 )
+from billing.payouts import bank_legs
 from billing.states import BreakerState
 from marketplace.foundation.admin import ReadOnlyAdmin
 from marketplace.foundation.errors import SoukError
@@ -46,6 +47,14 @@ class BankLegAdmin(ReadOnlyAdmin):
     list_filter = ["state"]
     search_fields = ["=payout__id", "=payout__provider_id", "=bank_payout_id"]
     list_select_related = ["payout"]
+    actions = ["try_again"]
+
+    @admin.action(description="Try again at the next look", permissions=["operate"])
+    def try_again(self, request: HttpRequest, chosen: QuerySet[BankLeg]) -> None:
+        count = bank_legs.try_again(chosen.values_list("pk", flat=True))
+        for leg in chosen:
+            self.log_change(request, leg, "to be tried again")
+        messages.success(request, f"{count} are tried again within minutes.")
 
 
 @admin.register(PayoutSettings)

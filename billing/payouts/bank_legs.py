@@ -3,6 +3,7 @@
 A payout is confirmed once the money is the provider's at Stripe. What follows there may be refused:
 
     record   keeps what the rail reported (outcomes.py); a refusal is tried again, later each time, TRIES_MAX times
+    again    an operator may have it tried at once, as after the provider gave Stripe another bank account
     is due   submission.py asks the rail again; the rail (payout_rail.py) tries only what is due
     alert    open from the first refusal until the money is under way, at the bank, or back with us
 """
@@ -10,8 +11,10 @@ A payout is confirmed once the money is the provider's at Stripe. What follows t
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from billing.models import BankLeg, Payout
 from billing.notices import alerts
@@ -55,6 +58,12 @@ def record(payout: Payout, report: BankReport) -> BankLeg:
     if leg.state in BANK_STATES_RETRIED and report.number > leg.tries:
         _put_off(payout, leg, message)
     return leg
+
+
+def try_again(leg_ids: Iterable[UUID]) -> int:
+    """Have refused ones tried at the next look, those too that nobody tries any more; how many there are."""
+    refused = BankLeg.objects.filter(pk__in=list(leg_ids), state__in=BANK_STATES_RETRIED)
+    return refused.update(next_at=clock.now())
 
 
 def alert_key(payout: Payout) -> str:

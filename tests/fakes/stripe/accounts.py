@@ -155,7 +155,9 @@ def _controller(wanted: Object) -> Object:
         message = "When controller[losses][payments] is application, controller[fees][payer] must be application."
         raise invalid(message, param="controller[fees][payer]")
     if collection == "application" and dashboard != "none":
-        message = "Only accounts without a Stripe dashboard may have their requirements collected by the application."
+        message = (
+            "controller[requirement_collection] is application only where controller[stripe_dashboard][type] is none."
+        )
         raise invalid(message, param="controller[requirement_collection]")
     return {
         "fees": {"payer": fees},

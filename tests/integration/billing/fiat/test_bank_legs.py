@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 import pytest
+from django.test import Client
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
@@ -168,6 +169,23 @@ def test_tries_come_later_each_time_and_end(stripe: FakeStripe, bob: UUID) -> No
     leg = BankLeg.objects.get(payout=payout)
     assert (leg.state, leg.tries, leg.next_at) == (BankState.REFUSED, TRIES_MAX, None)
     assert "not tried again by itself" in Alert.objects.open().get(kind="payout_bank").message
+
+
+def test_an_operator_may_have_it_tried_once_more(stripe: FakeStripe, bob: UUID, client: Client) -> None:
+    """Bob gave Stripe another bank account after the last try."""
+    refuse_banks(stripe, bob)
+    payout = banking.pay(bob)
+    leg = BankLeg.objects.get(payout=payout)
+    BankLeg.objects.filter(pk=leg.pk).update(next_at=None, tries=TRIES_MAX)
+    accept_banks(stripe, bob)
+    submission.follow_payouts()
+    assert banking.bank_payouts(stripe, payout) == []
+    client.force_login(User.objects.create_superuser("operator@example.org"))
+    answer = client.post("/admin/billing/bankleg/", {"action": "try_again", "_selected_action": [str(leg.pk)]})
+    assert answer.status_code == 302
+    submission.follow_payouts()
+    leg.refresh_from_db()
+    assert (leg.state, len(banking.bank_payouts(stripe, payout))) == (BankState.SENT, 1)
 
 
 def test_a_look_before_its_time_tries_nothing(stripe: FakeStripe, bob: UUID) -> None:
