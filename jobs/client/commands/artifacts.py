@@ -44,7 +44,7 @@ def artifacts(job: JobName, server: Server = None, as_json: Json = False) -> Non
             str(artifact.artifact_id),
             artifact.kind,
             "-" if artifact.step is None else str(artifact.step),
-            artifact.state,
+            _state(artifact),
             str(artifact.file_count),
             size(artifact.size_bytes),
             ago(artifact.completed_at),
@@ -95,6 +95,11 @@ def download(
     console().print(f"{len(paths)} files, each with its recorded SHA-256, in {folder}", markup=False)
 
 
+def _state(artifact: ArtifactView) -> str:
+    """Its state; of a checkpoint that nothing resumes from any more, while its files are there, that."""
+    return "condemned" if artifact.state == "complete" and artifact.condemned_at else artifact.state
+
+
 def _choose(souk: Souk, job_id: UUID, kind: str, artifact: str | None) -> ArtifactView:
     if kind not in ("output", "checkpoint"):
         raise UsageMistake(f"--kind is output or checkpoint, not {kind!r}.")
@@ -102,7 +107,7 @@ def _choose(souk: Souk, job_id: UUID, kind: str, artifact: str | None) -> Artifa
     if artifact is not None:
         found = [row for row in found if str(row.artifact_id).startswith(artifact.lower())]
     else:
-        found = [row for row in found if row.kind == kind]
+        found = [row for row in found if row.kind == kind and row.condemned_at is None]
     if not found:
         raise TransferFailed(f"The job has no complete {'artifact of that id' if artifact else kind} yet.")
     return max(found, key=lambda row: (row.step if row.step is not None else -1, row.created_at))

@@ -46,6 +46,7 @@ class FakeMarketplace:
         self.part_bytes = 5
         self.has_etags = True  # whether the store's answers name the part
         self.output: dict[str, bytes] = {}
+        self.more_artifacts: list[dict[str, Any]] = []  # as far as they differ from the output
         self.output_sha256: dict[str, str] = {}  # where it lies about a file
         self.bill: dict[str, Any] = {}
         self.signup_answer: dict[str, Any] = {}
@@ -175,7 +176,7 @@ class FakeMarketplace:
         if path == "/jobs":
             return self._page([self.job, *self.others], asked)
         if path.endswith("/artifacts"):
-            return self._page([self._artifact()], asked)
+            return self._page([self._artifact() | each for each in [*self.more_artifacts, {}]], asked)
         if path.startswith("/artifacts/"):
             files = [
                 {
