@@ -127,4 +127,5 @@ def _show_artifact(artifact: Artifact) -> ArtifactView:
         created_at=artifact.created_at,
         completed_at=artifact.completed_at,
         condemned_at=artifact.condemned_at,
+        kept_until=artifact.goes_at,
     )

@@ -16,4 +16,5 @@ inputs.py       a customer announces and completes what a job file names
 downloads.py    what a node or a customer downloads
 quotas.py       how much an organisation may keep
 prune.py        deletes what nobody keeps any more
+retention.py    until when outputs and checkpoints of ended jobs are kept
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.db import models
@@ -40,6 +41,10 @@ class Artifact(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     completed_at = models.DateTimeField(null=True, blank=True)
     condemned_at = models.DateTimeField(null=True, blank=True)  # of a checkpoint that nothing resumes from any more
+    # Of what no living job needs: until when it is kept, since when its owners know, and until when if nobody pays.
+    kept_until = models.DateTimeField(null=True, blank=True)
+    warned_at = models.DateTimeField(null=True, blank=True)
+    unpaid_until = models.DateTimeField(null=True, blank=True)
 
     objects = ArtifactQuerySet.as_manager()
 
@@ -53,9 +58,23 @@ class Artifact(models.Model):
                 name="one_artifact_per_attempt_and_step",
             ),
         ]
+        indexes = [
+            models.Index(fields=["kept_until"], condition=Q(state="complete"), name="artifact_kept_until"),
+            models.Index(
+                fields=["unpaid_until"],
+                condition=Q(state="complete", unpaid_until__isnull=False),
+                name="artifact_unpaid_until",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.id} ({self.state})"
+
+    @property
+    def goes_at(self) -> datetime | None:
+        """From when on it may be deleted; None: it is gone, a job needs it, or nothing has dated it yet."""
+        dates = [each for each in (self.kept_until, self.unpaid_until) if each is not None]
+        return min(dates, default=None) if self.state == ArtifactState.COMPLETE else None
 
 
 class ArtifactPart(models.Model):

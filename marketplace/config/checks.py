@@ -23,6 +23,7 @@ SECRET_CHARACTERS_MIN = 50
 DISTINCT_CHARACTERS_MIN = 8
 SIGNING_KEY_CHARACTERS = 64
 ARTIFACT_STORES = ("local", "s3")
+KEPT_DAYS_MAX = 36_500
 STAFF_SECOND_FACTOR = (REQUIRED, OPTIONAL)
 EMAIL_VERIFICATION = (signup.REQUIRED, signup.OFF)
 VERIFICATION_POLICIES = ("off", "shadow", "enforce")
@@ -166,6 +167,14 @@ def check_artifact_store(app_configs: Sequence[AppConfig] | None, **kwargs: Any)
     if settings.SOUK_ARTIFACT_STORE == "s3" and not settings.SOUK_S3_BUCKET:
         return [Error("SOUK_ARTIFACT_STORE=s3 needs SOUK_S3_BUCKET.", id="souk.E006")]
     return []
+
+
+@register()
+def check_retention(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """What customers made is not deleted by a slip of the pen."""
+    if 1 <= settings.SOUK_OUTPUT_KEPT_DAYS <= KEPT_DAYS_MAX:
+        return []
+    return [Error(f"SOUK_OUTPUT_KEPT_DAYS must be 1 to {KEPT_DAYS_MAX} days.", id="souk.E014")]
 
 
 @register()

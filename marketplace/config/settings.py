@@ -97,6 +97,7 @@ SOUK_NODE_FLOORS: dict[str, str] = {
 }
 SOUK_STORAGE_GIB_MAX = float(os.environ.get("SOUK_STORAGE_GIB_MAX", "500"))  # that an organisation may keep
 SOUK_INPUT_KEPT_DAYS = float(os.environ.get("SOUK_INPUT_KEPT_DAYS", "30"))  # after the last job that had it ended
+SOUK_OUTPUT_KEPT_DAYS = float(os.environ.get("SOUK_OUTPUT_KEPT_DAYS", "90"))  # checkpoints too, of jobs that ended
 SOUK_ARTIFACT_STORE = os.environ.get("SOUK_ARTIFACT_STORE", "local")
 SOUK_S3_BUCKET = os.environ.get("SOUK_S3_BUCKET", "")
 SOUK_S3_ENDPOINT = os.environ.get("SOUK_S3_ENDPOINT", "")

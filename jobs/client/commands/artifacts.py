@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def artifacts(job: JobName, server: Server = None, as_json: Json = False) -> None:
-    """List a job's checkpoints and outputs.
+    """List a job's checkpoints and outputs, and until when each is kept.
 
     Example: souk artifacts tiny-llama
     """
@@ -48,10 +48,11 @@ def artifacts(job: JobName, server: Server = None, as_json: Json = False) -> Non
             str(artifact.file_count),
             size(artifact.size_bytes),
             ago(artifact.completed_at),
+            f"{artifact.kept_until:%Y-%m-%d}" if artifact.kept_until else "-",
         )
         for artifact in found
     ]
-    columns = ("id", "kind", "step", "state", "files", "size", "complete")
+    columns = ("id", "kind", "step", "state", "files", "size", "complete", "kept until")
     console().print(table("", columns, rows, right=("step", "files", "size")))
 
 
