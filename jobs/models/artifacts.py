@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from jobs.models.demand import Job
 from jobs.models.leases import Attempt, Lease
@@ -14,6 +14,9 @@ from jobs.models.querysets import ArtifactQuerySet
 from jobs.states import ARTIFACT_MACHINE, ArtifactState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.ids import new_id
+
+STORAGE_MONTH_DAYS = 30
+STORAGE_UNITS_PER_MICRO = 1024**3 * STORAGE_MONTH_DAYS  # a byte for a day costs its price a GiB and month of these
 
 
 class ArtifactKind(models.TextChoices):
@@ -102,3 +105,35 @@ class StorageQuota(models.Model):
 
     def __str__(self) -> str:
         return f"{self.bytes_max} bytes of {self.organisation}"
+
+
+class StorageCharge(models.Model):
+    """What an organisation kept beyond the allowance on one day, and whether it paid; its id groups the transfer."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
+    day = models.DateField(db_index=True)  # in UTC
+    kept_bytes = models.PositiveBigIntegerField()
+    free_bytes = models.PositiveBigIntegerField()
+    usd_micros_per_gib_month = models.PositiveBigIntegerField()
+    due_usd_micros = models.PositiveBigIntegerField()
+    charged_usd_micros = models.PositiveBigIntegerField()
+    is_paid = models.BooleanField()
+    remainder = models.PositiveBigIntegerField()  # of STORAGE_UNITS_PER_MICRO, carried to the next day
+    charged_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["organisation", "day"], name="one_storage_charge_a_day"),
+            models.CheckConstraint(
+                condition=Q(is_paid=True, charged_usd_micros=F("due_usd_micros"))
+                | Q(is_paid=False, charged_usd_micros=0),
+                name="storage_day_is_paid_whole_or_not",
+            ),
+            models.CheckConstraint(
+                condition=Q(remainder__lt=STORAGE_UNITS_PER_MICRO), name="storage_remainder_below_one_micro"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.organisation_id} on {self.day}: {self.charged_usd_micros} of {self.due_usd_micros}"
