@@ -20,8 +20,10 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from jobs.artifacts import resumes
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import prefix_for
+from jobs.errors import ArtifactClosed, ArtifactInUse, ArtifactNotFound
 from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, EndpointVersion, Job
 from jobs.states import JOB_ENDS, LEASE_LIVE, ArtifactState
+from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.states import advance
@@ -123,6 +125,24 @@ def delete(artifacts: QuerySet[Artifact], *, reason: str) -> int:
             _delete_bytes_on_commit([artifact.id])
             deleted += 1
     return deleted
+
+
+def delete_for(organisation: Organisation, artifact_id: UUID, *, actor: str) -> Artifact:
+    """A customer wants it no more; a repeat changes nothing. Raises ArtifactNotFound, ArtifactClosed, ArtifactInUse."""
+    with transaction.atomic():
+        found = Artifact.objects.filter(organisation=organisation, pk=artifact_id)
+        artifact = found.select_for_update().first()
+        if artifact is None:
+            raise ArtifactNotFound()
+        if artifact.state == ArtifactState.DELETED:
+            return artifact
+        if artifact.state != ArtifactState.COMPLETE:
+            raise ArtifactClosed(artifact_id=str(artifact_id), state=artifact.state)
+        if not unneeded(clock.now()).filter(pk=artifact_id).exists():
+            raise ArtifactInUse(artifact_id=str(artifact_id))
+        advance(artifact, ArtifactState.DELETED, reason="deleted", actor=actor)
+        _delete_bytes_on_commit([artifact.id])
+    return artifact
 
 
 def _prune_inputs() -> int:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from jobs.client.commands.options import JobName, Json, Server, find_job, open_souk
+from jobs.client.commands.options import JobName, Json, Server, Yes, ask, find_job, open_souk
 from jobs.client.errors import TransferFailed, UsageMistake
 
 if TYPE_CHECKING:
@@ -24,15 +24,32 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=PANEL)(command)
 
 
-def artifacts(job: JobName, server: Server = None, as_json: Json = False) -> None:
-    """List a job's checkpoints and outputs, and until when each is kept.
+def artifacts(
+    job: JobName,
+    *,
+    delete: Annotated[
+        str | None, typer.Option("--delete", metavar="ARTIFACT", help="Delete the files of this one, by its id.")
+    ] = None,
+    yes: Yes = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """List a job's checkpoints and outputs, and until when each is kept; delete one of a job that has ended.
 
-    Example: souk artifacts tiny-llama
+    Examples: souk artifacts tiny-llama; souk artifacts tiny-llama --delete 0193a1b2
     """
     from jobs.client.output import ago, console, print_json, size, table
 
     with open_souk(server) as souk:
         found = souk.artifacts(find_job(souk, job))
+        if delete is not None:
+            chosen = _of_id(found, delete)
+            what = f"{chosen.kind} {chosen.artifact_id} ({size(chosen.size_bytes)})"
+            if not yes and not ask(f"Delete the files of {what}?", as_json=as_json):
+                return
+            gone = souk.delete_artifact(chosen.artifact_id)
+            print_json(gone) if as_json else console().print(f"The files of {what} were deleted.", markup=False)
+            return
     if as_json:
         print_json(found)
         return
@@ -94,6 +111,14 @@ def download(
                 souk, chosen.artifact_id, folder, force=force, on_bytes=lambda count: bar.advance(task, count)
             )
     console().print(f"{len(paths)} files, each with its recorded SHA-256, in {folder}", markup=False)
+
+
+def _of_id(found: list[ArtifactView], artifact: str) -> ArtifactView:
+    """The one whose id begins so."""
+    chosen = [row for row in found if str(row.artifact_id).startswith(artifact.lower())]
+    if len(chosen) != 1:
+        raise UsageMistake(f"{len(chosen)} artifacts of this job have an id that begins with {artifact!r}, not one.")
+    return chosen[0]
 
 
 def _state(artifact: ArtifactView) -> str:

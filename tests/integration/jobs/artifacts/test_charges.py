@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -36,6 +36,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 DAY = timedelta(days=1)
 PRICE = 30_000  # micro-USD a GiB and month: a thousand a day
 At = Callable[[float], None]
+Day = Callable[[float], datetime]
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +48,12 @@ def priced(settings: Any, local_store: Any) -> Any:
 
 
 @pytest.fixture
-def at(monkeypatch: pytest.MonkeyPatch) -> At:
-    """Both periodic tasks, so many days from now."""
-    real = clock.now
+def at(monkeypatch: pytest.MonkeyPatch, day: Day) -> At:
+    """Both periodic tasks, on a day."""
 
     def run(days: float) -> None:
         with monkeypatch.context() as moved:
-            moved.setattr(clock, "now", lambda: real() + days * DAY)
+            moved.setattr(clock, "now", lambda: day(days))
             tasks.charge_storage()
             tasks.prune_artifacts()
 
@@ -137,7 +137,7 @@ def test_of_workers_that_charge_the_same_day_at_once_one_does(alice: Organisatio
 
 
 def test_an_empty_balance_makes_no_debt_and_the_oldest_goes_after_a_week(
-    poor: Organisation, lease: Lease, at: At
+    poor: Organisation, lease: Lease, at: At, day: Day
 ) -> None:
     old, newer, newest = (keep(poor, 1, completed_at=clock.now() - n * DAY) for n in (3, 2, 1))
     job = lease.attempt.job
@@ -148,9 +148,9 @@ def test_an_empty_balance_makes_no_debt_and_the_oldest_goes_after_a_week(
     assert (charge.due_usd_micros, charge.charged_usd_micros, charge.is_paid, charge.remainder) == (2500, 0, False, 0)
     assert (available(poor), Transfer.objects.filter(code="storage").count()) == (0, 0)
     shown = {each.pk: client_of(poor).get(f"{API}/artifacts/{each.pk}").json()["kept_until"] for each in (old, living)}
-    assert (shown[old.pk][:10], shown[living.pk]) == (f"{clock.now() + 7 * DAY:%Y-%m-%d}", None)
+    assert (shown[old.pk][:10], shown[living.pk]) == (f"{day(7):%Y-%m-%d}", None)
     (mail,) = mails()
-    assert f"{clock.now() + 7 * DAY:%Y-%m-%d}" in mail["subject"]
+    assert f"{day(7):%Y-%m-%d}" in mail["subject"]
     assert "nothing is owed" in mail["text"] and "3.00 GiB" in mail["text"]
     at(6.9)
     assert stage.states_of([old, newer, newest, living]) == ["complete"] * 4

@@ -87,6 +87,8 @@ class FakeMarketplace:
             raise Refusal(401, "unauthenticated", "No valid key.")
         if asked.method == "POST":
             return self._post_once(asked, path)
+        if asked.method == "DELETE" and path.startswith("/artifacts/"):
+            return self._artifact() | {"artifact_id": path.removeprefix("/artifacts/"), "state": "deleted"}
         return self._get(asked, path)
 
     def _post_once(self, asked: Asked, path: str) -> Any:

@@ -21,3 +21,18 @@ def test_a_condemned_checkpoint_is_downloaded_only_by_its_id(run: Run, market: F
     market.more_artifacts = [CONDEMNED, CONDEMNED | {"artifact_id": str(UUID(int=9)), "step": 9, "condemned_at": None}]
     fetched = run("download", market.job_id, "--kind", "checkpoint", "--json").json["artifact_id"]
     assert fetched == str(UUID(int=9))
+
+
+def test_one_is_deleted_by_the_beginning_of_its_id(run: Run, market: FakeMarketplace) -> None:
+    market.more_artifacts = [CONDEMNED | {"artifact_id": "0193a1b2-0000-7000-8000-000000000001"}]
+    ended = run("artifacts", market.job_id, "--delete", "0193a1", "--yes")
+    assert (ended.status, "were deleted" in ended.out) == (0, True)
+    assert market.routes("DELETE") == ["/api/v1/artifacts/0193a1b2-0000-7000-8000-000000000001"]
+
+
+def test_nothing_is_deleted_by_an_id_that_names_two_or_without_a_yes(run: Run, market: FakeMarketplace) -> None:
+    market.more_artifacts = [CONDEMNED]
+    ambiguous = run("artifacts", market.job_id, "--delete", "0000", "--yes")
+    assert (ambiguous.status != 0, "2 artifacts" in ambiguous.err) == (True, True)
+    assert run("artifacts", market.job_id, "--delete", str(UUID(int=8))).status != 0, "nobody is there to say yes"
+    assert market.routes("DELETE") == []
