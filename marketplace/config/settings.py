@@ -99,6 +99,10 @@ SOUK_NODE_FLOORS: dict[str, str] = {
 }
 SOUK_STORAGE_GIB_MAX = float(os.environ.get("SOUK_STORAGE_GIB_MAX", "500"))  # that an organisation may keep
 SOUK_INPUT_KEPT_DAYS = float(os.environ.get("SOUK_INPUT_KEPT_DAYS", "30"))  # after the last job that had it ended
+SOUK_OUTPUT_KEPT_DAYS = float(os.environ.get("SOUK_OUTPUT_KEPT_DAYS", "90"))  # checkpoints too, of jobs that ended
+# What is kept beyond the free GiB costs so much a GiB and 30 days, charged by the day; 0: nothing.
+SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH = int(os.environ.get("SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH", "0"))
+SOUK_STORAGE_GIB_FREE = float(os.environ.get("SOUK_STORAGE_GIB_FREE", "50"))
 SOUK_ARTIFACT_STORE = os.environ.get("SOUK_ARTIFACT_STORE", "local")
 SOUK_S3_BUCKET = os.environ.get("SOUK_S3_BUCKET", "")
 SOUK_S3_ENDPOINT = os.environ.get("SOUK_S3_ENDPOINT", "")
@@ -368,6 +372,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("jobs.tasks.sweep_checks", 5.0, False),
         ("jobs.tasks.sweep_releases", 15.0, False),
         ("jobs.tasks.prune_artifacts", 30.0, False),
+        ("jobs.tasks.charge_storage", 900.0, False),
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),
