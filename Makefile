@@ -3,7 +3,7 @@
 #   TORCH_INDEX=URL   package index for torch (PyTorch's CPU index spares a laptop CUDA's gigabytes)
 #   PYTHON=python3.12 the interpreter that .venv is made with
 #   WORKERS=4         parallel test processes: two a core, as half of their time is waiting
-#   T=tests/unit/...  of `make test`: only this, with any of pytest's arguments
+#   T=tests/unit/...  of `make test`: only this, with any of pytest's arguments, such as T="FILE::NAME" or T="FILE -k WORD"
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -51,7 +51,7 @@ SOAK_FUZZ_EXAMPLES ?= 10000
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
 
-.PHONY: help demo up test containers embedded fuzz anvil models escrow-model money-model coverage acceptance soak slowest check $(CHECKS) bench lock openapi contracts format clean
+.PHONY: help demo up test containers embedded fuzz anvil models escrow-model money-model coverage acceptance mutants soak slowest check $(CHECKS) bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -103,8 +103,14 @@ coverage: $(INSTALLED) ## which lines and branches all tests but acceptance and 
 	$(BIN)/coverage json --quiet -o .cache/coverage/report.json
 	$(BIN)/python -m tests.coverage_table .cache/coverage/report.json --write benchmarks/results/coverage.json
 
+# MUTANTS="holds settlement --sample 20" tries a part; what was tried is kept, and the next run goes on from there.
+mutants: $(INSTALLED) ## small mistakes in what guards money and access, each of which a test has to notice (half a day)
+	$(BIN)/python -m venv .cache/mutation/venv
+	.cache/mutation/venv/bin/pip install --quiet --require-hashes -r tests/mutation/requirements.txt
+	.cache/mutation/venv/bin/python -m tests.mutation.run $(MUTANTS)
+
 # What a commit has no time for: every model, schedule and property with more steps and other seeds. A failure names its seed.
-soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, 200 kills in saves, 50 jobs over emptied Redis, 10,000 requests an operation, properties at twenty times the examples
+soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, 200 kills in saves, 50 jobs over emptied Redis, 10,000 requests an operation, properties at twenty times the examples, and the mutants
 	SOUK_MONEY_STEPS=$(SOAK_ESCROW_STEPS) $(BIN)/python -m pytest -s tests -m escrow_model
 	for seed in $(SOAK_SEEDS); do \
 	  echo "== seed $$seed"; \
@@ -116,6 +122,7 @@ soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorga
 	SOUK_FUZZ_EXAMPLES=$(SOAK_FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ) --timeout $(SOAK_TEST_SECONDS)
 	SOUK_EXAMPLES_TIMES=$(SOAK_EXAMPLES_TIMES) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)
+	$(MAKE) mutants
 
 slowest: $(INSTALLED) ## make test, then rewrite the table of the fifty slowest tests in CONTRIBUTING.md
 	mkdir -p .cache

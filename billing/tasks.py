@@ -16,7 +16,11 @@ from billing.fiat import (
     sweeping,
     topups,
 )
-from billing.payouts import running, submission
+from billing.payouts import (
+    running,
+    stripe_events,  # noqa: F401 - its handlers
+    submission,
+)
 from billing.prices import feeds
 from billing.reconciliation import reconciling
 from billing.solvency import publishing

@@ -45,6 +45,7 @@ class TransferCode(models.TextChoices):
     WALLET_RELEASED = "wallet_released"
     WALLET_REFUND = "wallet_refund"
     USAGE_PAY = "usage_pay"
+    STORAGE = "storage"
     EXCHANGE = "exchange"
     CORRECTION = "correction"
 

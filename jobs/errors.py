@@ -45,6 +45,7 @@ SoukError
     |-- ManifestChanged        409  this step was announced with other files
     |-- ArtifactNotFound       404
     |-- ArtifactClosed         409  abandoned or deleted
+    |-- ArtifactInUse          409  a job that has not ended needs it
     |-- UploadIncomplete       409  bytes are missing or damaged; details: paths
     |-- UploadRefused          400  the bytes are not those that the address was made for
     |-- AlreadyStored          409  other bytes are stored; stored bytes never change
@@ -357,6 +358,11 @@ class ArtifactNotFound(JobsError):
 class ArtifactClosed(JobsError):
     message = "Artifact {artifact_id} is {state}; nothing can be uploaded to it or fetched from it."
     code = "artifact_closed"
+
+
+class ArtifactInUse(JobsError):
+    message = "A job that has not ended needs artifact {artifact_id}; it can be deleted when that job has ended."
+    code = "artifact_in_use"
 
 
 class UploadIncomplete(JobsError):

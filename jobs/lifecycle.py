@@ -44,7 +44,7 @@ from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.pricing.price_locks import price_of, spent_usd_micros
 from jobs.quoting import quotes
 from jobs.spec import Spec, canonical
-from jobs.states import JOB_ENDS, JOB_WAITING, ArtifactState, JobState
+from jobs.states import JOB_ENDS, JOB_WAITING, JobState
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock, signing
 from marketplace.foundation.errors import BadRequest
@@ -79,7 +79,7 @@ def submit(
     with transaction.atomic():
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
         input_artifact = kind.find_input(organisation, spec) or input_artifact
-        if input_artifact is not None and input_artifact.state != ArtifactState.COMPLETE:
+        if input_artifact is not None and not Artifact.objects.stays_complete(input_artifact):
             raise InputNotReady(artifact_id=str(input_artifact.pk))
         holding.check(quote, spec, authorization)
         if authorization is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from jobs import sweeps
-from jobs.artifacts import prune
+from jobs.artifacts import charges, prune, retention
 from jobs.endpoints import keys, minutes, token_payments, usage_statements
 from jobs.placing import placement
 from jobs.running import lost_nodes
@@ -96,6 +96,13 @@ def forget_serving() -> int:
 
 @shared_task
 def prune_artifacts() -> int:
-    """Delete checkpoints that nobody will resume from, and uploads that nobody will finish."""
+    """Delete what no attempt will resume from, what nobody will finish, and what was kept long enough."""
     with only_one("prune_artifacts") as is_mine:
-        return prune.prune_all() if is_mine else 0
+        return prune.prune_all() + retention.sweep() if is_mine else 0
+
+
+@shared_task
+def charge_storage() -> int:
+    """Charge what organisations keep beyond their allowance, once a day."""
+    with only_one("charge_storage") as is_mine:
+        return charges.charge_due() if is_mine else 0

@@ -204,8 +204,10 @@ def list_files(folder: Path) -> list[FileEntry]:
 
 
 def write_manifest(folder: Path, **extra: Any) -> list[FileEntry]:
-    """Make `folder` complete: hash its files, flush, then write the manifest last, atomically."""
+    """Make `folder` complete: hash its files, flush them to the disk, then write the manifest last, atomically."""
     files = list_files(folder)
+    for entry in files:
+        _flush(folder / entry.path)
     body = {"contract": CONTRACT_VERSION, **extra, "files": [entry.__dict__ for entry in files]}
     partial = folder / (MANIFEST_NAME + PARTIAL_SUFFIX)
     with partial.open("w") as out:
@@ -213,7 +215,17 @@ def write_manifest(folder: Path, **extra: Any) -> list[FileEntry]:
         out.flush()
         os.fsync(out.fileno())
     partial.replace(folder / MANIFEST_NAME)
+    _flush(folder)  # the names in it
     return files
+
+
+def _flush(path: Path) -> None:
+    """What was written to a file or folder is on the disk, whoever wrote it: after a power cut it is there."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

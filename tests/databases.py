@@ -1,6 +1,7 @@
 """The test database of each worker is a copy of one that the first of them migrated: all migrations take ten seconds.
 
-pytest's own process    names the copied database in the environment, and removes it at the end
+pytest's own process    names the copied database in the environment, and removes it at the end; one that it found named
+                        there belongs to who named it
 the first worker        makes it, while the others wait for it
 every worker            `CREATE DATABASE test_souk_gw1 TEMPLATE ...`; `migrate` finds nothing to do there
 """
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
 NAME_VARIABLE: Final = "SOUK_TESTS_TEMPLATE"
 
 
+_named: list[str] = []
+
+
 def name_template() -> None:
     """From now on workers that start copy a database; to be called before the first one does."""
-    os.environ[NAME_VARIABLE] = f"souk_tests_{uuid4().hex[:12]}"
+    _named.append(f"souk_tests_{uuid4().hex[:12]}")
+    os.environ[NAME_VARIABLE] = _named[0]
 
 
 def copy_template() -> None:
@@ -44,9 +49,10 @@ def copy_template() -> None:
 
 def remove_template() -> None:
     """After the last worker."""
-    name = os.environ.pop(NAME_VARIABLE, None)
-    if name is None:
+    if not _named:
         return
+    name = _named.pop()
+    os.environ.pop(NAME_VARIABLE)
     (Path(tempfile.gettempdir()) / f"{name}.lock").unlink(missing_ok=True)
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as own:  # Django's is blocked outside of tests
         for each in (name, _unfinished(name)):

@@ -13,6 +13,7 @@ from billing.models import (
     CardDispute,
     ChargebackRecovery,
     ConnectAccount,
+    FraudWarning,
     SavedCard,
     StripeBooking,
     StripeCursor,
@@ -100,6 +101,13 @@ class AutoTopUpAdmin(ReadOnlyAdmin):
 class ConnectAccountAdmin(ReadOnlyAdmin):
     list_display = ["owner_id", "stripe_id", "country", "is_submitted", "is_payable", "disabled_reason", "checked_at"]
     search_fields = ["=owner_id", "=stripe_id"]
+
+
+@admin.register(FraudWarning)
+class FraudWarningAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "top_up", "fraud_type", "is_actionable", "frozen_at", "stripe_id"]
+    list_filter = ["is_actionable"]
+    search_fields = ["=stripe_id", "=top_up__id", "=top_up__owner_id"]
 
 
 @admin.register(TransferReversal)

@@ -11,6 +11,7 @@ from django.shortcuts import render
 
 from billing.breaker import close_breaker
 from billing.models import (
+    BankLeg,
     Difference,
     FakeMovement,
     Payout,
@@ -20,6 +21,7 @@ from billing.models import (
     Reconciliation,
     ReserveSlice,
 )
+from billing.payouts import bank_legs
 from billing.states import BreakerState
 from marketplace.foundation.admin import ReadOnlyAdmin
 from marketplace.foundation.errors import SoukError
@@ -37,6 +39,22 @@ class PayoutAdmin(ReadOnlyAdmin):
     @admin.display(description="amount")
     def shown_amount(self, payout: Payout) -> str:
         return payout.asset.show(payout.amount)
+
+
+@admin.register(BankLeg)
+class BankLegAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "payout", "state", "bank_payout_id", "tries", "next_at", "message"]
+    list_filter = ["state"]
+    search_fields = ["=payout__id", "=payout__provider_id", "=bank_payout_id"]
+    list_select_related = ["payout"]
+    actions = ["try_again"]
+
+    @admin.action(description="Try again at the next look", permissions=["operate"])
+    def try_again(self, request: HttpRequest, chosen: QuerySet[BankLeg]) -> None:
+        count = bank_legs.try_again(chosen.values_list("pk", flat=True))
+        for leg in chosen:
+            self.log_change(request, leg, "to be tried again")
+        messages.success(request, f"{count} are tried again within minutes.")
 
 
 @admin.register(PayoutSettings)

@@ -25,9 +25,9 @@ MAY = HasScope("billing:read", write="billing:write")
 
 
 class InvoiceLineSerializer(serializers.Serializer[Any]):
-    """A job's charge, or (below zero) what came back of one."""
+    """A job's charge, or (below zero) what came back of one; a month's storage is of no job."""
 
-    job_id = serializers.UUIDField()
+    job_id = serializers.UUIDField(allow_null=True)
     what = serializers.CharField()
     amount = serializers.CharField()
     at = serializers.DateTimeField()

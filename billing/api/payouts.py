@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.renderers import BaseRenderer, JSONRenderer
@@ -31,6 +31,7 @@ from billing.payouts.preferences import DesiredSettings
 from billing.payouts.statement import Period, make_statement
 from billing.payouts.statement_formats import write_csv, write_json, write_pdf
 from billing.rails import registry
+from billing.states import BankState
 from marketplace.accounts.permissions import HasScope
 from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
@@ -107,6 +108,13 @@ class PayoutSerializer(serializers.ModelSerializer[Payout]):
     asset = serializers.CharField(source="asset.code")
     amount = serializers.CharField(help_text="Base units.")
     retry_of = serializers.UUIDField(source="retry_of_id", allow_null=True)
+    bank_state = serializers.SerializerMethodField(
+        help_text="Where a confirmed payout by Stripe is on its way from your account there to your bank; else empty."
+    )
+    bank_message = serializers.SerializerMethodField(help_text="Why it is not at your bank, in words; else empty.")
+    bank_next_at = serializers.DateTimeField(
+        source="bank_leg.next_at", default=None, allow_null=True, help_text="When it is sent there once more."
+    )
 
     class Meta:
         model = Payout
@@ -120,9 +128,19 @@ class PayoutSerializer(serializers.ModelSerializer[Payout]):
             "state",
             "external_id",
             "last_error",
+            "bank_state",
+            "bank_message",
+            "bank_next_at",
             "retry_of",
             "closed_at",
         ]
+
+    @extend_schema_field(serializers.ChoiceField(choices=["", *BankState.values]))
+    def get_bank_state(self, payout: Payout) -> str:
+        return payout.bank_leg.state if hasattr(payout, "bank_leg") else ""
+
+    def get_bank_message(self, payout: Payout) -> str:
+        return payout.bank_leg.message if hasattr(payout, "bank_leg") else ""
 
 
 class AccrualSerializer(serializers.Serializer[Any]):
@@ -178,7 +196,7 @@ class PayoutList(ListAPIView[Payout]):
     queryset = Payout.objects.none()  # names the model for the schema; get_queryset answers
 
     def get_queryset(self) -> QuerySet[Payout]:
-        return Payout.objects.filter(provider_id=organisation_of(self.request).id).select_related("asset")
+        return Payout.objects.filter(provider_id=organisation_of(self.request).id).select_related("asset", "bank_leg")
 
     @extend_schema(operation_id="request_payout", request=AssetSerializer, responses={201: PayoutSerializer})
     @idempotent(required=True)

@@ -73,6 +73,27 @@ def privileges_for(role: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def check_role(role: str) -> None:
+    """Raise ValueError where `role` could do what its privileges leave out, or is no role here.
+
+    A superuser passes every check of privileges; an owner of tables, or its member, gives itself what it lacks.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT rolsuper, rolcreaterole FROM pg_roles WHERE rolname = %s", [role])
+        found = cursor.fetchone()
+        if found is None:
+            raise ValueError(f"there is no role {role} in the database")
+        if any(found):
+            raise ValueError(f"{role} is a superuser or makes roles")
+        cursor.execute(
+            "SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'public'"
+            " AND pg_has_role(%s, tableowner, 'MEMBER')",
+            [role],
+        )
+        if owner := cursor.fetchone():
+            raise ValueError(f"{role} is, or may act as, {owner[0]}, who owns the tables")
+
+
 def _columns_of(table: str) -> set[str]:
     with connection.cursor() as cursor:
         return {column.name for column in connection.introspection.get_table_description(cursor, table)}

@@ -6,6 +6,7 @@ settle_part  what was earned so far of a running job; the rest stays reserved in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ from django.db.models import Sum
 from billing import functions
 from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName, open_accounts
-from billing.charging import promotions
+from billing.charging import challenge_windows, promotions
 from billing.charging.fees import split_fee
 from billing.charging.holds import place_hold
 from billing.charging.releasing import lock_shares, release_shares
@@ -52,7 +53,8 @@ def settle_job(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) ->
 
     Raises ChargeAboveHold, ChargesInvalid, HoldNotFound.
     """
-    return _settle(job_id, charges, fee_bps, is_final=True)
+    with transaction.atomic():  # the lock of challenge_windows lasts as long
+        return _settle(job_id, charges, fee_bps, is_final=True)
 
 
 def settle_part(*, job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> Settlement:
@@ -96,6 +98,7 @@ def _settle(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int, *, is_fi
             array(share.fee for share in shares),
             array(share.paid for share in shares),
             settlement.challenge_until,
+            [share.challenge_until for share in shares],
             settlement.created_at,
         )
         match outcome:
@@ -134,10 +137,7 @@ def _check_charges(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -
 def _split(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[Settlement, list[SettlementShare]]:
     """Who gets what, all but the rest, which only the hold knows."""
     now = clock.now()
-    challenge_until = now + timedelta(seconds=settings.SOUK_CHALLENGE_SECONDS)
-    settlement = Settlement(
-        job_id=job_id, fee_bps=fee_bps, charged=0, fee=0, paid=0, challenge_until=challenge_until, created_at=now
-    )
+    settlement = Settlement(job_id=job_id, fee_bps=fee_bps, charged=0, fee=0, paid=0, created_at=now)
     shares = []
     for charge in charges:
         fee, paid = (
@@ -157,9 +157,17 @@ def _split(job_id: UUID, charges: Sequence[LeaseCharge], fee_bps: int) -> tuple[
                 charged=charge.amount,
                 fee=fee,
                 paid=paid,
-                challenge_until=challenge_until,
             )
         )
+    paid_to: Counter[UUID] = Counter()
+    for share in shares:
+        paid_to[share.provider_id] += share.paid
+    ends = challenge_windows.ends_of(job_id, paid_to, now)
+    for share in shares:
+        share.challenge_until = ends[share.provider_id]
+    # What the customer is shown: from then on not all of it can be contested any more.
+    whole_window = now + timedelta(seconds=settings.SOUK_CHALLENGE_SECONDS)
+    settlement.challenge_until = min(ends.values(), default=whole_window)
     return settlement, shares
 
 

@@ -9,9 +9,10 @@ from django.conf import settings
 from django.db import transaction
 
 from billing.fiat.errors import CardsUnavailable, NotOurs, PayoutAccountMissing
-from billing.models import ConnectAccount
+from billing.models import BankLeg, ConnectAccount
 from billing.rails.stripe import client as stripe_client
 from billing.rails.stripe.records import Connected
+from billing.states import BankState
 from marketplace.foundation import clock, outbox
 from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.ids import new_id
@@ -74,10 +75,15 @@ def find(owner_id: UUID) -> ConnectAccount:
 
 def refresh(stripe_id: str) -> ConnectAccount:
     """Read an account's state at Stripe, and store it. Calls Stripe; raises NotOurs."""
-    if not ConnectAccount.objects.filter(stripe_id=stripe_id).exists():
+    known = ConnectAccount.objects.filter(stripe_id=stripe_id).first()
+    if known is None:
         raise NotOurs
     reported = stripe_client.connect().fetch_account(stripe_id)
     ConnectAccount.objects.filter(stripe_id=stripe_id).update(**_described(reported))
+    if reported.is_payable and not known.is_payable:
+        # What Stripe refused to send on to the bank, as a rule because of this, is tried at once.
+        refused = BankLeg.objects.filter(payout__destination=stripe_id, state=BankState.REFUSED)
+        refused.update(next_at=clock.now())
     return ConnectAccount.objects.get(stripe_id=stripe_id)
 
 

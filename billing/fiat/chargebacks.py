@@ -20,7 +20,7 @@ from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName, open_account
 from billing.fiat import claims, evidence, intents, recovery
 from billing.fiat.errors import NotOurs
-from billing.models import Account, CardDispute, TopUp
+from billing.models import Account, CardDispute, FraudWarning, TopUp
 from billing.money import format_usd
 from billing.notices import alerts
 from billing.rails.stripe import booking
@@ -43,7 +43,14 @@ STATE_OF: Final = {
     "under_review": DisputeState.OPEN,
     "won": DisputeState.WON,
     "lost": DisputeState.LOST,
+    # The bank has decided against us, and may do so once more: the money stays gone, and what was taken stays taken.
+    "appeal_needs_response": DisputeState.LOST,
+    "appeal_under_review": DisputeState.LOST,
 }
+APPEAL: Final = "appeal_needs_response"
+PREVENTED: Final = "prevented"  # blocked, or resolved before the bank asked: nothing moved, or what moved stays gone
+
+ENDED: Final = frozenset({DisputeState.WON, DisputeState.LOST, DisputeState.CLOSED})
 
 log = logging.getLogger(__name__)
 
@@ -86,20 +93,64 @@ def _apply(reported: Dispute) -> CardDispute:
         if reported.bookings:
             recovery.release_wait(top_up, reason="disputed")
         _book_loss(dispute, reported)
-        state = STATE_OF.get(reported.status, DisputeState.OPEN)
-        if state in CardDispute.STATE_MACHINE.transitions[dispute.state]:
-            ended = {DisputeState.WON, DisputeState.LOST, DisputeState.CLOSED}
-            closed_at = clock.now() if state in ended else None
+        for state in _path(DisputeState(dispute.state), _wanted(dispute, reported)):
+            closed_at = clock.now() if state in ENDED else None
             dispute = advance(dispute, state, reason=reported.reason[:64], actor=ACTOR, closed_at=closed_at)
-            if state in ended:
+            if state in ENDED:
                 alerts.close(_alert_key(dispute))
+        _alert_status(dispute, reported)
         if dispute.state == DisputeState.WON:
             recovery.give_back(dispute)
         elif dispute.state in recovery.RECOVERED:
             recovery.recover(dispute)
         if reported.bookings:
-            _freeze_customer(top_up.owner_id, dispute)
+            freeze_customer(top_up.owner_id, dispute)
         return dispute
+
+
+def _wanted(dispute: CardDispute, reported: Dispute) -> DisputeState:
+    """The state that Stripe's status means for us; a status that we do not know moves no further than the money."""
+    is_gone = sum(entry.amount_cents for entry in reported.bookings) < 0
+    if reported.status == PREVENTED:
+        return DisputeState.LOST if is_gone else DisputeState.CLOSED
+    if reported.status in STATE_OF:
+        return STATE_OF[reported.status]
+    was_quiet = dispute.state in {DisputeState.INQUIRY, DisputeState.CLOSED}
+    return DisputeState.OPEN if is_gone and was_quiet else DisputeState(dispute.state)
+
+
+def _path(state: DisputeState, wanted: DisputeState) -> list[DisputeState]:
+    """The moves from one state to the other: events may be missed, so that a dispute seems to leap."""
+    if state == DisputeState.OPEN and wanted == DisputeState.CLOSED:
+        wanted = DisputeState.WON  # nothing is gone any more
+    moves = CardDispute.STATE_MACHINE.transitions
+    if wanted in moves[state]:
+        return [wanted]
+    if wanted in ENDED and DisputeState.OPEN in moves[state] and wanted in moves[DisputeState.OPEN]:
+        return [DisputeState.OPEN, wanted]
+    return []
+
+
+def _alert_status(dispute: CardDispute, reported: Dispute) -> None:
+    """What a person has to do about a status: an appeal goes by Stripe's dashboard only."""
+    if reported.status == APPEAL:
+        until = f" before {reported.due_at:%Y-%m-%d %H:%M} UTC" if reported.due_at else ""
+        text = f"The bank's decision may be appealed against{until}, in Stripe's dashboard."
+    elif reported.status in STATE_OF or reported.status == PREVENTED:
+        alerts.close(_status_key(dispute))
+        return
+    else:
+        text = f"It has a status that nothing here knows, {reported.status[:64]}: look at it in Stripe's dashboard."
+    alerts.raise_once(
+        _status_key(dispute),
+        kind="card_dispute_status",
+        subject=dispute.pk,
+        message=f"Card dispute {dispute.stripe_id} over {format_usd(int(dispute.amount))}. {text}",
+    )
+
+
+def _status_key(dispute: CardDispute) -> str:
+    return f"card_dispute_status:{dispute.stripe_id}"
 
 
 def _open(reported: Dispute, top_up: TopUp) -> CardDispute:
@@ -150,12 +201,12 @@ def _book_loss(dispute: CardDispute, reported: Dispute) -> None:
     dispute.save(update_fields=["loss"])
 
 
-def _freeze_customer(owner_id: UUID, dispute: CardDispute) -> None:
-    """Once per dispute: what the operator has unfrozen since stays so."""
-    if dispute.frozen_at is not None:
+def freeze_customer(owner_id: UUID, cause: CardDispute | FraudWarning) -> None:
+    """Once per dispute or warning: what the operator has unfrozen since stays so."""
+    if cause.frozen_at is not None:
         return
     account = open_account(AccountKind.CUSTOMER_AVAILABLE, owner_id)
     Account.objects.filter(pk=account.pk).update(is_frozen=True)
-    dispute.frozen_at = clock.now()
-    dispute.save(update_fields=["frozen_at"])
+    cause.frozen_at = clock.now()
+    cause.save(update_fields=["frozen_at"])
     log.warning("A customer's balance is frozen until the operator decides. owner_id=%s", owner_id)

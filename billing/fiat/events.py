@@ -1,7 +1,9 @@
 """Stripe's events: stored once, processed any number of times in any order.
 
 store      one row per event id, from the webhook or the poller
-process    an event only names an object: its handler reads the object's state at Stripe now, and moves ours forward
+process    an event only names an object: its handler reads the object's state at Stripe now, and moves ours forward.
+           What happens in a provider's account there is read where it is about the account itself, or about what we
+           paid to it; a type that concerns money and that nothing here knows raises an alert
 poll       Stripe's own list adds the events that never arrived
 """
 
@@ -10,11 +12,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.db import transaction
 
-from billing.fiat import accounts, chargebacks, customers, intents, refunds
+from billing.fiat import accounts, chargebacks, customers, fraud_warnings, intents, refunds
 from billing.fiat.errors import NotOurs
 from billing.models import StripeCursor, StripeEvent
 from billing.notices import alerts
@@ -36,10 +38,39 @@ FORGOTTEN_MAX: Final = 5_000  # by one poll; the next forgets the next
 CURSOR: Final = "events"
 TOO_LONG: Final = "stripe_events_too_long"  # the alert's key
 
+
 Handler = Callable[[Mapping[str, Any]], object]
+ConnectedHandler = Callable[[Mapping[str, Any], str], object]  # with the id of the account that it happened in
+ConnectedT = TypeVar("ConnectedT", bound=ConnectedHandler)
+HandlerT = TypeVar("HandlerT", bound=Handler)
 Outcome = StripeEvent.Outcome
 
 log = logging.getLogger(__name__)
+
+
+def handles_event(*types: str) -> Callable[[HandlerT], HandlerT]:
+    """Register a handler of what happens in our own account, for packages that stand above this one."""
+
+    def register(handler: HandlerT) -> HandlerT:
+        HANDLERS.update(dict.fromkeys(types, handler))
+        return handler
+
+    return register
+
+
+def handles_connected(*types: str) -> Callable[[ConnectedT], ConnectedT]:
+    """The same of what happens in a provider's account: the handler has to look whose account it is."""
+
+    def register(handler: ConnectedT) -> ConnectedT:
+        CONNECTED.update(dict.fromkeys(types, handler))
+        return handler
+
+    return register
+
+
+def is_handled(type_: str, account: str) -> bool:
+    """Whether a handler reads events of this type; `account` is empty for our own."""
+    return type_ in (CONNECTED if account else HANDLERS)
 
 
 def store(records: Iterable[EventRecord]) -> int:
@@ -116,12 +147,15 @@ def _claim(event: StripeEvent) -> bool:
 
 
 def _process(event: StripeEvent) -> bool:
-    handler = HANDLERS.get(event.type)
-    # What happens inside a provider's account there is its own business, but for the account itself.
-    if handler is None or (event.account and not event.type.startswith("account.")):
+    if not is_handled(event.type, event.account):
+        _alert_unknown(event)
         return _finish(event, Outcome.IGNORED)
+    named = event.payload["data"]["object"]
     try:
-        handler(event.payload["data"]["object"])
+        if event.account:
+            CONNECTED[event.type](named, event.account)
+        else:
+            HANDLERS[event.type](named)
     except (NotOurs, StripeMissing):
         return _finish(event, Outcome.IGNORED)
     except Exception as error:
@@ -139,6 +173,22 @@ def _give_up(event: StripeEvent, text: str) -> bool:
     with transaction.atomic():
         alerts.raise_once(_alert_key(event.pk), kind="stripe_event", subject=event.pk, message=message)
         return _finish(event, Outcome.GIVEN_UP, text)
+
+
+def _alert_unknown(event: StripeEvent) -> None:
+    """Once a type, while the alert is open. Whatever strangers do in accounts of their own raises none."""
+    if event.account or event.type in NO_NEWS or event.type.partition(".")[0] not in MONEY:
+        return
+    alerts.raise_once(
+        f"stripe_event_type:{event.type}",
+        kind="stripe_event_type",
+        subject=event.pk,
+        message=(
+            f"Stripe reports {event.type}, which concerns money and which nothing here handles. Look at event"
+            f" {event.pk} in Stripe's dashboard. Book what the reconciliation misses by `souk ledger correct`, and"
+            " close this alert."
+        ),
+    )
 
 
 def _alert_key(event_id: str) -> str:
@@ -181,6 +231,10 @@ def _on_dispute(named: Mapping[str, Any]) -> object:
     return chargebacks.refresh_dispute(named["id"])
 
 
+def _on_warning(named: Mapping[str, Any]) -> object:
+    return fraud_warnings.refresh_warning(named["id"])
+
+
 def _on_account(named: Mapping[str, Any]) -> object:
     return accounts.refresh(named["id"])
 
@@ -191,7 +245,7 @@ def _on_card(named: Mapping[str, Any]) -> object:
     return customers.refresh_cards(customer_id)
 
 
-HANDLERS: Final[Mapping[str, Handler]] = {
+HANDLERS: Final[dict[str, Handler]] = {
     "payment_intent.succeeded": _on_intent,
     "payment_intent.payment_failed": _on_intent,
     "payment_intent.canceled": _on_intent,
@@ -208,6 +262,8 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "charge.dispute.closed": _on_dispute,
     "charge.dispute.funds_withdrawn": _on_dispute,
     "charge.dispute.funds_reinstated": _on_dispute,
+    "radar.early_fraud_warning.created": _on_warning,
+    "radar.early_fraud_warning.updated": _on_warning,
     "checkout.session.completed": _on_page,
     "checkout.session.async_payment_succeeded": _on_page,
     "checkout.session.async_payment_failed": _on_page,
@@ -218,3 +274,25 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "payment_method.detached": _on_card,
     "account.updated": _on_account,
 }
+CONNECTED: Final[dict[str, ConnectedHandler]] = {
+    # The account is named by the event's object; a stranger's is none that we know.
+    "account.updated": lambda named, account: _on_account(named),
+}
+# What concerns money, and the types of it that say nothing which no other event, or the reconciliation, says.
+MONEY: Final = frozenset({"balance", "charge", "payout", "refund", "reserve", "topup", "transfer"})
+NO_NEWS: Final = frozenset(
+    {
+        "balance.available",
+        "charge.captured",
+        "charge.failed",
+        "charge.pending",
+        "payout.created",
+        "payout.paid",
+        "payout.reconciliation_completed",
+        "payout.updated",
+        "topup.created",
+        "topup.succeeded",
+        "transfer.created",
+        "transfer.updated",
+    }
+)

@@ -1,6 +1,7 @@
 """Issue a month: an invoice an organisation and asset, and a credit note where something older was refunded.
 
-    charged    the transfers of settlements of that month: provider_pay + platform_fee of the organisation's jobs
+    charged    the transfers of settlements of that month: provider_pay + platform_fee of the organisation's jobs;
+               and in one line what it kept in the artifact store
     refunded   what came back in that month for jobs of that month; for older ones it goes into a credit note to theirs
 
 Numbers have no gaps: the year's counter is locked, and raised, in the transaction that writes the invoice.
@@ -16,7 +17,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Sum
+from django.db.models import Max, QuerySet, Sum
 
 from billing.account_kinds import AccountKind
 from billing.charging.limits import month_of
@@ -33,16 +34,17 @@ ISSUE_LOCK: Final = 5_270_063  # of the database; one run at a time
 
 @dataclass(frozen=True)
 class Line:
-    """One job's charge, or one refund; amounts above zero."""
+    """One job's charge, one refund, or a month's storage (of no job); amounts above zero."""
 
-    job_id: UUID
+    job_id: UUID | None
     what: str
     amount: int
     at: datetime
 
-    def as_json(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, str | None]:
         """Amounts are strings, as everywhere."""
-        return {"job_id": str(self.job_id), "what": self.what, "amount": str(self.amount), "at": self.at.isoformat()}
+        job_id = str(self.job_id) if self.job_id else None
+        return {"job_id": job_id, "what": self.what, "amount": str(self.amount), "at": self.at.isoformat()}
 
 
 def issue_due(now: datetime | None = None) -> int:
@@ -64,7 +66,8 @@ def _issue_all(start: datetime, end: datetime) -> int:
     # An owner with one document of this month has all: they are issued together. Were they counted, the first of very
     # many would keep the last waiting for ever.
     issued = set(Invoice.objects.filter(month=start.date()).values_list("owner_id", flat=True))
-    owners = sorted({*settled.distinct(), *refunded.distinct()} - issued - {None})
+    stored = _storage(start, end).values_list("debit__owner_id", flat=True)
+    owners = sorted({*settled.distinct(), *refunded.distinct(), *stored.distinct()} - issued - {None})
     return sum(len(issue_month(owner, start.date())) for owner in owners[:OWNERS_PER_RUN_MAX])
 
 
@@ -102,6 +105,9 @@ def _lines(
     jobs = Settlement.objects.filter(owner_id=owner_id, created_at__gte=start, created_at__lt=end, charged__gt=0)
     for settlement in jobs.order_by("created_at", "pk"):
         charges[settlement.asset_id].append(Line(settlement.job_id, "job", settlement.charged, settlement.created_at))
+    days = _storage(start, end).filter(debit__owner_id=owner_id).order_by("asset_id")
+    for asset_id, amount, at in days.values_list("asset_id").annotate(Sum("amount"), Max("created_at")):
+        charges[asset_id].append(Line(None, TransferCode.STORAGE, int(amount), at))
     own: defaultdict[int, list[Line]] = defaultdict(list)
     older: defaultdict[Invoice, list[Line]] = defaultdict(list)
     for refund in _refunds(start, end).filter(credit__owner_id=owner_id, job_id__isnull=False).order_by("seq"):
@@ -119,6 +125,10 @@ def _lines(
 def _refunds(start: datetime, end: datetime) -> Any:
     to_customers = Transfer.objects.filter(code__in=REFUND_CODES, credit__kind=AccountKind.CUSTOMER_AVAILABLE)
     return to_customers.filter(created_at__gte=start, created_at__lt=end)
+
+
+def _storage(start: datetime, end: datetime) -> QuerySet[Transfer]:
+    return Transfer.objects.filter(code=TransferCode.STORAGE, created_at__gte=start, created_at__lt=end)
 
 
 def _invoice_of(job_id: UUID, before: datetime) -> Invoice | None:

@@ -50,7 +50,7 @@ def as_csv(invoice: Invoice) -> str:
     writer = csv.writer(text)
     writer.writerow(["number", "at", "job_id", "what", "amount", "asset"])
     for line in invoice.lines:
-        row = [invoice.label, line["at"], line["job_id"], line["what"], line["amount"], invoice.asset.code]
+        row = [invoice.label, line["at"], line["job_id"] or "", line["what"], line["amount"], invoice.asset.code]
         writer.writerow([_plain(str(cell)) for cell in row])
     for what in ("total", "tax"):
         amount = str(getattr(invoice, what))
@@ -84,7 +84,7 @@ def _head(invoice: Invoice) -> list[tuple[str, str]]:
 def _body(invoice: Invoice) -> list[tuple[str, str]]:
     show = invoice.asset.show
     shown, more = invoice.lines[:LINES_MAX], invoice.lines[LINES_MAX:]
-    rows = [(f"{line['at'][:10]}  {line['what']}  {line['job_id']}", show(int(line["amount"]))) for line in shown]
+    rows = [(f"{line['at'][:10]}  {line['what']}  {line['job_id'] or ''}", show(int(line["amount"]))) for line in shown]
     if more:  # the total below is of all of them
         rest = sum(int(line["amount"]) for line in more)
         rows.append((f"and {len(more)} more, which the CSV of this invoice lists", show(rest)))

@@ -10,13 +10,13 @@ holding.py         deposits, holds, settlements, shares
 invoices.py        invoices and billing details
 ledger.py          assets, accounts, transfers, daily roots
 limits.py          spend limits and commitments
-payouts.py         payouts, their settings, reserves
+payouts.py         payouts, their way to the bank, settings, reserves
 prices.py          prices of tokens
 promotions.py      given credit and its codes
 reconciliation.py  reports of reconciliations, the breaker
 solvency.py        published reports and their trees
 stakes.py          what offences take of stakes
-topups.py          top-ups, refunds, card disputes, recoveries
+topups.py          top-ups, refunds, card disputes, warnings of fraud, recoveries
 usage.py           receipts, and evidence of contradicting ones
 """
 
@@ -38,13 +38,21 @@ from billing.models.holding import Deposit, Hold, Settlement, SettlementShare
 from billing.models.invoices import BillingDetails, Invoice, InvoiceCounter
 from billing.models.ledger import Account, Asset, DailyRoot, Transfer
 from billing.models.limits import Commitment, SpendLimit
-from billing.models.payouts import FakeMovement, Payout, PayoutSettings, ReserveSlice
+from billing.models.payouts import BankLeg, FakeMovement, Payout, PayoutSettings, ReserveSlice
 from billing.models.prices import TokenPrice
 from billing.models.promotions import PromoCode, PromotionDraw, PromotionGrant
 from billing.models.reconciliation import Difference, PayoutBreaker, Position, Reconciliation
 from billing.models.solvency import SolvencyChunk, SolvencyReport
 from billing.models.stakes import StakeSlash
-from billing.models.topups import AutoTopUp, CardDispute, ChargebackRecovery, TopUp, TopUpRefund, TransferReversal
+from billing.models.topups import (
+    AutoTopUp,
+    CardDispute,
+    ChargebackRecovery,
+    FraudWarning,
+    TopUp,
+    TopUpRefund,
+    TransferReversal,
+)
 from billing.models.usage import ReceiptEvidence, UsageReceipt
 
 __all__ = [
@@ -52,6 +60,7 @@ __all__ = [
     "Alert",
     "Asset",
     "AutoTopUp",
+    "BankLeg",
     "BillingDetails",
     "CardDispute",
     "ChainBlock",
@@ -71,6 +80,7 @@ __all__ = [
     "EscrowHold",
     "EscrowLease",
     "FakeMovement",
+    "FraudWarning",
     "Hold",
     "Invoice",
     "InvoiceCounter",

@@ -8,7 +8,14 @@ from django.db.models import Q
 from billing.fields import AmountField
 from billing.models.holding import SettlementShare
 from billing.models.ledger import Asset, Transfer
-from billing.states import PAYOUT_MACHINE, PAYOUT_STATES_OPEN, PayoutState
+from billing.states import (
+    BANK_MACHINE,
+    BANK_STATES_RETRIED,
+    PAYOUT_MACHINE,
+    PAYOUT_STATES_OPEN,
+    BankState,
+    PayoutState,
+)
 from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
@@ -111,6 +118,33 @@ class Payout(models.Model):
 
     def __str__(self) -> str:
         return f"{self.amount} to {self.provider_id} by {self.rail} ({self.state})"
+
+
+class BankLeg(models.Model):
+    """The second half of a payout by Stripe: from the provider's account there to its bank, as last reported."""
+
+    STATE_MACHINE = BANK_MACHINE
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    payout = models.OneToOneField(Payout, on_delete=models.PROTECT, related_name="bank_leg")
+    state = models.CharField(max_length=16, choices=BankState.choices, default=BankState.SENDING)
+    bank_payout_id = models.CharField(max_length=120, blank=True, db_index=True)  # Stripe's, in the provider's account
+    tries = models.PositiveSmallIntegerField(default=0)  # refused ones, in the present state
+    message = models.TextField(blank=True)  # why it is not at the bank, in words for the provider
+    next_at = models.DateTimeField(null=True, blank=True)  # when it is tried again; None: not by itself
+    created_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=BankState.values), name="bank_leg_state_known"),
+            models.CheckConstraint(
+                condition=Q(next_at=None) | Q(state__in=sorted(BANK_STATES_RETRIED)), name="bank_leg_retries_refusals"
+            ),
+        ]
+        indexes = [models.Index(fields=["next_at"], condition=Q(next_at__isnull=False), name="bank_leg_due")]
+
+    def __str__(self) -> str:
+        return f"{self.payout_id} to the bank ({self.state})"
 
 
 class ReserveSlice(models.Model):

@@ -172,6 +172,21 @@ class CardDispute(models.Model):
         return f"{self.stripe_id} of {self.amount} ({self.state})"
 
 
+class FraudWarning(models.Model):
+    """The card's bank says that a top-up may be fraud: what is unspent of it goes back to its card alone."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    stripe_id = models.CharField(max_length=120, unique=True)
+    top_up = models.ForeignKey(TopUp, on_delete=models.PROTECT, related_name="fraud_warnings")
+    fraud_type = models.CharField(max_length=64, blank=True)  # in Stripe's words
+    is_actionable = models.BooleanField(default=True)  # neither disputed nor refunded whole
+    frozen_at = models.DateTimeField(null=True, blank=True)  # when it froze the customer's balance, once
+    created_at = models.DateTimeField(default=clock.now)
+
+    def __str__(self) -> str:
+        return f"{self.stripe_id}: {self.fraud_type}"
+
+
 class ChargebackRecovery(models.Model):
     """What one dispute took from one account, so that a dispute that is won gives it back to the same."""
 

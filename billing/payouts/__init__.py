@@ -9,6 +9,8 @@ rolling_reserve.py     the part of a new provider's pay that is kept back
 submission.py          reserved payouts are handed to their rail, each once
 outcomes.py            books what a rail reports
 confirming.py          payouts that arrived
+bank_legs.py           from the provider's account at Stripe to its bank
+stripe_events.py       what Stripe's events say of payouts and transfers
 notifying.py           mail about a new destination and a failed payout
 accrual.py             what was earned up to now, and when it comes
 statement.py           what a provider earned and was paid in a period

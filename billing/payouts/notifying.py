@@ -1,6 +1,7 @@
-"""A provider's people are notified by mail of another destination, and of a payout that failed.
+"""A provider's people are notified by mail of another destination, and of a payout that failed or is stuck.
 
-    notify_destination, notify_failure (in the transaction that did it) -> mailing.notify, one mail a person
+    notify_destination, notify_failure, notify_bank (in the transaction that did it)
+        -> mailing.notify, one mail a person
 
 Recipients are all owners, and whoever chose a destination before: who steals a login and removes the owners cannot
 remove that.
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from billing.models import Payout, PayoutSettings
+from billing.models import BankLeg, Payout, PayoutSettings
 from billing.notices import mailing
 from marketplace.foundation.models import Event
 
@@ -49,6 +50,18 @@ def notify_failure(payout: Payout, row: PayoutSettings | None, *, cause: str, ha
     text = f"{amount} to {payout.destination} by {payout.rail}: {cause}\n\nThe amount is available again. {then}"
     subject = f"A payout of {amount} did not arrive"
     _mail(payout.provider_id, row.pk if row else payout.pk, f"failure:{payout.pk}:{payout.state}", subject, text)
+
+
+def notify_bank(payout: Payout, leg: BankLeg, *, then: str) -> None:
+    """Report that a payout is in the provider's account at the rail, and not at its bank."""
+    amount = payout.asset.show(int(payout.amount))
+    text = (
+        f"{amount} are in your account {payout.destination} by {payout.rail}, and do not get to your bank:"
+        f" {leg.message}\n\n{then} What Stripe still asks of your account: GET /api/v1/payout-account."
+    )
+    row = PayoutSettings.objects.filter(provider_id=payout.provider_id, asset_id=payout.asset_id).first()
+    what = f"bank:{payout.pk}:{leg.state}:{leg.tries}"
+    _mail(payout.provider_id, row.pk if row else payout.pk, what, f"A payout of {amount} is not at your bank", text)
 
 
 def recipients(provider_id: UUID, settings_id: UUID) -> set[UUID]:

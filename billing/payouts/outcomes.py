@@ -26,7 +26,7 @@ from billing.books import ledger
 from billing.books.chart_of_accounts import open_accounts
 from billing.models import Account, Payout, PayoutSettings
 from billing.notices import alerts
-from billing.payouts import notifying
+from billing.payouts import bank_legs, notifying
 from billing.payouts.calendar import next_due
 from billing.payouts.confirming import confirm, failed_key, name_of, ref_of, stuck_key
 from billing.payouts.paying import FAILURES_MAX
@@ -71,6 +71,8 @@ def apply_outcome(payout_id: UUID, outcome: Outcome, *, actor: str = "system") -
             _return(payout, outcome, actor=actor)
         elif fate == Fate.CONFIRMED and payout.state in {PayoutState.FAILED, PayoutState.RETURNED}:
             _alert_contradiction(payout)
+        if outcome.bank is not None:
+            bank_legs.record(payout, outcome.bank)
         return payout
 
 
@@ -116,6 +118,9 @@ def _confirm_together(payouts: Sequence[Payout], outcomes: Mapping[str, Outcome]
             payout.checked_at, payout.external_id = clock.now(), outcome.external_id or payout.external_id
         Payout.objects.bulk_update(mine, ["checked_at", "external_id"])
         confirm(mine, reported, actor=actor)
+        for payout, outcome in zip(mine, reported, strict=True):
+            if outcome.bank is not None:
+                bank_legs.record(payout, outcome.bank)
         return mine
 
 

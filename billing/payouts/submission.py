@@ -118,8 +118,9 @@ def _follow_rail(name: str) -> int:
     now = clock.now()
     under_way = Q(state=PayoutState.SUBMITTED) & (Q(checked_at=None) | Q(checked_at__lt=now - FOLLOW_EVERY))
     arrived = Q(state=PayoutState.CONFIRMED, closed_at__gt=now - RETURNS_WATCHED, checked_at__lt=now - RETURNS_EVERY)
+    at_the_bank = Q(state=PayoutState.CONFIRMED, bank_leg__next_at__lte=now)  # refused there, and due for another try
     moved = 0
-    for which in (under_way, arrived):
+    for which in (under_way, at_the_bank, arrived):
         payouts = list(Payout.objects.filter(which, rail=name).order_by("checked_at")[:FOLLOWED_PER_RAIL_MAX])
         if payouts:
             moved += _ask(registry.open_payouts(name), payouts)

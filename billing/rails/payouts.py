@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 
 from billing.account_kinds import AccountKind
 from billing.models import Payout
+from billing.states import BankState
 
 
 class Fate(StrEnum):
@@ -32,6 +33,16 @@ EVENT_STORED: Final = "an event that is stored and not processed yet"  # an answ
 
 
 @dataclass(frozen=True)
+class BankReport:
+    """Where a payout is on its way from the provider's account at the rail to its bank."""
+
+    state: BankState
+    bank_payout_id: str = ""
+    message: str = ""  # why it is not at the bank, in words for the provider
+    number: int = 0  # of the try that was refused: one that two workers made is counted once
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The rail's report of one payout; `cost` in base units of its asset is the rail's own price, paid by us."""
 
@@ -39,6 +50,7 @@ class Outcome:
     external_id: str = ""
     message: str = ""  # why it failed, in words for the provider
     cost: int = 0
+    bank: BankReport | None = None  # None: the rail has no such way, or nothing new is known of it
 
 
 @dataclass(frozen=True)

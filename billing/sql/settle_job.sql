@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION billing_settle_job(
     _settlement_id uuid, _job_id uuid, _is_final boolean, _fee_bps int, _charged numeric, _fee numeric, _paid numeric,
     _share_ids uuid[], _lease_ids uuid[], _provider_ids uuid[], _shares_charged numeric[], _shares_fee numeric[],
-    _shares_paid numeric[], _challenge_until timestamptz, _now timestamptz,
+    _shares_paid numeric[], _challenge_until timestamptz, _shares_until timestamptz[], _now timestamptz,
     OUT outcome text, OUT _hold_id uuid, OUT _owner_id uuid, OUT _asset_id int, OUT held numeric
 ) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -68,9 +68,9 @@ BEGIN
     ), shares AS (
         INSERT INTO billing_settlementshare (id, settlement_id, lease_id, provider_id, charged, fee, paid,
                                              challenge_until)
-        SELECT share.id, _settlement_id, lease_id, provider_id, charged, fee, paid, _challenge_until
-        FROM unnest(_share_ids, _lease_ids, _provider_ids, _shares_charged, _shares_fee, _shares_paid)
-            AS share (id, lease_id, provider_id, charged, fee, paid)
+        SELECT share.id, _settlement_id, lease_id, provider_id, charged, fee, paid, challenge_until
+        FROM unnest(_share_ids, _lease_ids, _provider_ids, _shares_charged, _shares_fee, _shares_paid, _shares_until)
+            AS share (id, lease_id, provider_id, charged, fee, paid, challenge_until)
     ), moved AS (
         INSERT INTO billing_transfer (id, group_id, asset_id, debit_id, credit_id, amount, mode, code, job_id,
                                       external_ref, effective_at, created_at)

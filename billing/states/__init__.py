@@ -3,6 +3,8 @@
 hold      open -> captured | released | expired
 payout    requested -> reserved -> submitted -> confirmed | failed
           reserved -> failed;   confirmed -> returned
+bank leg  sending -> sent -> paid;   sending -> refused -> sent;   sent | paid -> sent_back -> returned
+          sending | refused -> left_at_stripe                      of a confirmed payout by Stripe
 dispute   opened -> answered -> decided;   opened -> decided;   opened | answered -> withdrawn
 breaker   open -> closed
 correction  proposed -> approved | rejected
@@ -60,6 +62,39 @@ PAYOUT_MACHINE = machine(
         PayoutState.RETURNED: [],
     },
 )
+
+
+class BankState(models.TextChoices):
+    """Of the way from a provider's account at Stripe to its bank.
+
+    refused: Stripe does not send it on; tried again. paid: Stripe says that the bank has it; the bank may still send it
+    back. sent_back: by the bank, and the transfer is not reversed yet. left_at_stripe: a part of the transfer was
+    reversed before it was sent on; what is left is in the provider's account at Stripe.
+    """
+
+    SENDING = "sending"
+    REFUSED = "refused"
+    SENT = "sent"
+    PAID = "paid"
+    SENT_BACK = "sent_back"
+    RETURNED = "returned"
+    LEFT = "left_at_stripe"
+
+
+_BANK_ANSWERS = [BankState.SENT, BankState.PAID, BankState.SENT_BACK, BankState.RETURNED]
+BANK_MACHINE = machine(
+    "bank_leg",
+    {
+        BankState.SENDING: [BankState.REFUSED, BankState.LEFT, *_BANK_ANSWERS],
+        BankState.REFUSED: [BankState.LEFT, *_BANK_ANSWERS],
+        BankState.SENT: [BankState.PAID, BankState.SENT_BACK, BankState.RETURNED],
+        BankState.PAID: [BankState.SENT_BACK, BankState.RETURNED],
+        BankState.SENT_BACK: [BankState.RETURNED],
+        BankState.RETURNED: [],
+        BankState.LEFT: _BANK_ANSWERS,
+    },
+)
+BANK_STATES_RETRIED = frozenset({BankState.REFUSED, BankState.SENT_BACK})
 
 
 class DisputeState(models.TextChoices):

@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 from jobs.api.bodies import answer, answer_page, find_job, read_body
 from jobs.api.job_views import list_artifacts, show_artifact
 from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, ArtifactPage, errors
-from jobs.artifacts import inputs
+from jobs.artifacts import inputs, prune
 from jobs.errors import ArtifactNotFound
 from jobs.models import Artifact
 from jobs.wire import ArtifactView, UploadComplete, UploadRequest, UploadView
@@ -82,7 +82,7 @@ class JobArtifactsView(APIView):
 class ArtifactDetailView(APIView):
     """One artifact."""
 
-    permission_classes = [HasScope("jobs:read")]
+    permission_classes = [HasScope("jobs:read", write="jobs:write")]
 
     @extend_schema(operation_id="artifact_show", responses={200: ArtifactView, **errors(404)})
     def get(self, request: Request, artifact_id: UUID) -> Response:
@@ -91,6 +91,12 @@ class ArtifactDetailView(APIView):
         if artifact is None:
             raise ArtifactNotFound()
         return answer(show_artifact(artifact))
+
+    @extend_schema(operation_id="artifact_delete", responses={200: ArtifactView, **errors(404, 409)})
+    def delete(self, request: Request, artifact_id: UUID) -> Response:
+        """Delete the files of a complete artifact that no living job needs; a repeat changes nothing."""
+        prune.delete_for(organisation_of(request), artifact_id, actor=actor_of(request))
+        return answer(show_artifact(_with_parts().get(pk=artifact_id)))
 
 
 def _with_parts() -> QuerySet[Artifact]:

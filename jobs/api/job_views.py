@@ -126,4 +126,6 @@ def _show_artifact(artifact: Artifact) -> ArtifactView:
         file_count=sum(len(part.files) for part in artifact.parts.all()),
         created_at=artifact.created_at,
         completed_at=artifact.completed_at,
+        condemned_at=artifact.condemned_at,
+        kept_until=artifact.goes_at,
     )

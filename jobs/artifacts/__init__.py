@@ -14,6 +14,8 @@ resumes.py      whether attempts could go on from one
 uploads.py      a node announces and completes a checkpoint or an output
 inputs.py       a customer announces and completes what a job file names
 downloads.py    what a node or a customer downloads
+charges.py      what is kept beyond the free allowance is paid for by the day
 quotas.py       how much an organisation may keep
 prune.py        deletes what nobody keeps any more
+retention.py    until when outputs and checkpoints of ended jobs are kept
 """

@@ -9,20 +9,23 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from jobs.artifacts import resumes
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import prefix_for
+from jobs.errors import ArtifactClosed, ArtifactInUse, ArtifactNotFound
 from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, EndpointVersion, Job
 from jobs.states import JOB_ENDS, LEASE_LIVE, ArtifactState
+from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
+from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.states import advance
 from provider_agent.protocol import ATTEMPT_ENDS
 
@@ -98,23 +101,54 @@ def prune_all() -> int:
     return changed
 
 
+def unneeded(before: datetime) -> QuerySet[Artifact]:
+    """Complete artifacts of no job, and needed by none, that lives or ended after `before`."""
+    needing = Job.objects.exclude(state__in=JOB_ENDS, ended_at__lt=before)
+    own = Exists(needing.filter(pk=OuterRef("job_id")))
+    needed = Exists(needing.filter(input_artifact=OuterRef("pk")))
+    served = Exists(EndpointVersion.objects.filter(input_artifact=OuterRef("pk"), endpoint__job__in=needing))
+    return Artifact.objects.complete().exclude(own | needed | served)
+
+
+def delete(artifacts: QuerySet[Artifact], *, reason: str) -> int:
+    """Delete what the query finds, ARTIFACTS_PER_SWEEP_MAX at most, and still finds once the row is locked; how many.
+
+    Who begins to need an artifact locks its row first (`stays_complete`): so one of the two sees the other.
+    """
+    deleted = 0
+    for artifact_id in list(artifacts.values_list("pk", flat=True)[:ARTIFACTS_PER_SWEEP_MAX]):
+        with log_failures("An artifact could not be deleted.", artifact_id=str(artifact_id)), transaction.atomic():
+            artifact = Artifact.objects.select_for_update().get(pk=artifact_id)
+            if not artifacts.filter(pk=artifact_id).exists():
+                continue
+            advance(artifact, ArtifactState.DELETED, reason=reason)
+            _delete_bytes_on_commit([artifact.id])
+            deleted += 1
+    return deleted
+
+
+def delete_for(organisation: Organisation, artifact_id: UUID, *, actor: str) -> Artifact:
+    """A customer wants it no more; a repeat changes nothing. Raises ArtifactNotFound, ArtifactClosed, ArtifactInUse."""
+    with transaction.atomic():
+        found = Artifact.objects.filter(organisation=organisation, pk=artifact_id)
+        artifact = found.select_for_update().first()
+        if artifact is None:
+            raise ArtifactNotFound()
+        if artifact.state == ArtifactState.DELETED:
+            return artifact
+        if artifact.state != ArtifactState.COMPLETE:
+            raise ArtifactClosed(artifact_id=str(artifact_id), state=artifact.state)
+        if not unneeded(clock.now()).filter(pk=artifact_id).exists():
+            raise ArtifactInUse(artifact_id=str(artifact_id))
+        advance(artifact, ArtifactState.DELETED, reason="deleted", actor=actor)
+        _delete_bytes_on_commit([artifact.id])
+    return artifact
+
+
 def _prune_inputs() -> int:
     """Delete inputs whose jobs all ended SOUK_INPUT_KEPT_DAYS ago, and those as old that no job ever had."""
     before = clock.now() - timedelta(days=settings.SOUK_INPUT_KEPT_DAYS)
-    old = Artifact.objects.filter(kind=ArtifactKind.INPUT, state=ArtifactState.COMPLETE, completed_at__lt=before)
-    needing = Job.objects.exclude(state__in=JOB_ENDS, ended_at__lt=before)
-    needed = Exists(needing.filter(input_artifact=OuterRef("pk")))
-    served = Exists(EndpointVersion.objects.filter(input_artifact=OuterRef("pk"), endpoint__job__in=needing))
-    pruned = 0
-    for artifact_id in list(old.exclude(needed | served).values_list("pk", flat=True)[:ARTIFACTS_PER_SWEEP_MAX]):
-        with transaction.atomic():
-            artifact = old.exclude(needed | served).select_for_update(of=("self",)).filter(pk=artifact_id).first()
-            if artifact is None:
-                continue
-            advance(artifact, ArtifactState.DELETED, reason="not_needed")
-            _delete_bytes_on_commit([artifact.id])
-        pruned += 1
-    return pruned
+    return delete(unneeded(before).filter(kind=ArtifactKind.INPUT, completed_at__lt=before), reason="not_needed")
 
 
 def _delete_bytes_on_commit(artifact_ids: Iterable[UUID]) -> None:

@@ -173,6 +173,10 @@ class Souk(Payments, Organisation):
         """Checkpoints and outputs of a job, newest first, without addresses."""
         return list(self.all_of(f"/jobs/{job_id}/artifacts", ArtifactView))
 
+    def delete_artifact(self, artifact_id: UUID) -> ArtifactView:
+        """Delete the files of a complete artifact that no living job needs; a repeat changes nothing."""
+        return ArtifactView.model_validate(self.transport.delete(f"/artifacts/{artifact_id}"))
+
     def artifact(self, artifact_id: UUID) -> ArtifactView:
         """One artifact with an address for each file, which expires."""
         return ArtifactView.model_validate(self.transport.get(f"/artifacts/{artifact_id}"))

@@ -26,7 +26,7 @@ from jobs.endpoints.errors import (
 from jobs.errors import InputNotReady
 from jobs.models import Artifact, ArtifactKind, Endpoint, EndpointVersion, Job, Replica
 from jobs.spec import Spec, canonical, from_wire, serve_of
-from jobs.states import JOB_ENDS, VERSION_ROLLED_BACK, ArtifactState, VersionState
+from jobs.states import JOB_ENDS, VERSION_ROLLED_BACK, VersionState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
@@ -77,7 +77,7 @@ def deploy(
         if changed or name_of(spec) != endpoint.model:
             raise DeployMismatch(fields=", ".join(changed) or "the model's name")
         weights = weights_of(organisation, spec) or files
-        if weights is not None and weights.state != ArtifactState.COMPLETE:
+        if weights is not None and not Artifact.objects.stays_complete(weights):
             raise InputNotReady(artifact_id=str(weights.pk))
         Endpoint.objects.filter(pk=endpoint.pk).update(is_rollback_requested=False)  # of another version
         is_current = newest.state in {VersionState.STARTING, VersionState.LIVE}

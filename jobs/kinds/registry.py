@@ -1,7 +1,8 @@
 """All kinds of job by their names, as the server knows them. A name that is not here raises UnknownKind.
 
 To add a kind: a module in `jobs/spec/kinds` with its section and rules, a module here, a row in both registries, what
-a node does for it in `provider_agent/lease/runtimes`, and a migration of the constraint on `Job.kind`.
+a node does for it in `provider_agent/lease/runtimes`, and a migration of the constraint
+`job_kind_known` (`jobs/models/demand.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Whose report of a lease counts: that of its own node, with its own fence.
 
 A fence is a number that rises with every lease of a device. An agent names it with whatever it sends about a lease, so
-that nothing that was meant for an older lease is ever taken for a newer one.
+that nothing that was meant for an older lease is ever taken for a newer one. Of a sync, `running/reports.py` skips what
+has another fence; requests about one lease (logs, uploads, receipts) are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Expected cost to complete: cheapest means the whole job, not the hour.
+"""The score of a place is its expected cost to complete: cheapest means the whole job, not the hour.
 
     seconds = start-up + work / throughput + rework
     cost    = price x devices x seconds

@@ -4,7 +4,7 @@ demand.py       Quote, Job
 leases.py       Attempt, Lease, LeaseDevice
 prices.py       PriceLock, PriceHalt
 delegations.py  ReceiptDelegation
-artifacts.py    Artifact, ArtifactPart, StorageQuota
+artifacts.py    Artifact, ArtifactPart, StorageQuota, StorageCharge
 streams.py      StreamChunk
 serving.py      Endpoint, EndpointVersion, Replica
 usage.py        keys of endpoints, token use and its payments
@@ -12,7 +12,7 @@ audits.py       Audit, WrongReplica
 querysets.py    the queries of these rows
 """
 
-from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart, StorageQuota
+from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart, StorageCharge, StorageQuota
 from jobs.models.audits import Audit, WrongReplica
 from jobs.models.delegations import ReceiptDelegation
 from jobs.models.demand import Job, PaymentMode, Quote
@@ -56,6 +56,7 @@ __all__ = [
     "ReceiptDelegation",
     "Replica",
     "ReplicaMinute",
+    "StorageCharge",
     "StorageQuota",
     "Stream",
     "StreamChunk",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from jobs.models.demand import Job
 from jobs.models.leases import Attempt, Lease
@@ -13,6 +14,9 @@ from jobs.models.querysets import ArtifactQuerySet
 from jobs.states import ARTIFACT_MACHINE, ArtifactState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.ids import new_id
+
+STORAGE_MONTH_DAYS = 30
+STORAGE_UNITS_PER_MICRO = 1024**3 * STORAGE_MONTH_DAYS  # a byte for a day costs its price a GiB and month of these
 
 
 class ArtifactKind(models.TextChoices):
@@ -40,6 +44,10 @@ class Artifact(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     completed_at = models.DateTimeField(null=True, blank=True)
     condemned_at = models.DateTimeField(null=True, blank=True)  # of a checkpoint that nothing resumes from any more
+    # Of what no living job needs: until when it is kept, since when its owners know, and until when if nobody pays.
+    kept_until = models.DateTimeField(null=True, blank=True)
+    warned_at = models.DateTimeField(null=True, blank=True)
+    unpaid_until = models.DateTimeField(null=True, blank=True)
 
     objects = ArtifactQuerySet.as_manager()
 
@@ -53,9 +61,23 @@ class Artifact(models.Model):
                 name="one_artifact_per_attempt_and_step",
             ),
         ]
+        indexes = [
+            models.Index(fields=["kept_until"], condition=Q(state="complete"), name="artifact_kept_until"),
+            models.Index(
+                fields=["unpaid_until"],
+                condition=Q(state="complete", unpaid_until__isnull=False),
+                name="artifact_unpaid_until",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.id} ({self.state})"
+
+    @property
+    def goes_at(self) -> datetime | None:
+        """From when on it may be deleted; None: it is gone, a job needs it, or nothing has dated it yet."""
+        dates = [each for each in (self.kept_until, self.unpaid_until) if each is not None]
+        return min(dates, default=None) if self.state == ArtifactState.COMPLETE else None
 
 
 class ArtifactPart(models.Model):
@@ -83,3 +105,35 @@ class StorageQuota(models.Model):
 
     def __str__(self) -> str:
         return f"{self.bytes_max} bytes of {self.organisation}"
+
+
+class StorageCharge(models.Model):
+    """What an organisation kept beyond the allowance on one day, and whether it paid; its id groups the transfer."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="+", db_index=False)
+    day = models.DateField(db_index=True)  # in UTC
+    kept_bytes = models.PositiveBigIntegerField()
+    free_bytes = models.PositiveBigIntegerField()
+    usd_micros_per_gib_month = models.PositiveBigIntegerField()
+    due_usd_micros = models.PositiveBigIntegerField()
+    charged_usd_micros = models.PositiveBigIntegerField()
+    is_paid = models.BooleanField()
+    remainder = models.PositiveBigIntegerField()  # of STORAGE_UNITS_PER_MICRO, carried to the next day
+    charged_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["organisation", "day"], name="one_storage_charge_a_day"),
+            models.CheckConstraint(
+                condition=Q(is_paid=True, charged_usd_micros=F("due_usd_micros"))
+                | Q(is_paid=False, charged_usd_micros=0),
+                name="storage_day_is_paid_whole_or_not",
+            ),
+            models.CheckConstraint(
+                condition=Q(remainder__lt=STORAGE_UNITS_PER_MICRO), name="storage_remainder_below_one_micro"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.organisation_id} on {self.day}: {self.charged_usd_micros} of {self.due_usd_micros}"

@@ -73,3 +73,8 @@ class ArtifactQuerySet(models.QuerySet["Artifact"]):
         """
         found = self.complete().filter(job=job, kind="checkpoint", condemned_at=None)
         return found.order_by("-attempt__number", "-step", "-completed_at")
+
+    def stays_complete(self, artifact: Any) -> bool:
+        """Whether this one is complete, and will not be pruned before the caller's transaction ends."""
+        found = self.filter(pk=artifact.pk).select_for_update(of=("self",), no_key=True)
+        return found.values_list("state", flat=True).first() == ArtifactState.COMPLETE

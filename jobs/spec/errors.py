@@ -1,4 +1,4 @@
-"""What is wrong with a job file.
+"""What is wrong with a job file; `messages.py` has the words.
 
 ValueError
 └── SpecErrors      every mistake of one file, in the order of its lines

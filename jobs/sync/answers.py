@@ -1,4 +1,7 @@
-"""What a sync is answered with. Runs in threads: these are the only lines of the sync process that see the database."""
+"""What a sync is answered with; `server.py` calls it in steps 3 and 4.
+
+It runs in threads: these are the only lines of the sync process that see the database.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sync process: thousands of held requests on one event loop, a few threads for the database.
+"""Answers the agents' sync: thousands of held requests on one event loop, a few threads for the database.
 
     1  authenticate      signature over method, path, query, time and body
     2  record the beat   with those of all others, in Redis; without Redis, in the database
@@ -6,7 +6,7 @@
     4  answer            at once when it differs from what the node knows
     5  else hold         until the node is woken, or its time is up
 
-Reading, routing and errors are in `app.py`.
+Reading, routing and errors are in `app.py`, which calls `SyncServer.sync`; what an answer says is in `answers.py`.
 """
 
 from __future__ import annotations

@@ -44,4 +44,10 @@ class ArtifactView(Wire):
     file_count: int
     created_at: datetime
     completed_at: datetime | None
+    condemned_at: datetime | None = Field(
+        default=None, description="Of a checkpoint: attempts on two nodes could not resume from it; none will again."
+    )
+    kept_until: datetime | None = Field(
+        default=None, description="When its files go; null while a job needs them, and when they have gone."
+    )
     files: list[RemoteFile] = Field(default_factory=list)

@@ -9,9 +9,9 @@ from jobs.wire.base import Units, Wire
 
 
 class InvoiceLineView(Wire):
-    """A job's charge, or (below zero) what came back of one."""
+    """A job's charge, or (below zero) what came back of one; a month's storage is of no job."""
 
-    job_id: UUID
+    job_id: UUID | None
     what: str
     amount: Units
     at: datetime

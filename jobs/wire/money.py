@@ -77,6 +77,9 @@ class PayoutView(Wire):
     state: str
     external_id: str
     last_error: str
+    bank_state: str = ""  # of a confirmed payout by Stripe: where it is on its way to the bank
+    bank_message: str = ""
+    bank_next_at: datetime | None = None
     closed_at: datetime | None
 
 

@@ -23,6 +23,9 @@ SECRET_CHARACTERS_MIN = 50
 DISTINCT_CHARACTERS_MIN = 8
 SIGNING_KEY_CHARACTERS = 64
 ARTIFACT_STORES = ("local", "s3")
+KEPT_DAYS_MAX = 36_500
+STORAGE_USD_MICROS_MAX = 1_000_000_000  # $1,000 a GiB and month
+STORAGE_GIB_MAX = 1_000_000_000
 STAFF_SECOND_FACTOR = (REQUIRED, OPTIONAL)
 EMAIL_VERIFICATION = (signup.REQUIRED, signup.OFF)
 VERIFICATION_POLICIES = ("off", "shadow", "enforce")
@@ -166,6 +169,19 @@ def check_artifact_store(app_configs: Sequence[AppConfig] | None, **kwargs: Any)
     if settings.SOUK_ARTIFACT_STORE == "s3" and not settings.SOUK_S3_BUCKET:
         return [Error("SOUK_ARTIFACT_STORE=s3 needs SOUK_S3_BUCKET.", id="souk.E006")]
     return []
+
+
+@register()
+def check_retention(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """What customers made is neither deleted nor charged by a slip of the pen."""
+    found: list[CheckMessage] = []
+    if not 1 <= settings.SOUK_OUTPUT_KEPT_DAYS <= KEPT_DAYS_MAX:
+        found.append(Error(f"SOUK_OUTPUT_KEPT_DAYS must be 1 to {KEPT_DAYS_MAX} days.", id="souk.E014"))
+    price, free = settings.SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH, settings.SOUK_STORAGE_GIB_FREE
+    if not (0 <= price <= STORAGE_USD_MICROS_MAX and 0 <= free <= STORAGE_GIB_MAX):
+        wanted = f"SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH must be 0 to {STORAGE_USD_MICROS_MAX}"
+        found.append(Error(f"{wanted}, and SOUK_STORAGE_GIB_FREE 0 to {STORAGE_GIB_MAX}.", id="souk.E015"))
+    return found
 
 
 @register()

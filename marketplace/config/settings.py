@@ -70,6 +70,8 @@ SOUK_API_URL = os.environ.get("SOUK_API_URL", "http://127.0.0.1:8000").rstrip("/
 SOUK_SYNC_URL = os.environ.get("SOUK_SYNC_URL", "http://127.0.0.1:8001").rstrip("/")
 SOUK_FEE_BPS = int(os.environ.get("SOUK_FEE_BPS", "1000"))
 SOUK_CHALLENGE_SECONDS = int(os.environ.get("SOUK_CHALLENGE_SECONDS", "86400"))
+# The same for providers whose record allows it (billing/charging/challenge_windows.py); -1: for nobody.
+SOUK_FAST_RELEASE_SECONDS = int(os.environ.get("SOUK_FAST_RELEASE_SECONDS", "-1"))
 SOUK_QUOTE_SECONDS = int(os.environ.get("SOUK_QUOTE_SECONDS", "600"))
 SOUK_SERVE_WINDOW_HOURS = float(os.environ.get("SOUK_SERVE_WINDOW_HOURS", "2"))
 SOUK_VERIFICATION = os.environ.get("SOUK_VERIFICATION", "shadow")
@@ -97,6 +99,10 @@ SOUK_NODE_FLOORS: dict[str, str] = {
 }
 SOUK_STORAGE_GIB_MAX = float(os.environ.get("SOUK_STORAGE_GIB_MAX", "500"))  # that an organisation may keep
 SOUK_INPUT_KEPT_DAYS = float(os.environ.get("SOUK_INPUT_KEPT_DAYS", "30"))  # after the last job that had it ended
+SOUK_OUTPUT_KEPT_DAYS = float(os.environ.get("SOUK_OUTPUT_KEPT_DAYS", "90"))  # checkpoints too, of jobs that ended
+# What is kept beyond the free GiB costs so much a GiB and 30 days, charged by the day; 0: nothing.
+SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH = int(os.environ.get("SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH", "0"))
+SOUK_STORAGE_GIB_FREE = float(os.environ.get("SOUK_STORAGE_GIB_FREE", "50"))
 SOUK_ARTIFACT_STORE = os.environ.get("SOUK_ARTIFACT_STORE", "local")
 SOUK_S3_BUCKET = os.environ.get("SOUK_S3_BUCKET", "")
 SOUK_S3_ENDPOINT = os.environ.get("SOUK_S3_ENDPOINT", "")
@@ -366,6 +372,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("jobs.tasks.sweep_checks", 5.0, False),
         ("jobs.tasks.sweep_releases", 15.0, False),
         ("jobs.tasks.prune_artifacts", 30.0, False),
+        ("jobs.tasks.charge_storage", 900.0, False),
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),

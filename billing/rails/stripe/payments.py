@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 
 from billing.rails.stripe.calls import Key, StripeCalls
-from billing.rails.stripe.records import CURRENCY, Card, Dispute, Intent, Json, Refund, Session
+from billing.rails.stripe.records import CURRENCY, Card, Dispute, EarlyWarning, Intent, Json, Refund, Session
 
 
 class PaymentCalls(StripeCalls):
@@ -122,6 +122,9 @@ class PaymentCalls(StripeCalls):
 
     def fetch_dispute(self, dispute_id: str) -> Dispute:
         return Dispute.read(self._get(f"/v1/disputes/{dispute_id}"))
+
+    def fetch_early_warning(self, warning_id: str) -> EarlyWarning:
+        return EarlyWarning.read(self._get(f"/v1/radar/early_fraud_warnings/{warning_id}"))
 
     def submit_evidence(self, dispute_id: str, *, text: str, product: str, key: Key) -> Dispute:
         """Send our side of the dispute to the bank, once: it cannot be changed afterwards."""

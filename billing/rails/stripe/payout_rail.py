@@ -1,7 +1,8 @@
 """Payouts through Stripe: a transfer to the provider's account at Stripe, then a payout from there to its bank.
 
-With the transfer the money has left us and is the provider's: that is `confirmed`. Where the bank then sends the payout
-back, the transfer is reversed and the payout is `returned`. Every step is looked up first by the payout's id
+With the transfer the money has left us and is the provider's: that is `confirmed`. What becomes of it on the way to the
+bank is reported beside (BankReport): sent, paid, or refused by Stripe, and then tried again. Where the bank sends the
+payout back, the transfer is reversed and the payout is `returned`. Every step is looked up first by the payout's id
 (transfer_group, metadata), so that each may be repeated.
 """
 
@@ -14,19 +15,22 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from billing.account_kinds import AccountKind
-from billing.models import ConnectAccount, Payout, StripeEvent
+from billing.models import BankLeg, ConnectAccount, Payout, StripeEvent
 from billing.models.ledger import USD_ASSET_ID
 from billing.money import MICROS_PER_CENT
 from billing.rails.errors import RailError
 from billing.rails.payments_in import cost_reference
-from billing.rails.payouts import EVENT_STORED, Fate, Movement, Outcome, PayoutRail
+from billing.rails.payouts import EVENT_STORED, BankReport, Fate, Movement, Outcome, PayoutRail
 from billing.rails.stripe import booking
 from billing.rails.stripe.client import Key, StripeClient, connect
-from billing.rails.stripe.records import Moved, StripeRefused
+from billing.rails.stripe.records import BankPayout, Moved, StripeRefused
+from billing.states import BankState
+from marketplace.foundation import clock
 
 MIRROR: Final = AccountKind.STRIPE_BALANCE
 BALANCE_SHORT: Final = "balance_insufficient"
 FAILED: Final = frozenset({"failed", "canceled"})
+PAID: Final = "paid"
 _ACCOUNT: Final = re.compile(r"acct_[A-Za-z0-9]{8,64}")
 
 log = logging.getLogger(__name__)
@@ -115,39 +119,86 @@ class StripePayouts(PayoutRail):
         return self._send_on(payout, moved)
 
     def _send_on(self, payout: Payout, moved: Moved) -> Outcome:
-        """The second half: from the provider's account to its bank. What the bank refuses comes back to us."""
-        arrived = Outcome(Fate.CONFIRMED, external_id=moved.id)
-        if moved.reversed_cents and not self._was_returned(payout, moved):
-            return arrived  # reversed for a chargeback; what is left, if anything, is the provider's own to move
-        key = Key(f"bank-{payout.pk}", is_repeat=True)
-        try:
-            sent = self._stripe.pay_bank(
-                moved.destination, amount_cents=moved.amount_cents, metadata=_marks(payout), key=key
-            )
-        except StripeRefused as error:
-            log.warning("Stripe does not send a payout on to the bank. payout_id=%s error=%s", payout.pk, error)
-            return arrived  # it lies in the provider's account there, and is tried again when one looks next
+        """The second half: from the provider's account to its bank. What the bank sends back comes back to us.
+
+        What Stripe refuses here is reported, kept with the payout (payouts/bank_legs.py), and tried again when due.
+        """
+        leg = BankLeg.objects.filter(payout=payout).first()
+        sent = self._find_sent(payout, moved, leg)
+        if sent is None:
+            return _arrived(moved, self._pay_bank(payout, moved, leg))
         if sent.status not in FAILED:
-            return arrived
+            return _arrived(moved, BankReport(BankState.PAID if sent.status == PAID else BankState.SENT, sent.id))
+        cause = sent.failure or "The bank sent it back."
+        number = _number(leg, BankState.SENT_BACK)
+        if number is None:
+            return _arrived(moved, None)
         try:
             back = self._stripe.reverse_transfer(
                 moved.id,
                 amount_cents=moved.amount_cents,
-                metadata={**_marks(payout), "outbox_id": f"return-{payout.pk}"},
-                key=Key(f"return-{payout.pk}", is_repeat=True),
+                metadata={**_marks(payout, number), "outbox_id": return_mark(payout)},
+                key=Key(_key(return_mark(payout), number), is_repeat=True),
             )
         except StripeRefused as error:
             log.error("A payout that the bank sent back cannot be reversed. payout_id=%s error=%s", payout.pk, error)
-            return arrived
-        cause = sent.failure or "The bank sent it back."
-        return Outcome(Fate.RETURNED, external_id=back.id, message=cause)
+            message = f"{cause} Stripe does not reverse the transfer: {error.message}"
+            return _arrived(moved, BankReport(BankState.SENT_BACK, sent.id, message, number))
+        report = BankReport(BankState.RETURNED, sent.id, cause)
+        return Outcome(Fate.RETURNED, external_id=back.id, message=cause, bank=report)
 
-    def _was_returned(self, payout: Payout, moved: Moved) -> bool:
-        """Whether it was reversed because the bank sent it back: whole, and after it was sent on."""
-        if moved.reversed_cents < moved.amount_cents:
-            return False
-        return self._stripe.find_bank_payout(moved.destination, str(payout.pk)) is not None
+    def _pay_bank(self, payout: Payout, moved: Moved, leg: BankLeg | None) -> BankReport | None:
+        """Ask Stripe to send it on, under a key of this try; None where the next try is not due."""
+        if moved.reversed_cents:
+            # For a chargeback, or by hand; what is left, if anything, is the provider's own to move.
+            left = moved.amount_cents - moved.reversed_cents
+            message = f"{left / 100:.2f} USD of {moved.amount_cents / 100:.2f} are left of the transfer."
+            return BankReport(BankState.LEFT, message=message)
+        number = _number(leg, BankState.REFUSED)
+        if number is None:
+            return None
+        try:
+            sent = self._stripe.pay_bank(
+                moved.destination,
+                amount_cents=moved.amount_cents,
+                metadata=_marks(payout, number),
+                key=Key(_key(f"bank-{payout.pk}", number)),
+            )
+        except StripeRefused as error:
+            log.warning("Stripe does not send a payout on to the bank. payout_id=%s error=%s", payout.pk, error)
+            return BankReport(BankState.REFUSED, message=error.message, number=number)
+        return BankReport(BankState.PAID if sent.status == PAID else BankState.SENT, sent.id)
+
+    def _find_sent(self, payout: Payout, moved: Moved, leg: BankLeg | None) -> BankPayout | None:
+        """The payout to the bank, by the id that we kept, else by what we wrote on it."""
+        if leg is not None and leg.bank_payout_id:
+            return self._stripe.fetch_bank_payout(moved.destination, leg.bank_payout_id)
+        return self._stripe.find_bank_payout(moved.destination, str(payout.pk))
 
 
-def _marks(payout: Payout) -> dict[str, str]:
-    return {"outbox_id": str(payout.pk), "payout_id": str(payout.pk)}
+def return_mark(payout: Payout) -> str:
+    """What we write on the reversal of a payout that the bank sent back: by it the reversal is known to be ours."""
+    return f"return-{payout.pk}"
+
+
+def _arrived(moved: Moved, report: BankReport | None) -> Outcome:
+    return Outcome(Fate.CONFIRMED, external_id=moved.id, bank=report)
+
+
+def _number(leg: BankLeg | None, state: BankState) -> int | None:
+    """Of the next try of what is refused in this state; None while it is not due."""
+    if leg is None or leg.state != state:
+        return 1
+    if leg.next_at is None or leg.next_at > clock.now():
+        return None
+    return leg.tries + 1
+
+
+def _key(text: str, number: int) -> str:
+    """Stripe repeats a refusal from memory under the key that it was given for: each try has a key of its own."""
+    return text if number == 1 else f"{text}-try-{number}"
+
+
+def _marks(payout: Payout, number: int = 1) -> dict[str, str]:
+    marks = {"outbox_id": str(payout.pk), "payout_id": str(payout.pk)}
+    return marks if number == 1 else {**marks, "attempt": str(number)}

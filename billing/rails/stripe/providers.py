@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from billing.rails.stripe.calls import Key, StripeCalls
 from billing.rails.stripe.records import CURRENCY, BankPayout, Connected, Moved, Reversal
+
+# Who answers for a provider's account. Stripe bills the platform for separate transfers whatever is said here, and its
+# own dashboard for providers (Express) goes with a platform that pays the fees and bears what an account owes; Stripe
+# collects, and renews, what it must know of the provider.
+CONTROLLER: Final[Mapping[str, Any]] = {
+    "fees": {"payer": "application"},
+    "losses": {"payments": "application"},
+    "requirement_collection": "stripe",
+    "stripe_dashboard": {"type": "express"},
+}
 
 
 class ProviderCalls(StripeCalls):
@@ -15,7 +25,7 @@ class ProviderCalls(StripeCalls):
 
     def create_account(self, *, owner_id: str, country: str, email: str, is_repeat: bool = False) -> Connected:
         params: dict[str, Any] = {
-            "type": "express",
+            "controller": CONTROLLER,
             "country": country,
             "capabilities": {"transfers": {"requested": True}},
             "settings": {"payouts": {"schedule": {"interval": "manual"}}},
@@ -30,7 +40,7 @@ class ProviderCalls(StripeCalls):
 
         return self._make(
             lambda one: Connected.read(self._post("/v1/accounts", params, key=one)),
-            Key(f"account-{owner_id}-{country}-{zlib.crc32(email.encode()):x}", is_repeat=is_repeat),
+            Key(f"connect-{owner_id}-{country}-{zlib.crc32(email.encode()):x}", is_repeat=is_repeat),
             find=find,
         )
 
@@ -86,6 +96,16 @@ class ProviderCalls(StripeCalls):
             key,
             find=lambda: self.find_bank_payout(account_id, metadata["payout_id"]),
         )
+
+    def fetch_bank_payout(self, account_id: str, bank_payout_id: str) -> BankPayout:
+        """One payout of this account; raises StripeMissing where it is no payout of this account."""
+        return BankPayout.read(self._get(f"/v1/payouts/{bank_payout_id}", account=account_id))
+
+    def fetch_transfer(self, transfer_id: str) -> Moved:
+        return Moved.read(self._get(f"/v1/transfers/{transfer_id}"))
+
+    def list_reversals(self, transfer_id: str) -> list[Reversal]:
+        return [Reversal.read(one) for one in self._list(f"/v1/transfers/{transfer_id}/reversals", {})]
 
     def find_bank_payout(self, account_id: str, payout_id: str) -> BankPayout | None:
         found = self._first("/v1/payouts", {}, "payout_id", payout_id, account=account_id)

@@ -220,6 +220,27 @@ class Dispute:
 
 
 @dataclass(frozen=True)
+class EarlyWarning:
+    """The card's bank says that a payment may be fraud; before a dispute, or without one. Nothing moved."""
+
+    id: str
+    charge_id: str
+    intent_id: str
+    fraud_type: str
+    is_actionable: bool  # neither disputed nor refunded whole
+
+    @classmethod
+    def read(cls, json: Json) -> EarlyWarning:
+        return cls(
+            id=json["id"],
+            charge_id=id_of(json.get("charge")),
+            intent_id=id_of(json.get("payment_intent")),
+            fraud_type=json.get("fraud_type") or "",
+            is_actionable=bool(json.get("actionable")),
+        )
+
+
+@dataclass(frozen=True)
 class Connected:
     """A provider's account at Stripe."""
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from jobs.client.commands.options import JobName, Json, Server, find_job, open_souk
+from jobs.client.commands.options import JobName, Json, Server, Yes, ask, find_job, open_souk
 from jobs.client.errors import TransferFailed, UsageMistake
 
 if TYPE_CHECKING:
@@ -24,15 +24,32 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=PANEL)(command)
 
 
-def artifacts(job: JobName, server: Server = None, as_json: Json = False) -> None:
-    """List a job's checkpoints and outputs.
+def artifacts(
+    job: JobName,
+    *,
+    delete: Annotated[
+        str | None, typer.Option("--delete", metavar="ARTIFACT", help="Delete the files of this one, by its id.")
+    ] = None,
+    yes: Yes = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """List a job's checkpoints and outputs, and until when each is kept; delete one of a job that has ended.
 
-    Example: souk artifacts tiny-llama
+    Examples: souk artifacts tiny-llama; souk artifacts tiny-llama --delete 0193a1b2
     """
     from jobs.client.output import ago, console, print_json, size, table
 
     with open_souk(server) as souk:
         found = souk.artifacts(find_job(souk, job))
+        if delete is not None:
+            chosen = _of_id(found, delete)
+            what = f"{chosen.kind} {chosen.artifact_id} ({size(chosen.size_bytes)})"
+            if not yes and not ask(f"Delete the files of {what}?", as_json=as_json):
+                return
+            gone = souk.delete_artifact(chosen.artifact_id)
+            print_json(gone) if as_json else console().print(f"The files of {what} were deleted.", markup=False)
+            return
     if as_json:
         print_json(found)
         return
@@ -44,14 +61,15 @@ def artifacts(job: JobName, server: Server = None, as_json: Json = False) -> Non
             str(artifact.artifact_id),
             artifact.kind,
             "-" if artifact.step is None else str(artifact.step),
-            artifact.state,
+            _state(artifact),
             str(artifact.file_count),
             size(artifact.size_bytes),
             ago(artifact.completed_at),
+            f"{artifact.kept_until:%Y-%m-%d}" if artifact.kept_until else "-",
         )
         for artifact in found
     ]
-    columns = ("id", "kind", "step", "state", "files", "size", "complete")
+    columns = ("id", "kind", "step", "state", "files", "size", "complete", "kept until")
     console().print(table("", columns, rows, right=("step", "files", "size")))
 
 
@@ -95,6 +113,19 @@ def download(
     console().print(f"{len(paths)} files, each with its recorded SHA-256, in {folder}", markup=False)
 
 
+def _of_id(found: list[ArtifactView], artifact: str) -> ArtifactView:
+    """The one whose id begins so."""
+    chosen = [row for row in found if str(row.artifact_id).startswith(artifact.lower())]
+    if len(chosen) != 1:
+        raise UsageMistake(f"{len(chosen)} artifacts of this job have an id that begins with {artifact!r}, not one.")
+    return chosen[0]
+
+
+def _state(artifact: ArtifactView) -> str:
+    """Its state; of a checkpoint that nothing resumes from any more, while its files are there, that."""
+    return "condemned" if artifact.state == "complete" and artifact.condemned_at else artifact.state
+
+
 def _choose(souk: Souk, job_id: UUID, kind: str, artifact: str | None) -> ArtifactView:
     if kind not in ("output", "checkpoint"):
         raise UsageMistake(f"--kind is output or checkpoint, not {kind!r}.")
@@ -102,7 +133,7 @@ def _choose(souk: Souk, job_id: UUID, kind: str, artifact: str | None) -> Artifa
     if artifact is not None:
         found = [row for row in found if str(row.artifact_id).startswith(artifact.lower())]
     else:
-        found = [row for row in found if row.kind == kind]
+        found = [row for row in found if row.kind == kind and row.condemned_at is None]
     if not found:
         raise TransferFailed(f"The job has no complete {'artifact of that id' if artifact else kind} yet.")
     return max(found, key=lambda row: (row.step if row.step is not None else -1, row.created_at))

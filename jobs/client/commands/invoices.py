@@ -75,7 +75,9 @@ def show(invoice: Number, server: Server = None, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [(f"{line.at:%Y-%m-%d}", str(line.job_id), line.what, _show(found, line.amount)) for line in found.lines]
+    rows = [
+        (f"{line.at:%Y-%m-%d}", str(line.job_id or ""), line.what, _show(found, line.amount)) for line in found.lines
+    ]
     screen = console()
     screen.print(f"{found.kind} {found.number} of {found.month}, for {found.buyer.get('name', '')}", markup=False)
     screen.print(table("", ("day", "job", "what", "amount"), rows, right=("amount",)))

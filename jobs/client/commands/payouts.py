@@ -117,8 +117,8 @@ def payouts(
             _show(each, scales),
             each.rail,
             escape(each.destination),
-            each.state,
-            escape(each.last_error),
+            _state(each),
+            escape(_why_not(each)),
         )
         for each in found
     ]
@@ -285,6 +285,26 @@ def _format(text: str, output: Path | None, *, as_json: bool) -> str:
     if wanted not in FORMATS:
         raise UsageMistake(f"--format: {wanted!r} is none of {', '.join(FORMATS)}.")
     return wanted
+
+
+def _state(each: PayoutView) -> str:
+    """A payout by Stripe that was confirmed is not at the bank yet: how far it came."""
+    words = {
+        "": each.state,
+        "refused": "not at your bank",
+        "sent_back": "not at your bank",
+        "left_at_stripe": "left at Stripe",
+        "sent": "on its way to your bank",
+        "paid": "at your bank",
+    }
+    return words.get(each.bank_state, each.state) if each.state == "confirmed" else each.state
+
+
+def _why_not(each: PayoutView) -> str:
+    if each.state != "confirmed" or each.bank_message == "":
+        return each.last_error
+    again = f" Next try: {each.bank_next_at:%Y-%m-%d %H:%M} UTC." if each.bank_next_at else ""
+    return f"{each.bank_message}{again}"
 
 
 def _scales(souk: Souk) -> dict[str, AssetView]:

@@ -1,6 +1,6 @@
 """All kinds of job by their names, as a job file knows them; an unknown name is refused.
 
-`jobs/kinds/__init__.py` says how one is added.
+`jobs/kinds/registry.py` says how one is added.
 """
 
 from __future__ import annotations

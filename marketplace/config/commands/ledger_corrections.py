@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from marketplace.accounts.models import User
 
 SHOWN_MAX = 100
+THIS_COMPUTER = "127.0.0.1"  # the address that attempts are counted under
 
 app = typer.Typer()
 
-By = Annotated[str, typer.Option(help="Your e-mail address here; the password is asked for.")]
+By = Annotated[str, typer.Option(help="Your e-mail address here; password and code are asked for.")]
 Id = Annotated[UUID, typer.Argument(help="Of `souk ledger corrections`.")]
 
 
@@ -117,11 +118,24 @@ def _decide(correction_id: UUID, by: str, data: Data, *, is_approved: bool) -> N
 
 
 def _person(by: str) -> User:
-    """Who types: the password is asked for, and never an option, which every process of the machine could read."""
+    """Who types, with everything that signing in asks for, and counted like it.
+
+    Password and code are asked for, and never options, which every process of the machine could read.
+    """
+    from marketplace.accounts import second_factor, signin_limits
     from marketplace.accounts.signin import check_password
     from marketplace.foundation.errors import SoukError
 
     try:
-        return check_password(by, typer.prompt("Password", hide_input=True, err=True))
+        signin_limits.take(by, THIS_COMPUTER)
+        user = check_password(by, typer.prompt("Password", hide_input=True, err=True))
+        signin_limits.forgive(user, THIS_COMPUTER)
+        code = ""
+        if user.second_factor_at is not None:
+            signin_limits.take_code(user.email)
+            code = typer.prompt("Code of your second factor", hide_input=True, err=True)
+        second_factor.check_sign_in(user, code)
+        signin_limits.forgive_code(user.email)
     except SoukError as error:
         fail(error.message)
+    return user

@@ -155,6 +155,8 @@ def _start_servers(folder: DataFolder, supervisor: ChildSupervisor, say: Say) ->
         say("PostgreSQL and Redis: those of DATABASE_URL and REDIS_URL")
         owner_url = os.environ.get(OWNER_URL, "")
         role = unquote(urlsplit(given[0]).username or "") if owner_url else ""
+        if owner_url and not role:
+            raise EmbeddedError(f"{OWNER_URL} is set, so DATABASE_URL has to name the servers' own role as its user.")
         return Servers(owner_url or given[0], given[0], role, given[1])
     if given[0] or given[1]:
         raise EmbeddedError("Set both DATABASE_URL and REDIS_URL to use your own servers, or neither.")

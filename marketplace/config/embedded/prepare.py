@@ -34,7 +34,13 @@ def main() -> int:
     if unknown := unknown_migrations():
         return _fail(f"The database was made by a newer Souk ({unknown[0]} is not known here); upgrade Souk first.")
     call_command("migrate", interactive=False, verbosity=1)
-    warnings = [give_privileges(os.environ.get("SOUK_DATABASE_ROLE", "")), publish_agent()]
+    try:
+        warnings = [give_privileges(os.environ.get("SOUK_DATABASE_ROLE", "")), publish_agent()]
+    except ValueError as error:
+        return _fail(
+            f"The servers' role in DATABASE_URL would protect nothing: {error}. Make one of its own "
+            "(docs/operator-money.md, `A role of its own`)."
+        )
     warning = " ".join(filter(None, warnings))
     email, has_first_password = _require_operator(arguments.admin_email)
     if arguments.open_signup:
@@ -45,10 +51,13 @@ def main() -> int:
 
 
 def give_privileges(role: str) -> str:
-    """The servers' role has what it needs of the tables as they are now; a warning where there is no such role."""
+    """The servers' role has what it needs of the tables as they are now; a warning where the operator named none.
+
+    Raises ValueError for a role that could give itself more.
+    """
     from django.db import connection
 
-    from billing.books.sql_privileges import privileges_for
+    from billing.books.sql_privileges import check_role, privileges_for
 
     if not role:
         return (
@@ -56,8 +65,10 @@ def give_privileges(role: str) -> str:
             "rewrite what was booked. Make a role for them (docs/operator-money.md, `A role of its own`), name it in "
             "DATABASE_URL, and the owner in SOUK_DATABASE_OWNER_URL."
         )
+    privileges = privileges_for(role)
+    check_role(role)
     with connection.cursor() as cursor:
-        cursor.execute(privileges_for(role))
+        cursor.execute(privileges)
     return ""
 
 

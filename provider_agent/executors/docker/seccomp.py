@@ -1,5 +1,7 @@
 """The system calls that a container may make: a short table, turned into the engine's form. What is not in it fails.
 
+`create.py` sets it, with the other protections of a container.
+
 Left out on purpose, besides what only an administrator needs: kernel keys (`keyctl`), `bpf`, `userfaultfd`,
 `perf_event_open`, `io_uring`, `ptrace`, every way into a new namespace, and every family of sockets but four, so that
 AF_ALG (which let containers write to files that they may only read, CVE-2026-31431) and AF_VSOCK are not there.

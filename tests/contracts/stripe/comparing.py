@@ -28,6 +28,7 @@ CLASSES: Final[dict[str, type[StripeObject]]] = {
         stripe.PaymentIntent,
         stripe.PaymentMethod,
         stripe.Payout,
+        stripe.radar.EarlyFraudWarning,
         stripe.Refund,
         stripe.TransferReversal,
         stripe.SetupIntent,

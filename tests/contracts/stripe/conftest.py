@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 import stripe
 
+from billing.rails.stripe.providers import CONTROLLER
 from tests.contracts.stripe.comparing import differences_from_types
 from tests.fakes.stripe import FakeStripe, start_fake
 
@@ -79,7 +80,7 @@ class World:
             if not account_id:
                 pytest.skip("set STRIPE_TEST_ACCOUNT to a connected account that was onboarded by hand")
             return account_id
-        wanted = {"type": "express", "country": "US", "capabilities": {"transfers": {"requested": True}}}
+        wanted: Any = {"controller": CONTROLLER, "country": "US", "capabilities": {"transfers": {"requested": True}}}
         made = self.v1.accounts.create(wanted)
         self.fake.onboard(made.id)
         return str(made.id)

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 import stripe
 
+from billing.rails.stripe.providers import CONTROLLER
 from tests.contracts.stripe.conftest import World
 
 
@@ -27,7 +28,7 @@ def send(world: World, account: str, cents: int, **more: Any) -> Any:
 
 def test_a_new_account_may_not_be_paid_yet(world: World) -> None:
     made = world.v1.accounts.create(
-        {"type": "express", "country": "US", "capabilities": {"transfers": {"requested": True}}}
+        {"controller": CONTROLLER, "country": "US", "capabilities": {"transfers": {"requested": True}}}
     )
     assert (made.payouts_enabled, made.details_submitted) == (False, False)
     assert made.requirements.currently_due
@@ -38,7 +39,7 @@ def test_a_new_account_may_not_be_paid_yet(world: World) -> None:
 
 
 def test_a_link_for_onboarding_ends_soon(world: World) -> None:
-    account = world.v1.accounts.create({"type": "express"})
+    account = world.v1.accounts.create({"controller": CONTROLLER})
     link = world.v1.account_links.create(
         {
             "account": account.id,

@@ -222,3 +222,28 @@ def test_a_lost_booking_is_noticed(faked: World) -> None:
     with pytest.raises(AssertionError, match="booked"):
         faked.fake.check()
     booked["net"] -= 1
+
+
+def test_a_warning_of_fraud_can_be_acted_on_until_its_payment_is_refunded(faked: World) -> None:
+    assert faked.fake is not None
+    charge = faked.paid().latest_charge
+    made = faked.fake.warn_of_fraud(charge.id)
+    found = faked.v1.radar.early_fraud_warnings.retrieve(made["id"])
+    assert (found.charge, found.payment_intent, found.actionable) == (charge.id, charge.payment_intent, True)
+    faked.fake.fund(10_000)
+    faked.v1.refunds.create({"charge": charge.id})
+    faked.fake.refresh_warning(made["id"])
+    assert not faked.v1.radar.early_fraud_warnings.retrieve(made["id"]).actionable
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"losses": {"payments": "application"}},
+        {"requirement_collection": "application"},
+        {"stripe_dashboard": {"type": "express"}, "fees": {"payer": "nobody"}},
+    ],
+)
+def test_an_account_whose_controller_contradicts_itself_is_refused(faked: World, wanted: Any) -> None:
+    with pytest.raises(stripe.InvalidRequestError, match="controller"):
+        faked.v1.accounts.create({"controller": wanted})

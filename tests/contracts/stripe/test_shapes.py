@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from billing.rails.stripe.providers import CONTROLLER
 from tests.contracts.stripe.comparing import differences_from_fixture, differences_from_types
 from tests.contracts.stripe.conftest import World
 
@@ -105,7 +106,7 @@ MAKERS: dict[str, tuple[str, Any]] = {
         "webhook_endpoint",
         lambda w: w.v1.webhook_endpoints.create({"url": "https://example.com/", "enabled_events": ["charge.failed"]}),
     ),
-    "account, new": ("account", lambda w: w.v1.accounts.create({"type": "express"})),
+    "account, new": ("account", lambda w: w.v1.accounts.create({"controller": CONTROLLER})),
     "account, onboarded": ("account", lambda w: w.v1.accounts.retrieve(w.connected())),
     "bank account": (
         "bank_account",

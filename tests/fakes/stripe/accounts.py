@@ -20,24 +20,19 @@ DUE_AT_FIRST: Final = ("business_profile.url", "external_account", "tos_acceptan
 @route("POST", "/v1/accounts", "AccountCreateParams", makes="account")
 def create_account(stripe: FakeStripe, call: Call) -> Object:
     params = call.params
-    kind = params.get("type") or ("express" if "controller" in params else "standard")
+    if "type" in params:
+        message = "This platform makes accounts by their controller properties, and no longer by a type."
+        raise invalid(message, code="parameter_unknown", param="type")
+    controller = _controller(params.get("controller") or {})
     fields = account() | {
         "business_type": params.get("business_type"),
         "country": params.get("country", "US"),
         "default_currency": params.get("default_currency", "usd"),
         "email": params.get("email"),
         "id": "acct_" + stripe.store.new_id("x", 16)[2:],
-        "type": kind if "controller" not in params else "none",
+        "type": "none",
     }
-    dashboard = params.get("controller", {}).get("stripe_dashboard", {}).get("type", kind)
-    fields["controller"] = {
-        "fees": {"payer": "application"},
-        "is_controller": True,
-        "losses": {"payments": "application"},
-        "requirement_collection": "stripe",
-        "stripe_dashboard": {"type": dashboard},
-        "type": "application",
-    }
+    fields["controller"] = controller | {"is_controller": True, "type": "application"}
     made = stripe.store.add(PLATFORM, fields, has_livemode=False)
     made["external_accounts"] = listing(f"/v1/accounts/{made['id']}/external_accounts") | {"total_count": 0}
     _require(made, DUE_AT_FIRST)
@@ -132,6 +127,44 @@ def restrict(stripe: FakeStripe, account_id: str, due: tuple[str, ...]) -> Objec
     found["capabilities"] = dict.fromkeys(found["capabilities"], "inactive")
     stripe.emit("account.updated", found, account=account_id)
     return found
+
+
+def stop_payouts(stripe: FakeStripe, account_id: str) -> Object:
+    """Stripe still takes transfers to this account, and sends nothing on to its bank."""
+    found = stripe.store.get(PLATFORM, "account", account_id)
+    found["payouts_enabled"] = False
+    stripe.emit("account.updated", found, account=account_id)
+    return found
+
+
+def _controller(wanted: Object) -> Object:
+    """Stripe's defaults where nothing is said, and its rules about what goes together."""
+    fees = (wanted.get("fees") or {}).get("payer", "account")
+    losses = (wanted.get("losses") or {}).get("payments", "stripe")
+    collection = wanted.get("requirement_collection", "stripe")
+    dashboard = (wanted.get("stripe_dashboard") or {}).get("type", "full")
+    for name, value, known in (
+        ("fees][payer", fees, ("account", "application")),
+        ("losses][payments", losses, ("application", "stripe")),
+        ("requirement_collection", collection, ("application", "stripe")),
+        ("stripe_dashboard][type", dashboard, ("express", "full", "none")),
+    ):
+        if value not in known:
+            raise invalid(f"Invalid controller[{name}]: must be one of {', '.join(known)}", param=f"controller[{name}]")
+    if losses == "application" and fees != "application":
+        message = "When controller[losses][payments] is application, controller[fees][payer] must be application."
+        raise invalid(message, param="controller[fees][payer]")
+    if collection == "application" and dashboard != "none":
+        message = (
+            "controller[requirement_collection] is application only where controller[stripe_dashboard][type] is none."
+        )
+        raise invalid(message, param="controller[requirement_collection]")
+    return {
+        "fees": {"payer": fees},
+        "losses": {"payments": losses},
+        "requirement_collection": collection,
+        "stripe_dashboard": {"type": dashboard},
+    }
 
 
 def _get(stripe: FakeStripe, account_id: str, *, param: str = "id") -> Object:

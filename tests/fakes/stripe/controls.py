@@ -81,6 +81,21 @@ class Controls:
         with self._lock:
             return self.store.rendered(PLATFORM, disputes.close(self, dispute_id, won=won))
 
+    def warn_of_fraud(self, charge_id: str, fraud_type: str = "unauthorized_use_of_card") -> Object:
+        """The card's bank sends an early fraud warning; returns it."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, disputes.warn_for(self, charge_id, fraud_type))
+
+    def refresh_warning(self, warning_id: str) -> Object:
+        """Stripe looks whether the warned charge was refunded or disputed meanwhile."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, disputes.refresh_warning(self, warning_id))
+
+    def set_dispute_status(self, dispute_id: str, status: str) -> Object:
+        """Stripe gives a dispute another status, and moves no money with it."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, disputes.set_status(self, dispute_id, status))
+
     def onboard(self, account_id: str) -> Object:
         """The owner of a connected account has filled everything in; returns the account."""
         with self._lock:
@@ -90,6 +105,11 @@ class Controls:
         """Stripe wants to know more of a connected account, and stops it until it does."""
         with self._lock:
             return self.store.rendered(PLATFORM, accounts.restrict(self, account_id, tuple(due)))
+
+    def stop_payouts(self, account_id: str) -> Object:
+        """Stripe sends nothing on to the bank of this account, until it is onboarded again."""
+        with self._lock:
+            return self.store.rendered(PLATFORM, accounts.stop_payouts(self, account_id))
 
     def pay_payout(self, payout_id: str) -> Object:
         """The bank has taken it."""

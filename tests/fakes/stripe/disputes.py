@@ -8,7 +8,7 @@ from tests.fakes.stripe.customers import merge_metadata
 from tests.fakes.stripe.errors import invalid
 from tests.fakes.stripe.forms import as_bool
 from tests.fakes.stripe.routes import Call, route
-from tests.fakes.stripe.shapes import Object, dispute
+from tests.fakes.stripe.shapes import Object, dispute, early_fraud_warning
 
 if TYPE_CHECKING:
     from tests.fakes.stripe.fake import FakeStripe
@@ -63,6 +63,33 @@ def accept_dispute(stripe: FakeStripe, call: Call, id: str) -> Object:
     if found["status"] not in _OPEN:
         raise invalid("This dispute is already closed.", code="dispute_already_closed")
     return close(stripe, id, won=False, call=call)
+
+
+@route("GET", "/v1/radar/early_fraud_warnings/{id}", "radar.EarlyFraudWarningRetrieveParams")
+def retrieve_warning(stripe: FakeStripe, call: Call, id: str) -> Object:
+    return stripe.store.get(call.account, "radar.early_fraud_warning", id)
+
+
+def warn_for(stripe: FakeStripe, charge_id: str, fraud_type: str) -> Object:
+    """The card's bank says that this charge may be fraud; no money moves."""
+    account, paid = stripe.store.find(charge_id)
+    fields = early_fraud_warning() | {
+        "charge": charge_id,
+        "fraud_type": fraud_type,
+        "payment_intent": paid["payment_intent"],
+    }
+    made = stripe.store.add(account, fields, prefix="issfr")
+    stripe.emit("radar.early_fraud_warning.created", made)
+    return made
+
+
+def refresh_warning(stripe: FakeStripe, warning_id: str) -> Object:
+    """Whether anything can still be done about it."""
+    _, found = stripe.store.find(warning_id)
+    _, paid = stripe.store.find(found["charge"])
+    found["actionable"] = not (paid["disputed"] or paid["refunded"])
+    stripe.emit("radar.early_fraud_warning.updated", found)
+    return found
 
 
 def open_for(stripe: FakeStripe, charge_id: str, *, cents: int | None, reason: str, is_inquiry: bool) -> Object:
@@ -120,6 +147,14 @@ def close(stripe: FakeStripe, dispute_id: str, *, won: bool, call: Call | None =
         _book(stripe, account, found, found["amount"], fee, "dispute_reversal")
         stripe.emit("charge.dispute.funds_reinstated", found, call)
     stripe.emit("charge.dispute.closed", found, call)
+    return found
+
+
+def set_status(stripe: FakeStripe, dispute_id: str, status: str) -> Object:
+    """What only Stripe decides: prevented, appeals, or what it thinks of next year. No money moves."""
+    _, found = stripe.store.find(dispute_id)
+    found["status"] = status
+    stripe.emit("charge.dispute.closed" if status == "prevented" else "charge.dispute.updated", found)
     return found
 
 

@@ -331,3 +331,12 @@ def dispute() -> Object:
         "metadata": {},
         "payment_intent": None,
     }
+
+
+def early_fraud_warning() -> Object:
+    return {
+        "object": "radar.early_fraud_warning",
+        "actionable": True,
+        "charge": "",
+        "fraud_type": "misc",
+    }

@@ -195,6 +195,21 @@ def test_P05_a_top_up_that_nobody_paid_is_named() -> None:
     assert (problem.check, "no event does" in problem.message) == ("top_up", True)
 
 
+def test_P05_an_event_with_a_sum_that_is_no_number_is_named_and_hides_no_other_row() -> None:
+    top_up = TopUp.objects.get()
+    with connection.cursor() as cursor:
+        cursor.execute("""UPDATE foundation_event SET data = data || '{"paid": "much"}' WHERE to_state = 'succeeded'""")
+    assert ("top_up", str(top_up.pk)) in {(p.check, p.id) for p in ledger.verify().problems}
+
+
+def test_P05_a_deposit_of_another_rail_with_the_same_reference_vouches_for_no_top_up() -> None:
+    top_up = TopUp.objects.get()
+    with past_the_triggers("billing_deposit") as cursor:
+        cursor.execute("UPDATE billing_deposit SET rail = 'operator'")
+        cursor.execute("UPDATE billing_deposit r SET row_digest = billing_digest(r)")
+    assert ("top_up", str(top_up.pk)) in {(p.check, p.id) for p in ledger.verify().problems}
+
+
 def test_progress_is_reported_while_it_verifies() -> None:
     checked: list[str] = []
     ledger.verify(lambda what, done, of: checked.append(what))

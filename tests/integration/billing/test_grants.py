@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 
 from billing.books.hash_chain import chain_transfers
-from billing.books.sql_privileges import IMMUTABLE, UPDATABLE, privileges_for
+from billing.books.sql_privileges import IMMUTABLE, UPDATABLE, check_role, privileges_for
 from billing.charging import holds, metering, settlement
 from billing.charging.settlement import LeaseCharge
 from billing.models import DailyRoot
@@ -102,3 +102,29 @@ def test_P05_the_servers_role_makes_no_table_in_front_of_the_real_one(as_the_ser
 def test_a_role_is_a_plain_name() -> None:
     with pytest.raises(ValueError, match="not a role's name"):
         privileges_for("souk; DROP TABLE billing_transfer")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ("SUPERUSER", "superuser"),
+        ("CREATEROLE", "makes roles"),
+        ("IN ROLE CURRENT_USER", "who owns the tables"),
+        ("NOINHERIT IN ROLE CURRENT_USER", "who owns the tables"),
+    ],
+)
+def test_a_role_that_could_give_itself_more_is_refused(db: None, attributes: str, why: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user")
+        owner = cursor.fetchone()[0]
+        cursor.execute(f"CREATE ROLE {ROLE} {attributes.replace('CURRENT_USER', owner)}")
+    with pytest.raises(ValueError, match=why):
+        check_role(ROLE)
+
+
+def test_a_role_that_is_not_there_is_refused_and_one_of_its_own_is_not(db: None) -> None:
+    with pytest.raises(ValueError, match="no role"):
+        check_role(ROLE)
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE ROLE {ROLE}")
+    check_role(ROLE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,24 @@ def test_manifest_makes_a_folder_complete_and_names_every_file(tmp_path: Path) -
     assert [(entry["path"], entry["size"]) for entry in body["files"]] == [(".metadata", 0), ("deep/a.bin", 3)]
     assert body["step"] == contract.checkpoint_step(folder) == 7
     assert not list(folder.glob("*.partial"))
+
+
+def test_every_file_is_on_the_disk_before_the_manifest_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("trainer.json", "deep/0.distcp"):
+        (tmp_path / name).write_text("x")
+    flushed = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        flushed.append((path.relative_to(tmp_path).as_posix(), (tmp_path / contract.MANIFEST_NAME).exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    contract.write_manifest(tmp_path)
+    partial = contract.MANIFEST_NAME + contract.PARTIAL_SUFFIX
+    assert flushed == [("deep/0.distcp", False), ("trainer.json", False), (partial, False), (".", True)]
 
 
 def test_event_is_one_whole_line(tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ def test_too_little_money_says_how_much_is_missing_and_changes_nothing(alice: UU
 
 
 def test_who_never_paid_in_can_hold_nothing(db: None, job_id: UUID) -> None:
-    with pytest.raises(InsufficientFunds):
+    with pytest.raises(InsufficientFunds) as refused:
         holds.place_hold(owner_id=uuid4(), job_id=job_id, amount=1)
+    assert (refused.value.available, refused.value.missing) == (0, 1)
 
 
 def test_placing_the_same_hold_twice_holds_once(alice: UUID, job_id: UUID) -> None:

@@ -138,6 +138,7 @@ def test_the_good_receipts_before_a_bad_one_are_kept(meter: Meter) -> None:
     with pytest.raises(ReceiptGap) as refused:
         accept(meter, *good, meter.sign(4000, seq=9), meter.sign(4000))
     assert refused.value.seq == refused.value.details["seq"] == 3
+    assert refused.value.details["expected_seq"] == 4
     newest = metering.newest(meter.lease_id)
     assert newest is not None and newest.seq == 3
 

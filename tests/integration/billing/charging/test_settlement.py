@@ -49,6 +49,24 @@ def test_the_hold_is_split_between_provider_platform_and_customer(alice: UUID, b
     assert_ledger_is_true()
 
 
+def test_the_fee_of_a_lease_that_is_settled_in_parts_is_rounded_down_once(
+    alice: UUID, bob: UUID, held_job: UUID
+) -> None:
+    lease_id, parts = uuid4(), (15, 15, 15)
+    charged = 0
+    for part in parts[:-1]:
+        settlement.settle_part(job_id=held_job, charges=[LeaseCharge(lease_id, bob, part, charged)], fee_bps=1000)
+        charged += part
+    last = settlement.settle_job(
+        job_id=held_job, charges=[LeaseCharge(lease_id, bob, parts[-1], charged)], fee_bps=1000
+    )
+    # A tenth of 15, 30 and 45, rounded down: 1, 3, 4. Each part apart would be 1, and 3 in all.
+    fees = Settlement.objects.filter(job_id=held_job).order_by("created_at").values_list("fee", "paid")
+    assert [(int(fee), int(paid)) for fee, paid in fees] == [(1, 14), (2, 13), (1, 14)]
+    assert (last.is_final, pending(bob)) == (True, 41)
+    assert_ledger_is_true()
+
+
 def test_the_provider_of_a_replaced_node_is_paid_too(alice: UUID, bob: UUID, held_job: UUID) -> None:
     carol = uuid4()
     charges = [LeaseCharge(uuid4(), bob, 500_000), LeaseCharge(uuid4(), carol, 0), LeaseCharge(uuid4(), carol, 300_000)]

@@ -182,12 +182,14 @@ def test_the_order_in_which_its_events_arrive_does_not_matter(
     scenes.assert_same_books(stripe)
 
 
-def transferred(stripe: FakeStripe, provider: UUID, usd_micros: int) -> Payout:
-    """What went out to a provider through the rail, as payouts book it."""
+def transferred(stripe: FakeStripe, provider: UUID, usd_micros: int, *, is_sent_on: bool = True) -> Payout:
+    """What went out to a provider through the rail, as payouts book it, and from there to the bank or not yet."""
     from billing.rails.stripe.payout_rail import StripePayouts
 
     account = stripe.onboard(stripe_account(provider))
     ConnectAccount.objects.filter(owner_id=provider).update(is_payable=True)
+    if not is_sent_on:
+        stripe.stop_payouts(account["id"])
     names = [AccountName(AccountKind.PROVIDER_AVAILABLE, provider), AccountName(AccountKind.STRIPE_BALANCE)]
     balance, mirror = open_accounts(names)
     clearing = open_account(AccountKind.PAYOUT_CLEARING, provider)
@@ -222,9 +224,7 @@ def test_what_was_transferred_already_is_asked_back(stripe: FakeStripe, alice: U
     top_up = scenes.pay_in(stripe, alice, 100 * DOLLAR)
     scenes.fund_platform(stripe)
     run_job(alice, bob, 60 * DOLLAR)
-    transferred(stripe, bob, 60 * DOLLAR)
-    [bank] = stripe.store.all("payout", ConnectAccount.objects.get().stripe_id)
-    stripe.fail_payout(bank["id"])  # so that the money still lies in Bob's account at Stripe
+    transferred(stripe, bob, 60 * DOLLAR, is_sent_on=False)
     dispute = stripe.open_dispute(top_up.charge_id)
     scenes.receive_events(stripe)
     reversal = TransferReversal.objects.get()

@@ -340,3 +340,17 @@ def test_without_a_key_nobody_is_paid_through_stripe(db: None) -> None:
     assert not OutboxMessage.objects.exists()
     with pytest.raises(RailError, match="SOUK_STRIPE_KEY"):
         StripePayouts()
+
+
+def test_an_account_is_made_by_who_answers_for_what_and_not_by_a_type(stripe: FakeStripe, bob: UUID) -> None:
+    made = stripe.get(accounts.find(bob).stripe_id or "")
+    assert made["controller"] == {
+        "fees": {"payer": "application"},
+        "is_controller": True,
+        "losses": {"payments": "application"},
+        "requirement_collection": "stripe",
+        "stripe_dashboard": {"type": "express"},
+        "type": "application",
+    }
+    refused = stripe.handle("POST", "/v1/accounts", "type=express", key=stripe.secret_key)
+    assert refused.status == 400

@@ -13,6 +13,7 @@ from django.db.models import Sum
 
 from billing import invoices
 from billing.charging.limits import month_of
+from billing.charging.storage import pay_for_storage
 from billing.contesting import disputes
 from billing.invoices import issue, show
 from billing.invoices.issue import contained_tax
@@ -67,6 +68,22 @@ def test_totals_equal_the_ledgers_transfers_of_that_month(at):
     assert issued.total == sum(int(line["amount"]) for line in issued.lines) == 2_000_000
     assert issued.topped_up == of_month(MAY, code="deposit", credit__owner_id=alice) == 10 * DOLLAR
     assert (issued.month, issued.label) == (date(2026, 5, 1), "2026-000001")
+
+
+def test_a_months_storage_is_one_line_of_no_job(at):
+    alice, carol = fund(uuid4()), fund(uuid4())
+    settle(alice, uuid4(), charged=DOLLAR)
+    for payer, amount in ((alice, 1_000), (alice, 2_345), (carol, 7)):
+        pay_for_storage(payer_id=payer, amount=amount, charge_id=uuid4())
+    at(MAY + timedelta(days=30))
+    pay_for_storage(payer_id=alice, amount=5, charge_id=uuid4())  # of June
+    assert invoices.issue_due() == 2
+    issued = Invoice.objects.get(owner_id=alice)
+    assert issued.charged == issued.total == DOLLAR + 3_345
+    assert [(each["what"], each["amount"]) for each in issued.lines if each["job_id"] is None] == [("storage", "3345")]
+    assert ["", "storage", "3345"] in [row[2:5] for row in csv.reader(io.StringIO(show.as_csv(issued)))]
+    assert show.as_pdf(issued).startswith(b"%PDF")
+    assert Invoice.objects.get(owner_id=carol).total == 7
 
 
 def test_a_refund_of_an_invoiced_job_is_a_credit_note_to_its_invoice(at):

@@ -15,7 +15,10 @@ import pytest
 
 from billing import tasks
 from billing.fiat import topups
-from billing.models import TopUp
+from billing.models import Payout, TopUp
+from billing.payouts import bank_legs
+from billing.rails.payouts import BankReport
+from billing.states import BankState
 from billing.states.fiat import TopUpState
 from jobs.client import cli
 from jobs.client.commands import money, payouts
@@ -27,7 +30,7 @@ from marketplace.foundation.states import advance
 from tests.fakes.stripe import FakeStripe, start_fake
 from tests.integration.billing.fiat.scenes import call_due, receive_events
 from tests.integration.billing.payouts.loopback import be_on_loopback
-from tests.integration.billing.payouts.scenes import choose, earn
+from tests.integration.billing.payouts.scenes import choose, earn, send
 from tests.integration.billing.scenes import DOLLAR, available
 
 Steps = list[Callable[[], object]]
@@ -216,6 +219,24 @@ def test_a_waiting_change_of_destination_is_shown_with_the_way_back(shell: Shell
     assert (status, json.loads(out)) == (0, [])
     assert f"{row.next_from:%Y-%m-%d %H:%M}" in err and "fake:mallory" in err
     assert "souk provider pay-to fake:bob --rail fake --asset USD" in err
+
+
+def test_a_confirmed_payout_shows_how_far_it_came_on_its_way_to_the_bank(shell: Shell) -> None:
+    provider = shell.owner.organisation_id
+    earn(provider)
+    choose(provider, "fake:bob", schedule="manual")
+    shell.run("provider", "pay-out")
+    send()
+    payout = Payout.objects.get()
+    status, out, err = shell.run("provider", "payouts")
+    assert status == 0 and "confirmed" in out, err
+    bank_legs.record(payout, BankReport(BankState.REFUSED, message="Your account has payouts disabled.", number=1))
+    shown = " ".join(shell.run("provider", "payouts")[1].split())
+    assert "not at your bank" in shown and "disabled" in shown
+    [row] = json.loads(shell.run("provider", "payouts", "--json")[1])
+    assert (row["state"], row["bank_state"]) == ("confirmed", "refused")
+    bank_legs.record(payout, BankReport(BankState.PAID, "po_1"))
+    assert "at your bank" in shell.run("provider", "payouts")[1]
 
 
 def test_a_destination_without_a_wallet_needs_no_signature(shell: Shell) -> None:

@@ -1,14 +1,26 @@
-"""The fake rail is on."""
+"""The fake rail is on, and there are two operators."""
 
 from __future__ import annotations
 
 import pytest
 from pytest_django import Settings
 
+from marketplace.accounts.models import User
 from tests.integration.billing.payouts.loopback import be_on_loopback
+from tests.integration.billing.reconciliation.differences import PASSWORD
 
 
 @pytest.fixture(autouse=True)
 def fake_rail(settings: Settings) -> None:
     be_on_loopback(settings)
     settings.SOUK_RESERVE_BPS = 0
+
+
+@pytest.fixture
+def olga(db: None) -> User:
+    return User.objects.create_superuser("olga@example.org", PASSWORD)
+
+
+@pytest.fixture
+def otto(db: None) -> User:
+    return User.objects.create_superuser("otto@example.org", PASSWORD)

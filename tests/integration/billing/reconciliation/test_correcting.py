@@ -10,13 +10,11 @@ from uuid import uuid4
 import pytest
 from django.db import IntegrityError, InternalError, ProgrammingError, connection, transaction
 from django.db.models import F
-from django.test import Client
-from typer.testing import CliRunner
 
 from billing import breaker
 from billing.account_kinds import AccountKind
 from billing.books import ledger
-from billing.books.chart_of_accounts import open_account, open_usd
+from billing.books.chart_of_accounts import open_account
 from billing.errors import CorrectionRefused, InsufficientFunds
 from billing.models import Alert, FakeMovement, LedgerCorrection, Reconciliation, StripeBooking, Transfer
 from billing.rails.stripe import booking
@@ -25,31 +23,12 @@ from billing.reconciliation import comparing, correcting
 from billing.reconciliation.reconciling import reconcile
 from billing.transfer_codes import TransferCode
 from marketplace.accounts.models import Organisation, User
-from marketplace.config.commands.ledger import app
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
+from tests.integration.billing.reconciliation.differences import PASSWORD, WHY, move
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, race
 
 pytestmark = pytest.mark.django_db
-LONG_AGO = timedelta(hours=1)
-WHY = "A test payment of the operator's own."
-PASSWORD = "correct horse battery staple"
-RUNNER = CliRunner()
-
-
-@pytest.fixture
-def olga() -> User:
-    return User.objects.create_superuser("olga@example.org", PASSWORD)
-
-
-@pytest.fixture
-def otto() -> User:
-    return User.objects.create_superuser("otto@example.org", PASSWORD)
-
-
-def move(amount: int = 5 * DOLLAR, ref: str = "txn_1", age: timedelta = LONG_AGO) -> None:
-    open_usd()
-    FakeMovement.objects.create(ref=ref, payout_id=uuid4(), asset_id=1, amount=amount, at=clock.now() - age)
 
 
 def is_waited_for() -> bool:
@@ -285,22 +264,3 @@ def test_a_correction_against_a_customer_takes_no_more_than_it_has(olga: User, o
         correcting.approve(proposed.pk, by=otto)
     assert available(alice) == 10 * DOLLAR
     assert LedgerCorrection.objects.get().state == "proposed"
-
-
-def test_the_commands_and_the_admin_do_it_whole(olga: User, otto: User, client: Client) -> None:
-    move()
-    words = ["correct", "txn_1", "--against", "chargeback_loss", "--why", WHY, "--by", olga.email]
-    refused = RUNNER.invoke(app, words, input="wrong\n")
-    assert refused.exit_code == 1 and not LedgerCorrection.objects.exists()
-    assert RUNNER.invoke(app, words, input=f"{PASSWORD}\n").exit_code == 0
-    proposed = LedgerCorrection.objects.get()
-    shown = RUNNER.invoke(app, ["corrections"]).output
-    assert all(text in shown for text in (str(proposed.pk), WHY, olga.email, "$5.00"))
-    own = RUNNER.invoke(app, ["approve", str(proposed.pk), "--by", olga.email], input=f"{PASSWORD}\n")
-    assert (own.exit_code, "another operator" in own.output) == (1, True)
-    client.force_login(otto)
-    chosen = {"action": "approve", "_selected_action": [str(proposed.pk)]}
-    client.post("/admin/billing/ledgercorrection/", chosen, headers={"host": "localhost"})
-    proposed.refresh_from_db()
-    assert (proposed.state, proposed.decided_by) == ("approved", otto.email)
-    assert RUNNER.invoke(app, ["reconcile"]).exit_code == 0

@@ -111,6 +111,7 @@ _ROWS: Final[dict[str, str]] = {
         POST /api/v1/quotes
         POST /api/v1/uploads
         POST /api/v1/uploads/<uuid:artifact_id>/complete
+        DELETE /api/v1/artifacts/<uuid:artifact_id>
         POST /api/v1/jobs
         POST /api/v1/jobs/<uuid:job_id>/cancel
         POST /api/v1/jobs/<uuid:job_id>/resume

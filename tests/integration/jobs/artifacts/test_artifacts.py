@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
@@ -35,11 +34,11 @@ from marketplace.foundation.models import Event
 from provider_agent.protocol import ArtifactBegin, ArtifactFile, AttemptState, Reason
 from tests import stage
 from tests.integration.jobs.conftest import node_with_key
+from tests.integration.racing import wait_for_blocked
 from tests.row_states import put_in_state
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
-BLOCKED_LOOKS_MAX = 500  # 10 s
 FILES = {"model.bin": b"weights" * 500, "sub/config.json": b"{}", "empty": b""}
 
 
@@ -257,17 +256,6 @@ def test_who_announces_while_another_holds_the_job_waits_and_never_deadlocks(lea
     beside.join()
     assert failures == []
     assert Artifact.objects.filter(kind="checkpoint").count() == 1
-
-
-def wait_for_blocked() -> None:
-    """Until another connection waits for a lock that this one holds."""
-    for _ in range(BLOCKED_LOOKS_MAX):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))")
-            if cursor.fetchone()[0]:
-                return
-        time.sleep(0.02)
-    raise AssertionError("nobody waits for this connection")
 
 
 # --- pruning

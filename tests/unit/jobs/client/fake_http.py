@@ -65,6 +65,9 @@ def handler(market: FakeMarketplace) -> type[BaseHTTPRequestHandler]:
         def do_PUT(self) -> None:
             self._serve()
 
+        def do_DELETE(self) -> None:
+            self._serve()
+
         def _serve(self) -> None:
             split = urlsplit(self.path)
             query = {name: values[0] for name, values in parse_qs(split.query).items()}

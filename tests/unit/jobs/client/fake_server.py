@@ -46,6 +46,7 @@ class FakeMarketplace:
         self.part_bytes = 5
         self.has_etags = True  # whether the store's answers name the part
         self.output: dict[str, bytes] = {}
+        self.more_artifacts: list[dict[str, Any]] = []  # as far as they differ from the output
         self.output_sha256: dict[str, str] = {}  # where it lies about a file
         self.bill: dict[str, Any] = {}
         self.signup_answer: dict[str, Any] = {}
@@ -86,6 +87,8 @@ class FakeMarketplace:
             raise Refusal(401, "unauthenticated", "No valid key.")
         if asked.method == "POST":
             return self._post_once(asked, path)
+        if asked.method == "DELETE" and path.startswith("/artifacts/"):
+            return self._artifact() | {"artifact_id": path.removeprefix("/artifacts/"), "state": "deleted"}
         return self._get(asked, path)
 
     def _post_once(self, asked: Asked, path: str) -> Any:
@@ -175,7 +178,7 @@ class FakeMarketplace:
         if path == "/jobs":
             return self._page([self.job, *self.others], asked)
         if path.endswith("/artifacts"):
-            return self._page([self._artifact()], asked)
+            return self._page([self._artifact() | each for each in [*self.more_artifacts, {}]], asked)
         if path.startswith("/artifacts/"):
             files = [
                 {

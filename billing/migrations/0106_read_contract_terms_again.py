@@ -1,4 +1,4 @@
-"""The periods of contracts are what the chain says: they are read again, with the one that 0100 added."""
+"""The periods of contracts are what the chain says: they are read again, with the one that 0105 added."""
 
 from typing import Any
 
@@ -10,6 +10,6 @@ def forget_terms(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0100_escrow_by_customer_and_clock")]
+    dependencies = [("billing", "0105_escrow_by_customer_and_clock")]
 
     operations = [migrations.RunPython(forget_terms, migrations.RunPython.noop)]

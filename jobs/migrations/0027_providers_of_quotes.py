@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0024_condemned_checkpoints"),
+        ("jobs", "0026_storage_charges"),
     ]
 
     operations = [

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0099_transfers_by_reference"),
+        ("billing", "0104_storage_code"),
     ]
 
     operations = [

@@ -1,0 +1,89 @@
+"""How long a customer may contest a provider's pay: SOUK_CHALLENGE_SECONDS, or SOUK_FAST_RELEASE_SECONDS for a record.
+
+An operator who sets SOUK_FAST_RELEASE_SECONDS pays providers within hours whose record allows it:
+
+    work       at least SETTLEMENTS_MIN settlements for CUSTOMERS_MIN others were released in the last RECORD_DAYS, in
+               this asset, and the first of them is older than SOUK_PROBATION_DAYS
+    complaint  no dispute is open, none was decided for a customer, and nothing was fined in these days
+    size       all of the provider's pay that is inside a short window stays below PART_BPS of what that record released
+
+So whoever builds a record up to run away with it leaves at most a tenth of it uncontested, having paid the platform's
+fee on all of it. A window never changes after the settlement: the bill shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+RECORD_DAYS: Final = 90
+SETTLEMENTS_MIN: Final = 100
+CUSTOMERS_MIN: Final = 5
+PART_BPS: Final = 1_000
+
+# Two settlements of one provider at once would each find room for itself. Locked in the order of their ids.
+_LOCK: Final = """
+    SELECT pg_advisory_xact_lock(hashtextextended(id::text, 0))
+    FROM (SELECT unnest(%(providers)s::uuid[]) AS id ORDER BY 1) providers
+"""
+_PROVEN: Final = """
+    SELECT p.id FROM unnest(%(providers)s::uuid[], %(paid)s::numeric[]) AS p (id, paid)
+    JOIN billing_hold h ON h.job_id = %(job_id)s AND h.state = 'open'
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS settlements, count(DISTINCT t.owner_id) AS customers, coalesce(sum(s.paid), 0) AS paid,
+               min(t.created_at) AS since
+        FROM billing_settlementshare s JOIN billing_settlement t ON t.id = s.settlement_id
+        WHERE s.provider_id = p.id AND t.owner_id <> p.id AND t.asset_id = h.asset_id
+          AND s.paid > 0 AND s.released_at IS NOT NULL AND t.created_at > %(since)s
+    ) record
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(s.paid), 0) AS paid
+        FROM billing_settlementshare s JOIN billing_settlement t ON t.id = s.settlement_id
+        WHERE s.provider_id = p.id AND t.asset_id = h.asset_id AND t.created_at > %(whole_window)s
+          AND s.challenge_until < t.created_at + %(window)s
+    ) short
+    WHERE record.settlements >= %(settlements)s AND record.customers >= %(customers)s
+      AND record.since <= %(probation)s AND (short.paid + p.paid) * 10000 <= record.paid * %(bps)s
+      AND NOT EXISTS (
+          SELECT 1 FROM billing_dispute d
+          WHERE d.provider_id = p.id AND (d.closed_at IS NULL OR d.opened_at > %(since)s AND d.to_customer > 0)
+      )
+      AND NOT EXISTS (SELECT 1 FROM billing_offence o WHERE o.provider_id = p.id AND o.created_at > %(since)s)
+"""
+
+
+def ends_of(job_id: UUID, paid: Mapping[UUID, int], now: datetime) -> dict[UUID, datetime]:
+    """Provider -> when its window in a settlement of this job ends, by what it is paid there (base units).
+
+    In the settlement's transaction, before anything else of it is locked.
+    """
+    usual = timedelta(seconds=settings.SOUK_CHALLENGE_SECONDS)
+    ends = dict.fromkeys(paid, now + usual)
+    if settings.SOUK_FAST_RELEASE_SECONDS >= 0 and paid:
+        short = now + timedelta(seconds=settings.SOUK_FAST_RELEASE_SECONDS)
+        ends |= dict.fromkeys(_proven(job_id, paid, now, usual), short)
+    return ends
+
+
+def _proven(job_id: UUID, paid: Mapping[UUID, int], now: datetime, usual: timedelta) -> set[UUID]:
+    values: dict[str, Any] = {
+        "job_id": job_id,
+        "providers": list(paid),
+        "paid": list(paid.values()),
+        "since": now - timedelta(days=RECORD_DAYS),
+        "probation": now - timedelta(days=settings.SOUK_PROBATION_DAYS),
+        "window": usual,
+        "whole_window": now - usual,
+        "settlements": SETTLEMENTS_MIN,
+        "customers": CUSTOMERS_MIN,
+        "bps": PART_BPS,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK, values)
+        cursor.execute(_PROVEN, values)
+        return {row[0] for row in cursor.fetchall()}

@@ -1,0 +1,161 @@
+"""Pay is released within hours where the operator says so and the provider's record allows it, and else after a day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from uuid import UUID, uuid4
+
+import pytest
+from pytest_django import Settings
+
+from billing.charging import challenge_windows, holds, settlement
+from billing.charging.settlement import LeaseCharge
+from billing.contesting import disputes
+from billing.errors import NothingToDispute
+from billing.models import Offence, Settlement
+from marketplace.foundation import clock
+from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, fund, race
+
+pytestmark = pytest.mark.django_db
+HOURS = timedelta(hours=4)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(autouse=True)
+def policy(settings: Settings) -> None:
+    settings.SOUK_FAST_RELEASE_SECONDS = HOURS.total_seconds()
+    settings.SOUK_CHALLENGE_SECONDS = DAY.total_seconds()
+    settings.SOUK_PROBATION_DAYS = 0
+
+
+def settle(customer: UUID, *providers: UUID, amount: int = DOLLAR) -> Settlement:
+    fund(customer, amount * len(providers))
+    job_id = uuid4()
+    holds.place_hold(owner_id=customer, job_id=job_id, amount=amount * len(providers))
+    charges = [LeaseCharge(uuid4(), provider, amount) for provider in providers]
+    return settlement.settle_job(job_id=job_id, charges=charges, fee_bps=1000)
+
+
+def window(provider: UUID, settled: Settlement) -> timedelta:
+    share = settled.shares.get(provider_id=provider)
+    share.refresh_from_db()
+    return share.challenge_until - settled.created_at
+
+
+Record = Callable[..., None]
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Record:
+    """A record of settlements of a dollar each, made and released in the last days."""
+    real = clock.now
+
+    def record(
+        provider: UUID,
+        settlements: int = challenge_windows.SETTLEMENTS_MIN,
+        customers: int = challenge_windows.CUSTOMERS_MIN,
+        first: UUID | None = None,
+    ) -> None:
+        monkeypatch.setattr(clock, "now", lambda: real() - 3 * DAY)
+        owners = [first or uuid4(), *(uuid4() for _ in range(customers - 1))]
+        for number in range(settlements):
+            settle(owners[number % customers], provider)
+        monkeypatch.setattr(clock, "now", lambda: real() - DAY)
+        settlement.release_pending()
+        monkeypatch.setattr(clock, "now", real)
+
+    return record
+
+
+def test_pay_of_a_proven_provider_is_spendable_within_hours_and_of_a_new_one_after_a_day(
+    alice: UUID, bob: UUID, build: Record
+) -> None:
+    build(bob)
+    carol = uuid4()
+    settled = settle(alice, bob, carol)
+    assert (window(bob, settled), window(carol, settled)) == (HOURS, DAY)
+    assert settled.challenge_until - settled.created_at == HOURS  # the earliest, which the bill shows
+    assert settlement.release_pending(settled.created_at + HOURS) == 1
+    assert settled.shares.get(provider_id=bob).released_at is not None
+    assert_ledger_is_true()
+
+
+def test_without_the_operators_word_everybody_waits(alice: UUID, bob: UUID, build: Record, settings: Settings) -> None:
+    build(bob)
+    settings.SOUK_FAST_RELEASE_SECONDS = -1
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+@pytest.mark.parametrize(
+    ("settlements", "customers"),
+    [(challenge_windows.SETTLEMENTS_MIN - 1, challenge_windows.CUSTOMERS_MIN), (challenge_windows.SETTLEMENTS_MIN, 4)],
+)
+def test_a_record_that_is_short_or_of_few_customers_is_none(
+    alice: UUID, bob: UUID, build: Record, settlements: int, customers: int
+) -> None:
+    build(bob, settlements, customers)
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_who_was_its_own_customer_has_no_record(alice: UUID, bob: UUID, build: Record) -> None:
+    build(bob, first=bob)
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_a_provider_on_probation_waits(alice: UUID, bob: UUID, build: Record, settings: Settings) -> None:
+    build(bob)
+    settings.SOUK_PROBATION_DAYS = 30
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_what_is_pending_is_no_record(alice: UUID, bob: UUID, build: Record) -> None:
+    build(bob, challenge_windows.SETTLEMENTS_MIN - 1)
+    settle(uuid4(), bob)
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_a_dispute_ends_it_until_it_is_closed_for_the_provider(alice: UUID, bob: UUID, build: Record) -> None:
+    build(bob)
+    settled = settle(alice, bob)
+    lease_id = settled.shares.get().lease_id
+    opened = disputes.open_dispute(customer_id=alice, lease_id=lease_id, text="Nothing ran.", actor="alice")
+    assert window(bob, settle(alice, bob)) == DAY
+    disputes.withdraw(opened.pk, customer_id=alice, actor="alice")
+    assert window(bob, settle(alice, bob)) == HOURS
+
+
+def test_a_fine_ends_it(alice: UUID, bob: UUID, build: Record) -> None:
+    build(bob)
+    Offence.objects.create(
+        id=uuid4(), provider_id=bob, reason="lied", asset_id=1, penalty=DOLLAR, taken=0, compensated=0
+    )
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_all_short_windows_together_stay_below_a_tenth_of_the_record(alice: UUID, bob: UUID, build: Record) -> None:
+    build(bob)
+    windows = [window(bob, settle(alice, bob)) for _ in range(12)]
+    assert windows == [HOURS] * 10 + [DAY] * 2
+
+
+def test_what_was_released_early_cannot_be_disputed_and_the_bill_said_so(alice: UUID, bob: UUID, build: Record) -> None:
+    build(bob)
+    settled = settle(alice, bob)
+    settlement.release_pending(settled.challenge_until)
+    with pytest.raises(NothingToDispute, match="window is over"):
+        lease_id = settled.shares.get().lease_id
+        disputes.open_dispute(customer_id=alice, lease_id=lease_id, text="Nothing ran.", actor="alice")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_settlements_at_once_do_not_all_find_the_same_room(bob: UUID, build: Record) -> None:
+    """Eight of two dollars each: a tenth of the record has room for five."""
+    build(bob)
+    customers = [uuid4() for _ in range(8)]
+    found = race([partial(settle, customer, bob, amount=2 * DOLLAR) for customer in customers])
+    settled = [each for each in found if isinstance(each, Settlement)]
+    assert len(settled) == 8, found
+    assert sorted(window(bob, each) for each in settled) == [HOURS] * 5 + [DAY] * 3
+    assert clock.now() > settled[0].created_at

@@ -1,0 +1,9 @@
+"""How many small mistakes in the code that guards money and access the tests nearest to it notice.
+
+    run.py            makes the mistakes one by one, runs the tests, keeps the score
+    servers.py        PostgreSQL and Redis for all of these runs
+    rooms.py          what is mutated, and which tests have to notice
+    requirements.txt  cosmic-ray, which knows the mistakes; installed into an environment of its own
+
+`make mutants` runs it; what it found is in `benchmarks/results/mutation.json`, told in `benchmarks/README.md`.
+"""
