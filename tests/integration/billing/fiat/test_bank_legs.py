@@ -136,7 +136,7 @@ def test_what_stripe_does_not_send_on_is_alerted_shown_and_tried_again(stripe: F
     assert (leg.state, leg.tries) == (BankState.REFUSED, 2)
     accept_banks(stripe, bob)
     banking.wait()  # within Stripe's memory of the first refusal: the third try has a key of its own
-    leg.refresh_from_db()
+    leg = BankLeg.objects.get(payout=payout)
     assert (leg.state, leg.next_at, leg.message) == (BankState.SENT, None, "")
     [bank] = stripe.store.all("payout", payout.destination)
     assert (bank["amount"], bank["metadata"]["attempt"]) == (2000, "3")
