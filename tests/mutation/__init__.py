@@ -5,5 +5,5 @@
     rooms.py          what is mutated, and which tests have to notice
     requirements.txt  cosmic-ray, which knows the mistakes; installed into an environment of its own
 
-`make mutants` runs it; what it found is in `benchmarks/results/mutation.json`, told in `benchmarks/README.md`.
+`make mutants` runs it and writes `benchmarks/results/mutation.json`; `benchmarks/README.md` says what it found.
 """
