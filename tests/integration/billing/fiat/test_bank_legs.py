@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 import pytest
+from django.core import mail
 from django.test import Client
 from pytest_django import Settings
 from rest_framework.test import APIClient
@@ -282,6 +283,9 @@ def test_the_provider_sees_where_its_money_is(stripe: FakeStripe, settings: Sett
     [shown] = client.get("/api/v1/payouts").json()["results"]
     assert (shown["state"], shown["bank_state"]) == ("confirmed", "refused")
     assert "payouts disabled" in shown["bank_message"] and shown["bank_next_at"]
+    scenes.call_until_done()
+    [sent] = [one for one in mail.outbox if "is not at your bank" in one.subject]
+    assert sent.to == ["bob@example.org"] and "payouts disabled" in str(sent.body)
     accept_banks(stripe, provider)
     banking.wait()
     [shown] = client.get("/api/v1/payouts").json()["results"]
