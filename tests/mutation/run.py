@@ -190,11 +190,9 @@ def _changed(diff: str) -> list[str]:
 
 
 def _report(results: dict[str, Any]) -> int:
-    for name, target in sorted(results.items()):
-        print(
-            f"{name:16} {target['killed']:4} of {target['tried']:4} killed ({target['mutants']} mutants, {target['commit']})"
-        )
-    killed, tried = (sum(target[key] for target in results.values()) for key in ("killed", "tried"))
+    for name, row in sorted(results.items()):
+        print(f"{name:16} {row['killed']:4} of {row['tried']:4} killed ({row['mutants']} mutants, {row['commit']})")
+    killed, tried = (sum(row[key] for row in results.values()) for key in ("killed", "tried"))
     print(f"{'all':16} {killed:4} of {tried:4} killed: {killed / max(tried, 1):.1%} (goal {GOAL:.0%})")
     return 0 if killed >= GOAL * tried else 1
 
