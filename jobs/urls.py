@@ -37,4 +37,5 @@ urlpatterns = [
     path("usage", endpoint_keys.UsageApi.as_view(), name="usage"),
     path("signing-key", bill.SigningKeyApi.as_view(), name="signing-key"),
     path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetailView.as_view(), name="artifact"),
+    path("storage", artifacts.StorageUseView.as_view(), name="storage"),
 ]

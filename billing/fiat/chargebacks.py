@@ -46,9 +46,9 @@ STATE_OF: Final = {
     # The bank has decided against us, and may do so once more: the money stays gone, and what was taken stays taken.
     "appeal_needs_response": DisputeState.LOST,
     "appeal_under_review": DisputeState.LOST,
+    "prevented": DisputeState.CLOSED,  # blocked, or given in to; where money is gone, see _wanted
 }
 APPEAL: Final = "appeal_needs_response"
-PREVENTED: Final = "prevented"  # blocked, or resolved before the bank asked: nothing moved, or what moved stays gone
 
 ENDED: Final = frozenset({DisputeState.WON, DisputeState.LOST, DisputeState.CLOSED})
 
@@ -111,12 +111,10 @@ def _apply(reported: Dispute) -> CardDispute:
 def _wanted(dispute: CardDispute, reported: Dispute) -> DisputeState:
     """The state that Stripe's status means for us; a status that we do not know moves no further than the money."""
     is_gone = sum(entry.amount_cents for entry in reported.bookings) < 0
-    if reported.status == PREVENTED:
-        return DisputeState.LOST if is_gone else DisputeState.CLOSED
-    if reported.status in STATE_OF:
-        return STATE_OF[reported.status]
     was_quiet = dispute.state in {DisputeState.INQUIRY, DisputeState.CLOSED}
-    return DisputeState.OPEN if is_gone and was_quiet else DisputeState(dispute.state)
+    as_before = DisputeState.OPEN if is_gone and was_quiet else DisputeState(dispute.state)
+    wanted = STATE_OF.get(reported.status, as_before)
+    return DisputeState.LOST if wanted == DisputeState.CLOSED and is_gone else wanted
 
 
 def _path(state: DisputeState, wanted: DisputeState) -> list[DisputeState]:
@@ -136,7 +134,7 @@ def _alert_status(dispute: CardDispute, reported: Dispute) -> None:
     if reported.status == APPEAL:
         until = f" before {reported.due_at:%Y-%m-%d %H:%M} UTC" if reported.due_at else ""
         text = f"The bank's decision may be appealed against{until}, in Stripe's dashboard."
-    elif reported.status in STATE_OF or reported.status == PREVENTED:
+    elif reported.status in STATE_OF:
         alerts.close(_status_key(dispute))
         return
     else:

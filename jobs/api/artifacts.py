@@ -1,4 +1,4 @@
-"""/api/v1/uploads, /api/v1/jobs/{id}/artifacts, /api/v1/artifacts/{id}"""
+"""/api/v1/uploads, /api/v1/jobs/{id}/artifacts, /api/v1/artifacts/{id}, /api/v1/storage"""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from jobs.api.bodies import answer, answer_page, find_job, read_body
-from jobs.api.job_views import list_artifacts, show_artifact
+from jobs.api.job_views import list_artifacts, show_artifact, show_storage
 from jobs.api.schemas import IDEMPOTENCY_KEY, PAGE, ArtifactPage, errors
 from jobs.artifacts import inputs, prune
 from jobs.errors import ArtifactNotFound
 from jobs.models import Artifact
-from jobs.wire import ArtifactView, UploadComplete, UploadRequest, UploadView
+from jobs.wire import ArtifactView, StorageView, UploadComplete, UploadRequest, UploadView
 from marketplace.accounts.permissions import HasScope
 from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
@@ -97,6 +97,17 @@ class ArtifactDetailView(APIView):
         """Delete the files of a complete artifact that no living job needs; a repeat changes nothing."""
         prune.delete_for(organisation_of(request), artifact_id, actor=actor_of(request))
         return answer(show_artifact(_with_parts().get(pk=artifact_id)))
+
+
+class StorageUseView(APIView):
+    """What the organisation keeps."""
+
+    permission_classes = [HasScope("jobs:read")]
+
+    @extend_schema(operation_id="storage", responses={200: StorageView})
+    def get(self, request: Request) -> Response:
+        """How much is kept and may be, what it costs beyond the free allowance, and the newest day that was charged."""
+        return answer(show_storage(organisation_of(request).id))
 
 
 def _with_parts() -> QuerySet[Artifact]:

@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
+from django.conf import settings
+
+from jobs.artifacts import charges, quotas
 from jobs.artifacts.downloads import remote_files
 from jobs.bills.price_views import list_prices, show_change
 from jobs.escrow.views import show_hold
-from jobs.models import Artifact, Attempt, Job, Lease
+from jobs.models import Artifact, Attempt, Job, Lease, StorageCharge
 from jobs.pricing.costs import NO_CLAIM, Claim, cost_of, newest_claims, total_of
 from jobs.states import JOB_ENDS, ArtifactState
-from jobs.wire import ArtifactView, AttemptView, JobView, LeaseView
+from jobs.wire import ArtifactView, AttemptView, JobView, LeaseView, StorageView
 
 ATTEMPTS_MAX = 100  # shown with a job, the newest; an endpoint that is years old had thousands
 
@@ -55,6 +58,21 @@ def show_artifact(artifact: Artifact) -> ArtifactView:
     if artifact.state != ArtifactState.COMPLETE:
         return view
     return view.model_copy(update={"files": remote_files(artifact)})
+
+
+def show_storage(organisation_id: UUID) -> StorageView:
+    """What an organisation keeps in the store, and what that costs."""
+    newest = StorageCharge.objects.filter(organisation_id=organisation_id).order_by("-day").first()
+    return StorageView(
+        kept_bytes=quotas.kept_bytes(organisation_id),
+        allowed_bytes=quotas.allowed_bytes(organisation_id),
+        free_bytes=charges.free_bytes(),
+        usd_micros_per_gib_month=charges.price(),
+        output_kept_days=settings.SOUK_OUTPUT_KEPT_DAYS,
+        charged_day=newest.day if newest else None,
+        due_usd_micros=newest.due_usd_micros if newest else None,
+        is_paid=newest.is_paid if newest else None,
+    )
 
 
 def _show_job(job: Job, *, cost_usd_micros: int) -> JobView:

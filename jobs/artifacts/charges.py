@@ -37,7 +37,7 @@ SHORTENED_MAX: Final = 10_000  # artifacts of one organisation and day
 def charge_due() -> int:
     """Charge today where it has not been paid; how many organisations. Whoever is within the allowance owes nothing."""
     today = clock.now().date()
-    beyond = _kept_by_organisation().filter(kept__gt=_free_bytes()) if _price() else _kept_by_organisation().none()
+    beyond = _kept_by_organisation().filter(kept__gt=free_bytes()) if price() else _kept_by_organisation().none()
     paid = StorageCharge.objects.filter(day__gte=today, is_paid=True).values("organisation_id")
     due = beyond.exclude(organisation__in=paid).values_list("organisation_id", flat=True)
     count = 0
@@ -58,14 +58,14 @@ def charge_day(organisation_id: UUID, day: date) -> StorageCharge | None:
         _lock(organisation_id)
         newest = StorageCharge.objects.filter(organisation_id=organisation_id).order_by("-day").first()
         kept = _kept_by_organisation().filter(organisation=organisation_id).values_list("kept", flat=True).first() or 0
-        beyond = max(0, int(kept) - _free_bytes())
-        if not beyond * _price() or (newest and (newest.day > day or (newest.day == day and newest.is_paid))):
+        beyond = max(0, int(kept) - free_bytes())
+        if not beyond * price() or (newest and (newest.day > day or (newest.day == day and newest.is_paid))):
             return None
         charge = newest if newest and newest.day == day else StorageCharge(organisation_id=organisation_id, day=day)
         before = newest.remainder if newest else 0
-        charge.kept_bytes, charge.free_bytes = int(kept), _free_bytes()
-        charge.usd_micros_per_gib_month, charge.charged_at = _price(), clock.now()
-        charge.due_usd_micros, after = divmod(beyond * _price() + before, STORAGE_UNITS_PER_MICRO)
+        charge.kept_bytes, charge.free_bytes = int(kept), free_bytes()
+        charge.usd_micros_per_gib_month, charge.charged_at = price(), clock.now()
+        charge.due_usd_micros, after = divmod(beyond * price() + before, STORAGE_UNITS_PER_MICRO)
         charge.is_paid = _pay(organisation_id, charge.due_usd_micros, charge.pk)
         charge.charged_usd_micros = charge.due_usd_micros if charge.is_paid else 0
         charge.remainder = after if charge.is_paid else before
@@ -77,6 +77,16 @@ def charge_day(organisation_id: UUID, day: date) -> StorageCharge | None:
         elif is_first:
             _shorten(charge, beyond)
         return charge
+
+
+def price() -> int:
+    """Of a GiB beyond the allowance for 30 days, in micro-USD."""
+    return int(settings.SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH)
+
+
+def free_bytes() -> int:
+    """How much of what an organisation keeps costs nothing."""
+    return int(settings.SOUK_STORAGE_GIB_FREE * GIB)
 
 
 def _lock(organisation_id: UUID) -> None:
@@ -129,11 +139,3 @@ def _mail(charge: StorageCharge, artifact_ids: list[UUID], until: datetime) -> N
 def _kept_by_organisation() -> QuerySet[Any, Any]:
     kept = Artifact.objects.complete().order_by().values("organisation_id").annotate(kept=Sum("size_bytes"))
     return kept.order_by("organisation_id")
-
-
-def _price() -> int:
-    return int(settings.SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH)
-
-
-def _free_bytes() -> int:
-    return int(settings.SOUK_STORAGE_GIB_FREE * GIB)

@@ -34,6 +34,7 @@ from jobs.wire import (
     OfferView,
     ProviderView,
     QuoteView,
+    StorageView,
     StreamPage,
     SubmitRequest,
     UploadComplete,
@@ -172,6 +173,10 @@ class Souk(Payments, Organisation):
     def artifacts(self, job_id: UUID) -> list[ArtifactView]:
         """Checkpoints and outputs of a job, newest first, without addresses."""
         return list(self.all_of(f"/jobs/{job_id}/artifacts", ArtifactView))
+
+    def storage(self) -> StorageView:
+        """What the organisation keeps, and what that costs."""
+        return StorageView.model_validate(self.transport.get("/storage"))
 
     def delete_artifact(self, artifact_id: UUID) -> ArtifactView:
         """Delete the files of a complete artifact that no living job needs; a repeat changes nothing."""

@@ -23,7 +23,7 @@ documents.py  invoices, disputes
 from __future__ import annotations
 
 from jobs.wire.account import MeView, OrganisationView, SignIn
-from jobs.wire.artifacts import ArtifactView, UploadComplete, UploadRequest, UploadView
+from jobs.wire.artifacts import ArtifactView, StorageView, UploadComplete, UploadRequest, UploadView
 from jobs.wire.assets import AssetList, AssetView, DelegationList, DelegationRequest, DelegationView
 from jobs.wire.base import ErrorView, Units, Wire
 from jobs.wire.bill import (

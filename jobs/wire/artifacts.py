@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -51,3 +51,16 @@ class ArtifactView(Wire):
         default=None, description="When its files go; null while a job needs them, and when they have gone."
     )
     files: list[RemoteFile] = Field(default_factory=list)
+
+
+class StorageView(Wire):
+    """GET /api/v1/storage: what the organisation keeps, what of it is free, and the newest day that was charged."""
+
+    kept_bytes: int = Field(description="Inputs, checkpoints and outputs, counted from their announcement.")
+    allowed_bytes: int
+    free_bytes: int
+    usd_micros_per_gib_month: int = Field(description="Of what is kept beyond free_bytes, for 30 days; 0: nothing.")
+    output_kept_days: float
+    charged_day: date | None
+    due_usd_micros: int | None
+    is_paid: bool | None

@@ -2,8 +2,8 @@
 
     run.py            makes the mistakes one by one, runs the tests, keeps the score
     servers.py        PostgreSQL and Redis for all of these runs
-    rooms.py          what is mutated, and which tests have to notice
+    targets.py          what is mutated, and which tests have to notice
     requirements.txt  cosmic-ray, which knows the mistakes; installed into an environment of its own
 
-`make mutants` runs it; what it found is in `benchmarks/results/mutation.json`, told in `benchmarks/README.md`.
+`make mutants` runs it and writes `benchmarks/results/mutation.json`; `benchmarks/README.md` says what it found.
 """

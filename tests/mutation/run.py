@@ -30,7 +30,7 @@ from cosmic_ray.testing import run_tests
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkItem
 
-from tests.mutation.rooms import ROOMS, Room
+from tests.mutation.targets import TARGETS, Target
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / ".cache" / "mutation"
@@ -40,15 +40,15 @@ GOAL: Final = 0.85
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rooms that were asked for; returns 1 where the tests fail without any mutant, or the goal is missed."""
+    """Run the targets that were asked for; returns 1 where the tests fail without any mutant, or the goal is missed."""
     options = _options(arguments)
     commit = _output("git", "rev-parse", "--short=8", "HEAD")
     os.chdir(_copy_of_head())
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     with _servers(options.python) as servers:
-        for name in options.rooms:
+        for name in options.targets:
             print(f"== {name}", flush=True)
-            found = _try(name, ROOMS[name], options, servers)
+            found = _try(name, TARGETS[name], options, servers)
             if found is None:
                 return 1
             kept[name] = {"commit": commit, "seed": options.seed, **found}
@@ -62,14 +62,16 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         epilog="example: make mutants MUTANTS='holds settlement --sample 20'",
     )
-    parser.add_argument("rooms", nargs="*", default=list(ROOMS), help=f"of {', '.join(ROOMS)}; all without a name")
-    parser.add_argument("--sample", type=int, default=0, help="so many mutants a room, drawn by the seed; 0: all")
+    parser.add_argument(
+        "targets", nargs="*", default=list(TARGETS), help=f"of {', '.join(TARGETS)}; all without a name"
+    )
+    parser.add_argument("--sample", type=int, default=0, help="so many mutants a target, drawn by the seed; 0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--python", default=str(ROOT / ".venv" / "bin" / "python"), help="that has the tests' packages")
     options = parser.parse_args(arguments)
-    unknown = sorted(set(options.rooms) - set(ROOMS))
+    unknown = sorted(set(options.targets) - set(TARGETS))
     if unknown:
-        parser.error(f"no room is called {', '.join(unknown)}; there are {', '.join(ROOMS)}")
+        parser.error(f"no target is called {', '.join(unknown)}; there are {', '.join(TARGETS)}")
     return options
 
 
@@ -101,18 +103,20 @@ def _empty(servers: subprocess.Popen[str]) -> None:
         raise SystemExit("Redis could not be emptied between two runs.")
 
 
-def _try(name: str, room: Room, options: argparse.Namespace, servers: subprocess.Popen[str]) -> dict[str, Any] | None:
-    """What became of a room's mutants; None where its tests fail without any."""
-    tests = " ".join(shlex.quote(f"tests/{path}") for path in room.tests)
+def _try(
+    name: str, target: Target, options: argparse.Namespace, servers: subprocess.Popen[str]
+) -> dict[str, Any] | None:
+    """What became of a target's mutants; None where its tests fail without any."""
+    tests = " ".join(shlex.quote(f"tests/{path}") for path in target.tests)
     command = f"{shlex.quote(options.python)} -m pytest -x -q -p no:cacheprovider {tests}"
     outcome, output = run_tests(command, TEST_SECONDS_MAX)
     if outcome != TestOutcome.SURVIVED:
         print(output[-4000:], f"\nThe tests of {name} fail without a mutant.", file=sys.stderr)
         return None
     survivors, outcomes = [], Counter[str]()
-    with use_db(str(_session(name, room)), WorkDB.Mode.create) as work:
+    with use_db(str(_session(name, target)), WorkDB.Mode.create) as work:
         if not work.num_work_items:
-            init([Path(module) for module in room.modules], work, {})
+            init([Path(module) for module in target.modules], work, {})
         items = sorted((item for item in work.work_items if _counts(item.mutations[0])), key=_position)
         drawn = random.Random(options.seed).sample(items, min(options.sample or len(items), len(items)))
         known = dict(work.results)
@@ -130,10 +134,10 @@ def _try(name: str, room: Room, options: argparse.Namespace, servers: subprocess
     return {"mutants": len(items), "tried": len(drawn), "killed": outcomes["killed"], "survivors": survivors}
 
 
-def _session(name: str, room: Room) -> Path:
-    """Where a room's results are kept: another file once a module or a test of it has changed."""
+def _session(name: str, target: Target) -> Path:
+    """Where a target's results are kept: another file once a module or a test of it has changed."""
     digest = hashlib.sha256()
-    files = [Path(module) for module in room.modules] + [Path("tests") / path for path in room.tests]
+    files = [Path(module) for module in target.modules] + [Path("tests") / path for path in target.tests]
     for file in sorted(each for path in files for each in ([path] if path.is_file() else path.rglob("*.py"))):
         digest.update(file.read_bytes())
     return FOLDER / f"{name}-{digest.hexdigest()[:12]}.sqlite"
@@ -186,9 +190,9 @@ def _changed(diff: str) -> list[str]:
 
 
 def _report(results: dict[str, Any]) -> int:
-    for name, room in sorted(results.items()):
-        print(f"{name:16} {room['killed']:4} of {room['tried']:4} killed ({room['mutants']} mutants, {room['commit']})")
-    killed, tried = (sum(room[key] for room in results.values()) for key in ("killed", "tried"))
+    for name, row in sorted(results.items()):
+        print(f"{name:16} {row['killed']:4} of {row['tried']:4} killed ({row['mutants']} mutants, {row['commit']})")
+    killed, tried = (sum(row[key] for row in results.values()) for key in ("killed", "tried"))
     print(f"{'all':16} {killed:4} of {tried:4} killed: {killed / max(tried, 1):.1%} (goal {GOAL:.0%})")
     return 0 if killed >= GOAL * tried else 1
 

@@ -4,7 +4,7 @@ launch.py            plan, launch
 jobs.py              jobs, show, wait, logs, cancel, retry, resume, confirm-price
 endpoints.py         endpoints, endpoint, deploy, rollback
 keys.py              keys, usage
-artifacts.py         artifacts, download
+artifacts.py         artifacts, download, storage
 account.py           signup, login, logout
 metrics.py           metrics
 team.py              members list, role, remove; invitations list, create, revoke, accept

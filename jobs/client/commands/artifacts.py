@@ -1,4 +1,4 @@
-"""artifacts, download."""
+"""artifacts, download, storage."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from jobs.wire import ArtifactView
 
 PANEL = "Results"
+GIB = 1024**3
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    for command in (artifacts, download):
+    for command in (artifacts, download, storage):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -124,6 +125,29 @@ def _of_id(found: list[ArtifactView], artifact: str) -> ArtifactView:
 def _state(artifact: ArtifactView) -> str:
     """Its state; of a checkpoint that nothing resumes from any more, while its files are there, that."""
     return "condemned" if artifact.state == "complete" and artifact.condemned_at else artifact.state
+
+
+def storage(server: Server = None, as_json: Json = False) -> None:
+    """Show how much your organisation keeps in the store, how much it may, and what that costs.
+
+    Example: souk storage --json
+    """
+    from jobs.client.output import console, money, print_json
+
+    with open_souk(server) as souk:
+        found = souk.storage()
+    if as_json:
+        print_json(found)
+        return
+    kept, allowed, free = (n / GIB for n in (found.kept_bytes, found.allowed_bytes, found.free_bytes))
+    lines = [f"kept      {kept:.2f} GiB of {allowed:.2f} GiB"]
+    if found.usd_micros_per_gib_month:
+        lines.append(f"price     {money(found.usd_micros_per_gib_month)} a GiB for 30 days, beyond {free:.2f} GiB")
+    if found.charged_day is not None:
+        how = "paid" if found.is_paid else "not covered by the balance, and not owed"
+        lines.append(f"newest    {money(found.due_usd_micros)} for {found.charged_day}, {how}")
+    lines.append(f"outputs   kept for {found.output_kept_days:g} days after their job")
+    console().print("\n".join(lines), markup=False)
 
 
 def _choose(souk: Souk, job_id: UUID, kind: str, artifact: str | None) -> ArtifactView:

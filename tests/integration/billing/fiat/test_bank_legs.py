@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 import pytest
+from django.core import mail
 from django.test import Client
 from pytest_django import Settings
 from rest_framework.test import APIClient
@@ -136,7 +137,7 @@ def test_what_stripe_does_not_send_on_is_alerted_shown_and_tried_again(stripe: F
     assert (leg.state, leg.tries) == (BankState.REFUSED, 2)
     accept_banks(stripe, bob)
     banking.wait()  # within Stripe's memory of the first refusal: the third try has a key of its own
-    leg.refresh_from_db()
+    leg = BankLeg.objects.get(payout=payout)
     assert (leg.state, leg.next_at, leg.message) == (BankState.SENT, None, "")
     [bank] = stripe.store.all("payout", payout.destination)
     assert (bank["amount"], bank["metadata"]["attempt"]) == (2000, "3")
@@ -282,6 +283,9 @@ def test_the_provider_sees_where_its_money_is(stripe: FakeStripe, settings: Sett
     [shown] = client.get("/api/v1/payouts").json()["results"]
     assert (shown["state"], shown["bank_state"]) == ("confirmed", "refused")
     assert "payouts disabled" in shown["bank_message"] and shown["bank_next_at"]
+    scenes.call_until_done()
+    [sent] = [one for one in mail.outbox if "is not at your bank" in one.subject]
+    assert sent.to == ["bob@example.org"] and "payouts disabled" in str(sent.body)
     accept_banks(stripe, provider)
     banking.wait()
     [shown] = client.get("/api/v1/payouts").json()["results"]

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 import stripe as library
 
-from billing.fiat.chargebacks import PREVENTED, STATE_OF
+from billing.fiat.chargebacks import STATE_OF
 from billing.models import Alert, CardDispute
 from billing.rails.stripe.client import connect
 from billing.states.fiat import DisputeState
@@ -36,7 +36,7 @@ def state_of(stripe: FakeStripe) -> tuple[str, bool]:
 def test_every_status_that_stripes_library_names_is_known() -> None:
     named = {text for one in get_args(library.Dispute.__annotations__["status"]) for text in get_args(one)}
     assert len(named) >= 10
-    assert named == set(STATE_OF) | {PREVENTED}
+    assert named == set(STATE_OF)
 
 
 def test_a_dispute_that_was_prevented_before_money_moved_is_closed(stripe: FakeStripe, alice: UUID) -> None:

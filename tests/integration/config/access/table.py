@@ -106,6 +106,7 @@ _ROWS: Final[dict[str, str]] = {
         GET /api/v1/assets
         GET /api/v1/endpoint-keys
         GET /api/v1/artifacts/<uuid:artifact_id>
+        GET /api/v1/storage
     """,
     Scope.JOBS_WRITE: """
         POST /api/v1/quotes

@@ -79,7 +79,7 @@ def mails() -> list[dict[str, Any]]:
     return [each.payload for each in OutboxMessage.objects.filter(kind=mailing.MAIL_KIND).order_by("created_at")]
 
 
-def test_a_day_beyond_the_allowance_is_charged_once_and_shown(alice: Organisation, at: At) -> None:
+def test_a_day_beyond_the_allowance_is_charged_once_and_shown(alice: Organisation, at: At, day: Day) -> None:
     keep(alice, 3)
     at(0)
     at(0)
@@ -93,6 +93,11 @@ def test_a_day_beyond_the_allowance_is_charged_once_and_shown(alice: Organisatio
     assert shown["credit_kind"] == "fee_revenue"
     at(1)
     assert available(alice) == 50 * DOLLAR - 4000
+    use = client_of(alice).get(f"{API}/storage").json()
+    assert (use["kept_bytes"], use["free_bytes"], use["usd_micros_per_gib_month"]) == (3 * GIB, GIB, PRICE)
+    assert (use["charged_day"], use["due_usd_micros"], use["is_paid"]) == (f"{day(1):%Y-%m-%d}", 2000, True)
+    none = client_of(stage.organisation("mallory")).get(f"{API}/storage").json()
+    assert (none["kept_bytes"], none["charged_day"]) == (0, None)
     assert_ledger_is_true()
 
 

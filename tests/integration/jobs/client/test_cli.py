@@ -24,7 +24,7 @@ from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace
 ROOT = Path(__file__).parents[4]
 COMMANDS = ["plan", "launch", "jobs", "show", "logs", "cancel", "resume", "artifacts", "download", "bill"]
 COMMANDS += ["signup", "login", "logout", "balance", "offers", "provider add-node", "provider nodes", "provider links"]
-COMMANDS += ["metrics", "topups", *(f"refunds {verb}" for verb in ("list", "create"))]
+COMMANDS += ["storage", "metrics", "topups", *(f"refunds {verb}" for verb in ("list", "create"))]
 COMMANDS += [f"members {verb}" for verb in ("list", "role", "remove")]
 COMMANDS += [f"invitations {verb}" for verb in ("list", "create", "revoke", "accept")]
 COMMANDS += [f"limits {verb}" for verb in ("list", "set", "remove")]

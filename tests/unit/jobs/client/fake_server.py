@@ -47,6 +47,7 @@ class FakeMarketplace:
         self.has_etags = True  # whether the store's answers name the part
         self.output: dict[str, bytes] = {}
         self.more_artifacts: list[dict[str, Any]] = []  # as far as they differ from the output
+        self.storage: dict[str, Any] = {}
         self.output_sha256: dict[str, str] = {}  # where it lies about a file
         self.bill: dict[str, Any] = {}
         self.signup_answer: dict[str, Any] = {}
@@ -169,6 +170,8 @@ class FakeMarketplace:
         return {"artifact_id": str(uuid4()), "uploads": uploads}
 
     def _get(self, asked: Asked, path: str) -> Any:
+        if path == "/storage":
+            return self.storage
         if path == f"/jobs/{self.job_id}":
             self.on_job(self)
             return self.job

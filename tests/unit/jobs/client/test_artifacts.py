@@ -36,3 +36,13 @@ def test_nothing_is_deleted_by_an_id_that_names_two_or_without_a_yes(run: Run, m
     assert (ambiguous.status != 0, "2 artifacts" in ambiguous.err) == (True, True)
     assert run("artifacts", market.job_id, "--delete", str(UUID(int=8))).status != 0, "nobody is there to say yes"
     assert market.routes("DELETE") == []
+
+
+def test_storage_says_what_is_kept_and_that_an_unpaid_day_is_not_owed(run: Run, market: FakeMarketplace) -> None:
+    market.storage = {"kept_bytes": 3 << 30, "allowed_bytes": 500 << 30, "free_bytes": 1 << 30}
+    market.storage |= {"usd_micros_per_gib_month": 20_000, "output_kept_days": 90.0}
+    market.storage |= {"charged_day": "2026-05-10", "due_usd_micros": 1333, "is_paid": False}
+    shown = run("storage").out
+    assert "3.00 GiB of 500.00 GiB" in shown
+    assert "$0.02 a GiB for 30 days, beyond 1.00 GiB" in shown
+    assert "$0.001333 for 2026-05-10, not covered by the balance, and not owed" in shown

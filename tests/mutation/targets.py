@@ -7,15 +7,15 @@ from typing import Final
 
 
 @dataclass(frozen=True)
-class Room:
+class Target:
     """Modules that guard one thing, and its tests (files or folders below `tests/`)."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
 
 
-ROOMS: Final[dict[str, Room]] = {
-    "ledger": Room(
+TARGETS: Final[dict[str, Target]] = {
+    "ledger": Target(
         ("billing/books/ledger.py", "billing/books/hash_chain.py", "billing/books/verify.py"),
         (
             "integration/billing/test_ledger.py",
@@ -24,11 +24,11 @@ ROOMS: Final[dict[str, Room]] = {
             "integration/billing/test_flipped_bytes.py",
         ),
     ),
-    "holds": Room(
+    "holds": Target(
         ("billing/charging/holds.py",),
         ("integration/billing/charging/test_holds.py", "integration/billing/charging/test_hold_states.py"),
     ),
-    "settlement": Room(
+    "settlement": Target(
         ("billing/charging/settlement.py", "billing/charging/fees.py"),
         (
             "unit/billing/test_fees.py",
@@ -36,18 +36,18 @@ ROOMS: Final[dict[str, Room]] = {
             "integration/jobs/lifecycle/test_spending.py",
         ),
     ),
-    "metering": Room(
+    "metering": Target(
         ("billing/charging/metering.py",),
         (
             "integration/billing/charging/test_metering.py",
             "integration/billing/charging/test_metering_properties.py",
         ),
     ),
-    "agent_auth": Room(
+    "agent_auth": Target(
         ("marketplace/nodes/agent_auth.py",),
         ("integration/nodes/test_agent_auth.py", "integration/nodes/test_agent_requests.py"),
     ),
-    "keys_and_scopes": Room(
+    "keys_and_scopes": Target(
         (
             "marketplace/accounts/api_keys.py",
             "marketplace/accounts/scopes.py",
@@ -59,7 +59,7 @@ ROOMS: Final[dict[str, Room]] = {
             "integration/accounts/test_permission_matrix.py",
         ),
     ),
-    "leasing": Room(
+    "leasing": Target(
         ("jobs/leases/leasing.py", "jobs/leases/fencing.py"),
         (
             "integration/jobs/lifecycle/test_lifecycle.py",
@@ -69,7 +69,7 @@ ROOMS: Final[dict[str, Room]] = {
             "integration/jobs/test_streams.py",
         ),
     ),
-    "states": Room(
+    "states": Target(
         (
             "marketplace/foundation/states.py",
             "jobs/states.py",
