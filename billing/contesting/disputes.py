@@ -57,7 +57,7 @@ def open_dispute(
     with transaction.atomic():
         # 1. The share's row: a release that runs now either had it first, or leaves it alone from here on.
         shares = SettlementShare.objects.select_for_update(of=("self",)).select_related("settlement")
-        # Of a lease that is settled in parts, the newest that was not contested yet.
+        # Of a lease that is settled in parts, what can be contested the longest and was not yet.
         mine = shares.filter(lease_id=lease_id, settlement__owner_id=customer_id).order_by("-challenge_until", "pk")
         share = mine.filter(dispute=None, charged__gt=0).first() or mine.first()
         now = clock.now()

@@ -23,6 +23,7 @@ from django.db.models.functions import Greatest
 
 from billing.notices import mailing
 from jobs.artifacts import prune
+from jobs.artifacts.quotas import GIB
 from jobs.models import Artifact, ArtifactKind, EndpointVersion, Job
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
@@ -34,7 +35,6 @@ DATED_PER_SWEEP_MAX: Final = 5_000
 WARNED_PER_MAIL_MAX: Final = 10_000
 OWNERS_PER_SWEEP_MAX: Final = 200
 JOBS_NAMED_MAX: Final = 20
-GIB: Final = 1024**3
 
 
 def sweep() -> int:

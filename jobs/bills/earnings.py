@@ -99,7 +99,7 @@ def _shares_of(lease_ids: Collection[UUID]) -> defaultdict[UUID, list[Settlement
     """The shares of each lease, the newest last: of a job that was settled in parts there are several."""
     found: defaultdict[UUID, list[SettlementShare]] = defaultdict(list)
     rows = SettlementShare.objects.filter(lease_id__in=lease_ids).select_related("settlement")
-    for share in rows.order_by("challenge_until", "pk"):
+    for share in rows.order_by("settlement__created_at", "pk"):
         found[share.lease_id].append(share)
     return found
 
@@ -116,7 +116,7 @@ def _earned(lease: Lease, receipts: list[SignedReceipt], shares: Sequence[Settle
         fee_bps=newest.settlement.fee_bps if newest else None,
         fee_units=sum(int(share.fee) for share in shares) if newest else 0,
         paid_units=sum(int(share.paid) for share in shares) if newest else 0,
-        available_from=newest.challenge_until if newest else None,
+        available_from=max(share.challenge_until for share in shares) if newest else None,  # all of it
     )
 
 

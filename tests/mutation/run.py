@@ -20,6 +20,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -159,19 +160,16 @@ def _counts(mutation: MutationSpec) -> bool:
     return True
 
 
-def _annotations(path: Path, _known: dict[Path, list[Any]] = {}) -> list[Any]:  # noqa: B006 - kept on purpose
+@cache
+def _annotations(path: Path) -> list[Any]:
     """Where a module's annotations begin and end, as (line, column) pairs."""
-    if path not in _known:
-        nodes: list[ast.expr | None] = []
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                nodes.append(node.returns)
-            if isinstance(node, ast.arg | ast.AnnAssign):
-                nodes.append(node.annotation)
-        _known[path] = [
-            ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)) for node in nodes if node
-        ]
-    return _known[path]
+    nodes: list[ast.expr | None] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            nodes.append(node.returns)
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            nodes.append(node.annotation)
+    return [((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)) for node in nodes if node]
 
 
 def _position(item: WorkItem) -> tuple[Any, ...]:

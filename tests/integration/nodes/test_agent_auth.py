@@ -99,6 +99,20 @@ def test_a_clock_that_is_off_gets_the_servers_time(agent: Agent, node: Node, sec
     assert abs(server_time.timestamp() - time.time()) < 5
 
 
+def test_a_time_is_read_up_to_its_most_digits_and_no_further(agent: Agent, node: Node) -> None:
+    longest = 10**agent_auth.TIME_DIGITS_MAX - 1
+    for time_ms, refusal in ((longest, ClockSkew), (longest + 1, AgentUnauthenticated)):
+        with pytest.raises(refusal):
+            authenticate_agent("POST", PATH, agent.headers("POST", PATH, BODY, time_ms=time_ms), BODY)
+
+
+def test_no_more_nodes_are_remembered_than_there_is_room_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_auth, "_cache", {new_id(): (time.monotonic(), node) for _ in range(3)})
+    monkeypatch.setattr(agent_auth, "CACHE_ENTRIES_MAX", 3)
+    agent_auth.look_up([node.pk])
+    assert list(agent_auth._cache) == [node.pk]
+
+
 @pytest.mark.parametrize("seconds", [-REQUEST_WINDOW_SECONDS + 5, REQUEST_WINDOW_SECONDS - 5])
 def test_a_clock_that_is_a_little_off_is_fine(agent: Agent, node: Node, seconds: int) -> None:
     headers = agent.headers("POST", PATH, BODY, time_ms=int((time.time() + seconds) * 1000))

@@ -15,6 +15,8 @@ from billing.charging.settlement import LeaseCharge
 from billing.contesting import disputes
 from billing.errors import NothingToDispute
 from billing.models import Offence, Settlement
+from billing.payouts.checks import check_challenge_windows
+from jobs.bills import earnings
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, fund, race
 
@@ -147,6 +149,31 @@ def test_what_was_released_early_cannot_be_disputed_and_the_bill_said_so(alice: 
     with pytest.raises(NothingToDispute, match="window is over"):
         lease_id = settled.shares.get().lease_id
         disputes.open_dispute(customer_id=alice, lease_id=lease_id, text="Nothing ran.", actor="alice")
+
+
+def test_earnings_of_a_lease_in_parts_are_all_there_when_its_longest_window_ends(
+    alice: UUID, bob: UUID, build: Record, settings: Settings
+) -> None:
+    build(bob)
+    lease_id, job_id = uuid4(), uuid4()
+    holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
+    settings.SOUK_FAST_RELEASE_SECONDS = -1
+    first = settlement.settle_part(job_id=job_id, charges=[LeaseCharge(lease_id, bob, 100)], fee_bps=1000)
+    settings.SOUK_FAST_RELEASE_SECONDS = HOURS.total_seconds()
+    last = settlement.settle_job(job_id=job_id, charges=[LeaseCharge(lease_id, bob, 100, 100)], fee_bps=1000)
+    assert (window(bob, first), window(bob, last)) == (DAY, HOURS)
+    shares = earnings._shares_of([lease_id])[lease_id]
+    assert [share.settlement_id for share in shares] == [first.pk, last.pk]  # in the order in which they were settled
+
+
+@pytest.mark.parametrize(
+    ("fast", "usual", "ids"), [(-1, 0, []), (0, 0, []), (60, 60, []), (61, 60, ["souk.E045"]), (-2, 60, ["souk.E045"])]
+)
+def test_a_window_for_a_record_is_no_longer_than_the_usual_one(
+    settings: Settings, fast: int, usual: int, ids: list[str]
+) -> None:
+    settings.SOUK_FAST_RELEASE_SECONDS, settings.SOUK_CHALLENGE_SECONDS = fast, usual
+    assert [found.id for found in check_challenge_windows(None)] == ids
 
 
 @pytest.mark.django_db(transaction=True)
