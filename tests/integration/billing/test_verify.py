@@ -119,15 +119,15 @@ def test_a_day_is_sealed_once_and_only_when_it_is_over(
     assert_ledger_is_true()
 
 
-def test_a_clock_that_goes_back_seals_no_day_before_the_last(
+def test_a_clock_that_goes_back_seals_no_earlier_day_and_stops_no_later_one(
     history: list[Transfer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     today = datetime.combine(clock.now().date(), datetime.min.time(), UTC)
-    for days in (3, 1, 2):
+    for days in (3, 1, 2, 4):
         monkeypatch.setattr(clock, "now", lambda days=days: today + timedelta(days=days, minutes=1))
         fund(uuid4())
         chain_transfers()
-    assert [(root.day - today.date()).days for root in DailyRoot.objects.order_by("first_seq")] == [2]
+    assert [(root.day - today.date()).days for root in DailyRoot.objects.order_by("first_seq")] == [2, 3]
 
 
 def test_a_sum_that_was_written_by_hand_names_its_account(history: list[Transfer], alice: UUID) -> None:
