@@ -107,12 +107,12 @@ def gas(f: Figures) -> list[tuple[str, str, str]]:
     return [
         *rows,
         (
-            "gas of a job in escrow mode: hold, settling a lease (its first, a later receipt), finalize, close",
+            "gas of a job in escrow mode: hold, settling a lease (its first, a later receipt), finalize, close, refund",
             (
-                f"{job['hold_later']:,}, {job['settle_first']:,} ({job['settle_later']:,}), {job['finalize']:,}, "
-                f"{job['close_hold']:,}"
+                f"{job['hold_of_named_providers']:,}, {job['settle_first']:,} ({job['settle_later']:,}), "
+                f"{job['finalize']:,}, {job['begin_close']:,}, {job['refund_closed']:,}"
             ),
-            f"{design['hold']:,}, {design['settle']:,}, -, -",
+            f"{design['hold']:,}, {design['settle']:,}, -, -, -",
         ),
     ]
 

@@ -15,7 +15,7 @@ from web3 import Web3
 from benchmarks.record import publish
 from tests.unit.billing.contract import merkle
 from tests.unit.billing.contract.chain import Chain, address
-from tests.unit.billing.contract.scene import DAY, HOUR_MS, Scene, id32
+from tests.unit.billing.contract.scene import DAY, HOLDERS, HOUR, HOUR_MS, Scene, id32
 
 PROVIDERS = (1, 100, 10_000)
 EACH = 10_000  # base units a provider and epoch
@@ -90,16 +90,27 @@ def count_job(chain: Chain) -> dict[str, int]:
     leaves = [merkle.provider_leaf(address(name)) for name in ("bob", "ben")]
     bound = scene.authorize(job="job 3", nonce=3, providersRoot=merkle.root(leaves))
     count("hold_of_named_providers", "settler", "openHold", *bound)
+    scene.pass_hours(2)
     count("settle_first", "settler", "settleLease", *scene.receipt(cumulative_amount=500), [])
     count("settle_later", "settler", "settleLease", *scene.receipt(seq=2, cumulative_amount=900), [])
     proof = merkle.proof(leaves, leaves[0])
     count("settle_named_provider", "settler", "settleLease", *scene.receipt("job 3", "lease 3"), proof)
     chain.at(scene.now() + scene.terms.challenge_seconds)
-    count("finalize", "mallory", "finalize", id32("lease"))
+    count("finalize", "mallory", "finalize", address("alice"), id32("lease"))
     count("settle_and_pay_what_was_due", "settler", "settleLease", *_third(scene), [])
-    count("close_hold", "settler", "closeHold", id32("job"))
+    count("close_hold", "settler", "closeHold", address("alice"), id32("job"))
     count("withdraw", "alice", "withdraw", 10_000)
-    return figures
+    return figures | _slow_close(chain)
+
+
+def _slow_close(chain: Chain) -> dict[str, int]:
+    """A hold's end in a contract that leaves time to stop a false one, as `souk chain deploy` sets it."""
+    scene = Scene.make(chain, close_seconds=HOUR)
+    scene.open_hold()
+    job = (address("alice"), id32("job"))
+    begun = chain.gas(scene.escrow, "settler", "closeHold", *job)
+    chain.at(scene.now() + HOUR + 1)
+    return {"begin_close": begun, "refund_closed": chain.gas(scene.escrow, "settler", "refundExpired", *job)}
 
 
 def _third(scene: Scene) -> Any:
@@ -110,7 +121,7 @@ def _third(scene: Scene) -> Any:
 
 def _deployment(chain: Chain) -> int:
     scene = Scene.make(chain)
-    chain.deploy("GpuEscrow", tuple(scene.terms))
+    chain.deploy("GpuEscrow", tuple(scene.terms), HOLDERS)
     return int(chain.gas_used)
 
 

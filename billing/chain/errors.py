@@ -18,6 +18,9 @@ ChainError (a BillingError)
 |-- ProofNotReady               409  no active root pays this yet
 |-- NotChallenged               404  nobody challenged the lease, or it is decided
 |-- RootNotProposed             409  another root waits, or none
+|-- RoleNotProposed             409  no such role is proposed for the wallet
+|-- RoleNotDue                  409  a proposed role waits its delay
+|-- HoldNotClosing              409  no hold of the wallet is being closed for the job
 |-- NonceRefused                409  the chain's count of a key's transactions cannot be taken for ours
 |-- TriedTooOften               409  the call failed so often that a person has to look
 `-- EventUnbooked               409  an event does not fit the books yet; it is tried again
@@ -133,6 +136,24 @@ class NotChallenged(ChainError):
 class RootNotProposed(ChainError):
     message = "The root {root} is not the one that waits to be opened; that is {proposed}."
     code = "root_not_proposed"
+    status = 409
+
+
+class RoleNotProposed(ChainError):
+    message = "The role {role} is not proposed for {wallet}: `souk chain propose-role` comes first."
+    code = "role_not_proposed"
+    status = 409
+
+
+class RoleNotDue(ChainError):
+    message = "The role {role} can be granted to {wallet} from {at} UTC on, by the chain's clock."
+    code = "role_not_due"
+    status = 409
+
+
+class HoldNotClosing(ChainError):
+    message = "No hold of {customer} for the job {job_id} is being closed in the contract."
+    code = "hold_not_closing"
     status = 409
 
 

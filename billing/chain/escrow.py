@@ -3,7 +3,7 @@
     open_hold    the customer's signed authorization becomes a transaction
     is_open      only when the hold is final: a job starts on nothing less
     settle_lease the newest receipt of a lease, signed by the agent, becomes a transaction
-    close_hold   the job has ended: the rest goes back
+    close_hold   the job has ended: the rest goes back, at once or after the contract's time for it
     end_hold     the same, once the hold is open and nothing is on its way that settles from it
     sweep        close what ended, finalize what waited out its window, note what failed; again where it has to be
 
@@ -13,7 +13,7 @@ customer allowed, and no more than they signed for.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -21,7 +21,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F, Max, Q
 
-from billing.chain.contract import periods
+from billing.chain import displacing
 from billing.chain.contract.registry import contract_of
 from billing.chain.errors import AuthorizationRefused, ReceiptUnclaimable
 from billing.chain.keys import Role
@@ -42,10 +42,14 @@ from billing.models import (
 )
 from billing.notices import alerts
 from billing.proofs.escrow import (
+    ANY_PROVIDER,
     SignedDelegation,
     SignedHoldAuthorization,
     is_signed_by_customer,
     is_signed_by_provider,
+    names_its_providers,
+    provider_proof,
+    providers_tree,
 )
 from billing.states.chain import EscrowHoldState, TransactionState
 from marketplace.foundation import clock
@@ -82,14 +86,21 @@ def open_hold(asset_id: int, signed: SignedHoldAuthorization) -> EscrowHold:
         "customer": _address(authorization.customer),  # as the contract's events write it
         "amount": authorization.max_amount,
         "rate_ceiling_per_hour": authorization.rate_ceiling_per_hour,
+        "parallel_leases": authorization.parallel_leases,
         "providers_root": authorization.providers_root,
         "deadline": authorization.deadline,
     }
     with transaction.atomic():
+        displacing.make_room(authorization.job_id, contract, terms["customer"])
+        terms["providers"] = [_address(one) for one in signed.providers]
         hold, is_new = EscrowHold.objects.select_for_update().get_or_create(pk=authorization.job_id, defaults=terms)
         if not is_new:
+            providers = terms.pop("providers")  # of a hold that the wallet opened itself the chain has the root alone
             if any(getattr(hold, name) != value for name, value in terms.items()):
                 raise HoldConflict(job_id=str(authorization.job_id), held=str(hold.amount))
+            if not hold.providers and providers:
+                hold.providers = providers
+                hold.save(update_fields=["providers"])
             return hold
         hold.transaction = _plan(
             contract, "openHold", [_struct(authorization), signed.signature], f"hold:{authorization.job_id}"
@@ -131,9 +142,10 @@ def note_receipt_key(contract: EscrowContract, *, provider: str, receipt_key: st
     return known
 
 
-def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None) -> ChainTransaction:
+def settle_lease(signed: SignedReceipt) -> ChainTransaction:
     """Plan to settle a lease for its newest receipt; a later receipt settles the increment.
 
+    Where the hold names its providers, the proof that this one is among them goes with it.
     Raises HoldNotFound, ReceiptUnclaimable.
     """
     receipt = signed.receipt
@@ -142,15 +154,21 @@ def settle_lease(signed: SignedReceipt, providers_proof: list[str] | None = None
     hold = EscrowHold.objects.select_related("contract").filter(pk=receipt.job_id).first()
     if hold is None:
         raise HoldNotFound(job_id=str(receipt.job_id))
-    struct = receipt_struct(receipt)
+    struct, proof = receipt_struct(receipt), _provider_proof(hold, receipt)
     with transaction.atomic():
         key = f"settle:{receipt.lease_id}:{receipt.seq}"
-        planned = _plan(hold.contract, "settleLease", [struct, signed.signature, providers_proof or []], key)
+        planned = _plan(hold.contract, "settleLease", [struct, signed.signature, proof], key)
         claim = {"hold": hold, "provider": receipt.provider, "amount": receipt.cumulative_amount}
         EscrowClaim.objects.get_or_create(
             lease_id=receipt.lease_id, seq=receipt.seq, defaults=claim | {"transaction": planned}
         )
         return planned
+
+
+def allows(job_id: UUID, provider: str) -> bool:
+    """Whether the contract pays this wallet from the job's hold: it names no providers, or this one among them."""
+    hold = EscrowHold.objects.filter(pk=job_id).only("providers_root", "providers").first()
+    return hold is not None and _is_allowed(hold, provider)
 
 
 def receipt_struct(receipt: UsageReceipt) -> tuple[Any, ...]:
@@ -175,7 +193,7 @@ def close_hold(job_id: UUID) -> ChainTransaction:
     if hold is None:
         raise HoldNotFound(job_id=str(job_id))
     with transaction.atomic():
-        call = partial(_plan, hold.contract, "closeHold", [id_bytes32(job_id)])
+        call = partial(_plan, hold.contract, "closeHold", [hold.customer, id_bytes32(job_id)])
         planned = retrying.newest_try(f"close:{job_id}", call)
         EscrowHold.objects.filter(pk=job_id).exclude(closing=planned).update(closing=planned)
         return planned
@@ -191,9 +209,8 @@ def end_hold(job_id: UUID) -> None:
 
 def sweep(chain_id: int) -> int:
     """Plan to close what ended and to finalize what waited out its window, and note failed holds; how many."""
-    periods.read_terms(chain_id)
     again = retrying.claim_again(chain_id) + retrying.withdraw(chain_id)
-    return again + _close_ended(chain_id) + _finalize_due(chain_id) + _note_failed(chain_id)
+    return again + _close_ended(chain_id) + _refund_closed(chain_id) + _finalize_due(chain_id) + _note_failed(chain_id)
 
 
 def _close_ended(chain_id: int) -> int:
@@ -212,10 +229,31 @@ def _close_ended(chain_id: int) -> int:
     return planned
 
 
-def _finalize_due(chain_id: int) -> int:
-    newest = ChainBlock.objects.filter(chain_id=chain_id, state=ChainBlock.State.FINAL).aggregate(at=Max("mined_at"))
+def _refund_closed(chain_id: int) -> int:
+    """Holds that we closed, and whose contract took its time for that."""
+    closed = EscrowHold.objects.select_related("contract").filter(
+        contract__chain_id=chain_id,
+        state=EscrowHoldState.OPEN,
+        end_asked_at__isnull=False,
+        closes_at__lt=_chain_now(chain_id),
+    )
     now, planned = clock.now(), 0
-    chain_now = max(now, newest["at"] or now)  # the chain's clock counts, and may be ahead of ours
+    for hold in closed.order_by("closes_at")[:SWEPT_PER_RUN_MAX]:
+        with transaction.atomic():
+            call = partial(_plan, hold.contract, "refundExpired", [hold.customer, id_bytes32(hold.pk)])
+            planned += retrying.newest_try(f"refund:{hold.pk}", call).created_at >= now
+    return planned
+
+
+def _chain_now(chain_id: int) -> datetime:
+    """The chain's clock counts, and may be ahead of ours."""
+    newest = ChainBlock.objects.filter(chain_id=chain_id, state=ChainBlock.State.FINAL).aggregate(at=Max("mined_at"))
+    now = clock.now()
+    return max(now, newest["at"] or now)
+
+
+def _finalize_due(chain_id: int) -> int:
+    now, chain_now, planned = clock.now(), _chain_now(chain_id), 0
     waiting = EscrowLease.objects.select_related("hold__contract").filter(
         hold__contract__chain_id=chain_id, pending__gt=0, release_at__lte=chain_now
     )
@@ -228,7 +266,7 @@ def _finalize_due(chain_id: int) -> int:
         with transaction.atomic():
             # A challenge that our books did not know yet may have made the plain one fail.
             key = f"finalize:{lease.pk}:{lease.seq}" + (":undecided" if lease.is_challenged else "")
-            call = partial(_plan, lease.hold.contract, "finalize", [id_bytes32(lease.pk)])
+            call = partial(_plan, lease.hold.contract, "finalize", [lease.hold.customer, id_bytes32(lease.pk)])
             planned += retrying.newest_try(key, call).created_at >= now
     return planned
 
@@ -246,6 +284,22 @@ def _note_failed(chain_id: int) -> int:
     return failed
 
 
+def _is_allowed(hold: EscrowHold, provider: str) -> bool:
+    if hold.providers_root == ANY_PROVIDER:
+        return True
+    return provider.lower() in {one.lower() for one in hold.providers}
+
+
+def _provider_proof(hold: EscrowHold, receipt: UsageReceipt) -> list[str]:
+    """Of a hold for any provider none; raises ReceiptUnclaimable for a provider that the customer did not allow."""
+    if hold.providers_root == ANY_PROVIDER:
+        return []
+    if not _is_allowed(hold, receipt.provider):
+        why = f"the job's customer did not allow the provider {receipt.provider}"
+        raise ReceiptUnclaimable(lease_id=str(receipt.lease_id), seq=str(receipt.seq), why=why)
+    return provider_proof(providers_tree(hold.providers), _address(receipt.provider))
+
+
 def _check(contract: EscrowContract, signed: SignedHoldAuthorization) -> None:
     authorization, now = signed.authorization, clock.now()
     if authorization.asset.lower() != contract.asset.contract.lower():
@@ -254,6 +308,8 @@ def _check(contract: EscrowContract, signed: SignedHoldAuthorization) -> None:
         raise AuthorizationRefused(why=f"its deadline is less than {DEADLINE_MIN} ahead")
     if authorization.deadline > (now + DEADLINE_MAX).timestamp():
         raise AuthorizationRefused(why=f"its deadline is more than {DEADLINE_MAX.days} days ahead")
+    if not names_its_providers(signed):
+        raise AuthorizationRefused(why="its root of providers is not that of the providers it lists")
     if not is_signed_by_customer(signed, domain_of(contract)):
         raise AuthorizationRefused(why="it is not signed by the customer's wallet for this contract on this chain")
 
@@ -270,6 +326,7 @@ def _struct(one: Any) -> tuple[Any, ...]:
         _address(one.asset),
         one.max_amount,
         one.rate_ceiling_per_hour,
+        one.parallel_leases,
         one.providers_root,
         one.deadline,
         one.nonce,

@@ -6,6 +6,9 @@
     slash       slasher          take stake for an offence (billing/chain/stakes.py has the amount)
     compensate  arbiter          from the slash pool to the customer
     sweep       admin            what belongs to nobody
+    reopen      arbiter, pauser  a hold that is being closed and should not be
+    appoint     admin            propose a role, grant it after the contract's delay, take it away at once
+    veto        any of these     a role that is proposed
 
 Whether a key of ours may is read from the contract. A call is planned once per business key; one that failed for
 good may be made again, under the next number.
@@ -14,13 +17,21 @@ good may be made again, under the next number.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
 
 from billing.chain import keys
-from billing.chain.errors import RootNotProposed, SignerMissing, TriedTooOften
+from billing.chain.errors import (
+    HoldNotClosing,
+    RoleNotDue,
+    RoleNotProposed,
+    RootNotProposed,
+    SignerMissing,
+    TriedTooOften,
+)
 from billing.chain.keys import Role
 from billing.chain.reading import builds
 from billing.chain.reading.client import client_of
@@ -30,6 +41,8 @@ from billing.states.chain import TransactionState
 from provider_agent.protocol import id_bytes32
 
 TRIES_MAX: Final = 20  # of one business key
+HOLD_CLOSES_AT: Final = 1  # places in the contract's Hold
+HOLD_IS_CLOSED: Final = 4
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,7 @@ class Call:
 def resolve(lease: EscrowLease, *, to_provider: int) -> Call:
     """Give the provider so much of what waits (the fee comes out of it), and the customer the rest."""
     rest = lease.pending - to_provider
-    arguments = (id_bytes32(lease.pk), to_provider, rest)
+    arguments = (lease.hold.customer, id_bytes32(lease.pk), to_provider, rest)
     key = f"resolve:{lease.pk}:{lease.seq}"
     return Call(lease.hold.contract, (Role.ARBITER,), "resolve", arguments, key)
 
@@ -99,22 +112,81 @@ def sweep_surplus(contract: EscrowContract, *, to: str) -> Call:
     return Call(contract, (Role.ADMIN,), "sweepSurplus", (to,), f"sweep:{contract.pk}:{to}", is_repeatable=True)
 
 
+def reopen_hold(contract: EscrowContract, *, customer: str, job_id: UUID) -> Call:
+    """Stop the close of a hold; raises HoldNotClosing where the newest block has none that closes."""
+    hold = _view(contract, "holds", customer, id_bytes32(job_id))
+    if not hold[HOLD_CLOSES_AT] or hold[HOLD_IS_CLOSED]:
+        raise HoldNotClosing(job_id=str(job_id), customer=customer)
+    key = f"reopen:{contract.pk}:{customer.lower()}:{job_id}:{hold[HOLD_CLOSES_AT]}"
+    return Call(contract, (Role.ARBITER, Role.PAUSER), "reopenHold", (customer, id_bytes32(job_id)), key)
+
+
+def propose_role(contract: EscrowContract, role: Role, wallet: str) -> Call:
+    """Announce that a wallet is to have a role; a repeat waits the contract's delay anew."""
+    return _appointment(contract, (Role.ADMIN,), "proposeRole", role, wallet)
+
+
+def grant_role(contract: EscrowContract, role: Role, wallet: str) -> Call:
+    """Give a wallet the role that was proposed for it; raises RoleNotProposed, or RoleNotDue before its time."""
+    active_at = proposed_at(contract, role, wallet)
+    client = client_of(contract.chain_id)
+    if client.header(client.head()).timestamp < active_at:
+        raise RoleNotDue(role=role.value, wallet=wallet, at=f"{datetime.fromtimestamp(active_at, UTC):%F %T}")
+    return _appointment(contract, (Role.ADMIN,), "grantRole", role, wallet)
+
+
+def veto_role(contract: EscrowContract, role: Role, wallet: str) -> Call:
+    """Drop a proposed role; raises RoleNotProposed."""
+    proposed_at(contract, role, wallet)
+    return _appointment(contract, (Role.ARBITER, Role.PAUSER, Role.ADMIN), "vetoRole", role, wallet)
+
+
+def revoke_role(contract: EscrowContract, role: Role, wallet: str) -> Call:
+    """Take a role away, at once."""
+    return _appointment(contract, (Role.ADMIN,), "revokeRole", role, wallet)
+
+
+def proposed_at(contract: EscrowContract, role: Role, wallet: str) -> int:
+    """From when on the proposed role can be granted, in unix seconds; raises RoleNotProposed."""
+    found = int(_view(contract, "proposedRoles", role.id, wallet))
+    if not found:
+        raise RoleNotProposed(role=role.value, wallet=wallet)
+    return found
+
+
+def has_role(contract: EscrowContract, role: Role, wallet: str) -> bool:
+    """Whether the wallet has the role in the newest block."""
+    return bool(_view(contract, "hasRole", role.id, wallet))
+
+
+def _appointment(contract: EscrowContract, by: tuple[Role, ...], function: str, role: Role, wallet: str) -> Call:
+    key = f"{function}:{contract.pk}:{role}:{wallet.lower()}"
+    return Call(contract, by, function, (role.id, wallet), key, is_repeatable=True)
+
+
 def is_paused(contract: EscrowContract) -> bool:
     """Whether the contract is paused in the newest block."""
     return bool(_view(contract, "paused"))
 
 
 def role_for(call: Call) -> Role:
-    """The first of the call's roles that a key of ours has, by the contract; raises SignerMissing, ChainError."""
+    """The first of the call's roles that a key of ours has, by the contract; raises SignerMissing, ChainError.
+
+    A key that was used elsewhere signs nothing: what it has to stop may be its own thief, and would wait for it.
+    """
+    chain_id, stopped = call.contract.chain_id, ""
     for role in call.roles:
         try:
             address = keys.key_for(role).address
         except SignerMissing:
             continue
-        if _view(call.contract, "hasRole", role.id, address):
+        if not _view(call.contract, "hasRole", role.id, address):
+            continue
+        if not planning.is_used_elsewhere(chain_id, address):
             return role
+        stopped = f" ({address} is used elsewhere, and signs nothing)"
     names = " or ".join(call.roles)
-    raise SignerMissing(role=f"{names} of {call.contract.address}")
+    raise SignerMissing(role=f"{names} of {call.contract.address}{stopped}")
 
 
 def submit(call: Call) -> ChainTransaction:

@@ -8,6 +8,7 @@ from functools import partial
 
 from billing.chain import escrow, payout_roots
 from billing.chain.config import chains
+from billing.chain.contract import periods
 from billing.chain.devchain import development
 from billing.chain.errors import ChainError
 from billing.chain.events import indexer
@@ -48,6 +49,7 @@ def follow_chain(chain_id: int) -> int:
 
     for contract in EscrowContract.objects.select_related("asset").filter(chain_id=chain_id):
         attempt(partial(_advance_roots, contract))
+    attempt(partial(periods.read_terms, chain_id))
     attempt(partial(escrow.sweep, chain_id))
     if attempt(partial(planning.dispatch, chain_id)):  # what was sent may be mined already
         booked += attempt(partial(indexer.follow, chain_id))

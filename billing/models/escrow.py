@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 
 from billing.fields import AmountField
 from billing.models.chain import ChainTransaction, EscrowContract
@@ -76,8 +78,11 @@ class EscrowHold(models.Model):
     amount = AmountField()
     settled = AmountField(default=0)
     rate_ceiling_per_hour = AmountField()
+    parallel_leases = models.PositiveBigIntegerField(default=1, db_default=1)  # of 32 bits
     providers_root = models.CharField(max_length=66)
+    providers: models.JSONField[Any, Any] = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     deadline = models.PositiveBigIntegerField()  # unix seconds
+    closes_at = models.DateTimeField(null=True, blank=True)  # the settler has begun to close it in the contract
     transaction = models.OneToOneField(
         ChainTransaction, null=True, blank=True, on_delete=models.PROTECT, related_name="escrow_hold"
     )
@@ -161,6 +166,7 @@ class ContractTerms(models.Model):
     challenge_seconds = models.PositiveBigIntegerField()
     grace_seconds = models.PositiveBigIntegerField()
     dispute_seconds = models.PositiveBigIntegerField()
+    close_seconds = models.PositiveBigIntegerField(default=0, db_default=0)
     fee_bps = models.PositiveIntegerField()
 
     def __str__(self) -> str:

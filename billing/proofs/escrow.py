@@ -10,14 +10,14 @@ wallet (ERC-1271) can be checked on its chain only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from pydantic import Field
 
 from billing.proofs import merkle
 from provider_agent.protocol import ethereum
-from provider_agent.protocol.bounds import Whole
+from provider_agent.protocol.bounds import WalletInteger
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.money.receipts import (
     ADDRESS_PATTERN,
@@ -29,7 +29,9 @@ from provider_agent.protocol.money.receipts import (
 
 ANY_PROVIDER: Final = ZERO_HASH  # as a hold's root of providers
 SIGNATURE_PATTERN: Final = r"^0x[0-9a-f]{130}$"
-PROVIDERS_MAX: Final = 10_000  # that one hold may name
+PROVIDERS_MAX: Final = 1_000  # that one hold may name
+
+ProviderAddress = Annotated[str, Field(pattern=ADDRESS_PATTERN)]
 
 ESCROW_TYPES: Final = {
     "HoldAuthorization": [
@@ -38,6 +40,7 @@ ESCROW_TYPES: Final = {
         {"name": "asset", "type": "address"},
         {"name": "maxAmount", "type": "uint256"},
         {"name": "rateCeilingPerHour", "type": "uint256"},
+        {"name": "parallelLeases", "type": "uint32"},
         {"name": "providersRoot", "type": "bytes32"},
         {"name": "deadline", "type": "uint64"},
         {"name": "nonce", "type": "uint256"},
@@ -57,11 +60,12 @@ class HoldAuthorization(Message):
     job_id: UUID
     customer: str = Field(pattern=ADDRESS_PATTERN)
     asset: str = Field(pattern=ADDRESS_PATTERN)  # the token's contract
-    max_amount: Whole = Field(gt=0, lt=2**256)  # base units
-    rate_ceiling_per_hour: Whole = Field(gt=0, lt=2**256)  # of one lease, base units
+    max_amount: WalletInteger = Field(gt=0, lt=2**256)  # base units
+    rate_ceiling_per_hour: WalletInteger = Field(gt=0, lt=2**256)  # of one lease, base units
+    parallel_leases: WalletInteger = Field(default=1, gt=0, lt=2**32)  # that may bill at the same time
     providers_root: str = Field(default=ANY_PROVIDER, pattern=HASH_PATTERN)
-    deadline: Whole = Field(ge=0, lt=2**64)  # unix seconds; after it (and the contract's grace) the rest goes back
-    nonce: Whole = Field(ge=0, lt=2**256)  # any that this wallet has not used
+    deadline: WalletInteger = Field(ge=0, lt=2**64)  # unix seconds; after it, and the grace, the rest goes back
+    nonce: WalletInteger = Field(ge=0, lt=2**256)  # any that this wallet has not used
 
 
 class ReceiptKeyDelegation(Message):
@@ -69,15 +73,16 @@ class ReceiptKeyDelegation(Message):
 
     provider: str = Field(pattern=ADDRESS_PATTERN)
     receipt_key: str = Field(pattern=ADDRESS_PATTERN)
-    not_after: Whole = Field(ge=0, lt=2**64)  # unix seconds
-    nonce: Whole = Field(ge=0, lt=2**256)
+    not_after: WalletInteger = Field(ge=0, lt=2**64)  # unix seconds
+    nonce: WalletInteger = Field(ge=0, lt=2**256)
 
 
 class SignedHoldAuthorization(Message):
-    """An authorization and the wallet's signature."""
+    """An authorization and the wallet's signature; where its root names providers, their wallets."""
 
     authorization: HoldAuthorization
     signature: str = Field(pattern=SIGNATURE_PATTERN)
+    providers: tuple[ProviderAddress, ...] = Field(default=(), max_length=PROVIDERS_MAX)
 
 
 class SignedDelegation(Message):
@@ -88,11 +93,11 @@ class SignedDelegation(Message):
 
 
 def sign_authorization(
-    wallet_key_hex: str, authorization: HoldAuthorization, domain: ReceiptDomain
+    wallet_key_hex: str, authorization: HoldAuthorization, domain: ReceiptDomain, providers: Sequence[str] = ()
 ) -> SignedHoldAuthorization:
-    """Sign a hold with the customer's wallet key."""
+    """Sign a hold with the customer's wallet key; `providers` are those of its root."""
     signature = ethereum.sign_typed(wallet_key_hex, _typed_authorization(authorization, domain))
-    return SignedHoldAuthorization(authorization=authorization, signature=signature)
+    return SignedHoldAuthorization(authorization=authorization, signature=signature, providers=tuple(providers))
 
 
 def sign_delegation(wallet_key_hex: str, delegation: ReceiptKeyDelegation, domain: ReceiptDomain) -> SignedDelegation:
@@ -113,6 +118,14 @@ def is_signed_by_provider(signed: SignedDelegation, domain: ReceiptDomain) -> bo
     return _is_signed_by(signed.delegation.provider, typed, signed.signature)
 
 
+def names_its_providers(signed: SignedHoldAuthorization) -> bool:
+    """Whether the signed root is that of the providers beside it; the root for any has none beside it."""
+    try:
+        return signed.authorization.providers_root == providers_root(signed.providers)
+    except ValueError:  # one is named twice
+        return False
+
+
 def authorization_digest(authorization: HoldAuthorization, domain: ReceiptDomain) -> str:
     """EIP-712 digest as 0x-hex."""
     return ethereum.typed_digest(_typed_authorization(authorization, domain))
@@ -128,6 +141,11 @@ def providers_tree(providers: Sequence[str]) -> merkle.MerkleTree:
     if not 1 <= len(providers) <= PROVIDERS_MAX:
         raise ValueError(f"a hold names 1 to {PROVIDERS_MAX} providers, not {len(providers)}")
     return merkle.build_tree([merkle.leaf_hash(provider) for provider in providers])
+
+
+def providers_root(providers: Sequence[str]) -> str:
+    """The root of the providers' wallets, as 0x-hex; any where none is named."""
+    return "0x" + providers_tree(providers).root.hex() if providers else ANY_PROVIDER
 
 
 def provider_proof(tree: merkle.MerkleTree, provider: str) -> list[str]:
@@ -149,6 +167,7 @@ def _typed_authorization(authorization: HoldAuthorization, domain: ReceiptDomain
         "asset": authorization.asset,
         "maxAmount": authorization.max_amount,
         "rateCeilingPerHour": authorization.rate_ceiling_per_hour,
+        "parallelLeases": authorization.parallel_leases,
         "providersRoot": bytes.fromhex(authorization.providers_root[2:]),
         "deadline": authorization.deadline,
         "nonce": authorization.nonce,

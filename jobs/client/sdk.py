@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from datetime import datetime
 from http import HTTPStatus
 from itertools import islice
@@ -55,10 +56,11 @@ class Souk(Payments, Organisation):
         return QuoteView.model_validate(self.transport.post("/quotes", {"spec": _body(spec)}))
 
     def draw_up(
-        self, spec: Spec, quote: QuoteView, customer: str, *, hold_until: int | None = None
+        self, spec: Spec, quote: QuoteView, customer: str, *, hold_until: int | None = None, allow: Sequence[str] = ()
     ) -> HoldAuthorization:
         """What the wallet `customer` would sign for this quote, compared with the job file; nothing is signed yet.
 
+        `allow`: wallets of the quote's providers who alone may be paid; all of the quote's where it is left out.
         Raises TermsRefused where the marketplace wants anything else, and UsageMistake where it names another contract
         for the token than it used to.
         """
@@ -69,18 +71,18 @@ class Souk(Payments, Organisation):
         known = KnownContract.of(token) if token else None
         if token is None or known is None:
             raise TermsRefused(f"The quote is in {quote.asset}, for which no contract is here.")
-        authorization = authorizing.draw_up(spec, quote, token, customer, hold_until=hold_until)
+        authorization = authorizing.draw_up(spec, quote, token, customer, hold_until=hold_until, allow=allow)
         remember_contract(self.transport.server, token.code, known)
         return authorization
 
     def authorize(
-        self, spec: Spec, quote: QuoteView, wallet: Wallet, *, hold_until: int | None = None
+        self, spec: Spec, quote: QuoteView, wallet: Wallet, *, hold_until: int | None = None, allow: Sequence[str] = ()
     ) -> SignedHoldAuthorization:
         """What `submit` needs of a job with `payment.mode: escrow`; the wallet's key goes nowhere. As `draw_up`."""
         from jobs.client.wallet import authorizing
 
-        authorization = self.draw_up(spec, quote, wallet.address, hold_until=hold_until)
-        return authorizing.sign(wallet, authorization, quote)
+        authorization = self.draw_up(spec, quote, wallet.address, hold_until=hold_until, allow=allow)
+        return authorizing.sign(wallet, authorization, quote, allow)
 
     def begin_upload(self, request: UploadRequest, *, idempotency_key: str | None = None) -> UploadView:
         """Announce the job's files; the answer says where their bytes go, under the same key for the same input."""

@@ -8,6 +8,7 @@ is registered with the contract; a job in escrow mode goes only to nodes where t
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -107,6 +108,19 @@ def wallet_of(node: Node, asset: Asset) -> str:
         not_after__gt=clock.now() + LEASE_MARGIN,
     ).first()
     return found.wallet if found else ZERO_ADDRESS
+
+
+def nodes_of(asset: Asset, wallets: Collection[str]) -> frozenset[UUID]:
+    """The nodes whose receipts the contract finally takes for one of these wallets."""
+    wanted = {wallet.lower() for wallet in wallets}
+    rows = _registered().filter(asset=asset).values_list("node_id", "wallet")
+    return frozenset(node_id for node_id, wallet in rows if wallet.lower() in wanted)
+
+
+def wallets_of(asset: Asset, node_ids: Collection[UUID]) -> dict[UUID, str]:
+    """By node, the wallet for which the contract finally takes its receipts."""
+    rows = _registered().filter(asset=asset, node__in=node_ids).values_list("node_id", "wallet")
+    return dict(rows)
 
 
 def is_registered(node: Node, asset: Asset) -> bool:

@@ -12,6 +12,7 @@ Billing's half is `billing.chain.escrow`; what happened to the money is read fro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -25,13 +26,15 @@ from billing.chain.contract import periods
 from billing.chain.errors import AuthorizationRefused
 from billing.chain.transactions.planning import outcome_of
 from billing.chain.wallets import wallet_owner
-from billing.models import ContractTerms, EscrowHold, UsageReceipt
-from billing.proofs.escrow import ANY_PROVIDER, SignedHoldAuthorization
+from billing.models import Asset, ContractTerms, EscrowHold, UsageReceipt
+from billing.proofs.escrow import ANY_PROVIDER, PROVIDERS_MAX, SignedHoldAuthorization, names_its_providers
 from billing.states.chain import EscrowHoldState
 from jobs.errors import AuthorizationMissing, AuthorizationUnexpected, NoEscrowContract, WalletShort
+from jobs.escrow import delegations
 from jobs.models import Job, Lease, PaymentMode, Quote
 from jobs.spec import Spec, from_wire
 from jobs.wire import EscrowTerms
+from marketplace.nodes.models import Node
 
 SETTLE_MARGIN: Final = timedelta(minutes=10)  # between a job's end at the latest and its hold's deadline
 SECONDS_UNKNOWN: Final = 3600  # to run, where a job declares neither work nor deadline
@@ -56,10 +59,13 @@ def terms_of(quote: Quote) -> EscrowTerms:
         contract=known.contract.address,
         token=known.contract.asset.contract,
         rate_ceiling_units_per_hour=rate_ceiling(quote),
+        parallel_leases=parallel_leases(quote),
+        providers=list(quote.providers),
         deadline_min=_unix(earliest),
         deadline_max=_unix(latest),
         challenge_seconds=known.challenge_seconds,
         grace_seconds=known.grace_seconds,
+        close_seconds=known.close_seconds,
         fee_bps=known.fee_bps,
     )
 
@@ -68,6 +74,31 @@ def rate_ceiling(quote: Quote) -> int:
     """Base units an hour of the dearest lease that the quote allows: all devices of one node, of a gang too."""
     devices = from_wire(quote.spec).resources.gpus
     return quote.payment.units_up(quote.price_ceiling_usd_micros * devices)
+
+
+def parallel_leases(quote: Quote) -> int:
+    """How many leases bill at the same time: one a node."""
+    return from_wire(quote.spec).resources.nodes
+
+
+def providers_of(asset: Asset, node_ids: Sequence[UUID]) -> list[str]:
+    """The wallets of these nodes' providers, each once, in the nodes' order; at most so many as a hold may name."""
+    wallets = delegations.wallets_of(asset, node_ids)
+    found = dict.fromkeys(wallets[node_id] for node_id in node_ids if node_id in wallets)
+    return list(found)[:PROVIDERS_MAX]
+
+
+def allowed_nodes(job: Job) -> frozenset[UUID] | None:
+    """The nodes whose providers the contract pays from the job's hold; None: any."""
+    held = EscrowHold.objects.filter(pk=job.id).only("providers_root", "providers").first()
+    if held is None or held.providers_root == ANY_PROVIDER:
+        return None
+    return delegations.nodes_of(job.quote.asset, held.providers)
+
+
+def allows(job: Job, node: Node) -> bool:
+    """Whether the contract pays this node's provider from the job's hold, by what is registered now."""
+    return escrow.allows(job.id, delegations.wallet_of(node, job.quote.asset))
 
 
 def check(quote: Quote, spec: Spec, signed: SignedHoldAuthorization | None) -> None:
@@ -93,8 +124,16 @@ def check(quote: Quote, spec: Spec, signed: SignedHoldAuthorization | None) -> N
     if not terms.deadline_min <= said.deadline <= terms.deadline_max:
         bounds = f"{_shown(terms.deadline_min)} to {_shown(terms.deadline_max)}"
         raise AuthorizationRefused(why=f"its deadline is not within {bounds}")
-    if said.providers_root != ANY_PROVIDER:
-        raise AuthorizationRefused(why="it names the providers that it allows, which is not offered yet")
+    if said.parallel_leases < terms.parallel_leases:
+        least = terms.parallel_leases
+        raise AuthorizationRefused(why=f"it lets {said.parallel_leases} leases bill at a time, and the job has {least}")
+    if not names_its_providers(signed):
+        raise AuthorizationRefused(why="its root of providers is not that of the providers it lists")
+    if not signed.providers:  # with a stolen settler's key a false provider could be paid
+        raise AuthorizationRefused(why="it names no provider, so that any could be paid from it")
+    strangers = {one.lower() for one in signed.providers} - {one.lower() for one in terms.providers}
+    if strangers:
+        raise AuthorizationRefused(why=f"it allows {min(strangers)}, who is none of the quote's providers")
     _require_funds(quote, said.customer, cap)
 
 
@@ -141,7 +180,7 @@ def why_failed(held: EscrowHold) -> str:
     if held.state == EscrowHoldState.CLOSED:
         return "its hold was closed."
     if held.reason == "opened_on_other_terms":
-        return "somebody else took the job's id in it first. Launch again: the new job has a new id."
+        return "the wallet opened a hold on other terms for the job. Launch again: the new job has a new id."
     short = "InsufficientAvailable" in held.reason
     help_ = " Deposit into the contract with `souk escrow deposit`, and launch again." if short else " Launch again."
     return f"it refused ({held.reason}).{help_}"

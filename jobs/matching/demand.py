@@ -29,6 +29,7 @@ class Demand:
     lent: frozenset[str] = frozenset()  # labels of folders, all of which the node must lend
     needs_token_receipts: bool = False  # paid in a token: the agent signs for its chain and contract
     wallet_for: str = ""  # a token whose contract pays: it has to know the provider's wallet; empty: it does not pay
+    only_nodes: frozenset[UUID] | None = None  # those whose provider the customer's wallet allows; None: any
     needs_serving: bool = False  # the agent knows how to open a tunnel
     runtime_features: frozenset[str] = frozenset()  # what the node's runtime must know beyond its first version
     dtype: str = "auto"

@@ -22,12 +22,14 @@ def demand_of(
     seconds_left: float | None = None,
     done_share: float = 0.0,
     avoid: Iterable[UUID] = (),
+    only_nodes: frozenset[UUID] | None = None,
 ) -> Demand:
     """What `spec` demands, for a job of this organisation; without one it is a stranger's at every node.
 
     A ceiling given here binds where it is lower than the budget's; a cap in its place, as resuming may have raised it.
     For a job that goes on: `done_share` of its work is in a checkpoint, `cap_usd_micros` is what is left of its cap,
-    `seconds_left` until its deadline, and nodes in `avoid` lost it before.
+    `seconds_left` until its deadline, and nodes in `avoid` lost it before. A customer's wallet
+    pays at `only_nodes`.
     """
     resources, budget = spec.resources, spec.budget
     kind = kind_of(spec)
@@ -56,6 +58,7 @@ def demand_of(
         cap_usd_micros=budget.max_total_usd_micros if cap_usd_micros is None else cap_usd_micros,
         seconds_left=seconds_left if seconds_left is not None else budget.deadline_seconds,
         avoid=frozenset(avoid),
+        only_nodes=only_nodes,
     )
 
 

@@ -33,6 +33,7 @@ class Why(StrEnum):
     NO_SERVING = "no_serving"
     OLD_RUNTIME = "old_runtime"
     WALLET = "wallet"
+    NOT_ALLOWED = "not_allowed"
     REGION = "region"
     PRICE = "price"
     TOO_SHORT = "too_short"

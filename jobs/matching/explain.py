@@ -35,6 +35,7 @@ MESSAGES: dict[Why, str] = {
     Why.NO_SERVING: "{n} whose agent is too old to serve",
     Why.OLD_RUNTIME: "{n} whose agent is too old for {features}",
     Why.WALLET: "{n} whose provider has no wallet for {token} that the contract knows",
+    Why.NOT_ALLOWED: "{n} whose provider your wallet did not allow when it signed",
     Why.REGION: "{n} outside {regions}",
     Why.PRICE: "{n} above your price of ${ceiling} per device and hour",
     Why.TOO_SHORT: "{n} rent for longer than ${cap} can pay",

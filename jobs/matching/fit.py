@@ -87,6 +87,7 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
         or demand.needs_token_receipts
         or demand.needs_serving
         or demand.runtime_features
+        or demand.wallet_for
     )
     ceiling = math.inf if demand.price_ceiling_usd_micros is None else demand.price_ceiling_usd_micros
     devices, cap = demand.devices * demand.nodes, demand.cap_usd_micros
@@ -131,6 +132,7 @@ def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
         (Why.OLD_RUNTIME, not demand.runtime_features <= snapshot.runtime_features[row]),
         (Why.OLD_AGENT, demand.needs_token_receipts and not snapshot.token_receipts[row]),
         (Why.WALLET, bool(demand.wallet_for) and demand.wallet_for not in snapshot.wallets[row]),
+        (Why.NOT_ALLOWED, demand.only_nodes is not None and snapshot.node_ids[row] not in demand.only_nodes),
     )
     return next((why for why, is_lacking in lacks if is_lacking), None)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 
 from billing.fields import AmountField
 from billing.models import Asset
@@ -36,6 +36,8 @@ class Quote(models.Model):
     usd_micros_per_token = AmountField(default=1_000_000)  # of one whole token
     price_source = models.CharField(max_length=40, blank=True)
     price_observed_at = models.DateTimeField(null=True, blank=True)
+    # Wallets that a contract may pay for the job; only where a customer's wallet pays.
+    providers: models.JSONField[Any, Any] = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     plan: models.JSONField[Any, Any] = models.JSONField()  # jobs.wire.Plan: candidates, exclusions, fixes
     signature = models.CharField(max_length=120)
     created_at = models.DateTimeField(auto_now_add=True)

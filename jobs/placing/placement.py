@@ -216,6 +216,8 @@ def reserve_slot(attempt: Attempt, slot: SlotTaken, rank: int, price: leasing.Le
     devices: Sequence[Device] = list(Device.objects.rentable().filter(pk__in=slot.device_ids).order_by("index"))
     if len(devices) != len(slot.device_ids):
         raise DeviceTaken(node_id=str(slot.node_id))
+    if attempt.job.is_escrow and not holding.allows(attempt.job, offer.node):
+        raise NoWallet(node_id=str(slot.node_id), asset=price.asset.code)
     return leasing.reserve(
         attempt,
         offer,
@@ -250,6 +252,7 @@ def _request(job: Job, *, turn: int = 0) -> MatchRequest:
         seconds_left=left,
         done_share=_done_share(job),
         avoid=frozenset(failed.values_list("node_id", flat=True)),
+        only_nodes=holding.allowed_nodes(job) if job.is_escrow else None,
     )
     return MatchRequest(str(job.id), demand, job.priority, job.queued_at, turn, job.organisation_id)
 

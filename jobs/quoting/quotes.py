@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hmac
 import json
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
 from django.conf import settings
 
 from billing.models import Asset
+from billing.proofs.escrow import providers_root
 from jobs.errors import (
     AssetTooCoarse,
     ImageNotAllowed,
@@ -22,8 +24,11 @@ from jobs.errors import (
 from jobs.escrow import holding
 from jobs.kinds.registry import kind_named
 from jobs.matching import fleet
+from jobs.matching.demand import Demand
+from jobs.matching.fit import screen
 from jobs.matching.plan import plan
 from jobs.matching.reference import reference_price
+from jobs.matching.snapshot import FleetSnapshot
 from jobs.models import Job, Quote
 from jobs.payment.terms import RATE_UNITS_MIN, Payment
 from jobs.pricing import assets
@@ -57,7 +62,8 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
     is_open = spec.budget.max_per_gpu_hour_usd_micros is None
     terms = terms_of(spec, found, reference_price(demand, snapshot) if is_open else None)
     _check_precision(found, payment)
-    quote = _store_quote(spec, organisation, found, terms, asset, payment) if terms else None
+    providers = _providers(demand, snapshot, terms, asset) if terms and holding.is_escrow(spec) else []
+    quote = _store_quote(spec, organisation, found, terms, asset, payment, providers) if terms else None
     has = None if holding.is_escrow(spec) else spendable_units(organisation.pk, asset.pk)
     return QuoteView(
         quote_id=quote.id if quote else None,
@@ -121,6 +127,7 @@ def quote_bytes(quote: Quote) -> bytes:
             "usd_micros_per_token": str(quote.usd_micros_per_token),
             "source": quote.price_source,
             "observed_at": quote.price_observed_at.isoformat(),
+            **({"providers_root": providers_root(quote.providers)} if quote.providers else {}),
         } | ({"mode": mode} if (mode := quote.spec["payment"]["mode"]) != "credits" else {})
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
@@ -133,8 +140,21 @@ def _check_precision(found: Plan, payment: Payment) -> None:
         raise AssetTooCoarse(asset=payment.asset, rate=rate)
 
 
+def _providers(demand: Demand, snapshot: FleetSnapshot, terms: Terms, asset: Asset) -> list[str]:
+    """Whom the wallet will be asked to allow: everybody whose node could take the job at its price, cheapest first."""
+    slots = screen(replace(demand, price_ceiling_usd_micros=terms.price_ceiling_usd_micros), snapshot).slots
+    rows = sorted((slot.row for slot in slots), key=lambda row: snapshot.prices_usd_micros[row])
+    return holding.providers_of(asset, [snapshot.node_ids[row] for row in rows])
+
+
 def _store_quote(  # noqa: PLR0917 - what a promise is made of
-    spec: Spec, organisation: Organisation, found: Plan, terms: Terms, asset: Asset, payment: Payment
+    spec: Spec,
+    organisation: Organisation,
+    found: Plan,
+    terms: Terms,
+    asset: Asset,
+    payment: Payment,
+    providers: list[str],
 ) -> Quote:
     quote = Quote(
         organisation=organisation,
@@ -148,6 +168,7 @@ def _store_quote(  # noqa: PLR0917 - what a promise is made of
         usd_micros_per_token=payment.usd_micros_per_token,
         price_source=payment.source,
         price_observed_at=payment.observed_at,
+        providers=providers,
         plan=found.model_dump(mode="json"),
         expires_at=clock.now() + timedelta(seconds=settings.SOUK_QUOTE_SECONDS),
     )

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.wire.base import Units, Wire
 
@@ -76,10 +76,13 @@ class EscrowTerms(Wire):
     contract: str  # the escrow, and the EIP-712 domain
     token: str
     rate_ceiling_units_per_hour: Units  # of one lease, all its devices
+    parallel_leases: int = 1  # that bill at the same time: one a node
+    providers: list[str] = Field(default_factory=list)  # wallets of those who may be paid; empty: of any
     deadline_min: int  # unix seconds: an earlier deadline leaves no time to run and settle
     deadline_max: int
     challenge_seconds: int  # how long what a lease cost can be contested before its provider has it
     grace_seconds: int  # after the deadline the platform may still settle so long; then anybody gives the rest back
+    close_seconds: int = 0  # after the job's end, until what is left of the hold goes back
     fee_bps: int  # the contract's own, out of the provider's part
 
 

@@ -8,10 +8,11 @@ nor `"1"` nor `1.0` is a whole number. A test holds every message that is read t
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, AwareDatetime, Field, Strict
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 
 # The clock of a computer without a battery begins here; and whatever time zone the last moment is shown in, it has a
 # year of four digits.
@@ -22,6 +23,7 @@ SMALL_COUNT_MAX: Final = 2**31 - 1  # its integer
 UINT64_MAX: Final = 2**64 - 1  # of receipts, as the contract has it
 FIGURE_MAX: Final = 1e21  # above 2**64, which some drivers give where they know nothing; a million of them add up
 BYTES_MAX: Final = 10**14  # of one file: 20,000 of them fit in a bigint
+_DIGITS: Final = re.compile(r"0|[1-9][0-9]{0,77}", re.ASCII)  # of 256 bits at most
 NODE_RANK_MAX: Final = 2**15 - 1  # PostgreSQL's smallint
 PRICE_USD_MICROS_MAX: Final = 1_000_000_000  # of a device and hour
 SIGNATURE_CHARACTERS_MAX: Final = 400
@@ -36,6 +38,12 @@ def _within_calendar(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
+def _from_digits(value: object) -> object:
+    """The number of a text of decimal digits, as EIP-712 messages carry it; anything else as it is."""
+    is_digits = isinstance(value, str) and _DIGITS.fullmatch(value)
+    return int(str(value)) if is_digits else value
+
+
 Moment = Annotated[AwareDatetime, AfterValidator(_within_calendar)]
 Count = Annotated[int, Strict(), Field(ge=0, le=COUNT_MAX)]
 SmallCount = Annotated[int, Strict(), Field(ge=0, le=SMALL_COUNT_MAX)]
@@ -44,6 +52,8 @@ Bytes = Annotated[int, Strict(), Field(ge=0, le=BYTES_MAX)]
 Figure = Annotated[float, Strict(), Field(ge=-FIGURE_MAX, le=FIGURE_MAX, allow_inf_nan=False)]
 Measure = Annotated[float, Strict(), Field(ge=0, le=FIGURE_MAX, allow_inf_nan=False)]
 Whole = Annotated[int, Strict()]  # with bounds of the field's own
+# As wallets and their libraries write it in JSON, which has no numbers of 256 bits: a number, or its decimal digits.
+WalletInteger = Annotated[int, BeforeValidator(_from_digits), Strict()]
 Signature = Annotated[str, Field(max_length=SIGNATURE_CHARACTERS_MAX)]
 Detail = (
     Annotated[str, Field(max_length=DETAIL_CHARACTERS_MAX)]

@@ -11,12 +11,14 @@ from billing.chain.keys import SigningKey
 from billing.chain.reading import builds
 from billing.chain.reading.client import ChainClient, Receipt, client_of
 from billing.models import EscrowContract, Signer
+from provider_agent.protocol import ZERO_ADDRESS
 
 WAIT_SECONDS_MAX: Final = 300
 POLL_SECONDS: Final = 0.2
 RESUMED_NONCES_MAX: Final = 16  # how far back a deployment that was cut off is looked for
 RESUMED_PAGES_MAX: Final = 20
 ROLES: Final = ("SETTLER", "PUBLISHER", "ARBITER", "SLASHER", "PAUSER")
+HOUR: Final = 3_600
 DAY: Final = 86_400
 
 
@@ -34,7 +36,8 @@ class Terms:
     challenge_seconds: int = DAY
     grace_seconds: int = 3 * DAY
     dispute_seconds: int = 7 * DAY
-    root_delay_seconds: int = 6 * 3600
+    close_seconds: int = HOUR  # in which the close of a stolen settler is noticed and stopped; each customer waits it
+    root_delay_seconds: int = 6 * HOUR
     unstake_seconds: int = 7 * DAY
 
     def as_arguments(self) -> tuple[Any, ...]:
@@ -47,6 +50,7 @@ class Terms:
             self.challenge_seconds,
             self.grace_seconds,
             self.dispute_seconds,
+            self.close_seconds,
             self.root_delay_seconds,
             self.root_daily_cap,
             self.unstake_seconds,
@@ -64,6 +68,7 @@ class Terms:
             "challengeSeconds": self.challenge_seconds,
             "graceSeconds": self.grace_seconds,
             "disputeSeconds": self.dispute_seconds,
+            "closeSeconds": self.close_seconds,
             "rootDelaySeconds": self.root_delay_seconds,
             "rootDailyCap": self.root_daily_cap,
             "unstakeSeconds": self.unstake_seconds,
@@ -73,24 +78,20 @@ class Terms:
 
 
 def deploy_escrow(chain_id: int, key: SigningKey, terms: Terms, roles: dict[str, str]) -> Receipt:
-    """Deploy GpuEscrow, grant the roles (by the admin's key), verify all; a repeat continues where it was interrupted.
+    """Deploy GpuEscrow with its roles filled, and verify all; a repeat finds what was deployed and interrupted.
 
-    `roles`: the address for each of ROLES; the admin must be the deployer, and hands over afterwards in the two steps
-    that the contract has for it. Raises KeyInUse, ContractRefused, CallReverted.
+    `roles`: the address for each of ROLES; one that is left out has no holder. Any that comes later waits the
+    contract's own delay. Raises KeyInUse, ContractRefused, CallReverted.
     """
     if Signer.objects.filter(address=key.address, chain_id=chain_id).exists():
         raise KeyInUse(address=key.address)
     client = client_of(chain_id)
     build = builds.load(builds.ESCROW)
-    receipt = _find_begun(client, key, terms)
+    receipt = _find_begun(client, key, terms, roles)
     if receipt is None:
-        data = build.bytecode + _encode_constructor(build, [terms.as_arguments()])
+        holders = tuple(roles.get(role, ZERO_ADDRESS) for role in ROLES)
+        data = build.bytecode + _encode_constructor(build, [terms.as_arguments(), holders])
         receipt = send(client, key, data=data, purpose="deploy GpuEscrow")
-    for role, holder in roles.items():
-        if client.read(receipt.contract, build.abi, "hasRole", _role(role), holder, at=client.head()):
-            continue
-        grant = builds.encode(builds.ESCROW, "grantRole", [_role(role), holder])
-        send(client, key, to=receipt.contract, data=grant, purpose=f"grant {role}")
     problems = verify_escrow(chain_id, receipt.contract, terms, roles)
     if problems:
         raise ContractRefused(address=receipt.contract, why="; ".join(problems))
@@ -150,8 +151,8 @@ def send(client: ChainClient, key: SigningKey, *, data: str, to: str = "", purpo
     return receipt
 
 
-def _find_begun(client: ChainClient, key: SigningKey, terms: Terms) -> Receipt | None:
-    """What this key deployed lately on the same terms and nobody registered: that deployment was interrupted."""
+def _find_begun(client: ChainClient, key: SigningKey, terms: Terms, roles: dict[str, str]) -> Receipt | None:
+    """What this key deployed lately, just so, and nobody registered: that deployment was interrupted."""
     from eth_typing import HexAddress, HexStr
     from eth_utils.address import to_checksum_address
     from web3.types import Nonce
@@ -161,7 +162,7 @@ def _find_begun(client: ChainClient, key: SigningKey, terms: Terms) -> Receipt |
     for earlier in range(nonce - 1, max(-1, nonce - 1 - RESUMED_NONCES_MAX), -1):
         address = str(to_checksum_address(get_create_address(HexAddress(HexStr(key.address)), Nonce(earlier))))
         is_taken = EscrowContract.objects.filter(chain_id=client.config.chain_id, address=address).exists()
-        if not is_taken and client.code(address) and not verify_escrow(client.config.chain_id, address, terms):
+        if not is_taken and client.code(address) and not verify_escrow(client.config.chain_id, address, terms, roles):
             return _receipt_of_deployment(client, address)
     return None
 

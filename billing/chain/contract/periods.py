@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from billing.chain.errors import ContractRefused
 from billing.chain.reading import builds
 from billing.chain.reading.client import client_of
 from billing.models import ContractTerms, EscrowContract
@@ -10,19 +11,31 @@ _VIEWS = {
     "challenge_seconds": "challengeSeconds",
     "grace_seconds": "graceSeconds",
     "dispute_seconds": "disputeSeconds",
+    "close_seconds": "closeSeconds",
     "fee_bps": "feeBps",
 }
 
 
 def read_terms(chain_id: int) -> int:
-    """Read those of every contract on this chain that we do not know yet; how many. Raises ChainError."""
+    """Read those of every contract on this chain that we do not know yet; how many.
+
+    A contract of another build takes other calls for holds than ours: it keeps its credits, payouts and stakes, and no
+    wallet is asked to sign for it. Raises ContractRefused for it when all others were read, and what the endpoints do.
+    """
     unread = list(EscrowContract.objects.filter(chain_id=chain_id, periods=None))
-    if unread:
-        client, abi = client_of(chain_id), builds.load(builds.ESCROW).abi
-        at = client.head()
-        for contract in unread:
-            terms = {name: int(client.read(contract.address, abi, view, at=at)) for name, view in _VIEWS.items()}
-            ContractTerms.objects.get_or_create(contract=contract, defaults=terms)
+    if not unread:
+        return 0
+    client, build, others = client_of(chain_id), builds.load(builds.ESCROW), []
+    at = client.head()
+    for contract in unread:
+        if not build.is_deployed_as(client.code(contract.address)):
+            others.append(contract.address)
+            continue
+        terms = {name: int(client.read(contract.address, build.abi, view, at=at)) for name, view in _VIEWS.items()}
+        ContractTerms.objects.get_or_create(contract=contract, defaults=terms)
+    if others:
+        why = "its code is not that of this version, so no job is paid from wallets there (docs/operator-money.md)"
+        raise ContractRefused(address=", ".join(others), why=why)
     return len(unread)
 
 

@@ -1,31 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.28;
 
-import {
-    AccessControlDefaultAdminRules
-} from "@openzeppelin/contracts/access/extensions/AccessControlDefaultAdminRules.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/IERC20Permit.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
-import {ReentrancyGuard} from "@openzeppelin/contracts/utils/ReentrancyGuard.sol";
 import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 
-import {IEscrow} from "./IEscrow.sol";
+import {EscrowRoles} from "./EscrowRoles.sol";
 
 /// @title The till: every token that comes in is counted, and every token that leaves was somebody's.
 /// @dev All six books below are what the contract owes; their sum is never above its token balance as long as
 /// the token does not take balances away by itself. Every function that changes state holds the one reentrancy
 /// lock, so that a hostile token cannot be credited twice for one transfer.
-abstract contract EscrowFunds is IEscrow, AccessControlDefaultAdminRules, EIP712, Pausable, ReentrancyGuard {
+abstract contract EscrowFunds is EscrowRoles, EIP712, Pausable {
     using SafeERC20 for IERC20;
 
-    bytes32 public constant SETTLER = keccak256("SETTLER");
-    bytes32 public constant PUBLISHER = keccak256("PUBLISHER");
-    bytes32 public constant ARBITER = keccak256("ARBITER");
-    bytes32 public constant SLASHER = keccak256("SLASHER");
-    bytes32 public constant PAUSER = keccak256("PAUSER");
     uint16 public constant MAX_FEE_BPS = 2_000;
     uint64 public constant MAX_PERIOD_SECONDS = 366 days;
     uint48 internal constant ADMIN_DELAY_SECONDS = 48 hours;

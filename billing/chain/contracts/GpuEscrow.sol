@@ -9,16 +9,19 @@ import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {EscrowCredits} from "./EscrowCredits.sol";
 import {EscrowFunds} from "./EscrowFunds.sol";
 import {EscrowHolds} from "./EscrowHolds.sol";
+import {EscrowRoles} from "./EscrowRoles.sol";
 import {EscrowStakes} from "./EscrowStakes.sol";
 
 /// @title Souk's escrow for one ERC-20: holds per job, credits, stakes.
 /// @notice Nobody can move another's money except as it was signed or within the caps written here; what is owed can be
 /// taken out while the contract is paused and when the marketplace is gone.
-/// @dev Not upgradeable, takes no ether. Read in the order EscrowFunds, EscrowHolds, EscrowCredits, EscrowStakes.
+/// @dev Not upgradeable, takes no ether. Read in the order EscrowRoles, EscrowFunds, EscrowHolds, EscrowCredits, EscrowStakes.
 contract GpuEscrow is EscrowHolds, EscrowCredits, EscrowStakes {
     constructor(
-        Terms memory terms
+        Terms memory terms,
+        Roles memory roles
     )
+        EscrowRoles(roles)
         EscrowFunds(terms)
         EscrowHolds(terms)
         EscrowCredits(terms)

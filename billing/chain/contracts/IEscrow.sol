@@ -16,6 +16,7 @@ interface IEscrow {
         uint64 challengeSeconds;
         uint64 graceSeconds;
         uint64 disputeSeconds;
+        uint64 closeSeconds;
         uint64 rootDelaySeconds;
         uint256 rootDailyCap;
         uint64 unstakeSeconds;
@@ -23,17 +24,27 @@ interface IEscrow {
         uint256 slashDailyCap;
     }
 
+    /// @notice Who has the roles from the beginning; the zero address for nobody.
+    struct Roles {
+        address settler;
+        address publisher;
+        address arbiter;
+        address slasher;
+        address pauser;
+    }
+
     // ------------------------------------------------------------------ signed under EIP-712
 
     /// @notice Signed by the customer: reserve up to `maxAmount` for one job.
     /// @dev `providersRoot` is the Merkle root of the providers that may be paid, or zero for any;
-    /// `rateCeilingPerHour` is of one lease, in base units.
+    /// `rateCeilingPerHour` is of one lease, in base units; `parallelLeases` is how many may bill at the same time.
     struct HoldAuthorization {
         bytes32 jobId;
         address customer;
         address asset;
         uint256 maxAmount;
         uint256 rateCeilingPerHour;
+        uint32 parallelLeases;
         bytes32 providersRoot;
         uint64 deadline;
         uint256 nonce;
@@ -63,11 +74,16 @@ interface IEscrow {
 
     // ------------------------------------------------------------------ stored
 
-    /// @notice Money reserved for one job; `remaining` is what no lease has settled yet.
+    /// @notice Money that one customer reserved for one job; `remaining` is what no lease has settled yet.
+    /// @dev `openedAt` is zero where there is none. `billedMs` is of all leases together. The first six fill one slot:
+    /// at most 366 days and their grace in milliseconds, times 2**32 leases, are below 2**72.
     struct Hold {
-        address customer;
+        uint40 openedAt;
+        uint40 closesAt;
         uint64 deadline;
+        uint32 parallelLeases;
         bool closed;
+        uint72 billedMs;
         uint256 remaining;
         uint256 rateCeilingPerHour;
         bytes32 providersRoot;
@@ -95,6 +111,8 @@ interface IEscrow {
     error ExceedsHold();
     /// @notice The amount is more than the rate ceiling allows for the billed time.
     error ExceedsRate();
+    /// @notice More time is billed than has passed since the hold was opened.
+    error ExceedsTime();
     /// @notice The time for this has not come.
     error TooEarly();
     /// @notice The time for this has passed.
@@ -111,11 +129,13 @@ interface IEscrow {
     error ZeroAmount();
     /// @notice The token moved another amount than it was asked to.
     error UnexpectedBalance();
-    /// @notice No hold was opened for this job.
+    /// @notice This customer has no hold for this job.
     error UnknownHold();
     /// @notice The hold is closed.
     error HoldIsClosed();
-    /// @notice A hold was opened for this job already.
+    /// @notice The settler has begun to close the hold already.
+    error HoldIsClosing();
+    /// @notice The customer has had a hold for this job already.
     error HoldExists();
     /// @notice A receipt as new as this one was settled already.
     error StaleReceipt();
@@ -123,11 +143,9 @@ interface IEscrow {
     error NotAllowed();
     /// @notice The asset is not this escrow's token.
     error WrongAsset();
-    /// @notice The customer is not the hold's.
-    error WrongCustomer();
     /// @notice The provider is not the lease's.
     error WrongProvider();
-    /// @notice No receipt of this lease was settled under this job.
+    /// @notice No receipt of this lease was settled under this customer's hold for this job.
     error UnknownLease();
     /// @notice More is promised or claimed than customers' credits cover.
     error ExceedsCredits();
@@ -167,13 +185,15 @@ interface IEscrow {
         uint256 amount,
         uint256 rateCeilingPerHour,
         bytes32 providersRoot,
-        uint64 deadline
+        uint64 deadline,
+        uint32 parallelLeases
     );
     /// @notice `amount` more of the hold waits for the provider until `releaseAt`.
     event LeaseSettled(
         bytes32 indexed jobId,
         bytes32 indexed leaseId,
         address indexed provider,
+        address customer,
         uint64 seq,
         uint256 amount,
         uint64 releaseAt
@@ -191,6 +211,7 @@ interface IEscrow {
         bytes32 indexed jobId,
         bytes32 indexed leaseId,
         address indexed provider,
+        address customer,
         uint256 paid,
         uint256 fee,
         uint256 refunded
@@ -200,9 +221,14 @@ interface IEscrow {
         bytes32 indexed jobId,
         bytes32 indexed leaseId,
         address indexed provider,
+        address customer,
         uint256 paid,
         uint256 fee
     );
+    /// @notice The job is over, says the settler: until `closesAt` receipts can still be settled, then the rest goes back.
+    event HoldClosing(bytes32 indexed jobId, address indexed customer, uint64 closesAt);
+    /// @notice The hold is not closed before its deadline after all.
+    event HoldReopened(bytes32 indexed jobId, address indexed customer);
     /// @notice What the hold had left is available to the customer again.
     event HoldClosed(bytes32 indexed jobId, address indexed customer, uint256 refunded, bool expired);
     /// @notice A cumulative payout root opens for claims at `activeAt` unless it is vetoed.
@@ -225,6 +251,10 @@ interface IEscrow {
     event ReceiptKeyRegistered(address indexed provider, address indexed receiptKey, uint64 notAfter);
     /// @notice `receiptKey` no longer signs for `provider`.
     event ReceiptKeyRevoked(address indexed provider, address indexed receiptKey);
+    /// @notice The admin may grant `account` this role from `activeAt` on, unless it is vetoed.
+    event RoleProposed(bytes32 indexed role, address indexed account, uint64 activeAt);
+    /// @notice The proposed role will not be granted.
+    event RoleVetoed(bytes32 indexed role, address indexed account);
     /// @notice `amount` that belonged to nobody left to `to`.
     event SurplusSwept(address indexed to, uint256 amount);
 }

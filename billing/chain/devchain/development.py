@@ -49,9 +49,15 @@ def terms(token: str, admin: str) -> deploy.Terms:
         challenge_seconds=settings.SOUK_CHALLENGE_SECONDS,
         grace_seconds=60,
         dispute_seconds=60,
+        close_seconds=0,
         root_delay_seconds=0,
         unstake_seconds=0,
     )
+
+
+def holders() -> dict[str, str]:
+    """Who has the roles: the keys of our environment."""
+    return {role.name: key_for(role).address for role in Role if role is not Role.ADMIN}
 
 
 def build_town(chain_id: int) -> tuple[str, str, int]:
@@ -60,9 +66,7 @@ def build_town(chain_id: int) -> tuple[str, str, int]:
     token = deploy.deploy_dev_token(
         chain_id, deployer, name=TOKEN_NAME, symbol=TOKEN_CODE, decimals=TOKEN_DECIMALS
     ).contract
-    settler, publisher = key_for(Role.SETTLER).address, key_for(Role.PUBLISHER).address
-    roles = {"SETTLER": settler, "PUBLISHER": publisher, "ARBITER": settler, "SLASHER": settler, "PAUSER": settler}
-    receipt = deploy.deploy_escrow(chain_id, deployer, terms(token, deployer.address), roles)
+    receipt = deploy.deploy_escrow(chain_id, deployer, terms(token, deployer.address), holders())
     mint = builds.encode(builds.DEV_TOKEN, "mint", [ethereum.address_of(FAUCET_KEY), MINTED])
     deploy.send(client_of(chain_id), deployer, data=mint, to=token, purpose="mint")
     log.info("The development chain has its contract. chain_id=%s coin=%s escrow=%s", chain_id, token, receipt.contract)

@@ -104,6 +104,12 @@ def nonce_alert_key(chain_id: int, address: str) -> str:
     return f"chain:nonce:{chain_id}:{address}"
 
 
+def is_used_elsewhere(chain_id: int, address: str) -> bool:
+    """Whether the chain has more transactions of this key than are ours: nothing is signed with it then."""
+    signer = Signer.objects.filter(chain_id=chain_id, address=address).first()
+    return signer is not None and client_of(chain_id).nonce(address) > signer.next_nonce
+
+
 class _Dispatcher:
     """One run for one signer."""
 

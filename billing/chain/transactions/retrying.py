@@ -135,6 +135,10 @@ def _opened(words: list[str]) -> QuerySet[EscrowHold]:
     return EscrowHold.objects.filter(pk=UUID(words[0]), state__in=states)
 
 
+def _closing(words: list[str]) -> QuerySet[EscrowHold]:
+    return EscrowHold.objects.filter(Q(state=EscrowHoldState.CLOSED) | Q(closes_at__isnull=False), pk=UUID(words[0]))
+
+
 def _closed(words: list[str]) -> QuerySet[EscrowHold]:
     return EscrowHold.objects.filter(pk=UUID(words[0]), state=EscrowHoldState.CLOSED)
 
@@ -156,7 +160,8 @@ def _registered(words: list[str]) -> QuerySet[ReceiptKey]:
 
 _CAME_ABOUT: Final[dict[str, Callable[[list[str]], QuerySet[Any]]]] = {
     "openHold": _opened,
-    "closeHold": _closed,
+    "closeHold": _closing,
+    "refundExpired": _closed,
     "settleLease": _settled,
     "finalize": _released,
     "registerReceiptKey": _registered,

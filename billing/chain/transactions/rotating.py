@@ -26,16 +26,22 @@ MAY_CALL: Final[Mapping[str, tuple[Role, ...]]] = {
     "openHold": (Role.SETTLER,),
     "settleLease": (Role.SETTLER,),
     "closeHold": (Role.SETTLER,),
+    "refundExpired": (Role.SETTLER,),
     "finalize": (Role.SETTLER,),
     "registerReceiptKey": (Role.SETTLER,),
     "proposeRoot": (Role.PUBLISHER,),
     "resolve": (Role.ARBITER,),
     "compensate": (Role.ARBITER,),
     "vetoRoot": (Role.ARBITER, Role.PAUSER),
+    "reopenHold": (Role.ARBITER, Role.PAUSER),
     "pause": (Role.PAUSER,),
     "unpause": (Role.PAUSER,),
     "slash": (Role.SLASHER,),
     "sweepSurplus": (Role.ADMIN,),
+    "proposeRole": (Role.ADMIN,),
+    "grantRole": (Role.ADMIN,),
+    "revokeRole": (Role.ADMIN,),
+    "vetoRole": (Role.ADMIN, Role.ARBITER, Role.PAUSER),
 }
 
 log = logging.getLogger(__name__)

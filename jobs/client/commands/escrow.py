@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from jobs.client.commands.escrow_options import Amount, FromBlock, Job, Reading, Sending
+from jobs.client.commands.escrow_options import Amount, Customer, FromBlock, Job, Reading, Sending
 from jobs.client.commands.escrow_session import ALL, EscrowSession, find_job_id, open_session, require_address
 from jobs.client.commands.option_groups import with_groups
 from jobs.client.errors import ChainFailed, UsageMistake
@@ -89,7 +89,7 @@ def balance(
             if text:
                 console().print(f"{text:<24} {'unknown' if units is None else session.show(units)}", markup=False)
         for job_id, hold in open_holds:
-            until = f"{at(hold.deadline + session.contract.terms.grace_seconds):{TIME}}"
+            until = f"{at(hold.refundable_after(session.contract.terms)):{TIME}}"
             console().print(
                 f"  job {job_id}: {session.show(hold.remaining)}; refundable after {until} UTC", markup=False
             )
@@ -143,6 +143,7 @@ def withdraw(
 def show(
     job: Job,
     *,
+    customer: Customer = "",
     from_block: FromBlock = 0,
     options: Reading,
 ) -> None:
@@ -154,8 +155,8 @@ def show(
 
     job_id = find_job_id(job, options)
     with open_session(options) as session:
-        hold = session.contract.hold(job_id)
-        leases = session.contract.leases_of_job(job_id, first_block=from_block) if hold else []
+        hold = session.find_hold(job_id, customer, first_block=from_block)
+        leases = session.contract.leases_of_job(hold.customer, job_id, first_block=from_block) if hold else []
         if options.as_json:
             about: dict[str, Any] = {"job_id": str(job_id), "asset": session.code, "scale": session.scale}
             about |= {"chain_id": session.chain.chain_id, "contract": session.contract.address}
@@ -174,15 +175,17 @@ def show(
 def _hold_lines(session: EscrowSession, hold: HoldAccount) -> list[str]:
     from jobs.client.wallet.escrow_contract import at
 
-    refundable = hold.deadline + session.contract.terms.grace_seconds
+    refundable = hold.refundable_after(session.contract.terms)
     state = "closed" if hold.is_closed else "open"
+    if hold.closes_at and not hold.is_closed:
+        state = "closing: the job has ended"
     if not hold.is_closed and session.chain.time() > refundable:
         state = "open, and past its end: `souk escrow refund` gives the rest back"
     return [
         f"hold       {state}",
         f"customer   {hold.customer}",
         f"left       {session.show(hold.remaining)}",
-        f"at most    {session.show(hold.rate_ceiling_per_hour)} an hour of a lease",
+        f"at most    {session.show(hold.rate_ceiling_per_hour)} an hour of a lease, {hold.parallel_leases} at a time",
         f"providers  {'those that the customer named' if hold.names_providers else 'any'}",
         f"deadline   {at(hold.deadline):{TIME}} UTC; anybody may refund it from {at(refundable):{TIME}} UTC on",
     ]
@@ -213,7 +216,10 @@ def _hold_json(session: EscrowSession, hold: HoldAccount) -> dict[str, Any]:
         "rate_ceiling_per_hour": str(hold.rate_ceiling_per_hour),
         "providers_root": hold.providers_root,
         "deadline": hold.deadline,
-        "refundable_after": hold.deadline + session.contract.terms.grace_seconds,
+        "parallel_leases": hold.parallel_leases,
+        "opened_at": hold.opened_at,
+        "closes_at": hold.closes_at or None,
+        "refundable_after": hold.refundable_after(session.contract.terms),
     }
 
 

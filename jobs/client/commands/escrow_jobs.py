@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from jobs.client.commands.escrow_options import Job, Lease, Sending
-from jobs.client.commands.escrow_session import add_when, find_job_id, open_session
+from jobs.client.commands.escrow_options import Customer, FromBlock, Job, Lease, Sending
+from jobs.client.commands.escrow_session import add_when, find_job_id, open_session, require_address
 from jobs.client.commands.option_groups import with_groups
 from jobs.client.errors import ChainFailed, UsageMistake
 
@@ -44,11 +44,11 @@ def challenge(
 
     digest = _digest(evidence)
     with open_session(options) as session:
-        found = session.contract.lease(lease)
+        found = session.contract.lease(session.wallet, lease)
         waits = f"the {session.show(found.pending)} that wait" if found else "what waits"
         call = ("challenge(bytes32,bytes32)", [id_bytes32(lease), digest])
         done = session.call(*call, what=f"Contest {waits} on lease {lease}")
-        after = session.contract.lease(lease)
+        after = session.contract.lease(session.wallet, lease)
         until = after.due_at(session.contract.terms) if after else 0
         more = {"lease_id": str(lease), "evidence_sha256": digest.hex(), "decided_until": until}
         hint = (
@@ -61,6 +61,8 @@ def challenge(
 def finalize(
     lease: Lease,
     *,
+    customer: Customer = "",
+    from_block: FromBlock = 0,
     options: Sending,
 ) -> None:
     """Pay a lease's provider after the challenge window. Anybody may; the money always goes to the provider.
@@ -72,10 +74,11 @@ def finalize(
     from provider_agent.protocol import id_bytes32
 
     with open_session(options) as session:
-        found = session.contract.lease(lease)
+        found = session.find_lease(lease, customer, first_block=from_block)
         waits = f"{session.show(found.pending)} (less the fee) to {found.provider}" if found else "what waits"
         try:
-            call = ("finalize(bytes32)", [id_bytes32(lease)])
+            payer = found.customer if found else require_address(customer) if customer else session.wallet
+            call = ("finalize(address,bytes32)", [payer, id_bytes32(lease)])
             done = session.call(*call, what=f"Pay {waits} for lease {lease}")
         except ChainFailed as refused:
             if found:
@@ -89,6 +92,8 @@ def finalize(
 def refund(
     job: Job,
     *,
+    customer: Customer = "",
+    from_block: FromBlock = 0,
     options: Sending,
 ) -> None:
     """Return the rest of a hold to its customer, after its deadline and the grace. Works without the marketplace.
@@ -102,14 +107,15 @@ def refund(
 
     job_id = find_job_id(job, options)
     with open_session(options) as session:
-        hold = session.contract.hold(job_id)
+        hold = session.find_hold(job_id, customer, first_block=from_block)
         rest = f"{session.show(hold.remaining)} to {hold.customer}" if hold else "the rest"
         try:
-            call = ("refundExpired(bytes32)", [id_bytes32(job_id)])
+            payer = hold.customer if hold else require_address(customer) if customer else session.wallet
+            call = ("refundExpired(address,bytes32)", [payer, id_bytes32(job_id)])
             done = session.call(*call, what=f"Give back {rest}")
         except ChainFailed as refused:
             if hold:
-                moment = at(hold.deadline + session.contract.terms.grace_seconds)
+                moment = at(hold.refundable_after(session.contract.terms))
                 add_when(refused, "TooEarly", moment, "It can be refunded after")
             raise
         session.report(done, more={"job_id": str(job_id)}, hint="`souk escrow withdraw all` takes it out.")

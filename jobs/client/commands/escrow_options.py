@@ -25,6 +25,9 @@ ChainId = Annotated[
 FromBlock = Annotated[
     int, typer.Option("--from-block", min=0, help="Search the chain's events from this block on; for slow endpoints.")
 ]
+Customer = Annotated[
+    str, typer.Option("--customer", help="Wallet whose hold it is, where several have one of the same id.")
+]
 Amount = Annotated[str, typer.Argument(metavar="AMOUNT", help="Such as 25 or 2.50, in the token.")]
 Job = Annotated[
     str, typer.Argument(metavar="JOB", help="A job's id; with a marketplace its name, too.", show_default=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
 
 import typer
@@ -17,9 +17,11 @@ from jobs.client.commands.options import ask, find_job, open_souk
 from jobs.client.errors import ChainFailed, NotSignedIn, ServerUnreachable, UsageMistake
 
 if TYPE_CHECKING:
+    from jobs.client.wallet.escrow_contract import HoldAccount, LeaseAccount
     from jobs.client.wallet.known_contracts import KnownContract
 
 ALL: Final = "all"
+T = TypeVar("T", bound="HoldAccount | LeaseAccount")
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
 
@@ -59,6 +61,18 @@ class EscrowSession:
             return parse_units(amount, scale=self.scale)
         except ValueError as error:
             raise UsageMistake(f"{amount!r} is no amount of {self.code}: {error}") from error
+
+    def find_hold(self, job_id: UUID, customer: str, *, first_block: int = 0) -> HoldAccount | None:
+        """The hold of a job, or of this customer for it; raises UsageMistake where several wallets have one."""
+        if customer:
+            return cast("HoldAccount | None", self.contract.hold(require_address(customer), job_id))
+        return _only(self.contract.holds_of_job(job_id, first_block=first_block), f"holds for the job {job_id}")
+
+    def find_lease(self, lease_id: UUID, customer: str, *, first_block: int = 0) -> LeaseAccount | None:
+        """The same of a lease."""
+        if customer:
+            return cast("LeaseAccount | None", self.contract.lease(require_address(customer), lease_id))
+        return _only(self.contract.leases_of_id(lease_id, first_block=first_block), f"leases {lease_id}")
 
     def call(self, signature: str, arguments: Sequence[Any], *, what: str) -> Done:
         """Try, ask, send and wait. Where this very call was interrupted earlier, that is finished and nothing is sent.
@@ -157,6 +171,13 @@ def find_job_id(text: str, options: Reading | Sending) -> UUID:
             raise UsageMistake(f"{text!r} is no job's id; without a marketplace a name says nothing.") from None
     with open_souk(options.server) as souk:
         return find_job(souk, text)
+
+
+def _only(found: list[T], what: str) -> T | None:
+    if len(found) > 1:
+        wallets = ", ".join(one.customer for one in found)
+        raise UsageMistake(f"Several wallets have {what}: {wallets}. Say --customer ADDRESS.")
+    return found[0] if found else None
 
 
 def add_when(refused: ChainFailed, error: str, moment: datetime, what: str) -> None:

@@ -63,6 +63,10 @@ def launch(
     hold_until: Annotated[
         str, typer.Option("--hold-until", help="Until when its money may be held: 2d, or a time (default: by the job).")
     ] = "",
+    provider: Annotated[
+        list[str] | None,
+        typer.Option("--provider", help="Wallet of a provider that may be paid; repeat it. Default: the quote's."),
+    ] = None,
     rpc_url: Annotated[
         str, typer.Option("--rpc-url", envvar="SOUK_RPC_URL", help="Compare with the contract itself before signing.")
     ] = "",
@@ -78,6 +82,7 @@ def launch(
 
     souk launch job.yaml --wallet-key-file ~/wallet.key --rpc-url https://rpc.example
     """
+    from jobs.client.commands.escrow_session import require_address
     from jobs.client.launch import prepare, require_wallet
     from jobs.client.wallet.key_file import read_wallet
     from jobs.spec import kind_of
@@ -85,14 +90,15 @@ def launch(
     job_file = prepare(file)
     wallet = read_wallet(wallet_key_file) if wallet_key_file else None
     require_wallet(job_file.spec, wallet)
+    allow = [require_address(one) for one in provider or ()]
     with open_souk(server) as souk:
         quote = _quote(souk, job_file.spec, as_json=as_json)
         authorization = (
-            _draw_up(souk, job_file, quote, wallet, (hold_until, rpc_url), as_json=as_json) if wallet else None
+            _draw_up(souk, job_file, quote, wallet, (hold_until, rpc_url, allow), as_json=as_json) if wallet else None
         )
         if not yes and not ask("Sign and launch?" if authorization else "Launch?", as_json=as_json):
             raise typer.Exit(ExitCode.OK)
-        authorize = partial(_sign, wallet, authorization, quote) if wallet and authorization else None
+        authorize = partial(_sign, wallet, authorization, quote, allow) if wallet and authorization else None
         try:
             job = _submit(souk, job_file, quote, authorize, is_paid_in=bool(authorization and rpc_url), as_json=as_json)
         except (SoukClientError, KeyboardInterrupt) as error:
@@ -119,27 +125,35 @@ def _quote(souk: Souk, spec: Spec, *, as_json: bool) -> QuoteView:
 
 
 def _draw_up(
-    souk: Souk, job_file: JobFile, quote: QuoteView, wallet: Wallet, options: tuple[str, str], *, as_json: bool
+    souk: Souk,
+    job_file: JobFile,
+    quote: QuoteView,
+    wallet: Wallet,
+    options: tuple[str, str, list[str]],
+    *,
+    as_json: bool,
 ) -> HoldAuthorization:
     """What the wallet would sign, compared with all that is known here, and shown."""
     from jobs.client.output import console
     from jobs.client.views.hold import signing_lines
     from jobs.client.wallet.authorizing import compare_with_chain, parse_until
 
-    hold_until, rpc_url = options
+    hold_until, rpc_url, allow = options
     until = parse_until(hold_until) if hold_until else None
-    authorization = souk.draw_up(job_file.spec, quote, wallet.address, hold_until=until)
+    authorization = souk.draw_up(job_file.spec, quote, wallet.address, hold_until=until, allow=allow)
     if rpc_url:
         compare_with_chain(quote, authorization, rpc_url)
     if not as_json:
-        console().print("\n".join(signing_lines(authorization, quote)), markup=False)
+        console().print("\n".join(signing_lines(authorization, quote, allow)), markup=False)
     return authorization
 
 
-def _sign(wallet: Wallet, authorization: HoldAuthorization, quote: QuoteView) -> SignedHoldAuthorization:
+def _sign(
+    wallet: Wallet, authorization: HoldAuthorization, quote: QuoteView, allow: list[str]
+) -> SignedHoldAuthorization:
     from jobs.client.wallet.authorizing import sign
 
-    return sign(wallet, authorization, quote)
+    return sign(wallet, authorization, quote, allow)
 
 
 def _explained(

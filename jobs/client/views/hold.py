@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.markup import escape
 
@@ -13,6 +13,7 @@ from jobs.payment.terms import show_units
 from jobs.wire import EscrowView, JobView, QuoteView
 
 BPS_PER_PERCENT = 100
+SHOWN_MAX = 10  # providers
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -30,15 +31,22 @@ def promise_lines(quote: QuoteView) -> list[str]:
     ]
 
 
-def signing_lines(authorization: HoldAuthorization, quote: QuoteView) -> list[str]:
-    """Exactly what is about to be signed."""
+def signing_lines(authorization: HoldAuthorization, quote: QuoteView, allow: Sequence[str] = ()) -> list[str]:
+    """Exactly what is about to be signed; `allow`: the providers that the customer named, if any."""
+    offered = quote.escrow.providers if quote.escrow else []
+    providers = list(allow or offered)
+    to = f"to {len(providers)} provider{'s' if len(providers) > 1 else ''} alone"
+    leases = authorization.parallel_leases
+    at_once = f"{leases} leases at a time" if leases > 1 else "one lease at a time"
     show = _shower(quote.asset, quote.asset_scale)
     return [
         "Your wallet signs:",
         f"  wallet     {authorization.customer}",
         f"  job        {authorization.job_id}",
         f"  at most    {show(authorization.max_amount)}",
-        f"  and        {show(authorization.rate_ceiling_per_hour)} an hour of a lease, to any provider",
+        f"  and        {show(authorization.rate_ceiling_per_hour)} an hour of a lease, {at_once}",
+        f"  {to}{':' if len(providers) <= SHOWN_MAX else ''}",
+        *[f"             {one}" for one in providers if len(providers) <= SHOWN_MAX],
         f"  until      {at(authorization.deadline):{TIME}} UTC",
     ]
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from billing.proofs.escrow import HoldAuthorization, SignedHoldAuthorization, sign_authorization
+from billing.proofs.escrow import HoldAuthorization, SignedHoldAuthorization, providers_root, sign_authorization
 from jobs.client.errors import ChainFailed, TermsRefused, UsageMistake
 from jobs.client.settings import settings_path, write_private
 from jobs.client.wallet.chain_reader import ChainReader
@@ -27,6 +28,7 @@ from jobs.wire import AssetView, EscrowTerms, QuoteView
 from provider_agent.protocol import ReceiptDomain
 
 NONCE_BITS: Final = 256
+SHOWN_MAX: Final = 10  # providers in a message
 SLACK_SECONDS: Final = 86_400  # beyond the earliest deadline: for waiting in the queue, and for trying again
 AHEAD_SECONDS_MAX: Final = 366 * 86_400  # the contract's own
 FEE_BPS_MAX: Final = 2_000  # the contract's own
@@ -34,6 +36,7 @@ _SAME_ON_CHAIN: Final = {
     "fee_bps": "basis points of fee",
     "challenge_seconds": "seconds to contest",
     "grace_seconds": "seconds of grace",
+    "close_seconds": "seconds until what is left goes back",
 }
 
 
@@ -43,11 +46,18 @@ def is_escrow(spec: Spec) -> bool:
 
 
 def draw_up(
-    spec: Spec, quote: QuoteView, token: AssetView, customer: str, *, hold_until: int | None = None
+    spec: Spec,
+    quote: QuoteView,
+    token: AssetView,
+    customer: str,
+    *,
+    hold_until: int | None = None,
+    allow: Sequence[str] = (),
 ) -> HoldAuthorization:
     """The authorization for this job by this wallet, not signed yet; raises TermsRefused, UsageMistake.
 
-    `hold_until`: unix seconds; else a day after the earliest deadline that the quote allows.
+    `hold_until`: unix seconds; else a day after the earliest deadline that the quote allows. `allow`: of the quote's
+    providers only these may be paid.
     """
     terms = _compare(spec, quote, token)
     assert quote.cap_units is not None  # noqa: S101 - _compare has refused otherwise
@@ -57,19 +67,42 @@ def draw_up(
         asset=terms.token,
         max_amount=quote.cap_units,
         rate_ceiling_per_hour=terms.rate_ceiling_units_per_hour,
+        parallel_leases=terms.parallel_leases,
+        providers_root=_root_of(chosen_providers(terms, allow)),
         deadline=_choose_deadline(terms, hold_until),
         nonce=secrets.randbits(NONCE_BITS),
     )
 
 
-def sign(wallet: Wallet, authorization: HoldAuthorization, quote: QuoteView) -> SignedHoldAuthorization:
+def chosen_providers(terms: EscrowTerms, allow: Sequence[str]) -> list[str]:
+    """Those of the quote's providers whom the wallet allows; raises UsageMistake where one is not the quote's.
+
+    A root for any provider is never signed: with a stolen settler's key a false one could be paid. Raises TermsRefused.
+    """
+    _require(bool(terms.providers), "the quote names no provider, and any could be paid from the hold")
+    if not allow:
+        return list(terms.providers)
+    offered = {one.lower() for one in terms.providers}
+    missing = [one for one in allow if one.lower() not in offered]
+    if missing:
+        raise UsageMistake(
+            f"--provider {missing[0]}: no node of that wallet can take the job now. The quote's are:"
+            f" {', '.join(terms.providers[:SHOWN_MAX])}."
+        )
+    return list(allow)
+
+
+def sign(
+    wallet: Wallet, authorization: HoldAuthorization, quote: QuoteView, allow: Sequence[str] = ()
+) -> SignedHoldAuthorization:
     """The wallet's signature of the authorization, for the quote's contract on its chain.
 
-    It is kept in a file: who signed can show what, and give it up on the chain while it is not used.
+    The providers of its root, `allow` or all of the quote's, go with it: the marketplace pays them by it. It is kept in
+    a file: who signed can show what, and give it up on the chain while it is not used.
     """
     assert quote.escrow is not None  # noqa: S101 - nothing was drawn up otherwise
     domain = ReceiptDomain(chain_id=quote.escrow.chain_id, verifying_contract=quote.escrow.contract)
-    signed = sign_authorization(wallet.key_hex, authorization, domain)
+    signed = sign_authorization(wallet.key_hex, authorization, domain, chosen_providers(quote.escrow, allow))
     body = {"domain": domain.model_dump(), "signed": signed.model_dump(mode="json")}
     write_private(kept_path(authorization.job_id), json.dumps(body, indent=1))
     return signed
@@ -104,7 +137,8 @@ def compare_with_chain(quote: QuoteView, authorization: HoldAuthorization, rpc_u
             has, named = getattr(found, name), getattr(terms, name)
             _require(has == named, f"the contract has {has} {word}, and the marketplace says {named}")
         _require(
-            contract.hold(authorization.job_id) is None, "a hold was opened for this job already: ask for a new quote"
+            contract.hold(authorization.customer, authorization.job_id) is None,
+            "your wallet has had a hold for this job already: ask for a new quote",
         )
         missing = authorization.max_amount - contract.available(authorization.customer)
     if missing > 0:
@@ -167,6 +201,15 @@ def _compare_amounts(spec: Spec, quote: QuoteView, terms: EscrowTerms) -> None:
     _require(ceiling > 0 and (highest is None or ceiling <= highest), "the quote's price is above max_per_gpu_hour")
     rate, most = terms.rate_ceiling_units_per_hour, payment.units_up(ceiling * spec.resources.gpus)
     _require(0 < rate <= most, f"a rate of {rate} base units an hour; the quote's price allows {most}")
+    nodes = spec.resources.nodes
+    _require(terms.parallel_leases == nodes, f"{terms.parallel_leases} leases at a time, and the job file has {nodes}")
+
+
+def _root_of(providers: Sequence[str]) -> str:
+    try:
+        return providers_root(providers)
+    except ValueError as error:
+        raise TermsRefused(f"The quote's providers are none: {error}. Nothing was signed.") from error
 
 
 def _choose_deadline(terms: EscrowTerms, wanted: int | None) -> int:

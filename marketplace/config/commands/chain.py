@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from marketplace.config.commands import chain_roles
+from marketplace.config.commands import chain_appointments, chain_roles
 from marketplace.config.commands.chain_setup import Data, Json, contract_named, fail, set_up
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ app = typer.Typer(help="The operator's view of chains: deploy and verify the esc
 ChainId = Annotated[int, typer.Option("--chain-id", help="Which of SOUK_CHAINS.")]
 ASKED = "SOUK_CHAIN_DEPLOYER_KEY"
 app.add_typer(chain_roles.app)
+app.add_typer(chain_appointments.app)
 
 
 @app.command("deploy")
@@ -32,6 +33,9 @@ def deploy_contract(  # noqa: PLR0917  Typer reads the options from the paramete
     fee_bps: Annotated[int, typer.Option(min=0, max=2000, help="The fee in basis points.")] = 1000,
     root_daily_cap: Annotated[str, typer.Option(help="Payouts promised in a day at most, in tokens.")] = "100000",
     slash_cap: Annotated[str, typer.Option(help="Stake taken for one offence, and in a day, at most.")] = "10000",
+    close_seconds: Annotated[
+        int, typer.Option(min=0, help="From a job's end until the rest of its hold goes back. 0: at once.")
+    ] = 3600,
     settler: Annotated[str, typer.Option(help="Default: the address of the settler's key.")] = "",
     publisher: Annotated[str, typer.Option(help="Default: the address of the publisher's key.")] = "",
     arbiter: Annotated[str, typer.Option(help="Who decides disputes; a multisig. Default: the deployer.")] = "",
@@ -66,6 +70,7 @@ def deploy_contract(  # noqa: PLR0917  Typer reads the options from the paramete
             root_daily_cap=parse_amount(root_daily_cap, scale=asset.scale),
             slash_cap_per_offence=slash,
             slash_daily_cap=slash,
+            close_seconds=close_seconds,
         )
         judge = checksummed(arbiter) if arbiter else key.address
         roles = {

@@ -117,13 +117,14 @@ def test_digests_are_those_that_the_standard_gives():
     struct = keccak(
         keccak(
             b"HoldAuthorization(bytes32 jobId,address customer,address asset,uint256 maxAmount,"
-            b"uint256 rateCeilingPerHour,bytes32 providersRoot,uint64 deadline,uint256 nonce)"
+            b"uint256 rateCeilingPerHour,uint32 parallelLeases,bytes32 providersRoot,uint64 deadline,uint256 nonce)"
         )
         + word(one.job_id.int)
         + word(one.customer)
         + word(one.asset)
         + word(one.max_amount)
         + word(one.rate_ceiling_per_hour)
+        + word(one.parallel_leases)
         + word(one.providers_root)
         + word(one.deadline)
         + word(one.nonce)

@@ -108,6 +108,7 @@ class Shells:
         )
         signed = sign_authorization(self.town.secret("Alice"), one, escrow.domain_of(self.town.contract))
         self.town.call("Alice", "openHold", escrow._struct(one), signed.signature)
+        self.town.pass_seconds(200)
         return one.job_id
 
     def settle(self, job_id: UUID, *, ms: int = 100_000) -> UUID:

@@ -128,7 +128,7 @@ def test_the_customer_shows_contests_and_the_arbiter_divides(people: Shells) -> 
     file = people.folder / "log.txt"
     file.write_text("it printed nothing but zeros")
     stranger = people.escrow("Mallory", "challenge", lease_id, "--evidence", file)
-    assert (stranger.status, "not the customer" in stranger.refusal) == (6, True)
+    assert (stranger.status, "under this wallet's hold" in stranger.refusal) == (6, True)
     contested = people.escrow("Alice", "challenge", lease_id, "--evidence", file)
     assert contested.json["evidence_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     twice = people.escrow("Alice", "challenge", lease_id, "--evidence", file)
@@ -136,7 +136,7 @@ def test_the_customer_shows_contests_and_the_arbiter_divides(people: Shells) -> 
     assert people.look("show", job_id).json["leases"][0]["is_challenged"] is True
 
     people.town.wallets["arbiter"] = key_for(Role.SETTLER)
-    people.town.call("arbiter", "resolve", id_bytes32(lease_id), 400_000, 600_000)
+    people.town.call("arbiter", "resolve", people.town.key("Alice").address, id_bytes32(lease_id), 400_000, 600_000)
     assert people.balance("Bob") == {"available": 360_000}
     people.town.follow()
     people.town.assert_books_match()
@@ -219,7 +219,7 @@ def test_wrong_places_are_distinguished(people: Shells) -> None:
         assert ended.status in {2, 6}
     unknown = people.look("show", uuid4())
     assert (unknown.status, unknown.json["hold"], unknown.json["leases"]) == (0, None, [])
-    assert "no hold was opened" in people.escrow("Alice", "refund", uuid4()).refusal
+    assert "has no hold for this job" in people.escrow("Alice", "refund", uuid4()).refusal
     assert "nothing was settled" in people.escrow("Alice", "finalize", uuid4()).refusal
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.test import Client
-from typer.testing import CliRunner
 
 from billing.account_kinds import AccountKind
 from billing.chain import escrow, operating, stakes
@@ -27,24 +25,19 @@ from marketplace.config.commands.chain import app
 from marketplace.foundation.errors import OutboxConflict
 from provider_agent.protocol import id_bytes32
 from tests.integration.billing.chain.escrows import delegate, open_job, receipt_of
+from tests.integration.billing.chain.operator_shell import RUNNER, souk
 from tests.integration.billing.chain.staking import be_paid_to, fine, settle_down, stake, staked, terms_of
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, race
 
-RUNNER = CliRunner()
+CALLS = ["resolve", "veto", "pause", "slash", "compensate", "sweep-surplus", "disputes"]
+APPOINTMENTS = ["propose-role", "grant-role", "veto-role", "revoke-role", "reopen-hold"]
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.0)
     settings.SOUK_TOKEN_PRICES = {"TUSD": "2.00"}
-
-
-def souk(*words: str, status: int = 0) -> Any:
-    """What `souk chain ... --json` printed."""
-    result = RUNNER.invoke(app, [*words, "--json"])
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 @pytest.mark.urls("tests.integration.billing.urls")
@@ -82,7 +75,9 @@ def test_a_challenge_is_shown_with_its_evidence_and_decided_once(
         assert RUNNER.invoke(app, ["resolve", str(lease_id), "--to-provider", "-1"]).exit_code != 0
 
         printed = souk("resolve", str(lease_id), "--to-provider", "0.4", "--print")
-        assert printed["data"] == builds.encode(builds.ESCROW, "resolve", [id_bytes32(lease_id), 400_000, 600_000])
+        assert printed["data"] == builds.encode(
+            builds.ESCROW, "resolve", [town.key("Alice").address, id_bytes32(lease_id), 400_000, 600_000]
+        )
         assert not ChainTransaction.objects.filter(purpose="resolve").exists()
         done = souk("resolve", str(lease_id), "--to-provider", "0.4")
         assert done["state"] in {"mined", "final"} and done["transaction"].startswith("0x")
@@ -244,7 +239,9 @@ def test_status_shows_how_long_each_keys_coins_last(town: Town, settings: Any) -
     assert "TOO FEW" in RUNNER.invoke(app, ["status"]).output
 
 
-@pytest.mark.parametrize("command", ["resolve", "veto", "pause", "slash", "compensate", "sweep-surplus", "disputes"])
+@pytest.mark.parametrize(
+    "command", ["resolve", "veto", "pause", "slash", "compensate", "sweep-surplus", "disputes", *APPOINTMENTS]
+)
 def test_help_of_each_verb_needs_no_database_and_has_an_example(command: str) -> None:
     result = RUNNER.invoke(app, [command, "--help"])
     assert result.exit_code == 0 and f"souk chain {command}" in result.output

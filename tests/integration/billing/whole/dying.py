@@ -11,7 +11,7 @@ from django.db import connection
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from billing.chain.events import effects
+from billing.chain.events import booking, effects
 from billing.chain.payout_rail import ChainPayouts
 from billing.chain.reading.client import ChainClient
 from billing.chain.transactions import planning
@@ -56,7 +56,7 @@ SEAMS: dict[str, Seam] = {
     "a payment is credited": Seam(claims, "settle", "a_payment_was_made", "work_off"),
     "a transaction is signed": Seam(ChainClient, "broadcast", "a_hold_waits", "follow"),
     "an event is being booked": Seam(effects, "book", "events_wait", "look"),
-    "an event is half booked": Seam(effects.Booking, "post", "events_wait", "look"),
+    "an event is half booked": Seam(booking.Booking, "post", "events_wait", "look"),
 }
 DEATHS = tuple(f"die {when}: {seam}" for seam in SEAMS for when in ("before", "after"))
 TICKS = ("make_calls", "work_off", "look", "follow", "pay_all", "sweep_all", "pay_out", "release_due")

@@ -147,20 +147,30 @@ class Escrowing(BillingMachine):
     @rule(number=which)
     def challenge(self, number: int) -> None:
         """Mostly of what waits; the contract refuses the rest."""
-        waiting = [h for h in self.holds if h.seq and self.world.view("leases", id_bytes32(h.lease))[LEASE_PENDING]]
+        waiting = [
+            h
+            for h in self.holds
+            if h.seq
+            and self.world.view("leases", self.world.town.key(h.customer).address, id_bytes32(h.lease))[LEASE_PENDING]
+        ]
         hold = self.pick(waiting if number % 4 else [h for h in self.holds if h.seq], number)
         if hold is not None:
             self.calls("challenge", hold.customer, "challenge", id_bytes32(hold.lease), EVIDENCE)
 
     @rule(number=which, share=st.integers(0, 4))
     def resolve(self, number: int, share: int) -> None:
-        known = {hold.lease: self.world.view("leases", id_bytes32(hold.lease)) for hold in self.holds if hold.seq}
+        known = {
+            hold.lease: self.world.view("leases", self.world.town.key(hold.customer).address, id_bytes32(hold.lease))
+            for hold in self.holds
+            if hold.seq
+        }
         lease = self.pick([lease for lease, row in known.items() if row[LEASE_CHALLENGED]], number)
         if lease is None:
             return
+        customer = self.world.town.key(next(hold.customer for hold in self.holds if hold.lease == lease)).address
         pending = known[lease][LEASE_PENDING]
         to_provider = pending * share // 4
-        self.calls("resolve", "arbiter", "resolve", id_bytes32(lease), to_provider, pending - to_provider)
+        self.calls("resolve", "arbiter", "resolve", customer, id_bytes32(lease), to_provider, pending - to_provider)
 
     @rule()
     def wait_on_chain(self) -> None:
@@ -185,7 +195,13 @@ class Escrowing(BillingMachine):
             return
         if not number % 4:
             self.let_pass(12 * DAY)
-        if self.calls("take_back_expired", "Mallory", "refundExpired", id_bytes32(hold.job)):
+        if self.calls(
+            "take_back_expired",
+            "Mallory",
+            "refundExpired",
+            self.world.town.key(hold.customer).address,
+            id_bytes32(hold.job),
+        ):
             hold.is_closing = True
 
     @rule(who=providers, amount=amounts)

@@ -12,6 +12,7 @@ from billing.proofs.escrow import (
     HoldAuthorization,
     ReceiptKeyDelegation,
     SignedHoldAuthorization,
+    providers_root,
     sign_authorization,
     sign_delegation,
 )
@@ -32,6 +33,7 @@ from tests.integration.billing.chain.town import Town
 
 IN_ESCROW: dict[str, Any] = {"payment": {"asset": "TUSD", "mode": "escrow"}}
 YEAR_SECONDS = 365 * 86_400
+SECONDS_HELD = 3_600  # that have passed on the chain since a hold was opened: so much can be billed
 
 
 def spec(**changes: Any) -> Spec:
@@ -65,21 +67,26 @@ def quote(alice: Organisation, **changes: Any) -> QuoteView:
     return view
 
 
-def sign(town: Town, view: QuoteView, *, signer: str = "Alice", **changes: Any) -> SignedHoldAuthorization:
+def sign(
+    town: Town, view: QuoteView, *, signer: str = "Alice", providers: list[str] | None = None, **changes: Any
+) -> SignedHoldAuthorization:
     """What the wallet signs for a quote."""
     terms = view.escrow
     assert terms is not None
+    providers = terms.providers if providers is None else providers
     fields: dict[str, Any] = {
         "job_id": terms.job_id,
         "customer": town.key("Alice").address,
         "asset": terms.token,
         "max_amount": view.cap_units,
         "rate_ceiling_per_hour": terms.rate_ceiling_units_per_hour,
+        "parallel_leases": terms.parallel_leases,
+        "providers_root": providers_root(providers),
         "deadline": terms.deadline_min + 86_400,
         "nonce": uuid4().int,
     }
     one = HoldAuthorization(**(fields | changes))
-    return sign_authorization(town.secret(signer), one, contracts.domain_of(town.contract))
+    return sign_authorization(town.secret(signer), one, contracts.domain_of(town.contract), providers)
 
 
 def submit(town: Town, alice: Organisation, **changes: Any) -> Job:
@@ -100,6 +107,7 @@ def running(town: Town, alice: Organisation, **changes: Any) -> tuple[Job, list[
     """A job whose hold is final, on its nodes."""
     job = submit(town, alice, **changes)
     town.follow(2)
+    town.pass_seconds(SECONDS_HELD)
     return job, start(job)
 
 

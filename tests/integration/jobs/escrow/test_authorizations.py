@@ -64,7 +64,10 @@ def test_every_wrong_word_is_refused_and_nothing_is_written(town: Town, alice: O
         ({"rate_ceiling_per_hour": terms.rate_ceiling_units_per_hour - 1}, "below the quote's"),
         ({"deadline": terms.deadline_min - 1}, "deadline"),
         ({"deadline": terms.deadline_max + 1}, "deadline"),
-        ({"providers_root": "0x" + "11" * 32}, "names the providers"),
+        ({"providers_root": "0x" + "11" * 32}, "root of providers is not that of the providers"),
+        ({"providers": [town.key("Mallory").address]}, "none of the quote's providers"),
+        ({"providers": []}, "any could be paid"),
+        ({"parallel_leases": 2, "signer": "Mallory"}, "not signed"),
         ({"asset": "0x" + "22" * 20}, "token"),
         ({"signer": "Mallory"}, "not signed"),
     ]

@@ -104,6 +104,7 @@ def test_a_launch_signs_and_the_job_is_held_run_paid_and_shown(shell: Shell, ali
     hold = EscrowHold.objects.get(pk=job_id)
     assert (int(hold.amount), hold.customer) == (4 * DOLLAR, shell.town.key("Alice").address)
     shell.town.follow(2)
+    shell.town.pass_seconds(scenes.SECONDS_HELD)
     job = Job.objects.get(pk=job_id)
     [lease] = scenes.start(job)
     scenes.use(lease, seconds=1800, ms=1_700_000)

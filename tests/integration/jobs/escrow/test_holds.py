@@ -9,7 +9,8 @@ import pytest
 
 from billing.account_kinds import AccountKind
 from billing.chain import escrow as contracts
-from billing.models import Alert, ChainEvent, EscrowHold
+from billing.chain.wallets import wallet_owner
+from billing.models import Account, Alert, ChainEvent, EscrowHold
 from billing.states.chain import EscrowHoldState
 from jobs import lifecycle, sweeps
 from jobs.errors import HoldCannotGrow
@@ -39,7 +40,7 @@ def test_c18_no_lease_while_the_hold_is_mined_and_not_final(
     assert "not sent yet" in job.waiting_for
     town.follow(2)
     sweeps.sweep_jobs()
-    assert town.view("holds", id_bytes32(job.pk))[0] == town.key("Alice").address  # it is mined
+    assert town.view("holds", town.key("Alice").address, id_bytes32(job.pk))[0] > 0  # it is mined
     sent = EscrowHold.objects.select_related("transaction").get(pk=job.pk).transaction
     assert sent is not None
     assert refreshed(job).waiting_for == f"the hold in the contract: transaction {sent.hash} waits for final blocks"
@@ -84,11 +85,36 @@ def test_a_hold_that_failed_and_was_opened_by_the_customer_goes_back(
     town.assert_books_match()
 
 
-def test_a_job_whose_id_a_stranger_took_ends_and_says_so(town: Town, alice: Organisation, bob: Node) -> None:
+def test_a_job_whose_id_a_stranger_used_first_is_held_and_runs(town: Town, alice: Organisation, bob: Node) -> None:
     town.deposit("Mallory", 5 * DOLLAR)
     view = scenes.quote(alice)
     hers = scenes.sign(town, view, signer="Mallory", customer=town.key("Mallory").address, max_amount=1)
     town.call("Mallory", "openHold", contracts._struct(hers.authorization), hers.signature)
+    town.follow()
+    job = lifecycle.submit(
+        organisation=alice,
+        user=None,
+        spec=scenes.spec(),
+        quote_id=view.quote_id,
+        authorization=scenes.sign(town, view),
+    )
+    town.follow(2)
+    sweeps.sweep_jobs()
+    hold = EscrowHold.objects.get(pk=job.pk)
+    assert (hold.state, hold.customer) == (EscrowHoldState.OPEN, town.key("Alice").address)
+    assert len(stage.place(job)) == 1
+    assert EscrowHold.objects.exclude(pk=job.pk).get().customer == town.key("Mallory").address
+    [hers_held] = Account.objects.filter(kind=AccountKind.WALLET_HELD, job_id=job.pk).exclude(
+        owner_id=wallet_owner(town.key("Alice").address)
+    )
+    assert hers_held.credits_posted == hers_held.debits_posted == 1  # moved with her hold
+    town.assert_books_match()
+
+
+def test_a_wallet_that_opens_other_terms_for_its_job_ends_it(town: Town, alice: Organisation, bob: Node) -> None:
+    view = scenes.quote(alice)
+    other = scenes.sign(town, view, max_amount=1)
+    town.call("Alice", "openHold", contracts._struct(other.authorization), other.signature)
     job = lifecycle.submit(
         organisation=alice,
         user=None,
@@ -100,8 +126,7 @@ def test_a_job_whose_id_a_stranger_took_ends_and_says_so(town: Town, alice: Orga
     sweeps.sweep_jobs()
     job.refresh_from_db()
     assert (job.state, job.reason) == (JobState.FAILED, "hold_failed")
-    assert "took the job's id" in job.message
-    assert not Lease.objects.exists()
+    assert "on other terms" in job.message and not Lease.objects.exists()
     town.assert_books_match()
 
 

@@ -34,6 +34,7 @@ def test_a_job_is_signed_held_placed_run_settled_and_closed(town: Town, alice: O
     job = scenes.submit(town, alice)
     assert stage.place(job) == []  # its hold is not final
     town.follow(2)
+    town.pass_seconds(scenes.SECONDS_HELD)
     [lease] = scenes.start(job)
     assert lease.payment_terms is not None
     parties = lease.payment_terms.parties

@@ -141,6 +141,7 @@ def test_p23_a_job_whose_every_step_is_reorganised_once_is_paid_once(
     assert EscrowHold.objects.get(pk=job.pk).state == EscrowHoldState.REQUESTED
     assert town.owed(AccountKind.WALLET_HELD, "Alice", job.pk) == 0
     town.follow(2)
+    town.pass_seconds(scenes.SECONDS_HELD)
     confirm(town, chain)
     [lease] = scenes.start(job)
     scenes.use(lease, seconds=1800, ms=1_700_000)

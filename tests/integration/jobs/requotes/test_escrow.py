@@ -54,6 +54,7 @@ def held(town: Town, alice: Organisation) -> Job:
     """Its hold is final; while it waited for that, its price became old."""
     job = signed.submit(town, alice)
     town.follow(2)
+    town.pass_seconds(signed.SECONDS_HELD)
     Quote.objects.filter(pk=job.quote_id).update(created_at=clock.now() - timedelta(hours=1))
     return job
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from provider_agent.protocol.money.receipts import charge
-from tests.unit.billing.contract.chain import Event, Refused, address
-from tests.unit.billing.contract.scene import DAY, EVIDENCE, FUNDS, Terms, id32
+from tests.unit.billing.contract.chain import ROLES, Event, Refused, address
+from tests.unit.billing.contract.scene import DAY, EVIDENCE, FUNDS, Terms, id32, role_id
 
 RICH = ("alice", "anna", "bob", "ben", "mallory")
 PERIOD_MAX = 366 * DAY
+ROLE_DELAY, ROLE_WINDOW = 2 * DAY, 14 * DAY
 
 
 @dataclass
@@ -23,6 +24,10 @@ class Hold:
     remaining: int
     rate: int
     allowed: tuple[str, ...]
+    parallel: int
+    opened_at: int = 0
+    billed_ms: int = 0
+    closes_at: int = 0
     closed: bool = False
 
 
@@ -30,6 +35,7 @@ class Hold:
 class Lease:
     """As the contract's."""
 
+    customer: str
     job: str
     provider: str
     seq: int = 0
@@ -61,8 +67,10 @@ class Model:
     available: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     nonces: set[tuple[str, int]] = field(default_factory=set)
     keys: dict[str, int] = field(default_factory=dict)
-    holds: dict[str, Hold] = field(default_factory=dict)
-    leases: dict[str, Lease] = field(default_factory=dict)
+    holds: dict[tuple[str, str], Hold] = field(default_factory=dict)  # by customer and job
+    leases: dict[tuple[str, str], Lease] = field(default_factory=dict)  # by customer and lease
+    roles: dict[str, set[str]] = field(default_factory=lambda: {role: {role} for role in (*ROLES, "admin")})
+    proposed_roles: dict[tuple[str, str], int] = field(default_factory=dict)
     stakes: dict[str, Stake] = field(default_factory=lambda: defaultdict(Stake))
     slash_pool: int = 0
     slashed: tuple[int, int] = (0, 0)  # day, amount
@@ -134,18 +142,20 @@ class Model:
 
     def open_hold(self, who: str, job: str, hold: Hold, nonce: int, is_signed: bool) -> list[Event]:
         self._open_for_money()
-        _refuse_unless(who in (hold.customer, "settler"), "NotAllowed")
-        _refuse_unless(hold.remaining > 0, "ZeroAmount")
+        _refuse_unless(who == hold.customer or who in self.roles["settler"], "NotAllowed")
+        _refuse_unless(hold.remaining > 0 and hold.parallel > 0, "ZeroAmount")
         _refuse_unless(self.now <= hold.deadline, "TooLate")
         _refuse_unless(hold.deadline - self.now <= PERIOD_MAX, "PeriodTooLong")
-        _refuse_unless(job not in self.holds, "HoldExists")
+        _refuse_unless((hold.customer, job) not in self.holds, "HoldExists")
         _refuse_unless((hold.customer, nonce) not in self.nonces, "NonceUsed")
         _refuse_unless(is_signed, "BadSignature")
         _refuse_unless(self.available[hold.customer] >= hold.remaining, "InsufficientAvailable")
         self._use_nonce(hold.customer, nonce)
         self.available[hold.customer] -= hold.remaining
-        self.holds[job] = hold
-        return [Event("HoldOpened", {"jobId": id32(job), "customer": address(hold.customer), "amount": hold.remaining})]
+        hold.opened_at = self.now
+        self.holds[hold.customer, job] = hold
+        fields = {"jobId": id32(job), "customer": address(hold.customer), "parallelLeases": hold.parallel}
+        return [Event("HoldOpened", fields | {"amount": hold.remaining})]
 
     def register(self, provider: str, not_after: int, nonce: int, is_signed: bool) -> list[Event]:
         _refuse_unless(self.now <= not_after, "TooLate")
@@ -160,22 +170,23 @@ class Model:
         del self.keys[provider]
         return [Event("ReceiptKeyRevoked", {"provider": address(provider)})]
 
-    def settle(self, who: str, name: str, made: Lease, customer: str, is_signed: bool) -> list[Event]:
-        """`made` is the receipt: job, provider, and the cumulative seq, ms and amount."""
+    def settle(self, who: str, name: str, made: Lease, is_signed: bool) -> list[Event]:
+        """`made` is the receipt: customer, job, provider, and the cumulative seq, ms and amount."""
         self._role(who, "settler")
-        hold = self._hold(made.job)
-        _refuse_unless(self.now <= hold.deadline + self.terms.grace_seconds, "TooLate")
-        _refuse_unless(customer == hold.customer, "WrongCustomer")
+        hold = self._hold(made.customer, made.job)
+        _refuse_unless(self.now <= self.refundable_after(hold), "TooLate")
         _refuse_unless(not hold.allowed or made.provider in hold.allowed, "BadProof")
         _refuse_unless(is_signed and made.provider in self.keys, "BadSignature")
         _refuse_unless(self.now <= self.keys[made.provider], "TooLate")
-        lease = self.leases.get(name) or Lease(made.job, made.provider)
+        lease = self.leases.get((made.customer, name)) or Lease(made.customer, made.job, made.provider)
         _refuse_unless(lease.job == made.job, "UnknownLease")
         _refuse_unless(lease.provider == made.provider, "WrongProvider")
         is_newer = made.seq > lease.seq and made.ms >= lease.ms and made.settled >= lease.settled
         _refuse_unless(is_newer, "StaleReceipt")
         amount = made.settled - lease.settled
         _refuse_unless(amount > 0, "ZeroAmount")
+        elapsed_ms, billed_ms = (self.now - hold.opened_at) * 1_000, hold.billed_ms - lease.ms + made.ms
+        _refuse_unless(made.ms <= elapsed_ms and billed_ms <= elapsed_ms * hold.parallel, "ExceedsTime")
         _refuse_unless(made.settled <= charge(hold.rate, made.ms), "ExceedsRate")
         _refuse_unless(amount <= hold.remaining, "ExceedsHold")
         events = self._finalized(name, lease) if lease.pending and self.now >= self.due_at(lease) else []
@@ -183,13 +194,13 @@ class Model:
         lease.pending += amount
         lease.release_at = self.now + self.terms.challenge_seconds
         hold.remaining -= amount
-        self.leases[name] = lease
-        fields = {"jobId": id32(made.job), "leaseId": id32(name), "provider": address(made.provider), "seq": made.seq}
-        return [*events, Event("LeaseSettled", fields | {"amount": amount, "releaseAt": lease.release_at})]
+        hold.billed_ms = billed_ms
+        self.leases[made.customer, name] = lease
+        fields = self._fields(name, lease) | {"seq": made.seq, "amount": amount, "releaseAt": lease.release_at}
+        return [*events, Event("LeaseSettled", fields)]
 
     def challenge(self, who: str, name: str) -> list[Event]:
-        lease = self._lease(name)
-        _refuse_unless(who == self.holds[lease.job].customer, "WrongCustomer")
+        lease = self._lease(who, name)
         _refuse_unless(not lease.challenged, "Disputed")
         _refuse_unless(lease.pending > 0, "ZeroAmount")
         _refuse_unless(self.now < lease.release_at, "TooLate")
@@ -197,31 +208,79 @@ class Model:
         fields = {"jobId": id32(lease.job), "leaseId": id32(name), "customer": address(who), "amount": lease.pending}
         return [Event("LeaseChallenged", fields | {"evidenceHash": EVIDENCE})]
 
-    def resolve(self, who: str, name: str, to_provider: int, to_customer: int) -> list[Event]:
+    def resolve(self, who: str, customer: str, name: str, to_provider: int, to_customer: int) -> list[Event]:
         self._role(who, "arbiter")
-        lease = self._lease(name)
+        lease = self._lease(customer, name)
         _refuse_unless(lease.challenged, "NotDisputed")
         _refuse_unless(self.now < self.due_at(lease), "TooLate")
         _refuse_unless(to_provider + to_customer == lease.pending, "SumMismatch")
-        fields = self._release(lease, to_provider)
-        self.available[self.holds[lease.job].customer] += to_customer
-        return [Event("DisputeResolved", {"leaseId": id32(name), **fields, "refunded": to_customer})]
+        fields = self._release(name, lease, to_provider)
+        self.available[customer] += to_customer
+        return [Event("DisputeResolved", {**fields, "refunded": to_customer})]
 
-    def finalize(self, name: str) -> list[Event]:
-        lease = self._lease(name)
+    def finalize(self, customer: str, name: str) -> list[Event]:
+        lease = self._lease(customer, name)
         _refuse_unless(lease.pending > 0, "ZeroAmount")
         _refuse_unless(self.now >= lease.release_at, "TooEarly")
         _refuse_unless(self.now >= self.due_at(lease), "Disputed")
         return self._finalized(name, lease)
 
-    def close_hold(self, who: str, job: str) -> list[Event]:
+    def close_hold(self, who: str, customer: str, job: str) -> list[Event]:
         self._role(who, "settler")
-        return self._closed(job, self._hold(job), False)
+        hold = self._hold(customer, job)
+        if not self.terms.close_seconds:
+            return self._closed(job, hold, False)
+        _refuse_unless(not hold.closes_at, "HoldIsClosing")
+        hold.closes_at = self.now + self.terms.close_seconds
+        fields = {"jobId": id32(job), "customer": address(customer), "closesAt": hold.closes_at}
+        return [Event("HoldClosing", fields)]
 
-    def refund_expired(self, job: str) -> list[Event]:
-        hold = self._hold(job)
-        _refuse_unless(self.now > hold.deadline + self.terms.grace_seconds, "TooEarly")
-        return self._closed(job, hold, True)
+    def reopen_hold(self, who: str, customer: str, job: str) -> list[Event]:
+        _refuse_unless(who in self.roles["arbiter"] | self.roles["pauser"], "NotAllowed")
+        hold = self._hold(customer, job)
+        _refuse_unless(hold.closes_at > 0, "NotAllowed")
+        _refuse_unless(self.now <= self.refundable_after(hold), "TooLate")
+        hold.closes_at = 0
+        return [Event("HoldReopened", {"jobId": id32(job), "customer": address(customer)})]
+
+    def refund_expired(self, customer: str, job: str) -> list[Event]:
+        hold = self._hold(customer, job)
+        _refuse_unless(self.now > self.refundable_after(hold), "TooEarly")
+        return self._closed(job, hold, not hold.closes_at)
+
+    # --- roles
+
+    def propose_role(self, who: str, role: str, account: str) -> list[Event]:
+        self._role(who, "admin")
+        self.proposed_roles[role, account] = self.now + ROLE_DELAY
+        fields = {"role": role_id(role), "account": address(account), "activeAt": self.now + ROLE_DELAY}
+        return [Event("RoleProposed", fields)]
+
+    def veto_role(self, who: str, role: str, account: str) -> list[Event]:
+        _refuse_unless(who in self.roles["admin"] | self.roles["arbiter"] | self.roles["pauser"], "NotAllowed")
+        _refuse_unless((role, account) in self.proposed_roles, "NotAllowed")
+        del self.proposed_roles[role, account]
+        return [Event("RoleVetoed", {"role": role_id(role), "account": address(account)})]
+
+    def grant_role(self, who: str, role: str, account: str) -> list[Event]:
+        self._role(who, "admin")
+        active_at = self.proposed_roles.get((role, account))
+        _refuse_unless(active_at is not None, "NotAllowed")
+        assert active_at is not None
+        _refuse_unless(self.now >= active_at, "TooEarly")
+        _refuse_unless(self.now <= active_at + ROLE_WINDOW, "TooLate")
+        del self.proposed_roles[role, account]
+        if account in self.roles[role]:
+            return []
+        self.roles[role].add(account)
+        return [Event("RoleGranted", {"role": role_id(role), "account": address(account), "sender": address(who)})]
+
+    def revoke_role(self, who: str, role: str, account: str) -> list[Event]:
+        self._role(who, "admin")
+        if account not in self.roles[role]:
+            return []
+        self.roles[role].remove(account)
+        return [Event("RoleRevoked", {"role": role_id(role), "account": address(account), "sender": address(who)})]
 
     # --- credits
 
@@ -248,7 +307,7 @@ class Model:
         return [Event("RootProposed", {"total": total, "activeAt": self.proposed[2]})]
 
     def veto(self, who: str) -> list[Event]:
-        _refuse_unless(who in ("arbiter", "pauser"), "NotAllowed")
+        _refuse_unless(who in self.roles["arbiter"] | self.roles["pauser"], "NotAllowed")
         _refuse_unless(self.proposed is not None and self.now < self.proposed[2], "TooLate")
         assert self.proposed
         self.growth = (self.growth[0], self.growth[1] - (self.proposed[1] - self.active[1]))
@@ -330,7 +389,7 @@ class Model:
         _refuse_unless(not self.paused, "EnforcedPause")
 
     def _role(self, who: str, role: str) -> None:
-        _refuse_unless(who == role, "AccessControlUnauthorizedAccount")
+        _refuse_unless(who in self.roles[role], "AccessControlUnauthorizedAccount")
 
     def _use_nonce(self, who: str, nonce: int) -> None:
         _refuse_unless((who, nonce) not in self.nonces, "NonceUsed")
@@ -340,28 +399,37 @@ class Model:
         _refuse_unless(self.tokens[who] >= amount, "ERC20InsufficientBalance")
         self.tokens[who] -= amount
 
-    def _hold(self, job: str) -> Hold:
-        _refuse_unless(job in self.holds, "UnknownHold")
-        _refuse_unless(not self.holds[job].closed, "HoldIsClosed")
-        return self.holds[job]
+    def _hold(self, customer: str, job: str) -> Hold:
+        _refuse_unless((customer, job) in self.holds, "UnknownHold")
+        _refuse_unless(not self.holds[customer, job].closed, "HoldIsClosed")
+        return self.holds[customer, job]
 
-    def _lease(self, name: str) -> Lease:
-        _refuse_unless(name in self.leases, "UnknownLease")
-        return self.leases[name]
+    def _lease(self, customer: str, name: str) -> Lease:
+        _refuse_unless((customer, name) in self.leases, "UnknownLease")
+        return self.leases[customer, name]
 
     def due_at(self, lease: Lease) -> int:
         """From when on what waits on a lease is the provider's."""
         return lease.release_at + (self.terms.dispute_seconds if lease.challenged else 0)
 
-    def _release(self, lease: Lease, to_provider: int) -> dict[str, Any]:
+    def refundable_after(self, hold: Hold) -> int:
+        """Until when receipts are settled; from the next second on anybody refunds."""
+        expires_at = hold.deadline + self.terms.grace_seconds
+        return min(expires_at, hold.closes_at) if hold.closes_at else expires_at
+
+    def _fields(self, name: str, lease: Lease) -> dict[str, Any]:
+        who = {"provider": address(lease.provider), "customer": address(lease.customer)}
+        return {"jobId": id32(lease.job), "leaseId": id32(name)} | who
+
+    def _release(self, name: str, lease: Lease, to_provider: int) -> dict[str, Any]:
         fee = to_provider * self.terms.fee_bps // 10_000
         lease.pending, lease.challenged = 0, False
         self.available[lease.provider] += to_provider - fee
         self.available["fee"] += fee
-        return {"jobId": id32(lease.job), "provider": address(lease.provider), "paid": to_provider - fee, "fee": fee}
+        return self._fields(name, lease) | {"paid": to_provider - fee, "fee": fee}
 
     def _finalized(self, name: str, lease: Lease) -> list[Event]:
-        return [Event("LeaseFinalized", {"leaseId": id32(name), **self._release(lease, lease.pending)})]
+        return [Event("LeaseFinalized", self._release(name, lease, lease.pending))]
 
     def _closed(self, job: str, hold: Hold, is_expired: bool) -> list[Event]:
         rest, hold.remaining, hold.closed = hold.remaining, 0, True

@@ -34,6 +34,7 @@ HOLD_TYPES = {
         {"name": "asset", "type": "address"},
         {"name": "maxAmount", "type": "uint256"},
         {"name": "rateCeilingPerHour", "type": "uint256"},
+        {"name": "parallelLeases", "type": "uint32"},
         {"name": "providersRoot", "type": "bytes32"},
         {"name": "deadline", "type": "uint64"},
         {"name": "nonce", "type": "uint256"},
@@ -68,6 +69,7 @@ class Terms(NamedTuple):
     challenge_seconds: int = HOUR
     grace_seconds: int = 600
     dispute_seconds: int = 2 * HOUR
+    close_seconds: int = 0
     root_delay_seconds: int = HOUR
     root_daily_cap: int = 10_000_000
     unstake_seconds: int = 7 * DAY
@@ -76,6 +78,9 @@ class Terms(NamedTuple):
 
 
 TERMS = Terms()
+HOLDERS = tuple(address(role) for role in ROLES)  # in the order of the contract's struct
+HOLD_OPENED, HOLD_CLOSES, HOLD_DEADLINE, HOLD_REMAINING = 0, 1, 2, 6  # fields of the contract's Hold
+HOURS_HELD = 10  # a hold of 10,000 at 1,000 an hour can be billed whole
 
 
 class Signed(NamedTuple):
@@ -93,6 +98,11 @@ def job_id(name: str) -> UUID:
 def id32(name: str) -> bytes:
     """The same as the contract knows it."""
     return id_bytes32(job_id(name))
+
+
+def role_id(role: str) -> bytes:
+    """The id of a role by its name here."""
+    return bytes(Web3.keccak(text=role.upper()))
 
 
 def receipt_key(provider: str) -> LocalAccount:
@@ -115,9 +125,7 @@ class Scene:
         """Deploy a token and an escrow for it, fill the roles, give everybody money and the escrow an allowance."""
         coin = chain.deploy(token, *(("Dev", "DEV", 6) if token == "DevToken" else ()))
         given = TERMS._replace(token=coin.address, **terms)
-        scene = cls(chain, coin, chain.deploy("GpuEscrow", tuple(given)), given)
-        for role in ROLES:
-            scene.do("admin", "grantRole", Web3.keccak(text=role.upper()), address(role))
+        scene = cls(chain, coin, chain.deploy("GpuEscrow", tuple(given), HOLDERS), given)
         for name in ("alice", "anna", "bob", "ben", "mallory"):
             chain.do(coin, "admin", "mint", address(name), FUNDS)
             chain.do(coin, name, "approve", scene.escrow.address, UNLIMITED)
@@ -175,6 +183,7 @@ class Scene:
             "asset": self.token.address,
             "maxAmount": 10_000,
             "rateCeilingPerHour": 1_000,
+            "parallelLeases": 4,
             "providersRoot": bytes(32),
             "deadline": self.now() + DAY,
             "nonce": int.from_bytes(Web3.keccak(text=job)[:8], "big"),
@@ -224,11 +233,21 @@ class Scene:
 
     # --- sequences
 
-    def open_hold(self, customer: str = "alice", job: str = "job", **changes: Any) -> None:
-        """Money deposited by the customer, and a hold opened on it by the settler."""
+    def open_hold(self, customer: str = "alice", job: str = "job", hours: int = HOURS_HELD, **changes: Any) -> None:
+        """Money deposited by the customer, a hold opened on it by the settler, and hours passed that can be billed."""
         signed = self.authorize(customer, job, **changes)
         self.do(customer, "deposit", signed.message[3])
         self.do("settler", "openHold", *signed)
+        self.pass_hours(hours)
+
+    def elapsed_ms(self, customer: str = "alice", job: str = "job") -> int:
+        """What a receipt in the next block may bill at most."""
+        opened_at = int(self.view("holds", address(customer), id32(job))[HOLD_OPENED])
+        return (self.now() - opened_at) * 1_000
+
+    def pass_hours(self, hours: int) -> None:
+        """The chain's clock goes on."""
+        self.chain.at(self.now() + hours * HOUR)
 
     def register(self, provider: str = "bob", **changes: Any) -> None:
         """The provider's receipt key registered."""

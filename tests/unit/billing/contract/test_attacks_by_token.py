@@ -155,7 +155,7 @@ def test_C11_a_blacklisted_provider_blocks_nobody_else(hostile: Scene) -> None:
     leaves = hostile.publish({"bob": 400, "ben": 600})
     hostile.chain.do(hostile.token, "mallory", "setBlacklisted", address("bob"), True)
     hostile.chain.at(max(release_at, hostile.now()) + 1)
-    hostile.do("mallory", "finalize", id32("lease"))
+    hostile.do("mallory", "finalize", address("alice"), id32("lease"))
     hostile.refuses("blacklisted", "bob", "withdraw", 950)
     hostile.refuses(
         "blacklisted", "mallory", "claim", address("bob"), 400, merkle.proof(leaves, hostile.leaf("bob", 400))

@@ -10,10 +10,11 @@ from tests.unit.billing.contract import merkle
 from tests.unit.billing.contract.chain import address
 from tests.unit.billing.contract.scene import (
     EVIDENCE,
+    HOLD_OPENED,
     HOUR_MS,
+    HOURS_HELD,
     QUICK,
     UNLIMITED,
-    ZERO,
     Scene,
     Signed,
     id32,
@@ -31,7 +32,9 @@ from tests.unit.billing.contract.scene import (
 )
 def test_C05_a_receipt_takes_no_more_than_rate_and_hold_allow(running: Scene, amount: int, ms: int) -> None:
     signed = running.receipt(cumulative_amount=amount, billable_ms=ms)
-    if amount > charge(1_000, ms):
+    if ms > running.elapsed_ms():
+        running.refuses("ExceedsTime", "settler", "settleLease", *signed, [])
+    elif amount > charge(1_000, ms):
         running.refuses("ExceedsRate", "settler", "settleLease", *signed, [])
     elif amount > 10_000:
         running.refuses("ExceedsHold", "settler", "settleLease", *signed, [])
@@ -59,8 +62,35 @@ def test_C05_the_last_unit_and_the_last_millisecond(running: Scene) -> None:
 def test_C05_a_ceiling_beyond_every_supply_overflows_nothing(scene: Scene) -> None:
     scene.open_hold(rateCeilingPerHour=UNLIMITED)
     scene.register()
-    scene.settle(cumulative_amount=10_000, billable_ms=2**64 - 1)
+    scene.settle(cumulative_amount=10_000, billable_ms=HOURS_HELD * HOUR_MS)
     assert scene.view("totalPending") == 10_000
+
+
+def test_C05_no_lease_bills_more_time_than_has_passed_since_the_hold(scene: Scene) -> None:
+    scene.open_hold(hours=0)
+    scene.register()
+    too_much = scene.receipt(cumulative_amount=1, billable_ms=scene.elapsed_ms() + 1)
+    scene.refuses("ExceedsTime", "settler", "settleLease", *too_much, [])
+    scene.refuses("ExceedsTime", "settler", "settleLease", *scene.receipt(billable_ms=2**64 - 1), [])
+    scene.pass_hours(1)
+    exact = scene.elapsed_ms()
+    scene.refuses("ExceedsTime", "settler", "settleLease", *scene.receipt(billable_ms=exact + 1), [])
+    scene.settle(billable_ms=exact)
+
+
+def test_C05_all_leases_together_bill_as_many_at_once_as_the_customer_signed(scene: Scene) -> None:
+    scene.open_hold(parallelLeases=2, hours=1)
+    scene.register()
+    for lease in ("first", "second"):
+        scene.settle(lease=lease)
+    third = scene.receipt(lease="third", cumulative_amount=100, billable_ms=HOUR_MS // 10)
+    scene.refuses("ExceedsTime", "settler", "settleLease", *third, [])
+    scene.pass_hours(1)
+    scene.settle(lease="third", cumulative_amount=100, billable_ms=HOUR_MS // 10)
+    later = scene.receipt(lease="first", seq=2, cumulative_amount=2_000, billable_ms=2 * HOUR_MS)
+    scene.do("settler", "settleLease", *later, [])  # its first hour counts once
+    fourth = scene.receipt(lease="fourth", cumulative_amount=1_000, billable_ms=HOUR_MS)
+    scene.refuses("ExceedsTime", "settler", "settleLease", *fourth, [])
 
 
 # ------------------------------------------------------------------ C6
@@ -79,7 +109,7 @@ def test_C06_the_settler_cannot_pay_itself(scene: Scene) -> None:
     forged = scene.receipt(signer=receipt_key("settler"))  # in Bob's name, by the settler's own key
     scene.refuses("BadSignature", "settler", "settleLease", *forged, proof)
     scene.settle(*proof)
-    assert scene.view("leases", id32("lease"))[1] == address("bob")
+    assert scene.view("leases", address("alice"), id32("lease"))[1] == address("bob")
 
 
 def test_C06_where_anybody_is_allowed_a_false_provider_is_stopped_within_the_window(scene: Scene) -> None:
@@ -87,7 +117,7 @@ def test_C06_where_anybody_is_allowed_a_false_provider_is_stopped_within_the_win
     scene.register("settler")
     scene.settle(provider="settler")
     scene.do("alice", "challenge", id32("lease"), EVIDENCE)
-    scene.do("arbiter", "resolve", id32("lease"), 0, 1_000)
+    scene.do("arbiter", "resolve", address("alice"), id32("lease"), 0, 1_000)
     assert (scene.available("alice"), scene.available("settler")) == (1_000, 0)
 
 
@@ -119,11 +149,13 @@ def test_C18_a_hold_that_a_reorganisation_dropped_pays_nobody_until_opened_again
     signed: Signed = scene.authorize()
     fork = scene.chain.snapshot()
     scene.do("settler", "openHold", *signed)
+    scene.pass_hours(1)
     scene.settle()
     scene.chain.revert(fork)
-    assert scene.view("holds", id32("job"))[0] == ZERO
+    assert scene.view("holds", address("alice"), id32("job"))[HOLD_OPENED] == 0
     assert not scene.view("nonceUsed", address("alice"), signed.message[-1])
     scene.refuses("UnknownHold", "settler", "settleLease", *scene.receipt(), [])
     scene.do("settler", "openHold", *signed)
+    scene.pass_hours(1)
     scene.settle()
     assert scene.view("totalPending") == 1_000

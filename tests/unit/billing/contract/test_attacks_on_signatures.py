@@ -69,7 +69,7 @@ def test_C03_an_authorization_opens_one_hold_and_never_another(scene: Scene) -> 
     assert scene.view("nonceUsed", address("alice"), signed.message[-1])
     scene.refuses("HoldExists", "settler", "openHold", *signed)
     scene.refuses("NonceUsed", "settler", "openHold", *scene.authorize(job="other", nonce=signed.message[-1]))
-    scene.do("settler", "closeHold", id32("job"))
+    scene.do("settler", "closeHold", address("alice"), id32("job"))
     scene.refuses("HoldExists", "settler", "openHold", *signed)
 
 

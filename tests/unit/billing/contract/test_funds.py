@@ -26,9 +26,9 @@ def test_what_is_available_can_be_withdrawn_to_the_last_unit(scene: Scene) -> No
 
 def test_a_whole_job_from_deposit_to_withdrawal(scene: Scene) -> None:
     release_at = scene.settled_lease()
-    scene.do("settler", "closeHold", id32("job"))
+    scene.do("settler", "closeHold", address("alice"), id32("job"))
     scene.chain.at(release_at)
-    args = only(scene.do("mallory", "finalize", id32("lease")), "LeaseFinalized")
+    args = only(scene.do("mallory", "finalize", address("alice"), id32("lease")), "LeaseFinalized")
     assert (args["paid"], args["fee"]) == (950, 50)
     for name, amount in (("bob", 950), ("fee", 50), ("alice", 9_000)):
         before = scene.balance(name)

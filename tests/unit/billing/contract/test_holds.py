@@ -12,6 +12,7 @@ from tests.unit.billing.contract.scene import (
     DAY,
     DELEGATION_TYPES,
     EVIDENCE,
+    HOLD_REMAINING,
     HOLD_TYPES,
     HOUR_MS,
     QUICK,
@@ -30,9 +31,12 @@ def test_a_hold_is_as_the_customer_signed_it(scene: Scene) -> None:
     args = only(scene.do("settler", "openHold", *signed), "HoldOpened")
     assert args == {
         "jobId": id32("job"), "customer": address("alice"), "amount": 4_000, "rateCeilingPerHour": 77,
-        "providersRoot": b"\x01" * 32, "deadline": signed.message[6],
+        "providersRoot": b"\x01" * 32, "deadline": signed.message[7],
+        "parallelLeases": 4,
     }  # fmt: skip
-    assert scene.view("holds", id32("job")) == (address("alice"), signed.message[6], False, 4_000, 77, b"\x01" * 32)
+    opened_at, deadline = scene.now() - 1, signed.message[7]
+    hold = scene.view("holds", address("alice"), id32("job"))
+    assert hold == (opened_at, 0, deadline, 4, False, 0, 4_000, 77, b"\x01" * 32)
     assert (scene.available("alice"), scene.view("totalHeld")) == (500, 4_000)
 
 
@@ -41,6 +45,7 @@ def test_what_an_authorization_lacks_is_named(scene: Scene) -> None:
     for error, change in (
         ("WrongAsset", {"asset": address("mallory")}),
         ("ZeroAmount", {"maxAmount": 0}),
+        ("ZeroAmount", {"parallelLeases": 0}),
         ("TooLate", {"deadline": scene.now() - 1}),
         ("PeriodTooLong", {"deadline": scene.now() + 366 * DAY + 1}),
         ("PeriodTooLong", {"deadline": 2**64 - 1}),
@@ -55,7 +60,8 @@ def test_what_an_authorization_lacks_is_named(scene: Scene) -> None:
 def test_no_field_can_be_changed_after_signing(scene: Scene, field: int, value: int) -> None:
     message, signature = scene.authorize()
     kinds = [each["type"] for each in HOLD_TYPES["HoldAuthorization"]]
-    made = {"bytes32": value.to_bytes(32, "big"), "address": address("settler")}.get(kinds[field], value)
+    words = {"bytes32": value.to_bytes(32, "big"), "address": address("settler"), "uint32": value % 2**31 or 3}
+    made = words.get(kinds[field], value)
     changed = (*message[:field], made, *message[field + 1 :])
     with pytest.raises(AssertionError) as unchanged:
         scene.refuses("InsufficientAvailable", "settler", "openHold", changed, signature)
@@ -66,7 +72,7 @@ def test_a_receipt_names_the_jobs_own_parties(running: Scene) -> None:
     for error, change in (
         ("UnknownHold", {"job": "other"}),
         ("WrongAsset", {"asset": address("mallory")}),
-        ("WrongCustomer", {"customer": "anna"}),
+        ("UnknownHold", {"customer": "anna"}),
         ("BadSignature", {"provider": "ben"}),
         ("BadSignature", {"signer": wallet("bob")}),
     ):
@@ -90,7 +96,7 @@ def test_each_of_a_jobs_providers_is_paid_for_his_own_lease(scene: Scene) -> Non
         scene.settle(*merkle.proof(leaves, leaf), provider=name, lease=f"lease of {name}")
     scene.chain.at(scene.now() + scene.terms.challenge_seconds)
     for name in ("bob", "ben"):
-        scene.do("mallory", "finalize", id32(f"lease of {name}"))
+        scene.do("mallory", "finalize", address("alice"), id32(f"lease of {name}"))
         assert scene.available(name) == 950
 
 
@@ -99,10 +105,10 @@ def test_a_later_receipt_adds_to_what_waits_and_starts_the_window_anew(running: 
     second = only(running.settle(seq=2, cumulative_amount=1_000), "LeaseSettled")
     assert (first["amount"], second["amount"]) == (300, 700)
     assert second["releaseAt"] == running.now() - 1 + running.terms.challenge_seconds > first["releaseAt"]
-    lease = running.view("leases", id32("lease"))
+    lease = running.view("leases", address("alice"), id32("lease"))
     assert lease == (id32("job"), address("bob"), 2, False, second["releaseAt"], HOUR_MS, 1_000, 1_000)
     running.chain.at(first["releaseAt"])
-    running.refuses("TooEarly", "bob", "finalize", id32("lease"))
+    running.refuses("TooEarly", "bob", "finalize", address("alice"), id32("lease"))
 
 
 def test_what_has_passed_its_window_cannot_be_challenged_again_by_a_later_receipt(running: Scene) -> None:
@@ -111,7 +117,7 @@ def test_what_has_passed_its_window_cannot_be_challenged_again_by_a_later_receip
     assert (paid.name, paid.args["paid"], paid.args["fee"]) == ("LeaseFinalized", 380, 20)
     assert (settled.name, settled.args["amount"]) == ("LeaseSettled", 600)
     assert only(running.do("alice", "challenge", id32("lease"), EVIDENCE), "LeaseChallenged")["amount"] == 600
-    running.do("arbiter", "resolve", id32("lease"), 0, 600)
+    running.do("arbiter", "resolve", address("alice"), id32("lease"), 0, 600)
     assert running.available("bob") == 380
 
 
@@ -120,7 +126,7 @@ def test_a_receipt_after_a_dispute_that_ran_out_pays_that_first(running: Scene) 
     running.do("alice", "challenge", id32("lease"), EVIDENCE)
     running.chain.at(release_at + running.terms.dispute_seconds)
     assert [event.name for event in running.settle(seq=2, cumulative_amount=500)] == ["LeaseFinalized", "LeaseSettled"]
-    assert running.view("leases", id32("lease"))[3] is False
+    assert running.view("leases", address("alice"), id32("lease"))[3] is False
 
 
 def test_a_challenge_stops_no_later_receipt_and_takes_it_in(running: Scene) -> None:
@@ -132,8 +138,8 @@ def test_a_challenge_stops_no_later_receipt_and_takes_it_in(running: Scene) -> N
     }  # fmt: skip
     running.settle(seq=2, cumulative_amount=1_000)
     running.refuses("Disputed", "alice", "challenge", id32("lease"), EVIDENCE)
-    running.refuses("SumMismatch", "arbiter", "resolve", id32("lease"), 200, 200)
-    running.do("arbiter", "resolve", id32("lease"), 600, 400)
+    running.refuses("SumMismatch", "arbiter", "resolve", address("alice"), id32("lease"), 200, 200)
+    running.do("arbiter", "resolve", address("alice"), id32("lease"), 600, 400)
     assert (running.available("bob"), running.available("alice")) == (570, 400)
 
 
@@ -141,15 +147,15 @@ def test_only_the_holds_customer_challenges_and_only_what_waits(running: Scene) 
     running.refuses("UnknownLease", "alice", "challenge", id32("lease"), EVIDENCE)
     running.settle()
     for name in ("anna", "mallory", "bob", "arbiter", "settler"):
-        running.refuses("WrongCustomer", name, "challenge", id32("lease"), EVIDENCE)
-    running.refuses("NotDisputed", "arbiter", "resolve", id32("lease"), 0, 1_000)
-    running.refuses("UnknownLease", "arbiter", "resolve", id32("none"), 0, 0)
-    running.refuses("UnknownLease", "bob", "finalize", id32("none"))
+        running.refuses("UnknownLease", name, "challenge", id32("lease"), EVIDENCE)
+    running.refuses("NotDisputed", "arbiter", "resolve", address("alice"), id32("lease"), 0, 1_000)
+    running.refuses("UnknownLease", "arbiter", "resolve", address("alice"), id32("none"), 0, 0)
+    running.refuses("UnknownLease", "bob", "finalize", address("alice"), id32("none"))
     running.do("alice", "challenge", id32("lease"), EVIDENCE)
-    running.do("arbiter", "resolve", id32("lease"), 1_000, 0)
+    running.do("arbiter", "resolve", address("alice"), id32("lease"), 1_000, 0)
     running.refuses("ZeroAmount", "alice", "challenge", id32("lease"), EVIDENCE)
-    running.refuses("ZeroAmount", "bob", "finalize", id32("lease"))
-    running.refuses("NotDisputed", "arbiter", "resolve", id32("lease"), 0, 0)
+    running.refuses("ZeroAmount", "bob", "finalize", address("alice"), id32("lease"))
+    running.refuses("NotDisputed", "arbiter", "resolve", address("alice"), id32("lease"), 0, 0)
 
 
 @QUICK
@@ -161,8 +167,11 @@ def test_a_dispute_divides_all_of_it_once(running: Scene, pending: int, share: i
     to_provider = min(share, pending)
     to_customer = pending - to_provider + off
     if off and to_customer >= 0:
-        running.refuses("SumMismatch", "arbiter", "resolve", id32("lease"), to_provider, to_customer)
-    args = only(running.do("arbiter", "resolve", id32("lease"), to_provider, pending - to_provider), "DisputeResolved")
+        running.refuses("SumMismatch", "arbiter", "resolve", address("alice"), id32("lease"), to_provider, to_customer)
+    args = only(
+        running.do("arbiter", "resolve", address("alice"), id32("lease"), to_provider, pending - to_provider),
+        "DisputeResolved",
+    )
     assert args["fee"] == to_provider * running.terms.fee_bps // 10_000
     assert args["paid"] + args["fee"] + args["refunded"] == pending
     assert [running.available(name) for name in ("bob", "fee", "alice")] == [
@@ -170,21 +179,23 @@ def test_a_dispute_divides_all_of_it_once(running: Scene, pending: int, share: i
         args["fee"],
         args["refunded"],
     ]
-    running.refuses("NotDisputed", "arbiter", "resolve", id32("lease"), to_provider, pending - to_provider)
+    running.refuses(
+        "NotDisputed", "arbiter", "resolve", address("alice"), id32("lease"), to_provider, pending - to_provider
+    )
     running.chain.revert(before)
 
 
 def test_a_closed_hold_gives_the_rest_back_and_settles_nothing_more(running: Scene) -> None:
     running.settle()
-    args = only(running.do("settler", "closeHold", id32("job")), "HoldClosed")
+    args = only(running.do("settler", "closeHold", address("alice"), id32("job")), "HoldClosed")
     assert args == {"jobId": id32("job"), "customer": address("alice"), "refunded": 9_000, "expired": False}
-    running.refuses("HoldIsClosed", "settler", "closeHold", id32("job"))
-    running.refuses("HoldIsClosed", "mallory", "refundExpired", id32("job"))
+    running.refuses("HoldIsClosed", "settler", "closeHold", address("alice"), id32("job"))
+    running.refuses("HoldIsClosed", "mallory", "refundExpired", address("alice"), id32("job"))
     running.refuses("HoldIsClosed", "settler", "settleLease", *running.receipt(seq=2, cumulative_amount=1_001), [])
-    running.refuses("UnknownHold", "settler", "closeHold", id32("none"))
-    running.refuses("UnknownHold", "mallory", "refundExpired", id32("none"))
+    running.refuses("UnknownHold", "settler", "closeHold", address("alice"), id32("none"))
+    running.refuses("UnknownHold", "mallory", "refundExpired", address("alice"), id32("none"))
     running.do("alice", "challenge", id32("lease"), EVIDENCE)  # what waits can still be disputed
-    running.do("arbiter", "resolve", id32("lease"), 0, 1_000)
+    running.do("arbiter", "resolve", address("alice"), id32("lease"), 0, 1_000)
     assert running.available("alice") == 10_000
 
 
@@ -219,7 +230,7 @@ def test_nobody_takes_a_receipt_key_by_registering_it_first(scene: Scene) -> Non
     scene.register("bob")
     scene.do("mallory", "revokeReceiptKey", key)
     scene.settle()
-    assert scene.view("leases", id32("lease"))[1] == address("bob")
+    assert scene.view("leases", address("alice"), id32("lease"))[1] == address("bob")
 
 
 def test_wallets_with_code_sign_by_themselves(scene: Scene) -> None:
@@ -239,4 +250,4 @@ def test_wallets_with_code_sign_by_themselves(scene: Scene) -> None:
     revoke = scene.escrow.encode_abi("revokeReceiptKey", [receipt_key("bob").address])
     scene.chain.do(provider, "bob", "act", scene.escrow.address, bytes.fromhex(revoke[2:]))
     assert scene.view("receiptKeys", provider.address, receipt_key("bob").address) == 0
-    assert scene.view("holds", id32("job"))[0] == customer.address
+    assert scene.view("holds", customer.address, id32("job"))[HOLD_REMAINING] == 10_000

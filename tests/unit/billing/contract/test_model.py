@@ -36,6 +36,7 @@ from tests.unit.billing.contract.scene import (
     Scene,
     id32,
     receipt_key,
+    role_id,
 )
 
 STEPS_QUICK = 200
@@ -53,12 +54,14 @@ leases = st.sampled_from([f"lease {i}" for i in range(6)])
 offences = st.sampled_from([f"offence {i}" for i in range(4)])
 nonces = st.integers(1, 40)
 amounts = st.integers(0, 20) | st.integers(0, 3_000)
+roles = st.sampled_from(["slasher", "arbiter"])
+successors = st.sampled_from(["ben", "mallory"])
 seldom = st.integers(0, 9).map(lambda value: value == 0)
 
 
 @cache
 def _world() -> tuple[Scene, Contract]:
-    scene = Scene.make(Chain())
+    scene = Scene.make(Chain(), close_seconds=2 * HOUR)
     return scene, scene.chain.deploy("Lens")
 
 
@@ -115,9 +118,10 @@ class EscrowMachine(RuleBasedStateMachine):
             self.deposit(name, 20_000)
         for nonce, name in enumerate(("bob", "ben", "settler")):
             self.register(name, 100 + nonce, 30 * DAY, False)
-        self.open_hold("settler", "alice", "job 0", 9_000, 101, DAY, allowed, False)
-        self.open_hold("settler", "anna", "job 1", 5_000, 102, 2 * DAY, False, False)
-        self.settle("job 0", "lease 0", "bob", 1, 1_000, 1, False, False)
+        self.open_hold("settler", "alice", "job 0", 9_000, 101, DAY, allowed, 2, False)
+        self.open_hold("settler", "anna", "job 0", 5_000, 102, 2 * DAY, False, 1, False)
+        self.scene.pass_hours(2)
+        self.settle("alice", "job 0", "lease 0", "bob", 1, 1_000, 1, False)
         self.buy_credits("anna", 4_000)
         self.stake("bob", 2_000)
 
@@ -131,7 +135,8 @@ class EscrowMachine(RuleBasedStateMachine):
     @rule(data=st.data(), after=st.integers(-2, 2))
     def wait_for_an_edge(self, data: st.DataObject, after: int) -> None:
         terms = self.scene.terms
-        edges = [hold.deadline + terms.grace_seconds for hold in self.model.holds.values() if not hold.closed]
+        edges = [self.model.refundable_after(hold) for hold in self.model.holds.values() if not hold.closed]
+        edges += list(self.model.proposed_roles.values())
         edges += [lease.release_at for lease in self.model.leases.values()]
         edges += [lease.release_at + terms.dispute_seconds for lease in self.model.leases.values()]
         edges = [edge for edge in edges if edge + after > self.scene.now()]
@@ -181,10 +186,20 @@ class EscrowMachine(RuleBasedStateMachine):
         nonce=nonces,
         seconds=st.sampled_from([-1, 0, HOUR, DAY, 30 * DAY, PERIOD_MAX, PERIOD_MAX + 1]),
         is_bound=st.booleans(),
+        parallel=st.integers(0, 3),
         is_forged=seldom,
     )
     def open_hold(
-        self, who: str, customer: str, job: str, amount: int, nonce: int, seconds: int, is_bound: bool, is_forged: bool
+        self,
+        who: str,
+        customer: str,
+        job: str,
+        amount: int,
+        nonce: int,
+        seconds: int,
+        is_bound: bool,
+        parallel: int,
+        is_forged: bool,
     ) -> None:
         allowed = ("bob", "ben") if is_bound else ()
         deadline = self.scene.now() + seconds
@@ -194,13 +209,14 @@ class EscrowMachine(RuleBasedStateMachine):
             signer="mallory" if is_forged else "",
             maxAmount=amount,
             rateCeilingPerHour=RATE,
+            parallelLeases=parallel,
             providersRoot=merkle.root([merkle.provider_leaf(address(name)) for name in allowed])
             if allowed
             else bytes(32),
             deadline=deadline,
             nonce=nonce,
         )
-        hold = Hold(customer, deadline, amount, RATE, allowed)
+        hold = Hold(customer, deadline, amount, RATE, allowed, parallel)
         is_signed = not is_forged or customer == "mallory"
         self.step(who, "openHold", signed, lambda: self.model.open_hold(who, job, hold, nonce, is_signed))
 
@@ -219,6 +235,7 @@ class EscrowMachine(RuleBasedStateMachine):
             self.step(provider, "revokeReceiptKey", (key,), lambda: self.model.revoke(provider))
 
     @rule(
+        customer=customers,
         job=jobs,
         lease=leases,
         provider=providers,
@@ -226,23 +243,14 @@ class EscrowMachine(RuleBasedStateMachine):
         added=amounts | st.just(-1),
         hours=st.integers(0, 12),
         is_forged=seldom,
-        is_misnamed=seldom,
     )
     def settle(
-        self,
-        job: str,
-        lease: str,
-        provider: str,
-        newer: int,
-        added: int,
-        hours: int,
-        is_forged: bool,
-        is_misnamed: bool,
+        self, customer: str, job: str, lease: str, provider: str, newer: int, added: int, hours: int, is_forged: bool
     ) -> None:
-        before = self.model.leases.get(lease) or Lease(job, provider)
-        hold = self.model.holds.get(job)
-        customer = hold.customer if hold and not is_misnamed else "mallory"
+        before = self.model.leases.get((customer, lease)) or Lease(customer, job, provider)
+        hold = self.model.holds.get((customer, job))
         made = Lease(
+            customer,
             job,
             provider,
             seq=max(1, before.seq + newer),
@@ -261,31 +269,78 @@ class EscrowMachine(RuleBasedStateMachine):
         )
         tree = [merkle.provider_leaf(address(name)) for name in ("bob", "ben")]
         proof = merkle.proof(tree, tree[0 if provider == "bob" else 1]) if hold and hold.allowed else []
-        said = lambda: self.model.settle("settler", lease, made, customer, not is_forged)  # noqa: E731
+        said = lambda: self.model.settle("settler", lease, made, not is_forged)  # noqa: E731
         self.step("settler", "settleLease", (*signed, proof), said)
 
     @rule(lease=leases, who=customers)
     def challenge(self, lease: str, who: str) -> None:
         self.step(who, "challenge", (id32(lease), EVIDENCE), lambda: self.model.challenge(who, lease))
 
-    @rule(lease=leases, share=st.integers(0, 4), off=seldom, who=st.sampled_from(["arbiter", "arbiter", "settler"]))
-    def resolve(self, lease: str, share: int, off: bool, who: str) -> None:
-        pending = self.model.leases[lease].pending if lease in self.model.leases else 0
+    @rule(
+        customer=customers,
+        lease=leases,
+        share=st.integers(0, 4),
+        off=seldom,
+        who=st.sampled_from(["arbiter", "arbiter", "settler", "mallory"]),
+    )
+    def resolve(self, customer: str, lease: str, share: int, off: bool, who: str) -> None:
+        known = self.model.leases.get((customer, lease))
+        pending = known.pending if known else 0
         parts = (pending * share // 4, pending - pending * share // 4 + off)
-        self.step(who, "resolve", (id32(lease), *parts), lambda: self.model.resolve(who, lease, *parts))
+        args = (address(customer), id32(lease), *parts)
+        self.step(who, "resolve", args, lambda: self.model.resolve(who, customer, lease, *parts))
 
-    @rule(lease=leases)
-    def finalize(self, lease: str) -> None:
-        self.step("mallory", "finalize", (id32(lease),), lambda: self.model.finalize(lease))
+    @rule(customer=customers, lease=leases)
+    def finalize(self, customer: str, lease: str) -> None:
+        args = (address(customer), id32(lease))
+        self.step("mallory", "finalize", args, lambda: self.model.finalize(customer, lease))
 
-    @rule(job=jobs, who=st.sampled_from(["settler", "alice"]), is_meant=seldom)
-    def close_hold(self, job: str, who: str, is_meant: bool) -> None:
+    @rule(customer=customers, job=jobs, who=st.sampled_from(["settler", "alice"]), is_meant=seldom)
+    def close_hold(self, customer: str, job: str, who: str, is_meant: bool) -> None:
         if is_meant:
-            self.step(who, "closeHold", (id32(job),), lambda: self.model.close_hold(who, job))
+            args = (address(customer), id32(job))
+            self.step(who, "closeHold", args, lambda: self.model.close_hold(who, customer, job))
 
-    @rule(job=jobs)
-    def refund_expired(self, job: str) -> None:
-        self.step("mallory", "refundExpired", (id32(job),), lambda: self.model.refund_expired(job))
+    @rule(customer=customers, job=jobs, who=st.sampled_from(["arbiter", "pauser", "settler"]))
+    def reopen_hold(self, customer: str, job: str, who: str) -> None:
+        args = (address(customer), id32(job))
+        self.step(who, "reopenHold", args, lambda: self.model.reopen_hold(who, customer, job))
+
+    @rule(customer=customers, job=jobs)
+    def refund_expired(self, customer: str, job: str) -> None:
+        args = (address(customer), id32(job))
+        self.step("mallory", "refundExpired", args, lambda: self.model.refund_expired(customer, job))
+
+    # --- roles
+
+    @rule(who=st.sampled_from(["admin", "admin", "mallory"]), role=roles, account=successors)
+    def propose_role(self, who: str, role: str, account: str) -> None:
+        args = (role_id(role), address(account))
+        self.step(who, "proposeRole", args, lambda: self.model.propose_role(who, role, account))
+
+    @rule(who=st.sampled_from(["admin", "arbiter", "settler"]), role=roles, account=successors, is_meant=seldom)
+    def veto_role(self, who: str, role: str, account: str, is_meant: bool) -> None:
+        if is_meant:
+            args = (role_id(role), address(account))
+            self.step(who, "vetoRole", args, lambda: self.model.veto_role(who, role, account))
+
+    @rule(who=st.sampled_from(["admin", "admin", "mallory"]), role=roles, account=successors)
+    def grant_role(self, who: str, role: str, account: str) -> None:
+        args = (role_id(role), address(account))
+        self.step(who, "grantRole", args, lambda: self.model.grant_role(who, role, account))
+
+    @rule(who=st.sampled_from(["admin", "mallory"]), role=roles, account=successors, is_meant=seldom)
+    def revoke_role(self, who: str, role: str, account: str, is_meant: bool) -> None:
+        if is_meant:
+            args = (role_id(role), address(account))
+            self.step(who, "revokeRole", args, lambda: self.model.revoke_role(who, role, account))
+
+    @precondition(lambda self: self.model.proposed_roles)
+    @rule(data=st.data())
+    def grant_rightly(self, data: st.DataObject) -> None:
+        role, account = data.draw(st.sampled_from(sorted(self.model.proposed_roles)))
+        self.scene.chain.at(max(self.scene.now(), self.model.proposed_roles[role, account]))
+        self.grant_role("admin", role, account)
 
     # --- the same, mostly as they should be
 
@@ -296,40 +351,67 @@ class EscrowMachine(RuleBasedStateMachine):
         data=st.data(),
     )
     def open_rightly(self, customer: str, amount: int, is_bound: bool, data: st.DataObject) -> None:
-        new = [f"job {i}" for i in range(5) if f"job {i}" not in self.model.holds]
+        new = [f"job {i}" for i in range(5) if (customer, f"job {i}") not in self.model.holds]
         if new:
             nonce = 1_000 + len(self.model.nonces)
-            self.open_hold("settler", customer, data.draw(st.sampled_from(new)), amount, nonce, DAY, is_bound, False)
+            job = data.draw(st.sampled_from(new))
+            self.open_hold("settler", customer, job, amount, nonce, DAY, is_bound, 2, False)
 
     @precondition(lambda self: self.model.is_settleable())
     @rule(data=st.data(), lease=leases, provider=st.sampled_from(["bob", "ben"]), share=st.integers(1, 4))
     def settle_rightly(self, data: st.DataObject, lease: str, provider: str, share: int) -> None:
-        open_jobs = [job for job, hold in self.model.holds.items() if hold.remaining and not hold.closed]
-        known = self.model.leases.get(lease)
-        job, provider = (known.job, known.provider) if known else (data.draw(st.sampled_from(open_jobs)), provider)
-        added = -(-self.model.holds[job].remaining * share // 4)
-        self.settle(job, lease, provider, 1, added, 10_000, False, False)
+        usable = [key for key, hold in self.model.holds.items() if hold.remaining and not hold.closed]
+        customer, job = data.draw(st.sampled_from(usable))
+        known = self.model.leases.get((customer, lease))
+        job, provider = (known.job, known.provider) if known else (job, provider)
+        hold = self.model.holds[customer, job]
+        added = -(-hold.remaining * share // 4)
+        hours = -(-((known.settled if known else 0) + added) // RATE)
+        last = self.model.refundable_after(hold)
+        ready = hold.opened_at + hours * HOUR
+        if self.scene.now() < ready <= last:
+            self.scene.chain.at(ready)
+        self.settle(customer, job, lease, provider, 1, added, hours, False)
 
     @precondition(lambda self: any(lease.pending and not lease.challenged for lease in self.model.leases.values()))
     @rule(data=st.data())
     def challenge_rightly(self, data: st.DataObject) -> None:
-        waiting = [name for name, lease in self.model.leases.items() if lease.pending and not lease.challenged]
-        name = data.draw(st.sampled_from(waiting))
-        self.challenge(name, self.model.holds[self.model.leases[name].job].customer)
+        waiting = [key for key, lease in self.model.leases.items() if lease.pending and not lease.challenged]
+        customer, name = data.draw(st.sampled_from(waiting))
+        self.challenge(name, customer)
 
     @precondition(lambda self: any(lease.challenged for lease in self.model.leases.values()))
     @rule(data=st.data(), share=st.integers(0, 4))
     def resolve_rightly(self, data: st.DataObject, share: int) -> None:
-        disputed = [name for name, lease in self.model.leases.items() if lease.challenged]
-        self.resolve(data.draw(st.sampled_from(disputed)), share, False, "arbiter")
+        disputed = [key for key, lease in self.model.leases.items() if lease.challenged]
+        self.resolve(*data.draw(st.sampled_from(disputed)), share, False, "arbiter")
 
     @precondition(lambda self: any(lease.pending for lease in self.model.leases.values()))
     @rule(data=st.data())
     def finalize_rightly(self, data: st.DataObject) -> None:
-        pending = {name: lease for name, lease in self.model.leases.items() if lease.pending}
-        name = data.draw(st.sampled_from(list(pending)))
-        self.scene.chain.at(max(self.scene.now(), self.model.due_at(pending[name])))
-        self.finalize(name)
+        pending = {key: lease for key, lease in self.model.leases.items() if lease.pending}
+        key = data.draw(st.sampled_from(list(pending)))
+        self.scene.chain.at(max(self.scene.now(), self.model.due_at(pending[key])))
+        self.finalize(*key)
+
+    @precondition(lambda self: any(hold.remaining and not hold.closes_at for hold in self.model.holds.values()))
+    @rule(data=st.data(), is_meant=seldom)
+    def close_rightly(self, data: st.DataObject, is_meant: bool) -> None:
+        usable = [key for key, hold in self.model.holds.items() if hold.remaining and not hold.closes_at]
+        customer, job = data.draw(st.sampled_from(usable))
+        self.close_hold(customer, job, "settler", is_meant)
+
+    @precondition(lambda self: any(hold.closes_at and not hold.closed for hold in self.model.holds.values()))
+    @rule(data=st.data(), is_stopped=seldom)
+    def end_a_close(self, data: st.DataObject, is_stopped: bool) -> None:
+        closing = [key for key, hold in self.model.holds.items() if hold.closes_at and not hold.closed]
+        customer, job = data.draw(st.sampled_from(closing))
+        if is_stopped:
+            self.reopen_hold(customer, job, "pauser")
+            return
+        after = self.model.refundable_after(self.model.holds[customer, job]) + 1
+        self.scene.chain.at(max(self.scene.now(), after))
+        self.refund_expired(customer, job)
 
     @precondition(lambda self: self.model.proposed)
     @rule(name=payees)

@@ -10,8 +10,15 @@ from tests.unit.billing.contract.chain import NAMES, address
 from tests.unit.billing.contract.scene import EVIDENCE, Scene, id32
 
 ONLY: list[tuple[str, str, tuple[Any, ...]]] = [
-    ("settler", "closeHold", (id32("job"),)),
-    ("arbiter", "resolve", (id32("lease"), 0, 1_000)),
+    (
+        "settler",
+        "closeHold",
+        (
+            address("alice"),
+            id32("job"),
+        ),
+    ),
+    ("arbiter", "resolve", (address("alice"), id32("lease"), 0, 1_000)),
     ("arbiter", "compensate", (address("alice"), 1, id32("offence"))),
     ("slasher", "slash", (address("bob"), 1, id32("offence"), EVIDENCE)),
     ("publisher", "proposeRoot", (b"\x01" * 32, 0)),
@@ -19,6 +26,7 @@ ONLY: list[tuple[str, str, tuple[Any, ...]]] = [
     ("pauser", "unpause", ()),
     ("admin", "sweepSurplus", (address("fee"),)),
     ("admin", "grantRole", (b"\x01" * 32, address("mallory"))),
+    ("admin", "proposeRole", (b"\x01" * 32, address("mallory"))),
 ]
 
 
@@ -57,4 +65,4 @@ def test_only_arbiter_and_pauser_veto(scene: Scene) -> None:
 def test_a_revoked_role_may_nothing(scene: Scene) -> None:
     scene.open_hold()
     scene.do("admin", "revokeRole", scene.view("SETTLER"), address("settler"))
-    scene.refuses("AccessControlUnauthorizedAccount", "settler", "closeHold", id32("job"))
+    scene.refuses("AccessControlUnauthorizedAccount", "settler", "closeHold", address("alice"), id32("job"))

@@ -6,7 +6,7 @@ import pytest
 from web3 import Web3
 
 from tests.unit.billing.contract.chain import ROLES, Chain, Refused, address, build
-from tests.unit.billing.contract.scene import DAY, TERMS, ZERO, Scene
+from tests.unit.billing.contract.scene import DAY, HOLDERS, TERMS, ZERO, Scene
 
 SIZE_LIMIT = 24_576  # EIP-170
 
@@ -22,6 +22,7 @@ SIZE_LIMIT = 24_576  # EIP-170
         ("PeriodTooLong", {"challenge_seconds": 366 * DAY + 1}),
         ("PeriodTooLong", {"grace_seconds": 366 * DAY + 1}),
         ("PeriodTooLong", {"dispute_seconds": 366 * DAY + 1}),
+        ("PeriodTooLong", {"close_seconds": 366 * DAY + 1}),
         ("PeriodTooLong", {"root_delay_seconds": 2**64 - 1}),
         ("PeriodTooLong", {"unstake_seconds": 366 * DAY + 1}),
     ],
@@ -29,7 +30,7 @@ SIZE_LIMIT = 24_576  # EIP-170
 )
 def test_terms_that_nobody_could_live_with_are_refused(scene: Scene, error: str, change: dict[str, object]) -> None:
     with pytest.raises(Refused, match=f"^{error}$"):
-        scene.chain.deploy("GpuEscrow", tuple(scene.terms._replace(**change)))
+        scene.chain.deploy("GpuEscrow", tuple(scene.terms._replace(**change)), HOLDERS)
 
 
 def test_terms_at_their_bounds_are_taken(chain: Chain) -> None:
@@ -45,6 +46,7 @@ def test_terms_can_be_read(scene: Scene) -> None:
         "challengeSeconds": TERMS.challenge_seconds,
         "graceSeconds": TERMS.grace_seconds,
         "disputeSeconds": TERMS.dispute_seconds,
+        "closeSeconds": TERMS.close_seconds,
         "rootDelaySeconds": TERMS.root_delay_seconds,
         "rootDailyCap": TERMS.root_daily_cap,
         "unstakeSeconds": TERMS.unstake_seconds,
@@ -53,6 +55,8 @@ def test_terms_can_be_read(scene: Scene) -> None:
         "defaultAdmin": address("admin"),
         "defaultAdminDelay": 2 * DAY,
         "MAX_PERIOD_SECONDS": 366 * DAY,
+        "ROLE_DELAY_SECONDS": 2 * DAY,
+        "ROLE_WINDOW_SECONDS": 14 * DAY,
     }
     assert {name: scene.view(name) for name in read} == read
     assert scene.view("eip712Domain")[1:5] == ["Souk", "1", scene.chain.chain_id, scene.escrow.address]

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing.proofs.escrow import is_signed_by_customer
+from billing.proofs.escrow import is_signed_by_customer, names_its_providers, providers_root
 from jobs.client.errors import TermsRefused, UsageMistake
 from jobs.client.views.plan import plan_view
 from jobs.client.wallet import authorizing
@@ -21,6 +21,7 @@ from provider_agent.protocol import ReceiptDomain, ethereum
 KEY = "0x" + "a1" * 32
 WALLET = Wallet(ethereum.address_of(KEY), KEY)
 CONTRACT, TOKEN = "0x" + "c0" * 20, "0x" + "70" * 20
+BOB, BEN = "0x" + "b0" * 20, "0x" + "be" * 20
 JOB_ID = UUID(int=7)
 NOW = int(time.time())
 DAY = 86_400
@@ -48,6 +49,7 @@ TERMS: dict[str, Any] = {
     "chain_id": 31337,
     "contract": CONTRACT,
     "token": TOKEN,
+    "providers": [BOB, BEN],
     "rate_ceiling_units_per_hour": 2_000_000,  # 2 devices at 0.50 dollars, which is one token each
     "deadline_min": NOW + 7200,
     "deadline_max": NOW + 365 * DAY,
@@ -97,6 +99,16 @@ def test_what_is_signed_is_what_the_quote_says_and_nothing_more() -> None:
     assert not is_signed_by_customer(signed, ReceiptDomain(chain_id=1, verifying_contract=CONTRACT))
 
 
+def test_the_wallet_allows_the_quotes_providers_or_those_of_them_that_its_owner_names() -> None:
+    assert draw_up().providers_root == providers_root([BOB, BEN])
+    authorization = authorizing.draw_up(spec(), quote(), ASSET, WALLET.address, allow=[BEN])
+    assert authorization.providers_root == providers_root([BEN])
+    signed = authorizing.sign(WALLET, authorization, quote(), [BEN])
+    assert (signed.providers, names_its_providers(signed)) == ((BEN,), True)
+    with pytest.raises(UsageMistake, match=f"no node of that wallet .*{BOB}, {BEN}"):
+        authorizing.draw_up(spec(), quote(), ASSET, WALLET.address, allow=[BEN, "0x" + "66" * 20])
+
+
 def test_no_two_signatures_share_a_nonce_and_it_has_256_bits() -> None:
     nonces = {draw_up().nonce for _ in range(50)}
     assert len(nonces) == 50
@@ -116,6 +128,9 @@ def test_no_two_signatures_share_a_nonce_and_it_has_256_bits() -> None:
         ({"deadline_max": NOW + 400 * DAY}, "further away"),
         ({"deadline_max": NOW + 7100}, "deadlines"),
         ({"fee_bps": 2001}, "basis points"),
+        ({"providers": []}, "any could be paid"),
+        ({"providers": [BOB, BOB]}, "providers are none"),
+        ({"parallel_leases": 2}, "2 leases at a time, and the job file has 1"),
     ],
 )
 def test_terms_that_do_not_follow_from_the_quote_are_not_signed(terms: dict[str, Any], words: str) -> None:

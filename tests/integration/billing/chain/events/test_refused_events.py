@@ -78,14 +78,28 @@ def test_an_event_of_a_contract_that_is_not_ours_is_refused(contract: EscrowCont
 
 
 def test_an_event_without_an_effect_moves_nothing(contract: EscrowContract) -> None:
-    book(event("RoleGranted", role=HASH))
+    book(event("NonceCancelled", account=WALLET, nonce="1"))
     assert not Transfer.objects.exists()
 
 
 def test_the_end_of_a_hold_or_lease_that_nobody_knows_is_refused(contract: EscrowContract) -> None:
     unknown = word(uuid4())
-    assert_refused("HoldClosed", "no hold of this job is known", jobId=unknown, refunded="1", expired=False)
-    assert_refused("LeaseChallenged", "nothing was settled for this lease", leaseId=unknown)
+    nobodys = {"jobId": unknown, "customer": WALLET}
+    assert_refused("HoldClosed", "no hold of this customer for this job", **nobodys, refunded="1", expired=False)
+    assert_refused("LeaseChallenged", "no hold of this customer for this job", **nobodys, leaseId=unknown)
+    mine = hold(contract)
+    assert_refused(
+        "LeaseChallenged", "nothing was settled for this lease", jobId=word(mine.pk), customer=WALLET, leaseId=unknown
+    )
+
+
+def test_the_end_of_another_wallets_hold_leaves_mine_alone(contract: EscrowContract) -> None:
+    mine = hold(contract)
+    assert_refused(
+        "HoldClosed", "no hold of this customer", jobId=word(mine.pk), customer=ADDRESS, refunded="10", expired=False
+    )
+    mine.refresh_from_db()
+    assert mine.state == EscrowHoldState.OPEN
 
 
 def test_amounts_that_do_not_add_up_are_refused(contract: EscrowContract) -> None:
@@ -97,12 +111,18 @@ def test_amounts_that_do_not_add_up_are_refused(contract: EscrowContract) -> Non
         "LeaseFinalized",
         r"3 \+ 1 \+ 0 is not the 5 that waits",
         jobId=word(opened.pk),
+        customer=WALLET,
         leaseId=word(lease.pk),
         paid="3",
         fee="1",
     )
     assert_refused(
-        "HoldClosed", "0 settled and 9 refunded are not the 10 held", jobId=word(opened.pk), refunded="9", expired=False
+        "HoldClosed",
+        "0 settled and 9 refunded are not the 10 held",
+        jobId=word(opened.pk),
+        customer=WALLET,
+        refunded="9",
+        expired=False,
     )
     lease.refresh_from_db()
     assert (lease.pending, lease.paid) == (5, 0)

@@ -174,7 +174,7 @@ def test_who_pays_itself_out_first_alarms_nobody(windows: Town) -> None:
     town.chain.ahead_seconds += 2 * WINDOW_SECONDS
     end_window(lease_id)
     escrow.sweep(town.contract.chain_id)  # ours is planned
-    town.call("Bob", "finalize", id_bytes32(lease_id))
+    town.call("Bob", "finalize", town.key("Alice").address, id_bytes32(lease_id))
     give_up(town)
     assert town.owed(AccountKind.WALLET_AVAILABLE, "Bob") == TOKEN * 9 // 10
     assert ChainTransaction.objects.get(purpose="finalize").state == TransactionState.REFUSED
@@ -192,7 +192,7 @@ def test_what_was_refused_because_others_had_done_it_is_calm_once_that_is_final(
     end_window(lease_id)
     settings.SOUK_CHAINS = [settings.SOUK_CHAINS[0] | {"finality": "depth", "confirmations": 5}]
     escrow.sweep(town.contract.chain_id)
-    town.call("Bob", "finalize", id_bytes32(lease_id))
+    town.call("Bob", "finalize", town.key("Alice").address, id_bytes32(lease_id))
     give_up(town)
     assert len(alarms()) == 1, [(one.purpose, one.state, one.last_error) for one in ChainTransaction.objects.all()]
     for _ in range(6):
@@ -215,7 +215,7 @@ def test_a_customer_that_revokes_and_opens_itself_alarms_nobody(town: Town) -> N
     town.chain.ahead_seconds += 7200 + 3600
     escrow.end_hold(job_id)
     escrow.sweep(town.contract.chain_id)
-    town.call("Alice", "refundExpired", id_bytes32(job_id))
+    town.call("Alice", "refundExpired", town.key("Alice").address, id_bytes32(job_id))
     give_up(town)
     assert EscrowHold.objects.get(pk=job_id).state == EscrowHoldState.CLOSED
     assert alarms() == []
