@@ -71,6 +71,7 @@ else
 endif
 
 containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start
+	$(BIN)/python -m tests.contracts.executors.base_image
 	$(BIN)/python -m pytest -n $(CONTAINERS_AT_ONCE) --dist loadfile --ignore tests/acceptance -m docker
 
 embedded: $(INSTALLED) ## tests that start, kill and restart `souk up` on its own PostgreSQL and Redis

@@ -38,7 +38,17 @@ from examples.demo_model import greedy, sample
 from examples.demo_serving import PROMPT, TOKENS, ServingStory
 from examples.demo_tokens import TokenStory
 from examples.demo_wallet import WalletStory
-from examples.market import SOUK, Market, MarketError, NodeOptions, Party, kill_tree, run_json, wait_for
+from examples.market import (
+    PATIENCE,
+    SOUK,
+    Market,
+    MarketError,
+    NodeOptions,
+    Party,
+    kill_tree,
+    run_json,
+    wait_for,
+)
 from examples.narration import Claims, dollars, say, show, show_process, show_seconds, show_trail, title
 from jobs.client.errors import SoukClientError
 from jobs.client.sdk import Souk
@@ -166,7 +176,7 @@ class Demo:
                 self.kill_in_the_middle(souk, job.job_id, chosen)
                 if self.until == RESUMED:
                     return self.see_resumed(souk, job.job_id, chosen)
-                status = process.wait(TRAIN_SECONDS)
+                status = process.wait(TRAIN_SECONDS * PATIENCE)
                 shower.join(5)
                 self.claims.check("souk launch followed the job through the recovery to its end", status == 0, status)
                 return souk.job(job.job_id)

@@ -30,8 +30,11 @@ from jobs.client.sdk import Souk
 BIN = Path(sys.executable).parent
 SOUK = str(BIN / "souk")
 PASSWORD = "correct horse battery staple"
-START_SECONDS, LIST_SECONDS, STOP_SECONDS, INSTALL_SECONDS = 120, 120, 30, 300
+START_SECONDS, LIST_SECONDS, STOP_SECONDS, INSTALL_SECONDS = 120, 180, 30, 300
+# What a start, `wait_for` and `run` may take is multiplied by this; more for a computer that does other things beside.
+PATIENCE = float(os.environ.get("SOUK_PATIENCE", "1"))
 POLL_SECONDS = 0.25
+LOG_CHARACTERS = 3_000
 PORT_TRIES = 1_000
 T = TypeVar("T")
 
@@ -91,9 +94,9 @@ class Market:
         line: list[str] = []
         reader = threading.Thread(target=lambda: line.append(up.stdout.readline()), daemon=True)  # type: ignore[union-attr]
         reader.start()
-        reader.join(START_SECONDS)
+        reader.join(START_SECONDS * PATIENCE)
         if not line or not line[0].startswith("{"):
-            raise MarketError("the marketplace did not start:\n" + log.read_text()[-3000:])
+            raise MarketError("the marketplace did not start:\n" + log.read_text()[-LOG_CHARACTERS:])
         self.operator = json.loads(line[0])
         self.server = self.operator["api_url"]
 
@@ -162,9 +165,19 @@ class Market:
     ) -> Party:
         """Enrol and start a node, and wait until it was measured and is listed."""
         provider = self.enrol(name, price=price, provider=provider, node=node)
-        self.start_agent(name)
+        agent = self.start_agent(name)
         with Souk(self.server, provider.key) as souk:
-            wait_for(f"{name} to be listed", lambda: name in {o.node_name for o in souk.offers()}, seconds)
+
+            def is_listed() -> bool:
+                if agent.poll() is not None:
+                    raise MarketError(f"its agent ended with {agent.returncode}")
+                return name in {offer.node_name for offer in souk.offers()}
+
+            try:
+                wait_for(f"{name} to be listed", is_listed, seconds)
+            except MarketError as error:
+                log = (self.folder / f"agent-{name}.log").read_text()[-LOG_CHARACTERS:]
+                raise MarketError(f"{error}; the end of its agent's log:\n{log}") from error
         return provider
 
     @property
@@ -255,7 +268,8 @@ class Processes:
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float) -> T:
-    """The first true answer of `look`, or MarketError after `seconds`."""
+    """The first true answer of `look`, or MarketError after `seconds`, times PATIENCE."""
+    seconds *= PATIENCE
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := look():
@@ -285,7 +299,8 @@ def free_ports(count: int = 1) -> int:
 
 def run(command: list[str], env: dict[str, str], *, seconds: float = 120) -> str:
     """Run one of our commands as a user would; returns what it printed, raises MarketError when it failed."""
-    done = subprocess.run(command, check=False, env=env, capture_output=True, text=True, timeout=seconds)
+    limit = seconds * PATIENCE
+    done = subprocess.run(command, check=False, env=env, capture_output=True, text=True, timeout=limit)
     if done.returncode != 0:
         raise MarketError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout

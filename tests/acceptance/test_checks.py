@@ -10,7 +10,7 @@ import pytest
 
 from examples.market import Market
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 CHECK_SECONDS_MAX = 240.0
 FINDINGS = {"products", "work_seconds", "memory_blocks", "recall_seconds"}
 

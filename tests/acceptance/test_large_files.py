@@ -13,7 +13,7 @@ import pytest
 from examples.market import SOUK, Market, Party, run, wait_for
 from tests.acceptance.customer import souk_of
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 LARGE_BYTES, SMALL_BYTES, SMALL_FILES = 700_000_000, 16_000_000, 19
 PARTS_BEFORE_KILL = 5
 JOB_FILE = """\

@@ -13,7 +13,7 @@ import yaml
 from examples.market import SOUK, Market, NodeOptions, Party, run, run_json
 from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INSTALL_SECONDS = 600  # torch among it
 LINK_SECONDS = 120  # the checks of both nodes, one after the other, may come first

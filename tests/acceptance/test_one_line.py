@@ -14,7 +14,7 @@ import pytest
 
 from examples.market import SOUK, Market, NodeOptions, run, run_json
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 
 
 @pytest.fixture

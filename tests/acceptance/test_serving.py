@@ -22,7 +22,7 @@ from tests.acceptance.serving_world import MODEL, World, serving_world, within
 from tests.integration.jobs.gateway.crowd import BROKEN, COMPLETE, Crowd, struck
 from tests.integration.tunnels.nat import why_not
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1800)]
 CALLERS = 24
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is a list?"}]
 SOON_SECONDS, REPLACED_SECONDS, AWAY_SECONDS = 15.0, 120.0, 6.0

@@ -14,7 +14,7 @@ import pytest
 from examples.market import SOUK, Market, Party, run, run_json, wait_for
 from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

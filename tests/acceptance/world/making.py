@@ -24,7 +24,7 @@ from examples.market import SOUK, Market, Party, free_ports, run_json
 from tests.acceptance.world import engine, ssh, supplies
 from tests.acceptance.world.computer import Computer
 from tests.acceptance.world.network import MARKET, OUTSIDE_INTERFACE, ROUTER_INSIDE, Router, interfaces_here
-from tests.contracts.executors.engine import CACHE
+from tests.contracts.executors.base_image import CACHE
 from tests.contracts.executors.train_image import fill_engines
 
 ROOT = Path(__file__).parents[3]

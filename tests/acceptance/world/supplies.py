@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.contracts.executors.engine import CACHE
+from tests.contracts.executors.base_image import CACHE
 
 LOCK = Path(__file__).parents[3] / "provider_agent" / "packaging" / "requirements.lock"
 NODE_PYTHON = "/usr/bin/python3"  # Debian's: every user may run it

@@ -15,15 +15,11 @@ from typing import Any
 
 import pytest
 
+from tests.contracts.executors.base_image import image_tar
 from tests.contracts.executors.world import World
 
-CACHE = Path("/var/cache/souk-tests")
-IMAGE_TAR = CACHE / "bookworm-python3-venv.tar"
 IMAGE = "souk-test/python:bookworm"
 ENGINE_SECONDS_MAX = 60
-DEBOOTSTRAP_SECONDS_MAX = 900
-# Of debootstrap's result: half of its bytes, which every engine would unpack.
-UNUSED = ("var/cache/apt/*", "var/lib/apt/lists/*", "usr/share/doc/*", "usr/share/man/*", "usr/share/locale/*", "tmp/*")
 NEEDED = ("dockerd", "debootstrap", "iptables", "ip", "nsenter", "mkfs.ext4")
 
 
@@ -59,7 +55,7 @@ def running_engine(world: World, data: Path | None = None) -> Iterator[str]:
 
 def import_base_image(address: str) -> None:
     """Give an engine the test image."""
-    command = ["docker", "--host", address, "import", str(_image_tar()), IMAGE]
+    command = ["docker", "--host", address, "import", str(image_tar()), IMAGE]
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -86,25 +82,3 @@ def wait_for_engine(daemon: subprocess.Popen[bytes], address: str, log: Path) ->
             return
         time.sleep(0.3)
     pytest.fail(f"dockerd did not start:\n{log.read_text()[-3000:]}")
-
-
-def _image_tar() -> Path:
-    """Debian with Python, made once on this computer."""
-    if not IMAGE_TAR.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as name:
-            command = [
-                "debootstrap",
-                "--variant=minbase",
-                "--include=python3,python3-venv,ca-certificates",
-                "bookworm",
-                f"{name}/root",
-            ]
-            # Debian compiles its Python modules, and beside them is where the containers' Python looks.
-            own = {key: value for key, value in os.environ.items() if key != "PYTHONPYCACHEPREFIX"}
-            subprocess.run(command, env=own, check=True, capture_output=True, timeout=DEBOOTSTRAP_SECONDS_MAX)
-            leave_out = [f"--exclude=./{path}" for path in UNUSED]
-            pack = ["tar", "-C", f"{name}/root", *leave_out, "-cf", f"{name}/image.tar", "."]
-            subprocess.run(pack, check=True)
-            Path(f"{name}/image.tar").rename(IMAGE_TAR)
-    return IMAGE_TAR

@@ -32,7 +32,7 @@ from tests.contracts.executors.world import World
 from tests.integration.provider_agent.conftest import Bob, eventually
 from tests.integration.provider_agent.fake_leases import Lease
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(170)]
+pytestmark = pytest.mark.docker
 COUNTS = "import time\nn = 0\nwhile True:\n    print(n, flush=True)\n    n += 1\n    time.sleep(0.2)\n"
 POLITE = (
     "import signal, sys, time\n"

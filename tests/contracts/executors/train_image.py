@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.contracts.executors.engine import CACHE, IMAGE, import_base_image, running_engine
+from tests.contracts.executors.base_image import CACHE
+from tests.contracts.executors.engine import IMAGE, import_base_image, running_engine
 from tests.contracts.executors.world import World, make_world
 
 ROOT = Path(__file__).parents[3]

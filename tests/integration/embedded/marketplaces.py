@@ -17,12 +17,11 @@ from typing import Any
 import httpx
 import psutil
 
-from examples.market import free_ports
+from examples.market import PATIENCE, free_ports
 from marketplace.config.embedded.children import dying_with_parent
 
 ROOT = Path(__file__).resolve().parents[3]
-READY_SECONDS = 120
-STOP_SECONDS = 60
+STOP_SECONDS = 60 * PATIENCE
 POLL_SECONDS = 0.1
 # What the test session set for itself; a person's shell has none of it.
 OURS = ("SOUK_", "DATABASE_URL", "REDIS_URL", "DJANGO_", "PYTEST_", "PROMETHEUS_", "PYTHONPATH")
@@ -133,7 +132,8 @@ class Up:
 
 
 def wait_for(condition: Any, *, seconds: float = 60) -> None:
-    """Return when `condition()` is true; fail after `seconds`."""
+    """Return when `condition()` is true; fail after `seconds`, times PATIENCE."""
+    seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"still not true after {seconds} s"

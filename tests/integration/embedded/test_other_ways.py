@@ -19,7 +19,7 @@ from tests.integration.embedded.marketplaces import ROOT, Up, clean_environment,
 from tests.services import redis_url_for_worker
 
 # Whole marketplaces start, on whatever else the computer does.
-pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(1200)]
 
 SITE_PACKAGES = Path(psycopg.__file__).resolve().parents[1]
 PACKAGES = ("marketplace", "jobs", "billing", "provider_agent", "runtimes")

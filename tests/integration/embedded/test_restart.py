@@ -13,7 +13,7 @@ from tests.integration.embedded.marketplaces import Up, clean_environment, free_
 from tests.wheels import rebuild_wheel
 
 # Whole marketplaces start, on whatever else the computer does.
-pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.parametrize("name", ["web", "sync", "gateway", "worker", "beat", "redis", "postgres"])

@@ -23,7 +23,7 @@ from marketplace.config.embedded import orphans, postgres
 from tests.integration.embedded.marketplaces import Up, all_gone, fail_to_start, free_port, wait_for
 
 # Whole marketplaces start, on whatever else the computer does.
-pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(1200)]
 
 
 def sign_in(up: Up, password: str) -> int:

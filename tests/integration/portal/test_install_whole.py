@@ -25,7 +25,7 @@ from marketplace.portal.install.wheel import build_wheel
 from tests.integration.portal.conftest import IS_ROOT, Computer, issue_token, make_computer
 from tests.wheels import rebuild_wheel
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400), pytest.mark.slow]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(1800), pytest.mark.slow]
 AGENT_USER = "souk-test-agent"
 QUICK = ("--executor", "process", "--no-start", "--device-kind", "cpu")
 

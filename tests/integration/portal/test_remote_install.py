@@ -276,7 +276,7 @@ def test_sudo_is_asked_for_only_where_it_is_needed(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_the_command_installs_over_ssh_and_may_be_repeated(market: str, shop: Shop, tmp_path: Path) -> None:
     user = User.objects.create_user("bob@example.org")

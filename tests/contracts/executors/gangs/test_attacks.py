@@ -21,7 +21,7 @@ from tests.contracts.executors.gangs.conftest import PORT, Gang
 from tests.contracts.executors.gangs.fabric import NEIGHBOUR_ADDRESS, NODE_ADDRESSES, OPEN_PORT, Fabric
 from tests.integration.provider_agent.conftest import eventually
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 MARKER = "the-marker-of-this-gang"
 TRY_SECONDS = "6"

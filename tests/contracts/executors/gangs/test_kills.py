@@ -25,7 +25,7 @@ from provider_agent.overlay.place import PROBE_PREFIX
 from provider_agent.overlay.system import Program, System
 from tests.contracts.executors.gangs.bare import Node, daemons, program
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 STEPS_MAX = 200
 # Makes or removes one network, and is killed before its step of the given number: a command, or a change of a name.

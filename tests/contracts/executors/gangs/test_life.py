@@ -18,7 +18,7 @@ from tests.contracts.executors.gangs.conftest import Gang
 from tests.contracts.executors.gangs.talking import TALK, has_ended
 from tests.integration.provider_agent.conftest import eventually
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 TRAIN_SECONDS_MAX = 200.0
 CONFIG = {"sequence_length": 32, "global_batch_size": 4, "warmup_steps": 2, "evaluate_every": 0, "steps": 4}

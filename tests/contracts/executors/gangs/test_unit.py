@@ -24,7 +24,7 @@ from tests.contracts.executors.gangs.fabric import NODE_ADDRESSES, OPEN_PORT, SW
 from tests.contracts.executors.gangs.talking import TALK, has_ended
 from tests.integration.provider_agent.conftest import eventually
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 LAUNCHER = Path(__file__).with_name("under_unit.py")
 SAVE = """
 import json, os, time

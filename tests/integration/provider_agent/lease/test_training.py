@@ -25,7 +25,7 @@ def complete(server: FakeServer, kind: str) -> list[Artifact]:
     return [artifact for artifact in server.artifacts.values() if artifact.is_complete and artifact.begin.kind == kind]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_training_stops_with_a_checkpoint_and_resumes_from_it_elsewhere(bob: Bob, server: FakeServer) -> None:
     bob.enrol(devices=2)
     bob.start()

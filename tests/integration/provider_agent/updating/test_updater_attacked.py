@@ -50,7 +50,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int, *, after: bool) -> Calla
     return lambda: seen >= step
 
 
-@pytest.mark.timeout(300)  # some dozen updaters, each with an agent that starts and ends
+@pytest.mark.timeout(900)  # some dozen updaters, each with an agent that starts and ends
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("manner", "ends_with"), [("well", "0.2.0"), ("mute", "0.1.0")])
