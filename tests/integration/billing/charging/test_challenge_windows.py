@@ -186,7 +186,8 @@ def test_a_dispute_counts_from_its_decision(alice: UUID, bob: UUID, build: Recor
     build(bob)
     lease_id = settle(alice, bob).shares.get().lease_id
     opened = disputes.open_dispute(customer_id=alice, lease_id=lease_id, text="Nothing ran.", actor="alice")
-    Dispute.objects.filter(pk=opened.pk).update(opened_at=clock.now() - timedelta(days=challenge_windows.RECORD_DAYS + 1))
+    long_ago = clock.now() - timedelta(days=challenge_windows.RECORD_DAYS + 1)
+    Dispute.objects.filter(pk=opened.pk).update(opened_at=long_ago)
     disputes.decide(opened.pk, to_customer=DOLLAR, to_provider=0, to_platform=0, text="So it is.", actor="olga")
     assert window(bob, settle(alice, bob)) == DAY
 
