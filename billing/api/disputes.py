@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.contesting import disputes
-from billing.errors import DisputeNotFound
+from billing.errors import DisputeNotFound, NothingToDispute
 from billing.models import Dispute
 from billing.models.disputes import DisputeQuerySet
 from billing.states import DisputeState
@@ -112,9 +112,12 @@ class DisputesView(ListAPIView[Dispute]):
         """Contest what a lease cost, while its challenge window is open."""
         asked = NewDisputeSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        made = disputes.open_dispute(
-            customer_id=organisation_of(request).id, actor=actor_of(request), **asked.validated_data
-        )
+        side = {"customer_id": organisation_of(request).id, "lease_id": asked.validated_data["lease_id"]}
+        try:
+            made = disputes.open_dispute(**(asked.validated_data | side), actor=actor_of(request))
+        except NothingToDispute as error:
+            disputes.complain_late(**side)
+            return self.handle_exception(error)  # an answer, so that what was noted is not rolled back with it
         return _show(request, made, status.HTTP_201_CREATED)
 
 

@@ -3,12 +3,18 @@
 An operator who sets SOUK_FAST_RELEASE_SECONDS pays providers within hours whose record allows it:
 
     work       at least SETTLEMENTS_MIN settlements for CUSTOMERS_MIN others were released in the last RECORD_DAYS, in
-               this asset, and the first of them is older than SOUK_PROBATION_DAYS
-    complaint  no dispute is open, none was decided for a customer, and nothing was fined in these days
+               this asset, and the first of them is older than SOUK_PROBATION_DAYS. What counts is over for a whole
+               usual window, was paid by nobody who is a member of the provider too, and by no card whose bank has
+               taken a payment back or warned of it: such a record costs its builder not even the fee
+    complaint  no dispute is open, none was decided for a customer, and nothing was fined in these days; and no
+               customer complained of pay that a short window had released already (complain_late) since an operator
+               looked
+    customer   is not frozen, as after a warning of fraud or a chargeback
     size       all of the provider's pay that is inside a short window stays below PART_BPS of what that record released
 
-So whoever builds a record up to run away with it leaves at most a tenth of it uncontested, having paid the platform's
-fee on all of it. A window never changes after the settlement: the bill shows it.
+So whoever builds a record up to run away with it leaves at most a tenth of it uncontested in each usual window, until
+the first customer complains, having paid the platform's fee on all of the record. A window never changes after the
+settlement: the bill shows it.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ RECORD_DAYS: Final = 90
 SETTLEMENTS_MIN: Final = 100
 CUSTOMERS_MIN: Final = 5
 PART_BPS: Final = 1_000
+COMPLAINT: Final = "late_complaint:"  # of the alert of a provider
 
 # Two settlements of one provider at once would each find room for itself. Locked in the order of their ids.
 _LOCK: Final = """
@@ -38,8 +45,20 @@ _PROVEN: Final = """
         SELECT count(*) AS settlements, count(DISTINCT t.owner_id) AS customers, coalesce(sum(s.paid), 0) AS paid,
                min(t.created_at) AS since
         FROM billing_settlementshare s JOIN billing_settlement t ON t.id = s.settlement_id
-        WHERE s.provider_id = p.id AND t.owner_id <> p.id AND t.asset_id = h.asset_id
-          AND s.paid > 0 AND s.released_at IS NOT NULL AND t.created_at > %(since)s
+        WHERE s.provider_id = p.id AND t.owner_id <> p.id AND t.asset_id = h.asset_id AND t.created_at > %(since)s
+          AND t.created_at <= %(whole_window)s AND s.paid > 0 AND s.released_at IS NOT NULL
+          AND NOT EXISTS (
+              SELECT 1 FROM accounts_membership a JOIN accounts_membership b ON b.user_id = a.user_id
+              WHERE a.organisation_id = p.id AND b.organisation_id = t.owner_id
+          )
+          AND NOT EXISTS (
+              SELECT 1 FROM billing_topup u JOIN billing_carddispute d ON d.top_up_id = u.id
+              WHERE u.owner_id = t.owner_id AND d.state IN ('open', 'lost')
+          )
+          AND NOT EXISTS (
+              SELECT 1 FROM billing_topup u JOIN billing_fraudwarning w ON w.top_up_id = u.id
+              WHERE u.owner_id = t.owner_id AND w.created_at > %(since)s
+          )
     ) record
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(s.paid), 0) AS paid
@@ -51,9 +70,14 @@ _PROVEN: Final = """
       AND record.since <= %(probation)s AND (short.paid + p.paid) * 10000 <= record.paid * %(bps)s
       AND NOT EXISTS (
           SELECT 1 FROM billing_dispute d
-          WHERE d.provider_id = p.id AND (d.closed_at IS NULL OR d.opened_at > %(since)s AND d.to_customer > 0)
+          WHERE d.provider_id = p.id AND (d.closed_at IS NULL OR d.closed_at > %(since)s AND d.to_customer > 0)
       )
       AND NOT EXISTS (SELECT 1 FROM billing_offence o WHERE o.provider_id = p.id AND o.created_at > %(since)s)
+      AND NOT EXISTS (
+          SELECT 1 FROM billing_account c
+          WHERE c.owner_id = h.owner_id AND c.kind = 'customer_available' AND c.is_frozen
+      )
+      AND NOT EXISTS (SELECT 1 FROM billing_alert a WHERE a.key = %(complaint)s || p.id::text AND a.closed_at IS NULL)
 """
 
 
@@ -82,6 +106,7 @@ def _proven(job_id: UUID, paid: Mapping[UUID, int], now: datetime, usual: timede
         "settlements": SETTLEMENTS_MIN,
         "customers": CUSTOMERS_MIN,
         "bps": PART_BPS,
+        "complaint": COMPLAINT,
     }
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, values)

@@ -1,6 +1,7 @@
 """A customer contests what a lease cost; the money waits until a decision.
 
     open_dispute   provider_pending + fee_revenue -> disputed          (customer, inside the challenge window)
+    complain_late  too late for a short window: nothing moves, short windows of this provider end
     answer         the provider's side                                 (provider, until `answer_until`)
     decide         disputed -> customer | provider | platform, exactly (operator, once)
     withdraw       disputed -> provider_pending + fee_revenue          (customer)
@@ -25,9 +26,9 @@ from django.db.models import Sum
 from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
-from billing.charging import promotions
+from billing.charging import challenge_windows, promotions
 from billing.errors import DisputeInvalid, DisputeNotFound, NothingToDispute, SplitInvalid
-from billing.models import Dispute, EndRecord, EscrowHold, OffenceTaking, SettlementShare
+from billing.models import Alert, Dispute, EndRecord, EscrowHold, OffenceTaking, SettlementShare
 from billing.notices import alerts
 from billing.states import DisputeState
 from billing.transfer_codes import TransferCode
@@ -86,6 +87,29 @@ def open_dispute(
         _move(dispute, freeze=True)
         record_birth(dispute, actor=actor, data={"lease_id": str(lease_id), "amount": str(dispute.amount)})
         return dispute
+
+
+def complain_late(*, customer_id: UUID, lease_id: UUID) -> Alert | None:
+    """Note that a customer contests pay which a short window released, while the usual one would still be open.
+
+    Nothing can be held any more, but its provider gets no further pay early before an operator has looked: else who
+    lies would be paid within hours again every day, by customers who notice a day later. None: nothing of the kind.
+    """
+    now = clock.now()
+    usual = now - timedelta(seconds=settings.SOUK_CHALLENGE_SECONDS)
+    shares = SettlementShare.objects.filter(lease_id=lease_id, settlement__owner_id=customer_id, dispute=None)
+    share = shares.filter(settlement__created_at__gt=usual, challenge_until__lte=now, charged__gt=0).first()
+    if share is None:
+        return None
+    return alerts.raise_once(
+        f"{challenge_windows.COMPLAINT}{share.provider_id}",
+        kind="late_complaint",
+        subject=share.provider_id,
+        message=(
+            f"A customer contests lease {lease_id}, whose pay a short window has released. This provider's pay waits as"
+            " long as everybody's again. Look at the lease, and close this alert if the provider is honest."
+        ),
+    )
 
 
 def answer(

@@ -12,11 +12,12 @@ from billing.account_kinds import AccountKind
 from billing.books.chart_of_accounts import AccountName
 from billing.fiat import chargebacks, claims, refunds, topups
 from billing.models import CardDispute, StripeCursor, TopUp, TopUpRefund
+from billing.notices import alerts
 from billing.rails import registry
 from billing.rails.stripe import booking
 from billing.rails.stripe import client as stripe_client
 from billing.rails.stripe.booking_types import Booker, booker_of
-from billing.rails.stripe.records import Booking, StripeMissing
+from billing.rails.stripe.records import CURRENCY, Booking, StripeMissing
 from billing.states.fiat import TOP_UP_UNDER_WAY, DisputeState, RefundState
 from billing.transfer_codes import TransferCode
 from marketplace.foundation import clock
@@ -65,11 +66,27 @@ def book_own_moves() -> int:
     newest = cursor.seen_until
     try:
         for entry in stripe_client.connect().list_bookings(cursor.seen_until - OVERLAP):
-            booked += _book_own_move(entry)
+            if entry.currency == CURRENCY:
+                booked += _book_own_move(entry)
+            elif entry.at > cursor.seen_until:  # once: the overlap lists it again
+                _alert_currency(entry)
             newest = max(newest, entry.at)
     finally:  # a list that is too long, or breaks off, is gone on with where it was left
         StripeCursor.objects.filter(pk=CURSOR).update(seen_until=newest)
     return booked
+
+
+def _alert_currency(entry: Booking) -> None:
+    """The books have Stripe's dollars only; what it moves of another currency must not stop what comes behind it."""
+    alerts.raise_once(
+        f"stripe_currency:{entry.currency}",
+        kind="stripe_currency",
+        subject=entry.id,
+        message=(
+            f"Stripe moved {entry.currency} of ours ({entry.type} {entry.id}), and the books have dollars only. Look at"
+            " it in Stripe's dashboard, have Stripe convert it, and close this alert."
+        ),
+    )
 
 
 def _book_own_move(entry: Booking) -> bool:

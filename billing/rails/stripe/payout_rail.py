@@ -23,8 +23,8 @@ from billing.rails.payments_in import cost_reference
 from billing.rails.payouts import EVENT_STORED, BankReport, Fate, Movement, Outcome, PayoutRail
 from billing.rails.stripe import booking
 from billing.rails.stripe.client import Key, StripeClient, connect
-from billing.rails.stripe.records import BankPayout, Moved, StripeRefused
-from billing.states import BankState
+from billing.rails.stripe.records import CURRENCY, BankPayout, Moved, StripeRefused
+from billing.states import BANK_STATES_RETRIED, BankState
 from marketplace.foundation import clock
 
 MIRROR: Final = AccountKind.STRIPE_BALANCE
@@ -63,6 +63,8 @@ class StripePayouts(PayoutRail):
 
     def movements(self, since: datetime) -> Iterator[Movement]:
         for entry in self._stripe.list_bookings(since):
+            if entry.currency != CURRENCY:
+                continue  # no part of the dollars of `positions`; sweeping.py alerts of it
             ref = booking.ref_of(entry)
             parts = ((ref, entry.amount_cents), (cost_reference(ref), -entry.fee_cents))
             for name, cents in parts:
@@ -124,7 +126,12 @@ class StripePayouts(PayoutRail):
         What Stripe refuses here is reported, kept with the payout (payouts/bank_legs.py), and tried again when due.
         """
         leg = BankLeg.objects.filter(payout=payout).first()
-        sent = self._find_sent(payout, moved, leg)
+        try:
+            sent = self._find_sent(payout, moved, leg)
+        except StripeRefused as error:
+            # The account is closed, or was taken from us. The transfer has left all the same: were it not booked, it
+            # would stop everybody's payouts, and no chargeback would reach it.
+            return _arrived(moved, _unreadable(leg, error))
         if sent is None:
             return _arrived(moved, self._pay_bank(payout, moved, leg))
         if sent.status not in FAILED:
@@ -183,6 +190,16 @@ def return_mark(payout: Payout) -> str:
 
 def _arrived(moved: Moved, report: BankReport | None) -> Outcome:
     return Outcome(Fate.CONFIRMED, external_id=moved.id, bank=report)
+
+
+def _unreadable(leg: BankLeg | None, error: StripeRefused) -> BankReport | None:
+    """Stripe does not show us the account's payouts to its bank: as if it were refused, until it does again."""
+    log.error("Stripe does not show what became of a payout on its way to the bank. error=%s", error)
+    state = BankState(leg.state) if leg is not None and leg.state in BANK_STATES_RETRIED else BankState.REFUSED
+    number = _number(leg, state)
+    if number is None:
+        return None
+    return BankReport(state, message=f"Stripe does not say whether it is at the bank: {error.message}", number=number)
 
 
 def _number(leg: BankLeg | None, state: BankState) -> int | None:

@@ -10,13 +10,16 @@ from uuid import UUID, uuid4
 import pytest
 from pytest_django import Settings
 
+from billing.account_kinds import AccountKind
 from billing.charging import challenge_windows, holds, settlement
 from billing.charging.settlement import LeaseCharge
 from billing.contesting import disputes
 from billing.errors import NothingToDispute
-from billing.models import Offence, Settlement
+from billing.models import Account, CardDispute, Dispute, FraudWarning, Offence, Settlement, TopUp
+from billing.notices import alerts
 from billing.payouts.checks import check_challenge_windows
 from jobs.bills import earnings
+from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, fund, race
 
@@ -134,6 +137,80 @@ def test_a_fine_ends_it(alice: UUID, bob: UUID, build: Record) -> None:
         id=uuid4(), provider_id=bob, reason="lied", asset_id=1, penalty=DOLLAR, taken=0, compensated=0
     )
     assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_an_organisation_with_a_member_of_the_provider_is_no_customer(alice: UUID, bob: UUID, build: Record) -> None:
+    sister, person = uuid4(), User.objects.create_user("bob@example.org")
+    for owner in (bob, sister):
+        organisation = Organisation.objects.create(id=owner, name="Bob's")
+        Membership.objects.create(user=person, organisation=organisation, role=Role.OWNER)
+    build(bob, first=sister)
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+@pytest.mark.parametrize("is_disputed", [True, False])
+def test_who_paid_by_a_card_that_was_not_theirs_is_no_customer(
+    alice: UUID, bob: UUID, build: Record, is_disputed: bool
+) -> None:
+    carol = uuid4()
+    build(bob, first=carol)
+    top_up = TopUp.objects.create(owner_id=carol, amount=DOLLAR, method=TopUp.Method.CHECKOUT, actor="carol")
+    if is_disputed:
+        CardDispute.objects.create(stripe_id="dp_1", top_up=top_up, amount=DOLLAR)
+        assert window(bob, settle(alice, bob)) == HOURS, "the bank only asks"
+        CardDispute.objects.update(state="open")
+    else:
+        FraudWarning.objects.create(stripe_id="issfr_1", top_up=top_up)
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_pay_of_a_customer_whose_balance_is_frozen_waits(alice: UUID, bob: UUID, build: Record) -> None:
+    build(bob)
+    job_id = uuid4()
+    holds.place_hold(owner_id=alice, job_id=job_id, amount=DOLLAR)
+    Account.objects.filter(owner_id=alice, kind=AccountKind.CUSTOMER_AVAILABLE).update(is_frozen=True)
+    settled = settlement.settle_job(job_id=job_id, charges=[LeaseCharge(uuid4(), bob, DOLLAR)], fee_bps=1000)
+    assert window(bob, settled) == DAY
+
+
+def test_what_was_released_early_is_no_record_before_a_whole_window_is_over(
+    alice: UUID, bob: UUID, build: Record
+) -> None:
+    build(bob)
+    early = [settle(alice, bob) for _ in range(10)]  # all that a tenth of the record has room for
+    assert settlement.release_pending(early[-1].created_at + HOURS) == 10
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_a_dispute_counts_from_its_decision(alice: UUID, bob: UUID, build: Record) -> None:
+    build(bob)
+    lease_id = settle(alice, bob).shares.get().lease_id
+    opened = disputes.open_dispute(customer_id=alice, lease_id=lease_id, text="Nothing ran.", actor="alice")
+    long_ago = clock.now() - timedelta(days=challenge_windows.RECORD_DAYS + 1)
+    Dispute.objects.filter(pk=opened.pk).update(opened_at=long_ago)
+    disputes.decide(opened.pk, to_customer=DOLLAR, to_provider=0, to_platform=0, text="So it is.", actor="olga")
+    assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_a_complaint_after_a_short_window_ends_it_until_an_operator_has_looked(
+    alice: UUID, bob: UUID, build: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(bob)
+    settled = settle(alice, bob)
+    lease_id = settled.shares.get().lease_id
+    assert disputes.complain_late(customer_id=alice, lease_id=lease_id) is None, "it can still be disputed"
+    for hours, is_noted in ((5, True), (25, False)):
+        monkeypatch.setattr(clock, "now", lambda at=settled.created_at + timedelta(hours=hours): at)
+        settlement.release_pending()
+        assert disputes.complain_late(customer_id=uuid4(), lease_id=lease_id) is None
+        noted = disputes.complain_late(customer_id=alice, lease_id=lease_id)
+        assert (noted is not None) == is_noted
+        if noted is not None:
+            assert (noted.kind, noted.subject) == ("late_complaint", str(bob))
+            assert window(bob, settle(uuid4(), bob)) == DAY
+            alerts.close(noted.key)
+        assert window(bob, settle(uuid4(), bob)) == HOURS
+    assert_ledger_is_true()
 
 
 def test_all_short_windows_together_stay_below_a_tenth_of_the_record(alice: UUID, bob: UUID, build: Record) -> None:

@@ -10,8 +10,9 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from billing import invoices
+from billing.charging import challenge_windows
 from billing.contesting import disputes
-from billing.models import BillingDetails, Dispute, PromoCode, PromotionGrant, SpendLimit
+from billing.models import Alert, BillingDetails, Dispute, PromoCode, PromotionGrant, SpendLimit
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.foundation import clock
 from tests.integration.billing.disputes.scenes import CHARGED, earned, end, settle
@@ -71,6 +72,18 @@ def test_both_sides_see_the_dispute_and_not_each_other(people, share):
     assert bob.post(f"{url}/answer", {"text": "It ran."}, format="json").json()["state"] == "answered"
     assert alice.post(f"{url}/withdraw", {}, format="json").json()["state"] == "withdrawn"
     assert alice.post(f"{url}/withdraw", {}, format="json").status_code == 409
+
+
+@pytest.mark.parametrize("headers", [{}, {"HTTP_IDEMPOTENCY_KEY": "once"}])
+def test_what_is_too_late_for_a_short_window_is_refused_and_noted(people, settings, monkeypatch, headers):
+    settings.SOUK_FAST_RELEASE_SECONDS = 0
+    monkeypatch.setattr(challenge_windows, "_proven", lambda job_id, paid, now, usual: set(paid))
+    alice, bob, mallory = people
+    body = {"lease_id": str(settle(alice.organisation_id, bob.organisation_id).lease_id), "text": "It never ran."}
+    for person, count in ((mallory, 0), (alice, 1), (alice, 1)):
+        answer = sign(person).post("/api/v1/disputes", body, format="json", **headers)
+        assert (answer.status_code, answer.json()["code"]) == (409, "nothing_to_dispute")
+        assert Alert.objects.open().filter(kind="late_complaint", subject=bob.organisation_id).count() == count
 
 
 @pytest.mark.parametrize("changes", [{"text": ""}, {"lease_id": "x"}, {"attachments": [{"name": "a"}]}, {"more": 1}])

@@ -14,7 +14,8 @@ from billing.books import ledger
 from billing.models import Alert, BankLeg, StripeEvent
 from billing.payouts import submission
 from billing.payouts.bank_legs import TRIES_MAX
-from billing.rails.stripe.client import Key, connect
+from billing.rails.stripe.client import Key, StripeClient, connect
+from billing.rails.stripe.records import StripeRefused
 from billing.states import BANK_MACHINE, BankState, PayoutState
 from marketplace.accounts import organisations
 from marketplace.accounts.models import User
@@ -141,6 +142,25 @@ def test_what_stripe_does_not_send_on_is_alerted_shown_and_tried_again(stripe: F
     assert (leg.state, leg.next_at, leg.message) == (BankState.SENT, None, "")
     [bank] = stripe.store.all("payout", payout.destination)
     assert (bank["amount"], bank["metadata"]["attempt"]) == (2000, "3")
+    assert banking.alert_kinds() == set()
+
+
+def test_an_account_that_stripe_no_longer_shows_keeps_no_transfer_from_the_books(
+    stripe: FakeStripe, bob: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*named: object) -> None:
+        raise StripeRefused("This account was closed.", code="account_invalid")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StripeClient, "find_bank_payout", refuse)
+        payout = banking.pay(bob)
+    leg = BankLeg.objects.get(payout=payout)
+    assert (payout.state, leg.state, leg.tries) == (PayoutState.CONFIRMED, BankState.REFUSED, 1)
+    assert "account was closed" in Alert.objects.open().get(kind="payout_bank").message
+    scenes.assert_same_books(stripe)
+    banking.wait()
+    leg.refresh_from_db()
+    assert leg.state == BankState.SENT and len(banking.bank_payouts(stripe, payout)) == 1
     assert banking.alert_kinds() == set()
 
 

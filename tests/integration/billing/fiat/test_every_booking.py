@@ -11,7 +11,9 @@ from billing import breaker
 from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.fiat import sweeping
+from billing.models import Alert
 from billing.money import MICROS_PER_CENT
+from billing.notices import alerts
 from billing.rails.stripe.booking_types import BOOKERS, Booker, booker_of
 from billing.reconciliation.reconciling import reconcile
 from tests.fakes.stripe import FakeStripe
@@ -60,3 +62,17 @@ def test_entries_of_another_balance_of_ours_at_stripe_are_no_difference(stripe: 
     scenes.assert_same_books(stripe)
     assert ledger.balance(None, AccountKind.STRIPE_IN_TRANSIT) == -5_000 * MICROS_PER_CENT
     assert reconcile(reason="by hand").is_clean
+
+
+def test_another_currency_is_alerted_once_and_stops_no_dollar(stripe: FakeStripe) -> None:
+    stripe.fund(100_000)
+    stripe.fund(5_000, "eur")
+    stripe.move("stripe_fee", -700)
+    sweeping.book_own_moves()
+    assert ledger.balance(None, AccountKind.STRIPE_FEE_EXPENSE) == -700 * MICROS_PER_CENT
+    assert reconcile(reason="by hand").is_clean and not breaker.is_open()
+    alert = Alert.objects.open().get(kind="stripe_currency")
+    assert "eur" in alert.message
+    alerts.close(alert.key)
+    sweeping.book_own_moves()
+    assert not Alert.objects.open().exists()
