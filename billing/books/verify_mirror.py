@@ -35,13 +35,16 @@ _EVENTS: Final = f"""
     FROM reported FULL JOIN moved ON moved.reference = reported.reference
     WHERE coalesce(reported.amount, 0) <> coalesce(moved.amount, 0)
 """  # noqa: S608 - constants of ours
+# A stranger who had the id before the job has an account of it, too, with nothing in it (billing/chain/displacing.py).
 # One that failed and whose id a stranger took has money of the stranger's: what of it is left, its events show.
 _HELD: Final = """
     SELECT h.id, format('is %%s with %%s of %%s settled; its account has %%s', h.state, h.settled, h.amount,
-                        coalesce(a.credits_posted - a.debits_posted, 0))
-    FROM billing_escrowhold h
-    LEFT JOIN billing_account a ON a.kind = 'wallet_held' AND a.job_id = h.id AND a.asset_id = h.contract_id
-    WHERE h.state <> 'failed' AND coalesce(a.credits_posted - a.debits_posted, 0)
+                        coalesce(a.held, 0))
+    FROM billing_escrowhold h LEFT JOIN (
+        SELECT job_id, asset_id, sum(credits_posted - debits_posted) AS held FROM billing_account
+        WHERE kind = 'wallet_held' GROUP BY job_id, asset_id
+    ) a ON a.job_id = h.id AND a.asset_id = h.contract_id
+    WHERE h.state <> 'failed' AND coalesce(a.held, 0)
           <> CASE WHEN h.state = 'open' THEN h.amount - h.settled ELSE 0 END
 """
 _SETTLED: Final = """

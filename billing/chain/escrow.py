@@ -156,6 +156,7 @@ def settle_lease(signed: SignedReceipt) -> ChainTransaction:
         raise HoldNotFound(job_id=str(receipt.job_id))
     struct, proof = receipt_struct(receipt), _provider_proof(hold, receipt)
     with transaction.atomic():
+        displacing.make_room_for_lease(receipt.lease_id, hold)
         key = f"settle:{receipt.lease_id}:{receipt.seq}"
         planned = _plan(hold.contract, "settleLease", [struct, signed.signature, proof], key)
         claim = {"hold": hold, "provider": receipt.provider, "amount": receipt.cumulative_amount}

@@ -23,9 +23,10 @@ from billing.account_kinds import AccountKind
 from billing.books.balances import balance
 from billing.chain import escrow
 from billing.chain.contract import periods
+from billing.chain.displacing import own_id
 from billing.chain.errors import AuthorizationRefused
 from billing.chain.transactions.planning import outcome_of
-from billing.chain.wallets import wallet_owner
+from billing.chain.wallets import checksummed, wallet_owner
 from billing.models import Asset, ContractTerms, EscrowHold, UsageReceipt
 from billing.proofs.escrow import ANY_PROVIDER, PROVIDERS_MAX, SignedHoldAuthorization, names_its_providers
 from billing.states.chain import EscrowHoldState
@@ -134,7 +135,7 @@ def check(quote: Quote, spec: Spec, signed: SignedHoldAuthorization | None) -> N
     strangers = {one.lower() for one in signed.providers} - {one.lower() for one in terms.providers}
     if strangers:
         raise AuthorizationRefused(why=f"it allows {min(strangers)}, who is none of the quote's providers")
-    _require_funds(quote, said.customer, cap)
+    _require_funds(quote, terms.contract, said.customer, cap)
 
 
 def deadline_of(signed: SignedHoldAuthorization) -> datetime:
@@ -214,12 +215,13 @@ def _seconds_wanted(quote: Quote) -> float:
     return EXPECTED_MULTIPLE * quote.expected_seconds if quote.expected_seconds else float(SECONDS_UNKNOWN)
 
 
-def _require_funds(quote: Quote, wallet: str, cap: int) -> None:
+def _require_funds(quote: Quote, contract: str, wallet: str, cap: int) -> None:
     """What the wallet has in the contract by final events, less what holds on their way will take.
 
     Nothing of it where she opened this job's hold herself, and it is final: its money is in the hold already.
     """
-    mine = EscrowHold.objects.filter(pk=quote.id, contract=quote.asset_id, customer__iexact=wallet)
+    ids = [quote.id, own_id(quote.id, contract, checksummed(wallet.lower()))]  # a stranger may have the first
+    mine = EscrowHold.objects.filter(pk__in=ids, contract=quote.asset_id, customer__iexact=wallet)
     if mine.filter(state=EscrowHoldState.OPEN, amount=cap).exists():
         return
     has = balance(wallet_owner(wallet), AccountKind.WALLET_AVAILABLE, asset_id=quote.asset_id)

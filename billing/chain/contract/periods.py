@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.db.models import Q
+
 from billing.chain.errors import ContractRefused
 from billing.chain.reading import builds
 from billing.chain.reading.client import client_of
@@ -17,22 +19,25 @@ _VIEWS = {
 
 
 def read_terms(chain_id: int) -> int:
-    """Read those of every contract on this chain that we do not know yet; how many.
+    """Read those of every contract on this chain that we do not know yet, or not for sure; how many.
 
     A contract of another build takes other calls for holds than ours: it keeps its credits, payouts and stakes, and no
     wallet is asked to sign for it. Raises ContractRefused for it when all others were read, and what the endpoints do.
     """
-    unread = list(EscrowContract.objects.filter(chain_id=chain_id, periods=None))
+    # A process of the version before wrote those of any build, and no time to close: what says 0 is looked at again.
+    unsure = Q(periods=None) | Q(periods__close_seconds=0)
+    unread = list(EscrowContract.objects.filter(unsure, chain_id=chain_id))
     if not unread:
         return 0
     client, build, others = client_of(chain_id), builds.load(builds.ESCROW), []
     at = client.head()
     for contract in unread:
         if not build.is_deployed_as(client.code(contract.address)):
+            ContractTerms.objects.filter(contract=contract).delete()
             others.append(contract.address)
             continue
         terms = {name: int(client.read(contract.address, build.abi, view, at=at)) for name, view in _VIEWS.items()}
-        ContractTerms.objects.get_or_create(contract=contract, defaults=terms)
+        ContractTerms.objects.update_or_create(contract=contract, defaults=terms)
     if others:
         why = "its code is not that of this version, so no job is paid from wallets there (docs/operator-money.md)"
         raise ContractRefused(address=", ".join(others), why=why)

@@ -9,7 +9,7 @@ from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, open_accounts
 from billing.chain.errors import EventUnbooked
 from billing.chain.wallets import credit_owner, wallet_owner
-from billing.models import ChainEvent, EscrowContract
+from billing.models import ChainEvent, ChainTransaction, EscrowContract
 from billing.models.ledger import Account
 from billing.transfer_codes import TransferCode
 
@@ -40,6 +40,10 @@ class Booking:
             self._transfers.append(
                 ledger.NewTransfer(debit, credit, amount, code, job_id=job, external_ref=self.event.reference)
             )
+
+    def is_ours(self) -> bool:
+        """Whether a transaction of ours caused it; else somebody else did, with whichever key."""
+        return ChainTransaction.objects.filter(chain_id=self.contract.chain_id, hash=self.event.tx_hash).exists()
 
     def post(self) -> None:
         ledger.post(self._transfers)

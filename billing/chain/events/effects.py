@@ -30,9 +30,8 @@ from typing import Final
 from billing.account_kinds import AccountKind
 from billing.chain import escrow, stakes
 from billing.chain.errors import EventUnbooked
-from billing.chain.events import hold_effects
+from billing.chain.events import hold_effects, role_effects
 from billing.chain.events.booking import Booking, id_of
-from billing.chain.keys import Role
 from billing.chain.payment_rail import ChainPayments
 from billing.chain.wallets import credit_owner, is_organisation
 from billing.models import ChainEvent, EscrowContract, PayoutEntry, PayoutRoot
@@ -114,33 +113,6 @@ def _root_vetoed(booking: Booking) -> None:
     alerts.close(f"chain:root:{booking.arguments['root']}")
 
 
-def _role_proposed(booking: Booking) -> None:
-    arguments = booking.arguments
-    active_at = datetime.fromtimestamp(int(arguments["activeAt"]), UTC)
-    alerts.raise_once(
-        _role_alert(booking),
-        kind="chain_role",
-        severity=alerts.Severity.CRITICAL,
-        subject=arguments["account"],
-        message=f"{arguments['account']} is to have the role {_role_name(arguments['role'])} of the contract"
-        f" {booking.contract.address}. Was it not you, then the admin's key is stolen: before {active_at:%F %T} UTC"
-        f" `souk chain veto-role {booking.contract.asset.code} {_role_name(arguments['role'])} {arguments['account']}`"
-        " as the arbiter or the pauser.",
-    )
-
-
-def _role_decided(booking: Booking) -> None:
-    alerts.close(_role_alert(booking))
-
-
-def _role_alert(booking: Booking) -> str:
-    return f"chain:role:{booking.contract.pk}:{booking.arguments['role'][:18]}:{booking.arguments['account']}"
-
-
-def _role_name(word: str) -> str:
-    return next((role.value for role in Role if "0x" + role.id.hex() == word), word)
-
-
 def _claimed(booking: Booking) -> None:
     """Payouts are claimed whole, in the order in which the roots added them up."""
     cumulative = booking.amount("cumulative")
@@ -211,9 +183,12 @@ EFFECTS: Final[dict[str, Verb]] = {
     "ReceiptKeyRevoked": _receipt_key_noted,
     "RootProposed": _root_proposed,
     "RootVetoed": _root_vetoed,
-    "RoleProposed": _role_proposed,
-    "RoleVetoed": _role_decided,
-    "RoleGranted": _role_decided,
+    "RoleProposed": role_effects.role_proposed,
+    "RoleVetoed": role_effects.role_vetoed,
+    "RoleGranted": role_effects.role_granted,
+    "RoleRevoked": role_effects.role_revoked,
+    "DefaultAdminTransferScheduled": role_effects.admin_scheduled,
+    "DefaultAdminTransferCanceled": role_effects.admin_canceled,
     "Claimed": _claimed,
     "Staked": _staked,
     "Unstaked": _unstaked,

@@ -11,10 +11,10 @@ from uuid import UUID
 
 from billing.account_kinds import AccountKind
 from billing.chain import escrow
-from billing.chain.displacing import own_id
+from billing.chain.displacing import own_id, word_id
 from billing.chain.events.booking import Booking, id_of
 from billing.chain.wallets import wallet_owner
-from billing.models import EscrowHold, EscrowLease
+from billing.models import ChainTransaction, EscrowClaim, EscrowHold, EscrowLease
 from billing.notices import alerts
 from billing.states.chain import EscrowHoldState
 from billing.transfer_codes import TransferCode
@@ -101,11 +101,15 @@ def lease_released(booking: Booking) -> None:
 
 
 def hold_closing(booking: Booking) -> None:
-    """The settler's word that the job is over; one that is not ours is a sign that its key is stolen."""
+    """The settler's word that the job is over; one that is not ours is a sign that its key is stolen.
+
+    Also where the job has ended: its claims may still be on their way, and nothing is sent with a key that is used
+    elsewhere, so that they would come too late.
+    """
     hold = _hold(booking)
     hold.closes_at = datetime.fromtimestamp(int(booking.arguments["closesAt"]), UTC)
     hold.save(update_fields=["closes_at"])
-    if hold.end_asked_at is None:
+    if not _is_closed_by_us(booking, hold):
         alerts.raise_once(
             f"chain:closing:{hold.pk}",
             kind="chain_closing",
@@ -115,6 +119,15 @@ def hold_closing(booking: Booking) -> None:
             f" its role away with `souk chain revoke-role {booking.contract.asset.code} settler ADDRESS`, and before"
             f" {hold.closes_at:%F %T} UTC `{_reopening(booking, hold)}` as the arbiter or the pauser.",
         )
+
+
+def _is_closed_by_us(booking: Booking, hold: EscrowHold) -> bool:
+    """Whether our close, or a replacement of it by higher fees, caused the event."""
+    ours = hold.closing
+    if ours is None:
+        return False
+    same = ChainTransaction.objects.filter(signer=ours.signer, chain_id=ours.chain_id, nonce=ours.nonce)
+    return same.filter(hash=booking.event.tx_hash).exists()
 
 
 def _reopening(booking: Booking, hold: EscrowHold) -> str:
@@ -144,7 +157,7 @@ def hold_closed(booking: Booking) -> None:
 
 def _find_hold(booking: Booking) -> EscrowHold | None:
     """The row of this customer's hold in this contract, whichever id it has."""
-    job_id = id_of(booking.arguments["jobId"])
+    job_id = word_id(booking.arguments["jobId"])
     rows = EscrowHold.objects.select_for_update().filter(contract=booking.contract)
     mine = rows.filter(customer__iexact=booking.arguments["customer"])
     return mine.filter(pk__in=[job_id, _own_id(job_id, booking)]).first()
@@ -152,14 +165,16 @@ def _find_hold(booking: Booking) -> EscrowHold | None:
 
 def _free_hold_id(booking: Booking) -> UUID:
     """The job's; where another wallet or contract has that, an id of its own, or a stranger could end that one."""
-    job_id = id_of(booking.arguments["jobId"])
+    job_id = word_id(booking.arguments["jobId"])
     return _own_id(job_id, booking) if EscrowHold.objects.filter(pk=job_id).exists() else job_id
 
 
 def _lease_id(booking: Booking, hold: EscrowHold) -> UUID:
-    """The lease's; where another hold has settled under that, an id of its own."""
-    lease_id = id_of(booking.arguments["leaseId"])
-    is_elsewhere = EscrowLease.objects.filter(pk=lease_id).exclude(hold=hold).exists()
+    """The lease's; where another hold has settled, or claims, under that, an id of its own."""
+    lease_id = word_id(booking.arguments["leaseId"])
+    claims = EscrowClaim.objects.filter(lease_id=lease_id)
+    is_claimed = claims.exclude(hold=hold).exists() and not claims.filter(hold=hold).exists()
+    is_elsewhere = is_claimed or EscrowLease.objects.filter(pk=lease_id).exclude(hold=hold).exists()
     return _own_id(lease_id, booking) if is_elsewhere else lease_id
 
 

@@ -25,7 +25,11 @@ SIMULATIONS_MAX: Final = 8  # what would revert so often is refused
 SIMULATION_SECONDS_FIRST: Final = 5  # doubles: an earlier transaction may have to be mined first
 SIMULATION_SECONDS_MAX: Final = 1280
 WAIT_PAUSE: Final = timedelta(minutes=10)  # for what time or a person changes
-WAITS: Final = frozenset({"EnforcedPause", "RootPending", "ExceedsDailyCap"})
+# A role that was taken away comes back by another key, days later, and a chain that stood still catches up: pay that
+# was refused meanwhile would be lost, for its hold is closed over it.
+WAITS: Final = frozenset(
+    {"EnforcedPause", "RootPending", "ExceedsDailyCap", "AccessControlUnauthorizedAccount", "ExceedsTime"}
+)
 GAS_MARGIN: Final = (13, 10)
 GAS_EXTRA: Final = 20_000
 ERROR_CHARACTERS_MAX: Final = 1000

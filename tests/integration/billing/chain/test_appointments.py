@@ -195,3 +195,48 @@ def test_a_hold_that_is_not_ours_is_named_by_its_wallet(
         souk(*words)
         town.follow()
         assert not Alert.objects.open().filter(kind="chain_closing").exists()
+
+
+def test_a_close_by_a_stolen_key_after_the_jobs_end_is_an_alarm_too(
+    db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it used may not be settled yet, and nothing of ours is sent any more with a key that is used elsewhere."""
+    terms_of(monkeypatch, close_seconds=CLOSE_SECONDS)
+    with devchain_town(settings) as town:
+        town.deposit("Alice", 20 * TOKEN)
+        job_id = open_job(town)
+        escrow.end_hold(job_id)
+        town.wallets["thief"] = key_for(Role.SETTLER)
+        town.call("thief", "closeHold", town.key("Alice").address, id_bytes32(job_id))
+        town.follow()
+        alert = Alert.objects.open().get(kind="chain_closing")
+        assert command_in(alert, "reopen-hold") == ["reopen-hold", str(job_id)]
+
+
+def test_a_role_that_is_granted_and_not_by_us_keeps_its_alert(town: Town, admin: SigningKey, settings: Any) -> None:
+    settings.SOUK_CHAIN_ADMIN_KEY = ""
+    town.wallets["thief"] = admin
+    her = town.key("Mallory").address
+    town.call("thief", "proposeRole", Role.PUBLISHER.id, her)
+    town.follow()
+    town.pass_seconds(SETTLER_DAYS * DAY + 60)
+    town.call("thief", "grantRole", Role.PUBLISHER.id, her)
+    town.follow()
+    assert town.view("hasRole", Role.PUBLISHER.id, her)
+    assert Alert.objects.open().get(kind="chain_role").subject == her
+
+
+def test_a_veto_that_is_taken_away_and_a_new_admin_are_alarms(town: Town, admin: SigningKey, settings: Any) -> None:
+    """Whoever has stolen the admin's key takes the vetoes away before proposing roles."""
+    settings.SOUK_CHAIN_ADMIN_KEY = ""
+    town.wallets["thief"] = admin
+    ours, hers = key_for(Role.ARBITER).address, town.key("Mallory").address
+    town.call("thief", "revokeRole", Role.ARBITER.id, ours)
+    town.call("thief", "beginDefaultAdminTransfer", hers)
+    town.follow()
+    messages = {alert.subject: alert.message for alert in Alert.objects.open().filter(kind="chain_role")}
+    assert set(messages) == {ours, hers}
+    assert "arbiter" in messages[ours] and "cancelDefaultAdminTransfer" in messages[hers]
+    town.call("thief", "cancelDefaultAdminTransfer")
+    town.follow()
+    assert Alert.objects.open().get(kind="chain_role").subject == ours

@@ -80,6 +80,17 @@ def test_no_wallet_is_asked_to_sign_for_a_contract_of_another_build(town: Town) 
     assert ContractTerms.objects.get() == periods.terms_of(asset.pk)
 
 
+def test_terms_that_an_earlier_version_wrote_are_looked_at_again(town: Town) -> None:
+    """While an update goes from process to process, one of the version before writes those of any build."""
+    asset = town.contract.asset
+    town.follow()
+    assert ContractTerms.objects.get().close_seconds == 0  # as the version before leaves it
+    EscrowContract.objects.update(address=town.token)
+    with pytest.raises(ContractRefused, match="its code is not that of this version"):
+        town.follow()
+    assert assets.modes_of(asset) == ["credits"]
+
+
 def test_the_marketplaces_own_key_deploys_nothing(town: Town) -> None:
     """Its nonces are counted: what it sent beside them would look like a stolen key, and stop everything."""
     key = SigningKey(ethereum.address_of(DEVELOPMENT_KEYS[0]), DEVELOPMENT_KEYS[0])
