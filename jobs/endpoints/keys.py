@@ -21,7 +21,7 @@ from django.db.models import Q, QuerySet
 
 from jobs.endpoints.errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
 from jobs.endpoints.key_grants import key_grants_for, refused_key_grants
-from jobs.models import Endpoint, EndpointKey, EndpointVersion
+from jobs.models import Endpoint, EndpointKey, EndpointVersion, UsageRemainder
 from marketplace.accounts import credentials
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock
@@ -153,6 +153,7 @@ def forget_sessions() -> int:
     old = EndpointKey.objects.filter(is_over, kind=EndpointKey.Kind.SESSION).order_by("expires_at")
     ids = list(old.values_list("pk", flat=True)[:FORGET_PER_SWEEP_MAX])
     EndpointKey.objects.filter(pk__in=ids).delete()
+    UsageRemainder.objects.filter(key_id__in=ids).delete()  # of each less than a micro-dollar, and no request follows
     return len(ids)
 
 

@@ -69,7 +69,9 @@ class RotateApiKeyView(APIView):
         key = _find(request, key_id)
         if key.user_id != user_of(request).pk or key.revoked_at is not None:
             raise NotFound
-        new, plaintext = api_keys.rotate(key)
+        own = key_of(request)
+        # No key outlives itself through another one that it rotates.
+        new, plaintext = api_keys.rotate(key, until=own.expires_at if own is not None else None)
         return Response({**ApiKeySummary(new).data, "key": plaintext}, status=status.HTTP_201_CREATED)
 
 

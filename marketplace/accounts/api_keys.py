@@ -83,8 +83,9 @@ def revoke(key: ApiKey) -> ApiKey:
     return key
 
 
-def rotate(key: ApiKey) -> tuple[ApiKey, str]:
-    """A new key in place of this one, which is revoked in the same moment."""
+def rotate(key: ApiKey, *, until: datetime | None = None) -> tuple[ApiKey, str]:
+    """A new key in place of this one, which is revoked in the same moment; it ends at `until` at the latest."""
+    ends = [each for each in (key.expires_at, until) if each is not None]
     with transaction.atomic():
         credentials.lock_unchanged(key.user)  # before the key's row, as a reset does
         if ApiKey.objects.filter(live(), pk=key.pk).update(revoked_at=clock.now()) != 1:
@@ -94,7 +95,7 @@ def rotate(key: ApiKey) -> tuple[ApiKey, str]:
             organisation=key.organisation,
             name=key.name,
             scopes=key.scopes,
-            expires_at=key.expires_at,
+            expires_at=min(ends, default=None),
         )
 
 

@@ -24,7 +24,8 @@ SoukError
 |-- KeyTooNarrow              403  organisations are joined and made by whole users
 |-- AlreadyMember             409
 |-- LastOwner                 409  an organisation always keeps one
-`-- TooManyKeys               409
+|-- TooManyKeys               409
+`-- TooManyOrganisations      409  each has a quota and a turn in the queue of its own
 """
 
 from __future__ import annotations
@@ -170,4 +171,10 @@ class LastOwner(SoukError):
 class TooManyKeys(SoukError):
     message = "You have {keys} live API keys in this organisation: revoke some."
     code = "too_many_keys"
+    status = 409
+
+
+class TooManyOrganisations(SoukError):
+    message = "One user owns at most {organisations} organisations: leave one, or let somebody else own it."
+    code = "too_many_organisations"
     status = 409

@@ -11,18 +11,20 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from marketplace.accounts import credentials
-from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner, NotAMember
+from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner, NotAMember, TooManyOrganisations
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token
 
 INVITATION_DAYS: Final = 7
 INVITATION_BYTES: Final = 32
+OWNED_MAX: Final = 20  # by one user: each has storage that costs nothing, and turns in the queue
 
 
 def create(owner: User, name: str) -> Membership:
-    """A new organisation; returns its first owner's membership."""
+    """A new organisation; returns its first owner's membership. Raises TooManyOrganisations."""
     with transaction.atomic():
+        _refuse_many_owned(owner.pk)
         organisation = Organisation.objects.create(name=name.strip()[:120])
         return Membership.objects.create(organisation=organisation, user=owner, role=Role.OWNER)
 
@@ -74,30 +76,36 @@ def require_invitation(plaintext: str, *, email: str) -> str:
 
 
 def accept(user: User, plaintext: str) -> Membership:
-    """The user joins the inviting organisation."""
+    """The user joins the inviting organisation. Raises InvitationRefused, AlreadyMember, TooManyOrganisations."""
     try:
         with transaction.atomic():
             invitation = use_invitation(plaintext, email=user.email)
             if invitation.organisation is None:  # to the marketplace, where this user is already
                 raise InvitationRefused
+            if invitation.role == Role.OWNER:
+                _refuse_many_owned(user.pk)
             return Membership.objects.create(organisation=invitation.organisation, user=user, role=invitation.role)
     except IntegrityError as error:
         raise AlreadyMember from error
 
 
 def change_role(organisation: Organisation, user_id: UUID, role: str) -> Membership:
-    """The member's role from now on; the scopes of their keys shrink with it."""
+    """The member's role from now on; the scopes of their keys shrink with it, and only an owner's invitations stay."""
     with transaction.atomic():
         membership = lock_member(organisation, user_id)
         if membership.role == Role.OWNER and role != Role.OWNER:
             _refuse_last_owner(organisation)
+        if role != Role.OWNER:
+            _withdraw_all_of(organisation, user_id)
+        elif membership.role != Role.OWNER:
+            _refuse_many_owned(user_id)
         membership.role = Role(role)
         membership.save(update_fields=["role"])
     return membership
 
 
 def remove(organisation: Organisation, user_id: UUID) -> None:
-    """The user leaves, and their keys in this organisation are revoked."""
+    """The user leaves; their keys in this organisation are revoked, and their open invitations are withdrawn."""
     with transaction.atomic():
         membership = lock_member(organisation, user_id)
         if membership.role == Role.OWNER:
@@ -105,6 +113,7 @@ def remove(organisation: Organisation, user_id: UUID) -> None:
         membership.delete()
         keys = ApiKey.objects.filter(organisation=organisation, user_id=user_id, revoked_at=None)
         keys.update(revoked_at=clock.now())
+        _withdraw_all_of(organisation, user_id)
 
 
 def lock_member(organisation: Organisation, user_id: UUID) -> Membership:
@@ -128,3 +137,15 @@ def _unused(token_hash: str, email: str) -> QuerySet[Invitation]:
 def _refuse_last_owner(organisation: Organisation) -> None:
     if Membership.objects.filter(organisation=organisation, role=Role.OWNER).count() <= 1:
         raise LastOwner
+
+
+def _withdraw_all_of(organisation: Organisation, user_id: UUID) -> None:
+    """Who is no owner any more comes back by no invitation of their own, under another address."""
+    Invitation.objects.filter(organisation=organisation, invited_by_id=user_id, accepted_at=None).delete()
+
+
+def _refuse_many_owned(user_id: UUID) -> None:
+    """In the transaction that makes the user an owner; two at once take turns."""
+    User.objects.select_for_update(no_key=True).get(pk=user_id)
+    if Membership.objects.filter(user_id=user_id, role=Role.OWNER).count() >= OWNED_MAX:
+        raise TooManyOrganisations(organisations=OWNED_MAX)

@@ -101,6 +101,16 @@ def test_a_key_does_not_outlive_itself_through_another(alice: Membership) -> Non
     assert ApiKey.objects.get(pk=made["id"]).expires_at == until
 
 
+def test_a_key_does_not_outlive_itself_by_rotating_another(alice: Membership) -> None:
+    until = clock.now() + timedelta(minutes=5)
+    _, plaintext = issue(alice, expires_at=until)
+    endless, _ = issue(alice, name="endless")
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {plaintext}")
+    made = client.post(f"/api/v1/api-keys/{endless.pk}/rotate").json()
+    assert ApiKey.objects.get(pk=made["id"]).expires_at == until
+
+
 def test_a_member_sees_own_keys_an_owner_all(alice: Membership, carol: Membership) -> None:
     (of_alice, _), (of_carol, _) = issue(alice, name="a"), issue(carol, name="c")
     seen = [row["id"] for row in sign(carol).get("/api/v1/api-keys").json()["results"]]

@@ -8,7 +8,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from marketplace.accounts import organisations
-from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner
+from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner, TooManyOrganisations
 from marketplace.accounts.models import Membership, Role
 from tests.integration.accounts.conftest import found
 from tests.integration.racing import race
@@ -50,6 +50,36 @@ def test_the_last_owner_stays_and_stays_owner(alice: Membership) -> None:
         organisations.remove(alice.organisation, alice.user_id)
     with pytest.raises(LastOwner):
         organisations.change_role(alice.organisation, alice.user_id, Role.MEMBER)
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_who_is_owner_no_more_comes_back_by_no_own_invitation(
+    alice: Membership, bob: Membership, is_removed: bool
+) -> None:
+    erin = join(alice, "erin", Role.OWNER)
+    _, plaintext = organisations.invite(
+        alice.organisation, email="bob@example.org", role=Role.OWNER, invited_by=erin.user
+    )
+    if is_removed:
+        organisations.remove(alice.organisation, erin.user_id)
+    else:
+        organisations.change_role(alice.organisation, erin.user_id, Role.MEMBER)
+    with pytest.raises(InvitationRefused):
+        organisations.accept(bob.user, plaintext)
+
+
+def test_one_user_owns_so_many_organisations_however_they_come(
+    alice: Membership, bob: Membership, carol: Membership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(organisations, "OWNED_MAX", 1)
+    with pytest.raises(TooManyOrganisations):
+        organisations.create(bob.user, "second")
+    _, plaintext = organisations.invite(alice.organisation, email="bob@example.org", role=Role.OWNER)
+    with pytest.raises(TooManyOrganisations):
+        organisations.accept(bob.user, plaintext)
+    Membership.objects.create(organisation=bob.organisation, user=carol.user, role=Role.OWNER)
+    with pytest.raises(TooManyOrganisations):
+        organisations.change_role(alice.organisation, carol.user_id, Role.OWNER)
 
 
 @pytest.mark.django_db(transaction=True)

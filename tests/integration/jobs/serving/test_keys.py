@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from jobs.endpoints import key_grants, keys
 from jobs.endpoints.errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
-from jobs.models import EndpointKey, Gateway, KeySlice
+from jobs.models import EndpointKey, Gateway, KeySlice, UsageRemainder
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token
@@ -167,9 +167,11 @@ def test_session_key_is_short_lived_and_forgotten(alice: Organisation) -> None:
     assert made.expires_at is not None
     assert made.expires_at <= clock.now() + timedelta(seconds=keys.SESSION_SECONDS)
     assert scenes.grant(scenes.gateway(), made).kind == "session"
+    UsageRemainder.objects.create(key_id=made.pk, endpoint_id=uuid4(), picos=1)
     assert keys.forget_sessions() == 0
     EndpointKey.objects.filter(pk=made.pk).update(expires_at=clock.now() - timedelta(days=2))
     assert keys.forget_sessions() == 1
+    assert not UsageRemainder.objects.exists()
 
 
 def test_keys_of_one_organisation_are_bounded(alice: Organisation, monkeypatch: pytest.MonkeyPatch) -> None:
