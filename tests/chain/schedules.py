@@ -34,6 +34,8 @@ DEPTH_MAX: Final = 12
 CONFIRMATIONS: Final = DEPTH_MAX  # what is final lies below every reorganisation
 STEPS: Final = 14
 ROUNDS_TO_SETTLE_MAX: Final = 12
+RECEIPTS_MAX, RECEIPT_MS = 3, 30_000  # a lease's, and how much each adds
+BILLED_SECONDS_MAX: Final = RECEIPTS_MAX * RECEIPT_MS // 1000
 
 
 @dataclass
@@ -98,9 +100,9 @@ class Schedule:
         if ready:
             job_id = self.chance.choice(ready)
             lease_id, seq = self.leases.get(job_id, (uuid4(), 0))
-            if seq < 3:
+            if seq < RECEIPTS_MAX:
                 self.leases[job_id] = lease_id, seq + 1
-                escrow.settle_lease(receipt_of(self.anvil, job_id, lease_id, seq + 1, 30_000 * (seq + 1)))
+                escrow.settle_lease(receipt_of(self.anvil, job_id, lease_id, seq + 1, RECEIPT_MS * (seq + 1)))
 
     def close(self) -> None:
         ready = [job_id for job_id in self.jobs if escrow.is_open(job_id)]
@@ -151,6 +153,7 @@ class Schedule:
         """Users send again what was dropped, the chain goes on, and we follow until nothing of ours is under way."""
         live = ChainTransaction.objects.filter(state__in=[State.PLANNED, State.NONCED, *planning.SENT])
         waiting = ChainEvent.objects.filter(processed_at=None, block__state=ChainBlock.State.FINAL)
+        self.anvil.rpc("evm_increaseTime", BILLED_SECONDS_MAX)  # blocks bear the clock's time, and this took seconds
         for _ in range(ROUNDS_TO_SETTLE_MAX):
             self.rebroadcast_dropped()
             live.filter(state=State.PLANNED).update(next_at=clock.now())
