@@ -60,6 +60,9 @@ def _alone() -> Iterator[None]:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "train-engine.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        # An engine mounts its folder onto itself. One that was killed leaves that, and no file is linked across mounts.
+        while subprocess.run(["umount", "--quiet", ENGINE], capture_output=True, check=False).returncode == 0:
+            pass
         yield
 
 
