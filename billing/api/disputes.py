@@ -112,11 +112,11 @@ class DisputesView(ListAPIView[Dispute]):
         """Contest what a lease cost, while its challenge window is open."""
         asked = NewDisputeSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        side = {"customer_id": organisation_of(request).id, "lease_id": asked.validated_data["lease_id"]}
+        customer_id, lease_id = organisation_of(request).id, asked.validated_data["lease_id"]
         try:
-            made = disputes.open_dispute(**(asked.validated_data | side), actor=actor_of(request))
+            made = disputes.open_dispute(customer_id=customer_id, actor=actor_of(request), **asked.validated_data)
         except NothingToDispute as error:
-            disputes.complain_late(**side)
+            disputes.complain_late(customer_id=customer_id, lease_id=lease_id)
             return self.handle_exception(error)  # an answer, so that what was noted is not rolled back with it
         return _show(request, made, status.HTTP_201_CREATED)
 
