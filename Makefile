@@ -39,7 +39,7 @@ ESCROW_STEPS ?= 3000
 # With fewer steps the model never reaches its rarest rules.
 MONEY_STEPS ?= 5000
 
-CHECKS := check-types check-style check-imports check-migrations check-api check-contracts
+CHECKS := check-types check-style check-imports check-migrations check-api check-contracts check-repository
 CHECKS_AT_ONCE ?= 2
 SOAK_SEEDS ?= 1 2 3 4 5
 SOAK_MONEY_STEPS ?= 10000
@@ -131,7 +131,7 @@ slowest: $(INSTALLED) ## make test, then rewrite the table of the fifty slowest 
 	$(BIN)/python -m tests.slowest .cache/junit.xml
 
 # mypy takes as long as all others together, so these run beside it. Each prints whole, when it is done.
-check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapshot
+check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapshot, words and pages
 	@mkdir -p .cache
 	@$(MAKE) --no-print-directory --jobs $(CHECKS_AT_ONCE) --output-sync=target $(CHECKS)
 
@@ -156,6 +156,10 @@ check-api: $(INSTALLED)
 check-contracts: $(INSTALLED)
 	$(BIN)/python -m billing.chain.contract.compiling --check
 	$(BIN)/python -m billing.chain.contract.compiling --check $(TOKENS) $(TOKENS)/built
+
+# Part of `make test` too; here a word that was given up is said in two minutes instead of twenty.
+check-repository: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(CHECKS_AT_ONCE) tests/unit/repository tests/integration/repository
 
 openapi: $(INSTALLED) ## write docs/openapi.yaml anew
 	$(BIN)/python -m tests.manage spectacular --validate --fail-on-warn --file docs/openapi.yaml

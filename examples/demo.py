@@ -194,8 +194,8 @@ class Demo:
             ]
             return max(steps, default=None)
 
-        # The cost that is shown ends where the server last heard of the node. So the first rise after a checkpoint may
-        # still be of work that the checkpoint saved; the second is of work beyond it.
+        # The cost that is shown ends at the node's last call. So the first rise after a checkpoint may still be of work
+        # that the checkpoint saved; the second is of work beyond it.
         seen: dict[str, Any] = {"checkpoint": None, "cost": 0, "rises": 0}
 
         def is_further() -> bool:
