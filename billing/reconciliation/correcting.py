@@ -107,7 +107,7 @@ def approve(correction_id: UUID, *, by: User) -> LedgerCorrection:
         correction = _lock(correction_id)
         if correction.proposer_id == by.pk:
             raise CorrectionRefused(why="nobody approves what they proposed; another operator has to")
-        _require_no_newcomer(by, correction)
+        _require_long_known(by, correction)
         _, difference = _find(correction.ref, correction.mirror, correction.rail)
         if difference.outside - difference.ledger != correction.amount:
             raise CorrectionRefused(why="the difference is another one by now; reject this, and propose it anew")
@@ -124,10 +124,12 @@ def reject(correction_id: UUID, *, by: User) -> LedgerCorrection:
 
 def watch() -> None:
     """Raise an alert for each operator who became one lately; none for the first one of a marketplace."""
-    staff = User.objects.filter(is_staff=True, is_active=True)
-    first = staff.order_by("staff_since").values_list("pk", flat=True).first()
-    for user in staff.filter(staff_since__gt=clock.now() - WATCHED_FOR).exclude(pk=first)[:WATCHED_MAX]:
-        assert user.staff_since is not None  # noqa: S101  the filter asks for it
+    staff = User.objects.exclude(staff_since=None)
+    first = staff.order_by("staff_since").first()
+    if first is None:
+        return
+    for user in staff.filter(staff_since__gt=clock.now() - WATCHED_FOR).exclude(pk=first.pk)[:WATCHED_MAX]:
+        assert user.staff_since is not None  # noqa: S101  the query asks for it
         message = (
             f"{user.email} is an operator since {user.staff_since:%Y-%m-%d %H:%M} UTC. If none of you made them one, "
             "somebody has the session of one of you: take it away in the admin, *Users*, and set your passwords anew."
@@ -137,7 +139,7 @@ def watch() -> None:
             alerts.raise_once(key, kind="new_operator", subject=user.pk, message=message)
 
 
-def _require_no_newcomer(by: User, correction: LedgerCorrection) -> None:
+def _require_long_known(by: User, correction: LedgerCorrection) -> None:
     """The approver was an operator, with the second factor that they show, well before this was proposed."""
     before = correction.proposed_at - APPROVER_AFTER
     user = User.objects.get(pk=by.pk)

@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from marketplace.accounts import api_keys, erasure, organisations, signin_limits
+from marketplace.accounts import api_keys, credentials, erasure, organisations, signin_limits
 from marketplace.accounts.errors import LastOwner
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, SitePolicy, User
 from marketplace.foundation import clock
@@ -60,10 +60,12 @@ class UserAdmin(UsersBase):
     actions = ["unlock", "erase"]
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        """An operator who makes an account vouches for its address."""
+        """An operator who makes an account vouches for its address; one that may not sign in keeps no key."""
         if not change:
             obj.verified_at = clock.now()
         super().save_model(request, obj, form, change)
+        if change and not obj.is_active:
+            credentials.revoke_all(obj.pk)
 
     def has_erase_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("accounts.delete_user"))

@@ -7,4 +7,13 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from marketplace.accounts import schema  # noqa: F401  importing it registers it
+        from django.db.models.signals import pre_delete
+
+        from marketplace.accounts import (
+            credentials,
+            schema,  # noqa: F401  importing it registers it
+        )
+        from marketplace.accounts.models import Membership, User
+
+        for model in (Membership, User):
+            pre_delete.connect(credentials.revoke_of_deleted, sender=model)

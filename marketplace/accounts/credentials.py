@@ -59,3 +59,11 @@ def revoke_all(user_id: UUID, organisation_id: UUID | None = None) -> None:
     invitations.filter(accepted_at=None).delete()
     for revoke in _revokers:
         revoke(user_id, organisation_id)
+
+
+def revoke_of_deleted(instance: Membership | User, **_: object) -> None:
+    """Before a row goes, by whichever way: `organisations.remove`, the admin, or a shell."""
+    if isinstance(instance, User):
+        revoke_all(instance.pk)
+    else:
+        revoke_all(instance.user_id, instance.organisation_id)

@@ -47,7 +47,8 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_staff = models.BooleanField(default=False)
     verified_at = models.DateTimeField(null=True, blank=True)  # when somebody was seen to read the address's mail
     second_factor_at = models.DateTimeField(null=True, blank=True, editable=False)  # since when they show one
-    staff_since = models.DateTimeField(null=True, blank=True, editable=False)  # the database writes it, nobody else can
+    # Since when they are staff and may sign in: the database writes it, and nobody else can.
+    staff_since = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = UserManager()

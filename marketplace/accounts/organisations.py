@@ -40,6 +40,8 @@ def invite(
     with transaction.atomic():
         if invited_by is not None:
             credentials.lock_unchanged(invited_by)
+            if organisation is not None and not invited_by.is_staff:  # an operator need not be a member
+                credentials.lock_member(invited_by.pk, organisation.pk)
         invitation = Invitation.objects.create(
             organisation=organisation,
             email=email,

@@ -1,14 +1,14 @@
-"""Since when somebody is staff is written by the database: no session of an operator makes it earlier."""
+"""Since when somebody is staff, and may sign in, is written by the database: no operator's session makes it earlier."""
 
 from django.db import migrations
 
-BEFORE = "UPDATE accounts_user SET staff_since = created_at WHERE is_staff"
+BEFORE = "UPDATE accounts_user SET staff_since = created_at WHERE is_staff AND is_active"
 NOTE = """
 CREATE FUNCTION accounts_note_staff() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT NEW.is_staff THEN
+    IF NOT (NEW.is_staff AND NEW.is_active) THEN
         NEW.staff_since := NULL;
-    ELSIF TG_OP = 'UPDATE' AND OLD.is_staff THEN
+    ELSIF TG_OP = 'UPDATE' AND OLD.is_staff AND OLD.is_active THEN
         NEW.staff_since := OLD.staff_since;
     ELSE
         NEW.staff_since := now();

@@ -7,6 +7,7 @@ import re
 import pytest
 from django.test import Client
 
+from jobs.endpoints import keys
 from marketplace.accounts import api_keys, organisations
 from marketplace.accounts.models import ApiKey, Membership, User
 from tests.people import PASSWORD
@@ -48,6 +49,24 @@ def test_the_operator_revokes_a_key(operator: Client, alice: Membership) -> None
     operator.post("/admin/accounts/apikey/", {"action": "revoke", "_selected_action": [str(key.pk)]})
     assert api_keys.verify(plaintext) is None
     assert key.key_hash not in operator.get(f"/admin/accounts/apikey/{key.pk}/change/").content.decode()
+
+
+@pytest.mark.parametrize("way", ["membership", "user", "deactivation"])
+def test_whom_an_operator_removes_has_no_key_left(
+    operator: Client, alice: Membership, carol: Membership, way: str
+) -> None:
+    _, text = api_keys.issue(user=carol.user, organisation=carol.organisation, name="x", scopes=["jobs:read"])
+    for_programs, _ = keys.issue(user=carol.user, organisation=carol.organisation, name="program")
+    if way == "deactivation":
+        form = {"email": carol.user.email, "name": "Carol"}
+        inline = {"memberships-TOTAL_FORMS": 0, "memberships-INITIAL_FORMS": 0}
+        answer = operator.post(f"/admin/accounts/user/{carol.user.pk}/change/", {**form, **inline})
+        assert answer.status_code == 302, answer.content.decode()
+    else:
+        (carol if way == "membership" else carol.user).delete()
+    assert api_keys.verify(text) is None
+    for_programs.refresh_from_db()
+    assert for_programs.revoked_at is not None
 
 
 def test_staff_who_may_only_look_revoke_nothing(alice: Membership) -> None:
