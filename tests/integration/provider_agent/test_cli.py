@@ -53,7 +53,8 @@ def test_enrol_status_doctor_and_retire(bob: Bob, server: FakeServer) -> None:
     assert [finding for finding in findings if finding["verdict"] == "FIX" and finding["check"] == "keys"] == []
     assert bob.run("retire", "--yes").returncode == 0
     assert len(server.retired) == 1
-    assert bob.run("status").returncode == 3
+    after = bob.run("status")
+    assert after.returncode == 3, after.stderr
 
 
 def test_second_enrolment_of_a_folder_is_refused(bob: Bob, server: FakeServer) -> None:
