@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
 from jobs.kinds.believing import LEASE_SECONDS_MAX
@@ -29,10 +30,17 @@ from provider_agent.protocol import (
     CheckpointPolicy,
     Desired,
     LeaseReport,
+    Program,
     Reason,
     SignedAssignment,
     payable_ms,
     sign_assignment,
+)
+
+# What of `env` and `secrets` our own runtimes are given. By many a variable (PYTHONPATH, HOME, PATH, OPENSSL_CONF) a
+# customer would run code in them, and how they end counts as the node's doing, not as the customer's.
+GIVEN_TO_OURS: Final = frozenset(
+    {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "NCCL_DEBUG", "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM"}
 )
 
 
@@ -93,8 +101,8 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         rate_usd_micros_per_hour=lease.rate_usd_micros_per_hour,
         cap_usd_micros=lease.cap_usd_micros,
         program=execution.program,
-        env=spec.env,
-        secrets=secrets,
+        env=_given(spec.env, execution.program),
+        secrets=_given(secrets, execution.program),
         input_artifact_id=execution.input_artifact_id,
         resume_artifact_id=attempt.resume_artifact_id,
         checkpoint=CheckpointPolicy(
@@ -118,6 +126,11 @@ def seconds_payable(lease: Lease) -> int:
     """How long the lease's cap lasts at its rate, in whole seconds, at least one."""
     seconds = payable_ms(lease.rate_units_per_hour, lease.cap_units) // 1000
     return max(1, min(seconds, LEASE_SECONDS_MAX))
+
+
+def _given(variables: Mapping[str, str], program: Program) -> dict[str, str]:
+    """All of them for a command of the customer's own; for our runtimes what they read."""
+    return {name: value for name, value in variables.items() if program.command or name in GIVEN_TO_OURS}
 
 
 def _wanted(lease: Lease, until: datetime, *, is_known: bool) -> Desired:

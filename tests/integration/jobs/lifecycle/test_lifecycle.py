@@ -64,17 +64,32 @@ def test_an_input_that_is_still_uploading_cannot_be_submitted(alice, bob):
 
 
 def test_the_assignment_is_signed_for_this_node_and_carries_the_job_and_its_secrets(alice, bob):
-    job = stage.submit(alice, stage.spec_of(secrets=["TOKEN"]), secrets={"TOKEN": "s3cret"})
+    job = stage.submit(alice, stage.spec_of(secrets=["HF_TOKEN"]), secrets={"HF_TOKEN": "s3cret"})
     (lease,) = stage.place(job)
     _version, (wanted,), forget = assignments.desired_state(bob, [])
     assignment = verify_assignment(signing.server_public_key_hex(), wanted.assignment)
     assert (wanted.action, forget) == ("run", [])
     assert (assignment.node_id, assignment.lease_id, assignment.fence) == (bob.id, lease.id, lease.fence)
-    assert assignment.secrets == {"TOKEN": "s3cret"}
+    assert assignment.secrets == {"HF_TOKEN": "s3cret"}
     assert assignment.device_uuids == ["bobs-node-0", "bobs-node-1"]
     assert assignment.program.config["steps"] == 100
     job.refresh_from_db()
     assert "s3cret" not in job.sealed_secrets
+
+
+LOADERS = ("PYTHONPATH", "PYTHONHOME", "HOME", "PATH", "LD_PRELOAD", "OPENSSL_CONF", "NCCL_NET_PLUGIN", "HF_ENDPOINT")
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["our runtime", "a command"])
+def test_no_customer_loads_code_into_our_own_runtime_by_a_variable(alice, bob, is_own):
+    """Else their code would end it in a way that counts as the node's doing, and be free."""
+    variables = dict.fromkeys(LOADERS, "input")
+    spec = stage.spec_of(env=variables, secrets=["NODE_OPTIONS"], **(stage.OWN_COMMAND if is_own else {}))
+    (lease,) = stage.place(stage.submit(alice, spec, secrets={"NODE_OPTIONS": "-r input/x"}))
+    signed = assignments.make_assignment(lease)
+    assignment = verify_assignment(signing.server_public_key_hex(), signed)
+    given = {**assignment.env, **assignment.secrets}
+    assert given == ({**variables, "NODE_OPTIONS": "-r input/x"} if is_own else {})
 
 
 def test_an_assignment_that_cannot_be_made_stops_no_other_lease_of_its_node(alice, bob):
