@@ -16,35 +16,42 @@ from django.db.models import F, Q
 
 from jobs.leases import leasing
 from jobs.models import Artifact, Attempt, Lease
-from jobs.states import ArtifactState
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
 from provider_agent.protocol import AttemptState, Reason
+from runtimes.contract import ExitCode
 
 RESUMES_FAILED_MAX: Final = 2
 
 log = logging.getLogger(__name__)
 
 
-def judge_failed(attempt: Attempt) -> bool:
+def judge_failed(attempt: Attempt, *, exit_code: int | None) -> bool:
     """Take note that an attempt, which is about to end, could not resume; whether its checkpoint is condemned now.
 
-    Then its uploader is paid nothing for having saved it, and where two other providers say the same, the failure is
-    one of its nodes'. Call it with the job's row locked.
+    Then its uploader is paid nothing for having saved it, and has a failure; but only where two providers say so who
+    gain nothing by it, and whose runtime named the checkpoint (`exit_code`) and not the input. One broken node that
+    fails twice is one witness, and a customer's own node is none: its word would make their job cheaper. Without two
+    the customer can still contest the pay. Call it with the job's row locked.
     """
     artifact = attempt.resume_artifact
     if artifact is None or artifact.condemned_at is not None:
         return False
-    failed = Attempt.objects.filter(resume_artifact=artifact, reason=Reason.BAD_CHECKPOINT.value)
-    witnesses = [attempt.pk, *failed.exclude(pk=attempt.pk).values_list("pk", flat=True)]
+    failed = Attempt.objects.filter(resume_artifact=artifact, reason=Reason.BAD_CHECKPOINT.value).exclude(pk=attempt.pk)
+    witnesses = [attempt.pk, *failed.values_list("pk", flat=True)]
     if len(witnesses) < RESUMES_FAILED_MAX:
         return False
+    sure = list(failed.filter(exit_code=ExitCode.BAD_CHECKPOINT).values_list("pk", flat=True))
+    sure += [attempt.pk] if exit_code == ExitCode.BAD_CHECKPOINT else []
     artifact.condemned_at = clock.now()
     artifact.save(update_fields=["condemned_at"])
     makers = Lease.objects.filter(attempt__artifacts=artifact).select_related("attempt__job")
+    guilty = _providers([lease.attempt_id for lease in makers])
+    judges = _providers(sure) - guilty - {attempt.job.organisation_id}
     # What others went on from was worth its pay, whatever became of its bytes.
-    refunded = {} if _has_worked(artifact) else {str(lease.pk): str(leasing.recharge(lease)) for lease in makers}
+    is_proven = len(judges) >= RESUMES_FAILED_MAX and not _has_worked(artifact)
+    refunded = {str(lease.pk): str(leasing.recharge(lease)) for lease in makers} if is_proven else {}
     Event.objects.create(
         subject_kind="condemned_checkpoint",
         subject_id=artifact.pk,
@@ -53,10 +60,7 @@ def judge_failed(attempt: Attempt) -> bool:
         data={"attempts": [str(each) for each in witnesses], "refunded_units": refunded},
     )
     log.warning("A checkpoint was condemned. artifact_id=%s attempts=%s", artifact.pk, witnesses)
-    if not refunded:
-        return True
-    guilty, judges = _providers([lease.attempt_id for lease in makers]), [_providers([each]) for each in witnesses]
-    if len(guilty) == 1 and len(set().union(*judges) - guilty) >= RESUMES_FAILED_MAX:
+    if is_proven and len(guilty) == 1:
         Node.objects.filter(pk__in=makers.values("node_id")).update(failures=F("failures") + 1)
     return True
 
@@ -83,9 +87,9 @@ def _has_worked(artifact: Artifact) -> bool:
 
 
 def _went_on(attempts: models.QuerySet[Attempt]) -> models.QuerySet[Attempt]:
-    """Those that came to a checkpoint of their own, or to the end."""
-    saved = Artifact.objects.filter(kind="checkpoint", state__in=[ArtifactState.COMPLETE, ArtifactState.DELETED])
-    return attempts.filter(Q(state=AttemptState.SUCCEEDED.value) | Q(pk__in=saved.values("attempt_id")))
+    """Those that came to a credible checkpoint of their own, or to the end."""
+    saved = Artifact.objects.credible().values("attempt_id")
+    return attempts.filter(Q(state=AttemptState.SUCCEEDED.value) | Q(pk__in=saved))
 
 
 def _providers(attempt_ids: list[UUID]) -> set[UUID]:

@@ -30,7 +30,7 @@ from jobs.pricing.funds import require_money
 from jobs.pricing.price_locks import spent_usd_micros
 from jobs.spec import Spec, from_wire
 from jobs.spec.kinds.base import SpecKind
-from jobs.states import ArtifactState, JobState
+from jobs.states import JobState
 from marketplace.accounts.models import Organisation
 from provider_agent.protocol import Outcome, Program, Reason, ServePlace
 
@@ -103,9 +103,8 @@ class Kind:
 
     def saved_ms(self, lease: Lease) -> int:
         """Up to where a lease is paid whose provider broke it: when its newest complete checkpoint was taken."""
-        states = [ArtifactState.COMPLETE, ArtifactState.DELETED]
-        parts = ArtifactPart.objects.filter(lease=lease, artifact__kind="checkpoint", artifact__state__in=states)
-        part = parts.filter(artifact__condemned_at=None).order_by("-artifact__step").first()
+        saved = Artifact.objects.credible().filter(attempt=lease.attempt_id)
+        part = ArtifactPart.objects.filter(lease=lease, artifact__in=saved).order_by("-artifact__step").first()
         return part.billable_ms if part else 0
 
     def after_attempt(

@@ -124,7 +124,7 @@ def conclude(job: Job, attempt: Attempt) -> bool:
     first = causes.first_cause(broken) if broken else ended[0]
     causes.clear_followers(broken, first)
     if first.reported_reason == Reason.BAD_CHECKPOINT:
-        resumes.judge_failed(attempt)
+        resumes.judge_failed(attempt, exit_code=first.exit_code)
     lifecycle.finish_attempt(
         job, attempt, Reason(first.reported_reason), message=first.reported_message, exit_code=first.exit_code
     )

@@ -53,14 +53,21 @@ def lose(lease: Lease) -> None:
     Node.objects.filter(pk=lease.node_id).update(state="offline")
 
 
-def fail_to_resume(job: Job, node: str, reason: Reason = Reason.BAD_CHECKPOINT) -> Lease:
+def fail_to_resume(
+    job: Job,
+    node: str,
+    reason: Reason = Reason.BAD_CHECKPOINT,
+    *,
+    exit_code: int = 76,
+    provider: Organisation | None = None,
+) -> Lease:
     """The next attempt runs on a new node and cannot resume."""
-    node_with_key(node)
+    node_with_key(node, provider=provider)
     lease = run_next(job)
     assert lease.node.name == node
     stage.see_running(lease, seconds=60)
     stage.bill(lease, ms=MINUTE_MS)
-    stage.finish(lease, reason, exit_code=76, message=BAD)
+    stage.finish(lease, reason, exit_code=exit_code, message=BAD)
     job.refresh_from_db()
     return lease
 
@@ -120,20 +127,21 @@ def test_a_condemned_checkpoint_leaves_a_trace(job: Job) -> None:
     assert len(event.data["attempts"]) == 2
 
 
-def test_who_condemns_alone_harms_nobodys_record(job: Job) -> None:
+def test_who_condemns_alone_harms_nobodys_record_and_pay(job: Job) -> None:
     """The same provider's nodes fail twice: the job goes on without the checkpoint, whoever was right."""
     lease, (saved,) = work(job, 50)
     lose(lease)
+    paid = charge_of(lease)
     node_with_key("carol")
     carols = Node.objects.get(name="carol")
     first = run_next(job)
-    stage.finish(first, Reason.BAD_CHECKPOINT)
+    stage.finish(first, Reason.BAD_CHECKPOINT, exit_code=76)
     second = run_next(job)
     assert first.node_id == second.node_id == carols.pk
-    stage.finish(second, Reason.BAD_CHECKPOINT)
+    stage.finish(second, Reason.BAD_CHECKPOINT, exit_code=76)
     saved.refresh_from_db()
     assert saved.condemned_at is not None
-    assert (failures("honest"), failures("carol")) == (1, 0)
+    assert (failures("honest"), failures("carol"), charge_of(lease)) == (1, 0, paid)
 
 
 def test_what_the_second_can_resume_from_stays_and_pays(job: Job) -> None:
@@ -214,3 +222,60 @@ def test_a_running_lease_is_not_charged_again(job: Job) -> None:
     assert leasing.recharge(lease) == 0
     assert Lease.objects.get(pk=lease.pk).charge_units is None
     stage.send_report(lease, AttemptState.STOPPING)
+
+
+def test_a_third_lie_that_was_pruned_pays_no_more_than_two(job: Job) -> None:
+    """Two are kept, and can be tried; a third was deleted, and paid for the whole attempt however often it failed."""
+    liar, _ = work(job, 97, 98, 99)
+    lose(liar)
+    assert charge_of(liar) > 0
+    for name in ("carol", "dave", "erin", "frank"):
+        fail_to_resume(job, name)
+    assert Artifact.objects.filter(condemned_at__isnull=False).count() == 2
+    assert charge_of(liar) == 0
+
+
+def test_of_an_attempt_with_one_bad_checkpoint_the_one_before_pays(job: Job) -> None:
+    lease = run_next(job)
+    stage.see_running(lease, seconds=120)
+    for step in (10, 20, 30):
+        save(lease, step, billable_ms=step * 1000)
+    stage.bill(lease, ms=60_000)
+    lose(lease)
+    for name in ("carol", "dave"):
+        fail_to_resume(job, name)
+    assert Lease.objects.get(pk=lease.pk).billable_ms == 20_000
+
+
+def test_the_customers_own_nodes_take_nobodys_pay(job: Job, alice: Organisation) -> None:
+    """Else whoever rents and lends gets a stranger's work for nothing, by two words of their own."""
+    lease, (saved,) = work(job, 50)
+    lose(lease)
+    paid = charge_of(lease)
+    fail_to_resume(job, "alices-own", provider=alice)
+    fail_to_resume(job, "carol")
+    saved.refresh_from_db()
+    assert saved.condemned_at is not None, "the job goes on without it"
+    assert (charge_of(lease), failures("honest")) == (paid, 1)
+
+
+def test_a_model_that_cannot_be_had_any_more_refunds_no_checkpoint(job: Job) -> None:
+    """The model may lie on a hub, where its owner takes it away between two attempts."""
+    lease, _ = work(job, 50)
+    lose(lease)
+    paid = charge_of(lease)
+    for name in ("carol", "dave"):
+        fail_to_resume(job, name, Reason.BAD_INPUT, exit_code=65)
+    assert (job.state, charge_of(lease), failures("honest")) == ("recovering", paid, 1)
+
+
+def test_a_lie_that_only_lies_went_on_from_is_refunded(job: Job) -> None:
+    """Mallory's second organisation goes on from her lie with another one: that proved the first for ever."""
+    liar, _ = work(job, 50)
+    lose(liar)
+    node_with_key("accomplice")
+    second, _ = work(job, 60)
+    lose(second)
+    for name in ("carol", "dave", "erin", "frank"):
+        fail_to_resume(job, name)
+    assert [charge_of(each) for each in (second, liar)] == [0, 0]
