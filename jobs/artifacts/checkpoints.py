@@ -13,6 +13,7 @@ with nothing: a padded checkpoint would make every honest one after it too small
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

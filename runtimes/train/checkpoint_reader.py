@@ -27,10 +27,9 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from runtimes.contract import METADATA_FILE
+from runtimes.contract import METADATA_BYTES_MAX, METADATA_FILE
 from runtimes.train.errors import BadCheckpoint
 
-METADATA_BYTES_MAX: Final = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024  # of one value that is no tensor: the optimizer's settings
 
 _METADATA = "torch.distributed.checkpoint.metadata"
