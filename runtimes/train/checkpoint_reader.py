@@ -7,7 +7,10 @@ a path out of the checkpoint's folder, or a part that lies outside of its file, 
 
 from __future__ import annotations
 
+import io
+import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -118,13 +121,26 @@ class DataOnlyReader(FileSystemReader):
             )
 
     def read_data(self, plan: LoadPlan, planner: Any) -> Any:
-        """As torch's; a value that is no tensor is refused when it is too large to be one of a training's."""
+        """As torch's; refused are parts that grow when they are read, and values too large for a training's."""
         for item in plan.items:
-            if item.type == LoadItemType.BYTE_IO and self.storage_data[item.storage_index].length > VALUE_BYTES_MAX:
+            part = self.storage_data[item.storage_index]
+            if item.type == LoadItemType.BYTE_IO and part.length > VALUE_BYTES_MAX:
                 raise BadCheckpoint(
                     f"checkpoint {self._folder.name} has too large a value: {item.storage_index.fqn!r:.100}"
                 )
+            self._check_unpacked(part)
         return super().read_data(plan, planner)
+
+    def _check_unpacked(self, part: _StorageInfo) -> None:
+        """torch keeps each part in an archive, as it is, and unpacks what somebody compressed: a MiB into a GiB."""
+        try:
+            with (self._folder / part.relative_path).open("rb") as file:
+                untyped: Any = _Part(file, part.offset, part.length)
+                size = sum(each.file_size for each in zipfile.ZipFile(untyped).infolist())
+        except (zipfile.BadZipFile, NotImplementedError) as error:
+            raise BadCheckpoint(f"checkpoint {self._folder.name} has a part that is no archive: {error}") from error
+        if size > part.length:
+            raise BadCheckpoint(f"checkpoint {self._folder.name} has a part that grows from {part.length} to {size}")
 
 
 class DataOnlyPlanner(DefaultLoadPlanner):
@@ -147,6 +163,37 @@ def load_state(state: dict[str, Any], folder: Path, group: Any) -> None:
             if isinstance(failure, BadCheckpoint | MemoryError | OSError | torch.OutOfMemoryError):
                 raise failure from error
         raise BadCheckpoint(f"checkpoint {folder.name} cannot be loaded: {failures[0]}") from error
+
+
+class _Part(io.RawIOBase):
+    """The bytes of one part of a file, as a file. torch's own view of them seeks wrongly from their end."""
+
+    def __init__(self, file: IO[bytes], offset: int, length: int) -> None:
+        super().__init__()
+        self._file, self._offset, self._length, self._at = file, offset, length, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence] + offset
+        if at < 0:
+            raise OSError("before the part's beginning")
+        self._at = at
+        return at
+
+    def readinto(self, buffer: Any) -> int:
+        self._file.seek(self._offset + self._at)
+        data = self._file.read(max(0, min(len(buffer), self._length - self._at)))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def _read(file: IO[bytes]) -> Metadata:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -180,3 +182,25 @@ def test_metadata_of_other_shapes_is_refused(folder: Path) -> None:
     change(folder, lambda metadata: setattr(metadata, "storage_data", [1]))
     with pytest.raises(BadCheckpoint, match="something else than metadata"):
         DataOnlyReader(folder).read_metadata()
+
+
+@pytest.mark.parametrize("state", ["model", "optimizer"])
+def test_a_part_that_grows_when_it_is_read_is_refused(folder: Path, state: str) -> None:
+    """torch reads compressed archives, too: a hundredth of the bytes, and the memory of whoever resumes ends."""
+    metadata = DataOnlyReader(folder).read_metadata()
+    index = next(each for each in metadata.storage_data if each.fqn.startswith(state))
+    part = metadata.storage_data[index]
+    (file,) = folder.glob("*.distcp")
+    whole = file.read_bytes()
+    packed = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(whole[part.offset : part.offset + part.length])) as genuine,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as grown,
+    ):
+        for each in genuine.infolist():
+            grown.writestr(each.filename, genuine.read(each) + bytes(100_000))
+    file.write_bytes(whole + packed.getvalue())
+    moved = replace(part, offset=len(whole), length=len(packed.getvalue()))
+    change(folder, lambda metadata: metadata.storage_data.update({index: moved}))
+    with pytest.raises(BadCheckpoint, match="has a part that grows from"):
+        load_state(state_of(0.0), folder, None)
