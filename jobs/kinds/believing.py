@@ -5,6 +5,7 @@
                                    by the node's own meter, the truth or nobody's fault
     our program ended by a signal  the node's doing, or another node's: never the customer's
     a resumed one has bad input    its checkpoint, which another node saved: never the customer's
+    or no memory for a step        nobody's: it may be the checkpoint, or a smaller node
     the node names another end     believed, as an order may cross it; but a node in quarantine is paid for no end
 
 What remains of a node's word is how its own program ended.
@@ -73,10 +74,13 @@ def of_resumed(lease: Lease, reason: Reason) -> Reason:
     The input and the configuration are the job's, and an attempt before this one read them. Agents of before called it
     `bad_input`. Where there was no checkpoint, or this attempt saved one of its own behind it, the word is a lie.
     """
-    if reason not in {Reason.BAD_INPUT, Reason.BAD_CONFIG, Reason.BAD_CHECKPOINT}:
-        return reason
     attempt, is_ours = lease.attempt, not lease.attempt.job.spec.get("command")
     has_resumed = attempt.artifacts.filter(kind="checkpoint", state=ArtifactState.COMPLETE).exists()
+    if reason == Reason.OUT_OF_MEMORY and is_ours and attempt.resume_artifact_id is not None:
+        # An attempt before this one had memory for each step: before its own first one it is not the customer's fault.
+        return reason if has_resumed or _has_stepped(lease) else Reason.INTERNAL
+    if reason not in {Reason.BAD_INPUT, Reason.BAD_CONFIG, Reason.BAD_CHECKPOINT}:
+        return reason
     if is_ours and attempt.resume_artifact_id is not None and not has_resumed:
         return Reason.BAD_CHECKPOINT
     return Reason.FALSE_REASON if reason == Reason.BAD_CHECKPOINT else reason
@@ -86,6 +90,12 @@ def is_spent(lease: Lease) -> bool:
     """Whether the server saw a lease run for so long that its cap is about to be used up."""
     limit_ms = payable_ms(lease.rate_units_per_hour, lease.cap_units)
     return _comes_near(lease.observed_ms, limit_ms)
+
+
+def _has_stepped(lease: Lease) -> bool:
+    """Whether the events of this attempt, which its node sends, came to a step."""
+    progress = lease.attempt.job.progress
+    return progress.get("attempt") == lease.attempt.number and progress.get("step") is not None
 
 
 def _unordered(lease: Lease, reason: Reason) -> Reason:

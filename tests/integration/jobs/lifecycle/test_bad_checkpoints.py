@@ -279,3 +279,17 @@ def test_a_lie_that_only_lies_went_on_from_is_refunded(job: Job) -> None:
     for name in ("carol", "dave", "erin", "frank"):
         fail_to_resume(job, name)
     assert [charge_of(each) for each in (second, liar)] == [0, 0]
+
+
+@pytest.mark.parametrize(("stepped", "reason"), [(False, "internal"), (True, "out_of_memory")])
+def test_a_resume_without_memory_for_a_step_fails_no_job(job: Job, stepped: bool, reason: str) -> None:
+    """What a stranger saved may take more memory than there is; a step of its own shows that it does not."""
+    lease, _ = work(job, 50)
+    lose(lease)
+    node_with_key("carol")
+    resumed = run_next(job)
+    if stepped:
+        Job.objects.filter(pk=job.pk).update(progress={"attempt": resumed.attempt.number, "step": 51})
+    stage.finish(resumed, Reason.OUT_OF_MEMORY, exit_code=77)
+    job.refresh_from_db()
+    assert (job.state, stage.newest_attempt(job).reason) == ("failed" if stepped else "recovering", reason)
