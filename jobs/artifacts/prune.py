@@ -1,7 +1,8 @@
 """What may go: checkpoints that newer ones replace, uploads that nobody will finish, and inputs that no job needs.
 
 A row's state changes first, its bytes go after the commit. The part keeps its list of files until they have gone, so
-that the sweep finds what a crash in between left behind.
+that the sweep finds what a crash in between left behind. Once more they go when nobody can have an address to PUT to
+any more: a bucket takes bytes for whoever has one, and nobody would ever count or delete them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from provider_agent.protocol import ATTEMPT_ENDS
 CHECKPOINTS_KEPT_DEFAULT = 2
 INPUT_UPLOAD_SECONDS_MAX = 24 * 3600  # an input whose upload has not ended by then is given up
 ARTIFACTS_PER_SWEEP_MAX = 200
+PUT_MAX = timedelta(days=1)  # that a PUT may still take when its address expires: a bucket looks when it begins
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +95,9 @@ def prune_all() -> int:
         advance(artifact, ArtifactState.ABANDONED, reason="upload_never_ended")
         changed += 1
     changed += _prune_inputs()
-    gone = Q(artifact__state__in=[ArtifactState.ABANDONED, ArtifactState.DELETED]) & ~Q(files=[])
-    ids = ArtifactPart.objects.filter(gone).values_list("artifact_id", flat=True).distinct()
+    gone = ArtifactPart.objects.filter(artifact__state__in=[ArtifactState.ABANDONED, ArtifactState.DELETED])
+    left = gone.filter(~Q(files=[]) | Q(urls_until__lte=clock.now() - PUT_MAX))
+    ids = left.values_list("artifact_id", flat=True).distinct()
     for artifact_id in ids[:ARTIFACTS_PER_SWEEP_MAX]:
         _delete_bytes(artifact_id)
         changed += 1
@@ -157,6 +160,9 @@ def _delete_bytes_on_commit(artifact_ids: Iterable[UUID]) -> None:
 
 
 def _delete_bytes(artifact_id: UUID) -> None:
+    now = clock.now()
     get_store().delete_prefix(prefix_for(artifact_id))
-    ArtifactPart.objects.filter(artifact_id=artifact_id).update(files=[])
+    parts = ArtifactPart.objects.filter(artifact_id=artifact_id)
+    parts.update(files=[])
+    parts.filter(urls_until__lte=now - PUT_MAX).update(urls_until=None)
     log.info("Bytes of artifact %s were deleted", artifact_id)

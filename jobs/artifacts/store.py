@@ -105,6 +105,11 @@ def prefix_for(artifact_id: UUID, node_rank: int | None = None) -> str:
     return f"{artifact_id}/" if node_rank is None else f"{artifact_id}/{node_rank}/"
 
 
+def artifact_of(key: str) -> UUID:
+    """The id of the artifact that a key is of; raises ValueError for what was not made here."""
+    return UUID(checked_key(key).split("/", maxsplit=1)[0])
+
+
 def is_key(text: str) -> bool:
     """Whether `text` is a key that `key_for` can have made."""
     return _KEY.fullmatch(text) is not None

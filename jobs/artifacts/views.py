@@ -11,6 +11,7 @@ from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseNot
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
+from jobs.artifacts import parts
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.links import open_link
 from jobs.artifacts.local import LocalStore
@@ -38,7 +39,9 @@ def _put(request: HttpRequest, key: str, store: LocalStore) -> HttpResponse:
     length = request.headers.get("Content-Length", "")
     if length != str(link.size):
         raise UploadRefused(expected=link.size, given=length or "an unknown number of")
+    parts.require_uploading(key)
     etag = store.put_part(link, _chunks_of_body(request, link.size))
+    parts.delete_late(key)
     return HttpResponse(status=200, headers={"ETag": f'"{etag}"'})
 
 

@@ -89,6 +89,8 @@ class ArtifactPart(models.Model):
     files: models.JSONField[Any, Any] = models.JSONField()  # [{"path", "size", "sha256", "upload_id"?}]
     billable_ms = models.PositiveBigIntegerField(default=0)  # the lease's meter when the files were complete
     is_complete = models.BooleanField(default=False)
+    # When the last address expires that bytes can be PUT to; None where no bytes can come any more.
+    urls_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["artifact", "node_rank"], name="one_part_per_rank")]

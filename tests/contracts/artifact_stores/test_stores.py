@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from datetime import timedelta
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import pytest
 from botocore.exceptions import ClientError
 
 from jobs.artifacts.choice import get_store
-from jobs.artifacts.store import Store, Upload, key_for, prefix_for
+from jobs.artifacts.store import Store, Upload, artifact_of, key_for, prefix_for
 from jobs.errors import UploadIncomplete
 from marketplace.foundation import clock
 from tests.contracts.artifact_stores.conftest import PART_BYTES
@@ -94,7 +94,7 @@ def test_a_file_of_which_a_part_is_missing_is_not_there(store: Store, key: str):
     etags = put(upload, data, only={1, 3})
     with pytest.raises(UploadIncomplete):
         store.finish_upload(key, len(data), [etags[0], "0" * 32, etags[1]], upload_id=upload.upload_id)
-    assert store.sizes(prefix_for(key_artifact(key))) == {}
+    assert store.sizes(prefix_for(artifact_of(key))) == {}
 
 
 def test_a_file_that_nobody_put_is_not_there(store: Store, key: str):
@@ -128,7 +128,7 @@ def test_an_upload_that_the_store_gave_up_begins_anew(store: Store, key: str):
     data = os.urandom(2 * PART_BYTES)
     first = store.begin_upload(key, len(data))
     put(first, data, only={1})
-    store.delete_prefix(prefix_for(key_artifact(key)))
+    store.delete_prefix(prefix_for(artifact_of(key)))
     again = store.begin_upload(key, len(data), upload_id=first.upload_id)
     store.finish_upload(key, len(data), put(again, data), upload_id=again.upload_id)
     assert fetch(store, key).content == data
@@ -210,7 +210,3 @@ def test_names_that_are_no_keys_reach_no_store(store: Store):
 
 def test_the_settings_name_the_store(store: Store):
     assert get_store() is store
-
-
-def key_artifact(key: str) -> UUID:
-    return UUID(key.split("/", maxsplit=1)[0])

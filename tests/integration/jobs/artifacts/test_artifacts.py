@@ -289,6 +289,33 @@ def test_bytes_that_a_crash_left_behind_are_swept(lease, store):
     assert prune.prune_all() == 0
 
 
+def test_an_address_outlives_no_artifact(lease, store):
+    answer = announce(lease)
+    put(answer)
+    url, data = answer.uploads[0].parts[0].url, FILES["model.bin"]
+    reports.lose(lease.id, Reason.NODE_SILENT, "silent")
+    prune.prune_all()
+    refused = httpx.put(url, content=data)
+    assert (refused.status_code, refused.json()["code"]) == (409, "artifact_closed")
+    assert store.sizes(prefix_for(answer.artifact_id)) == {}
+
+
+def test_bytes_of_an_artifact_that_ended_while_they_came_are_not_kept(lease, store):
+    answer = announce(lease)
+    half = len(FILES["model.bin"]) // 2
+
+    def body():
+        yield FILES["model.bin"][:half]
+        reports.lose(lease.id, Reason.NODE_SILENT, "silent")
+        prune.prune_all()
+        yield FILES["model.bin"][half:]
+
+    length = {"Content-Length": str(len(FILES["model.bin"]))}
+    refused = httpx.put(answer.uploads[0].parts[0].url, content=body(), headers=length)
+    assert (refused.status_code, refused.json()["code"]) == (409, "artifact_closed")
+    assert store.sizes(prefix_for(answer.artifact_id)) == {}
+
+
 # --- inputs
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from datetime import timedelta
 
 import httpx
 import pytest
@@ -11,10 +12,12 @@ import pytest
 from jobs.artifacts import choice as stores
 from jobs.artifacts import downloads, prune, uploads
 from jobs.artifacts.s3 import make_client
-from jobs.artifacts.store import prefix_for
+from jobs.artifacts.store import UPLOAD_URL_SECONDS, prefix_for
 from jobs.errors import UploadIncomplete
 from jobs.models import Artifact, ArtifactPart
-from provider_agent.protocol import ArtifactBegin, ArtifactFile, UploadPart
+from jobs.running import reports
+from marketplace.foundation import clock
+from provider_agent.protocol import ArtifactBegin, ArtifactFile, Reason, UploadPart
 from tests.contracts.artifact_stores.conftest import PART_BYTES, s3_endpoint  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,4 +84,19 @@ def test_pruned_checkpoints_leave_the_bucket(store, lease):
         artifacts.append(uploads.complete(lease, answer.artifact_id, etags, fence=lease.fence))
     assert store.sizes(prefix_for(artifacts[0].id)) == {}
     assert len(store.sizes(prefix_for(artifacts[2].id))) == 1
+    assert prune.prune_all() == 0
+
+
+def test_what_was_put_after_the_end_goes_once_no_address_is_left(store, lease, monkeypatch):
+    file = ArtifactFile(path="w", size=1, sha256=hashlib.sha256(b"w").hexdigest())
+    answer = uploads.begin(lease, ArtifactBegin(kind="checkpoint", step=10, files=[file]), fence=lease.fence)
+    reports.lose(lease.id, Reason.NODE_SILENT, "silent")
+    prune.prune_all()
+    put(answer.uploads[0].parts[0], b"w")  # a bucket asks nobody
+    assert len(store.sizes(prefix_for(answer.artifact_id))) == 1
+    assert prune.prune_all() == 0
+    late = clock.now() + timedelta(seconds=UPLOAD_URL_SECONDS) + prune.PUT_MAX + timedelta(minutes=1)
+    monkeypatch.setattr(clock, "now", lambda: late)
+    assert prune.prune_all() == 1
+    assert store.sizes(prefix_for(answer.artifact_id)) == {}
     assert prune.prune_all() == 0
