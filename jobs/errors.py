@@ -41,7 +41,7 @@ SoukError
     |-- LeaseOver              409  the lease ended: nothing new is taken for it
     |-- StreamNotFound         404
     |-- BadManifest            400  details: errors, one a file
-    |-- StorageFull            422  the organisation's quota of kept bytes; details: size, kept, allowed
+    |-- StorageFull            422  the organisation's quota of kept bytes and files; details: size, kept, allowed
     |-- ManifestChanged        409  this step was announced with other files
     |-- ArtifactNotFound       404
     |-- ArtifactClosed         409  abandoned or deleted
@@ -337,8 +337,9 @@ class BadManifest(JobsError):
 
 class StorageFull(JobsError):
     message = (
-        "These files have {size_bytes} bytes, and the organisation keeps {kept_bytes} of the {allowed_bytes} bytes "
-        "that it may. Send fewer, or ask the operator for a larger quota."
+        "The list has {files} files of {size_bytes} bytes in all. The organisation keeps {kept_bytes} of the "
+        "{allowed_bytes} bytes that it may, and {kept_files} of the {allowed_files} files. Send fewer, or ask the "
+        "operator for a larger quota."
     )
     code = "storage_full"
     status = 422  # a node must not take it for a fault of its own; a 413 may be any proxy's

@@ -23,13 +23,13 @@ def announce_input(organisation: Organisation, files: Sequence[ArtifactFile], *,
     """A new input of these files, without a call to the store; raises BadManifest with every mistake, StorageFull."""
     accepted = accept_files(files)
     with transaction.atomic():
-        quotas.reserve(organisation.pk, sum(file.size for file in files))
+        quotas.reserve(organisation.pk, sum(file.size for file in files), len(files))
         artifact = Artifact.objects.create(
             organisation=organisation,
             kind=ArtifactKind.INPUT,
             size_bytes=sum(file.size for file in files),
         )
-        ArtifactPart.objects.create(artifact=artifact, files=accepted)
+        ArtifactPart.objects.create(artifact=artifact, files=accepted, file_count=len(accepted))
         record_birth(artifact, actor=actor)
     return artifact
 

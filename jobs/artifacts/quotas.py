@@ -1,6 +1,7 @@
 """How much an organisation may keep in the store: reserved when files are announced, freed when they are given up.
 
-What counts is every artifact that is uploading or complete, by its announced size: inputs, checkpoints and outputs.
+What counts is every artifact that is uploading or complete, by its announced size and number of files: inputs,
+checkpoints and outputs. Files are counted because the list of a million empty ones fills the database all the same.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from django.db import connection
 from django.db.models import Sum
 
 from jobs.errors import StorageFull
-from jobs.models import Artifact, StorageQuota
+from jobs.models import Artifact, ArtifactPart, StorageQuota
 from jobs.states import ArtifactState
 
 COUNTED = (ArtifactState.UPLOADING, ArtifactState.COMPLETE)
 GIB = 1024**3
 
 
-def reserve(organisation_id: UUID, size_bytes: int) -> None:
-    """Raise StorageFull unless so many more bytes fit; the caller's transaction writes them to an artifact.
+def reserve(organisation_id: UUID, size_bytes: int, files: int) -> None:
+    """Raise StorageFull unless so many more bytes and files fit; the caller's transaction writes them to an artifact.
 
     One announcement of an organisation at a time, until the transaction's end: two never share the last bytes. A job's
     row is locked before, never after.
@@ -28,14 +29,28 @@ def reserve(organisation_id: UUID, size_bytes: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"storage of {organisation_id}"])
     kept, allowed = kept_bytes(organisation_id), allowed_bytes(organisation_id)
-    if size_bytes and kept + size_bytes > allowed:
-        raise StorageFull(size_bytes=size_bytes, kept_bytes=kept, allowed_bytes=allowed)
+    listed, listed_max = kept_files(organisation_id), settings.SOUK_STORAGE_FILES_MAX
+    if (size_bytes and kept + size_bytes > allowed) or listed + files > listed_max:
+        raise StorageFull(
+            size_bytes=size_bytes,
+            kept_bytes=kept,
+            allowed_bytes=allowed,
+            files=files,
+            kept_files=listed,
+            allowed_files=listed_max,
+        )
 
 
 def kept_bytes(organisation_id: UUID) -> int:
     """What an organisation has announced and not given up."""
     counted = Artifact.objects.filter(organisation_id=organisation_id, state__in=COUNTED)
     return int(counted.aggregate(total=Sum("size_bytes"))["total"] or 0)
+
+
+def kept_files(organisation_id: UUID) -> int:
+    """How many files it has announced and not given up."""
+    counted = ArtifactPart.objects.filter(artifact__organisation_id=organisation_id, artifact__state__in=COUNTED)
+    return int(counted.aggregate(total=Sum("file_count"))["total"] or 0)
 
 
 def allowed_bytes(organisation_id: UUID) -> int:

@@ -59,7 +59,8 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
         )
         if is_new and artifact.state == ArtifactState.UPLOADING:
             size = sum(file.size for file in request.files)
-            quotas.reserve(artifact.organisation_id, size)
+            quotas.reserve(artifact.organisation_id, size, len(files))
+            ArtifactPart.objects.filter(pk=part.pk).update(file_count=len(files))
             Artifact.objects.filter(pk=artifact.pk).update(size_bytes=F("size_bytes") + size)
     if artifact.state not in {ArtifactState.UPLOADING, ArtifactState.COMPLETE}:
         raise ArtifactClosed(artifact_id=str(artifact.id), state=artifact.state)

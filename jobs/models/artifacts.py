@@ -87,6 +87,7 @@ class ArtifactPart(models.Model):
     lease = models.ForeignKey(Lease, null=True, blank=True, on_delete=models.PROTECT, related_name="artifact_parts")
     node_rank = models.PositiveSmallIntegerField(default=0)
     files: models.JSONField[Any, Any] = models.JSONField()  # [{"path", "size", "sha256", "upload_id"?}]
+    file_count = models.PositiveIntegerField(default=0, db_default=0)  # as announced; `files` is empty once they went
     billable_ms = models.PositiveBigIntegerField(default=0)  # the lease's meter when the files were complete
     is_complete = models.BooleanField(default=False)
     # When the last address expires that bytes can be PUT to; None where no bytes can come any more.

@@ -66,6 +66,21 @@ def test_a_quota_is_one_organisations_and_an_operator_may_set_it(alice: Organisa
         inputs.announce_input(alice, files(1))
 
 
+def test_empty_files_are_no_way_around_the_quota(alice: Organisation, lease: Lease, settings: Any) -> None:
+    settings.SOUK_STORAGE_FILES_MAX = 3
+    first = inputs.announce_input(alice, [*files(0), *files(0, path="b")])
+    with pytest.raises(JobsError, match="2 of the 3 files") as caught:
+        inputs.announce_input(alice, [*files(0), *files(0, path="b")])
+    assert (caught.value.code, caught.value.status) == ("storage_full", 422)
+    announce(lease, 1)
+    with pytest.raises(JobsError, match="3 of the 3 files"):
+        announce(lease, 1, step=2)
+    announce(lease, 1)  # again is nothing new
+    prune.abandon(first, reason="not_needed")
+    assert quotas.kept_files(alice.pk) == 1
+    announce(lease, 1, step=2)
+
+
 def test_two_announcements_at_once_do_not_share_the_last_bytes(alice: Organisation) -> None:
     start, refused = threading.Barrier(2), []
 

@@ -11,6 +11,11 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddField(
             model_name="artifactpart",
+            name="file_count",
+            field=models.PositiveIntegerField(db_default=0, default=0),
+        ),
+        migrations.AddField(
+            model_name="artifactpart",
             name="urls_until",
             field=models.DateTimeField(blank=True, null=True),
         ),
