@@ -3,7 +3,7 @@
 issue          a key for programs, with what it may do
 issue_session  a key for a page that somebody has open
 revoke         it opens nothing from the gateways' next sync on
-revoke_all_of  every one that a user made, when their password is set anew
+revoke_all_of  every one that a user made, when their password is set anew or they leave the organisation
 """
 
 from __future__ import annotations
@@ -136,9 +136,12 @@ def revoke(key_id: UUID, *, organisation: Organisation) -> EndpointKey:
         return key
 
 
-def revoke_all_of(user: User) -> None:
-    """From the gateways' next sync on no key that this user made opens anything, in whichever organisation."""
-    EndpointKey.objects.filter(made_by=user, revoked_at=None).update(revoked_at=clock.now())
+def revoke_all_of(user_id: UUID, organisation_id: UUID | None = None) -> None:
+    """From the gateways' next sync on no key that this user made opens anything, in one organisation or in all."""
+    keys = EndpointKey.objects.filter(made_by=user_id, revoked_at=None)
+    if organisation_id is not None:
+        keys = keys.filter(organisation=organisation_id)
+    keys.update(revoked_at=clock.now())
 
 
 def live() -> Q:
@@ -180,6 +183,7 @@ def _make(
     with transaction.atomic():
         if user is not None:
             credentials.lock_unchanged(user)
+            credentials.lock_member(user.pk, organisation.pk)
         key = EndpointKey.objects.create(
             organisation=organisation,
             made_by=user,

@@ -44,7 +44,9 @@ def issue(
 def _issue(
     *, user: User, organisation: Organisation, name: str, scopes: Collection[str], expires_at: datetime | None
 ) -> tuple[ApiKey, str]:
-    membership = Membership.objects.filter(user=user, organisation=organisation).first()
+    # Locked: who removes the member waits, and then revokes this key with the others.
+    memberships = Membership.objects.select_for_update(no_key=True)
+    membership = memberships.filter(user=user, organisation=organisation).first()
     if membership is None:
         raise NotAMember
     if excess := sorted(set(scopes) - ROLE_SCOPES[membership.role]):
@@ -87,7 +89,9 @@ def rotate(key: ApiKey, *, until: datetime | None = None) -> tuple[ApiKey, str]:
     """A new key in place of this one, which is revoked in the same moment; it ends at `until` at the latest."""
     ends = [each for each in (key.expires_at, until) if each is not None]
     with transaction.atomic():
-        credentials.lock_unchanged(key.user)  # before the key's row, as a reset does
+        # Before the key's row, as a reset and the end of a membership do.
+        credentials.lock_unchanged(key.user)
+        credentials.lock_member(key.user_id, key.organisation_id)
         if ApiKey.objects.filter(live(), pk=key.pk).update(revoked_at=clock.now()) != 1:
             raise NotFound
         return issue(

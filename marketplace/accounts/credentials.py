@@ -1,23 +1,30 @@
-"""What a user made that lets somebody in, and how all of it is revoked at once, when a password is reset.
+"""What a user made that lets somebody in, and how all of it is revoked at once.
 
 lock_unchanged   before one is made: the user's row is locked, and the password is still the one that let them in
-revoke_all       API keys, open invitations, and what other apps registered by `when_revoked`
+lock_member      before one is made of an organisation: they are a member, and stay one until it is made
+revoke_all       API keys, open invitations, and what other apps registered by `when_revoked`: everywhere, when a
+                 password is reset, or in the organisation that the user leaves
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
+from uuid import UUID
 
-from marketplace.accounts.errors import PasswordChanged
-from marketplace.accounts.models import ApiKey, Invitation, User
+from marketplace.accounts.errors import NotAMember, PasswordChanged
+from marketplace.accounts.models import ApiKey, Invitation, Membership, User
 from marketplace.foundation import clock
 
-_revokers: Final[list[Callable[[User], None]]] = []
+Revoke = Callable[[UUID, UUID | None], None]  # of a user, in one organisation or in all
+
+_revokers: Final[list[Revoke]] = []
 
 
-def when_revoked(revoke: Callable[[User], None]) -> None:
-    """Register what an app above this one revokes of a user, in the transaction that sets their password anew."""
+def when_revoked(revoke: Revoke) -> None:
+    """Register what an app above this one revokes of a user, in the transaction that sets their password or ends a
+    membership.
+    """
     if revoke not in _revokers:
         _revokers.append(revoke)
 
@@ -33,9 +40,22 @@ def lock_unchanged(user: User) -> None:
         raise PasswordChanged
 
 
-def revoke_all(user: User) -> None:
-    """Nothing that the user made before lets anybody in any more. The caller has locked the user's row."""
-    ApiKey.objects.filter(user=user, revoked_at=None).update(revoked_at=clock.now())
-    Invitation.objects.filter(invited_by=user, accepted_at=None).delete()
+def lock_member(user_id: UUID, organisation_id: UUID) -> None:
+    """Raise NotAMember unless the user is one, until the caller's transaction ends; who removes them waits for it."""
+    rows = Membership.objects.select_for_update(no_key=True)
+    if rows.filter(user_id=user_id, organisation_id=organisation_id).first() is None:
+        raise NotAMember
+
+
+def revoke_all(user_id: UUID, organisation_id: UUID | None = None) -> None:
+    """Nothing that the user made before lets anybody in any more, in one organisation or in all.
+
+    For all the caller has locked the user's row, for one it has deleted the membership.
+    """
+    keys, invitations = ApiKey.objects.filter(user_id=user_id), Invitation.objects.filter(invited_by_id=user_id)
+    if organisation_id is not None:
+        keys, invitations = keys.filter(organisation=organisation_id), invitations.filter(organisation=organisation_id)
+    keys.filter(revoked_at=None).update(revoked_at=clock.now())
+    invitations.filter(accepted_at=None).delete()
     for revoke in _revokers:
-        revoke(user)
+        revoke(user_id, organisation_id)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from marketplace.accounts import credentials
 from marketplace.accounts.errors import LastOwner
 from marketplace.accounts.models import (
     ApiKey,
@@ -24,7 +25,6 @@ from marketplace.accounts.models import (
     SigninAddress,
     User,
 )
-from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 
 DOMAIN: Final = "erased.invalid"  # RFC 2606: no mail can ever reach it
@@ -55,7 +55,8 @@ def erase(user_id: UUID) -> User:
         for membership in Membership.objects.filter(user=user).order_by("organisation_id"):
             _leave(membership)
         # 2. Keys and invitations; a session ends with the password that it was made with.
-        ApiKey.objects.filter(user=user).update(name="", revoked_at=clock.now())
+        credentials.revoke_all(user.pk)
+        ApiKey.objects.filter(user=user).update(name="")
         Invitation.objects.filter(email=user.email).delete()
         PendingSignup.objects.filter(email=user.email).delete()
         SigninAddress.objects.filter(user=user).delete()
@@ -79,7 +80,7 @@ def erase(user_id: UUID) -> User:
 
 
 def _leave(membership: Membership) -> None:
-    organisation = Organisation.objects.select_for_update().get(pk=membership.organisation_id)
+    organisation = Organisation.objects.select_for_update(no_key=True).get(pk=membership.organisation_id)
     others = organisation.memberships.exclude(pk=membership.pk)
     if not others.exists():
         organisation.name = "erased"

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 
 from marketplace.accounts import credentials
 from marketplace.accounts.errors import AlreadyMember, InvitationRefused, LastOwner, NotAMember, TooManyOrganisations
-from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
+from marketplace.accounts.models import Invitation, Membership, Organisation, Role, User
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token
 
@@ -105,15 +105,13 @@ def change_role(organisation: Organisation, user_id: UUID, role: str) -> Members
 
 
 def remove(organisation: Organisation, user_id: UUID) -> None:
-    """The user leaves; their keys in this organisation are revoked, and their open invitations are withdrawn."""
+    """The user leaves; what they made in this organisation that lets somebody in is revoked."""
     with transaction.atomic():
         membership = lock_member(organisation, user_id)
         if membership.role == Role.OWNER:
             _refuse_last_owner(organisation)
         membership.delete()
-        keys = ApiKey.objects.filter(organisation=organisation, user_id=user_id, revoked_at=None)
-        keys.update(revoked_at=clock.now())
-        _withdraw_all_of(organisation, user_id)
+        credentials.revoke_all(user_id, organisation.pk)
 
 
 def lock_member(organisation: Organisation, user_id: UUID) -> Membership:
@@ -121,7 +119,7 @@ def lock_member(organisation: Organisation, user_id: UUID) -> Membership:
 
     Raises NotAMember.
     """
-    Organisation.objects.select_for_update().get(pk=organisation.pk)
+    Organisation.objects.select_for_update(no_key=True).get(pk=organisation.pk)
     membership = Membership.objects.filter(organisation=organisation, user_id=user_id).first()
     if membership is None:
         raise NotAMember

@@ -83,7 +83,7 @@ def set_password(user: User, new: NewPassword) -> User:
         user.set_password(new.password)
         user.save(update_fields=["password"])
         if new.revoke_tokens:
-            credentials.revoke_all(user)
+            credentials.revoke_all(user.pk)
         signin_limits.unlock(user.email, codes=False)
         text = _text("were revoked" if new.revoke_tokens else "stayed as they were")
         mailing.notify([user.pk], f"password-changed:{new_id()}", subject="Your password was changed", text=text)

@@ -10,7 +10,8 @@ from billing.account_kinds import AccountKind
 from billing.books import ledger
 from billing.charging import limits
 from billing.models import Commitment, Settlement, Transfer
-from jobs.models import Job
+from jobs.endpoints import keys
+from jobs.models import EndpointKey, Job
 from marketplace.accounts import api_keys, erasure, organisations
 from marketplace.accounts.errors import LastOwner
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, Role, User
@@ -44,6 +45,7 @@ def worked():
     Membership.objects.create(organisation=organisation, user=user, role=Role.OWNER)
     limits.set_limit(organisation.id, member_id=user.id, period="month", amount=10**9, actor=str(user.id))
     api_keys.issue(user=user, organisation=organisation, name="erin's laptop", scopes=["jobs:read"])
+    keys.issue(user=user, organisation=organisation, name="program")
     organisations.invite(None, email="erin@example.org")
     job = stage.submit(organisation)
     (lease,) = stage.place(job)
@@ -90,6 +92,7 @@ def test_who_is_erased_cannot_come_back(worked):
     assert page.get("/api/v1/me").status_code in {401, 403}
     assert not erased.is_active and not erased.has_usable_password()
     assert not ApiKey.objects.filter(revoked_at=None).exists()
+    assert not EndpointKey.objects.filter(revoked_at=None).exists()
     assert not Invitation.objects.filter(email="erin@example.org").exists()
 
 

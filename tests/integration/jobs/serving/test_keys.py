@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
+import threading
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connection
+from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from jobs.endpoints import key_grants, keys
 from jobs.endpoints.errors import KeyLifeInvalid, KeyNotFound, KeyReachesNothing, TooManyEndpointKeys
 from jobs.models import EndpointKey, Gateway, KeySlice, UsageRemainder
-from marketplace.accounts.models import Organisation
+from marketplace.accounts import api_keys, organisations
+from marketplace.accounts.errors import NotAMember
+from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token
 from tests import stage
 from tests.integration.jobs.serving import scenes
-from tests.integration.racing import race
+from tests.integration.racing import race, wait_for_blocked
 from tests.stage import DOLLAR
 
 RACES = 8
@@ -54,6 +57,40 @@ def test_revoked_key_is_refused_at_the_next_sync_without_being_asked_for(alice: 
     assert [(each.key_id, each.refused) for each in keys.refused_key_grants(gateway)] == [(key.pk, "revoked")]
     assert keys.refused_key_grants(scenes.gateway()) == []  # which never held it
     assert scenes.grant(gateway, key).refused == "revoked"
+
+
+def test_keys_of_who_left_the_organisation_open_nothing(alice: Organisation, carol: Organisation) -> None:
+    gateway, erin = scenes.gateway(), User.objects.create_user("erin@example.org")
+    for each in (alice, carol):
+        Membership.objects.create(organisation=each, user=erin, role=Role.MEMBER)
+    here, there = (keys.issue(organisation=each, user=erin, name="program")[0] for each in (alice, carol))
+    hers = scenes.key(alice)
+    assert [scenes.grant(gateway, each).refused for each in (here, there, hers)] == [""] * 3
+    organisations.remove(alice, erin.pk)
+    assert [each.key_id for each in keys.refused_key_grants(gateway)] == [here.pk]
+    assert [scenes.grant(gateway, each).refused for each in (here, there, hers)] == ["revoked", "", ""]
+    with pytest.raises(NotAMember):
+        keys.issue(organisation=alice, user=erin, name="program")
+
+
+def test_a_key_that_is_made_while_its_maker_is_removed_opens_nothing(alice: Organisation) -> None:
+    erin = User.objects.create_user("erin@example.org")
+    Membership.objects.create(organisation=alice, user=erin, role=Role.MEMBER)
+
+    def remove() -> None:
+        organisations.remove(alice, erin.pk)
+        connections.close_all()
+
+    removal = threading.Thread(target=remove)
+    with transaction.atomic():
+        for_a_program, _ = keys.issue(organisation=alice, user=erin, name="program")
+        for_the_api, _ = api_keys.issue(organisation=alice, user=erin, name="laptop", scopes=["jobs:read"])
+        removal.start()
+        wait_for_blocked()
+    removal.join(timeout=30)
+    for each in (for_a_program, for_the_api):
+        each.refresh_from_db()
+        assert each.revoked_at is not None
 
 
 def test_nobody_revokes_the_key_of_another_organisation(alice: Organisation, carol: Organisation) -> None:
