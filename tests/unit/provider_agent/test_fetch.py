@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from provider_agent.errors import ArtifactDamaged, UnsafePath
+from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, UnsafePath
 from provider_agent.lease import preparation
 from provider_agent.lease.endings import name_error
 from provider_agent.lease.fetch import safe_join
@@ -46,7 +46,7 @@ def test_a_damaged_checkpoint_of_our_runtime_is_a_bad_one(
     program = SimpleNamespace(command=command)
     assignment: Any = SimpleNamespace(lease_id=uuid4(), resume_artifact_id=uuid4(), program=program)
     context: Any = SimpleNamespace(client=None)
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises((CheckpointDamaged, ExceptionGroup)) as caught:
         asyncio.run(preparation._fetch_checkpoint(context, assignment, tmp_path))
     ending = name_error(caught.value, has_started=False)
     assert (ending.reason, ending.exit_code) == (reason, code)

@@ -60,11 +60,10 @@ def test_revoked_key_is_refused_at_the_next_sync_without_being_asked_for(alice: 
 
 
 def test_keys_of_who_left_the_organisation_open_nothing(alice: Organisation, carol: Organisation) -> None:
-    gateway, erin = scenes.gateway(), User.objects.create_user("erin@example.org")
+    gateway, hers, erin = scenes.gateway(), scenes.key(alice), User.objects.create_user("erin@example.org")
     for each in (alice, carol):
         Membership.objects.create(organisation=each, user=erin, role=Role.MEMBER)
     here, there = (keys.issue(organisation=each, user=erin, name="program")[0] for each in (alice, carol))
-    hers = scenes.key(alice)
     assert [scenes.grant(gateway, each).refused for each in (here, there, hers)] == [""] * 3
     organisations.remove(alice, erin.pk)
     assert [each.key_id for each in keys.refused_key_grants(gateway)] == [here.pk]
