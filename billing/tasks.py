@@ -22,7 +22,7 @@ from billing.payouts import (
     submission,
 )
 from billing.prices import feeds
-from billing.reconciliation import reconciling
+from billing.reconciliation import correcting, reconciling
 from billing.solvency import publishing
 from marketplace.foundation.exclusive import log_failures
 
@@ -104,7 +104,9 @@ def follow_payouts() -> None:
 
 @shared_task
 def reconcile() -> None:
-    """Reconcile the ledger with the outside, and forget old reports."""
+    """Reconcile the ledger with the outside, forget old reports, and see who is new among those who correct it."""
+    with log_failures("New operators were not looked for."):
+        correcting.watch()
     reconciling.reconcile(reason="hourly")
     reconciling.forget_old_reports()
 

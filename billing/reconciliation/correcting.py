@@ -3,6 +3,10 @@
 propose     a difference that nothing explains, as it is in the newest report: nobody types an amount
 approve     another person agrees while the difference still stands; it is posted in the same transaction
 reject      it is not; the proposer may do so too
+watch       whoever is new among the operators is an alert to the others
+
+Whoever has one operator's session can make a second operator, and agree with themselves. So an operator approves only
+what was proposed when they had been one for APPROVER_AFTER: time for the others to see it.
 
 Both are recorded with their reason: in the row, which never changes afterwards, and in its events.
 """
@@ -20,7 +24,7 @@ from billing.account_kinds import OWNED_KINDS, AccountKind
 from billing.books import ledger
 from billing.books.chart_of_accounts import AccountName, lock_accounts, open_accounts
 from billing.errors import CorrectionRefused
-from billing.models import Account, Difference, LedgerCorrection, Reconciliation, StripeBooking
+from billing.models import Account, Alert, Difference, LedgerCorrection, Reconciliation, StripeBooking
 from billing.notices import alerts
 from billing.rails.payments_in import cost_reference
 from billing.reconciliation.reconciling import CORRECTIONS_LOCK, newest
@@ -31,6 +35,9 @@ from marketplace.foundation import clock
 from marketplace.foundation.errors import NotFound
 from marketplace.foundation.states import advance, record_birth
 
+APPROVER_AFTER: Final = timedelta(hours=48)  # as long as a role of the contract waits
+WATCHED_FOR: Final = timedelta(days=7)
+WATCHED_MAX: Final = 100
 REPORT_AGE_MAX: Final = timedelta(hours=2)  # reconciliations come every hour, and by hand
 WHY_CHARACTERS_MIN: Final = 10
 WHY_CHARACTERS_MAX: Final = 2_000
@@ -100,6 +107,7 @@ def approve(correction_id: UUID, *, by: User) -> LedgerCorrection:
         correction = _lock(correction_id)
         if correction.proposer_id == by.pk:
             raise CorrectionRefused(why="nobody approves what they proposed; another operator has to")
+        _require_no_newcomer(by, correction)
         _, difference = _find(correction.ref, correction.mirror, correction.rail)
         if difference.outside - difference.ledger != correction.amount:
             raise CorrectionRefused(why="the difference is another one by now; reject this, and propose it anew")
@@ -112,6 +120,34 @@ def reject(correction_id: UUID, *, by: User) -> LedgerCorrection:
     _require_operator(by)
     with transaction.atomic():
         return _decide(_lock(correction_id), CorrectionState.REJECTED, by)
+
+
+def watch() -> None:
+    """Raise an alert for each operator who became one lately; none for the first one of a marketplace."""
+    staff = User.objects.filter(is_staff=True, is_active=True)
+    first = staff.order_by("staff_since").values_list("pk", flat=True).first()
+    for user in staff.filter(staff_since__gt=clock.now() - WATCHED_FOR).exclude(pk=first)[:WATCHED_MAX]:
+        assert user.staff_since is not None  # noqa: S101  the filter asks for it
+        message = (
+            f"{user.email} is an operator since {user.staff_since:%Y-%m-%d %H:%M} UTC. If none of you made them one, "
+            "somebody has the session of one of you: take it away in the admin, *Users*, and set your passwords anew."
+        )
+        key = f"operator/{user.pk}/{user.staff_since:%Y-%m-%dT%H:%M:%S}"
+        if not Alert.objects.filter(key=key).exists():  # who acknowledged or closed it has seen it
+            alerts.raise_once(key, kind="new_operator", subject=user.pk, message=message)
+
+
+def _require_no_newcomer(by: User, correction: LedgerCorrection) -> None:
+    """The approver was an operator, with the second factor that they show, well before this was proposed."""
+    before = correction.proposed_at - APPROVER_AFTER
+    user = User.objects.get(pk=by.pk)
+    moments = [user.staff_since, user.second_factor_at] if user.second_factor_at else [user.staff_since]
+    if any(each is None or each > before for each in moments):
+        hours = APPROVER_AFTER // timedelta(hours=1)
+        raise CorrectionRefused(
+            why=f"{by.email} is too new: whoever approves was an operator, with the same second factor, for {hours} "
+            "hours when it was proposed; another one approves it, or it is proposed anew then"
+        )
 
 
 def _require_operator(by: User) -> None:

@@ -47,6 +47,7 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_staff = models.BooleanField(default=False)
     verified_at = models.DateTimeField(null=True, blank=True)  # when somebody was seen to read the address's mail
     second_factor_at = models.DateTimeField(null=True, blank=True, editable=False)  # since when they show one
+    staff_since = models.DateTimeField(null=True, blank=True, editable=False)  # the database writes it, nobody else can
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = UserManager()

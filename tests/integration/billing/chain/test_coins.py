@@ -22,11 +22,11 @@ from billing.reconciliation.reconciling import reconcile
 from billing.solvency import totals
 from billing.states.chain import TransactionState
 from billing.transfer_codes import TransferCode
-from marketplace.accounts.models import User
 from marketplace.foundation.models import Event
 from tests.integration.billing.chain.escrows import authorize
 from tests.integration.billing.chain.town import TOKEN, Town, devchain_town, give_coins
 from tests.integration.billing.scenes import assert_ledger_is_true, race
+from tests.people import operator
 
 HOT = AccountKind.CHAIN_HOT_WALLET
 COIN = 10**18
@@ -124,7 +124,7 @@ def test_coins_that_left_without_us_stop_payouts_until_they_are_booked(lone: Tow
 def test_a_shortfall_of_coins_is_corrected_by_two_though_blocks_move_on(lone: Town) -> None:
     lone.wallets["thief"] = key_for(Role.SETTLER)
     lone.call("thief", "pause")
-    olga, otto = (User.objects.create_superuser(f"{name}@example.org", "correct horse") for name in ("olga", "otto"))
+    olga, otto = operator("olga"), operator("otto")
     found = reconcile(reason="by hand").differences.get()
     assert found.ref == f"coins:{lone.contract.chain_id}:{key_for(Role.SETTLER).address}"
     proposed = correcting.propose(found.ref, against="chargeback_loss", why="The key was stolen.", by=olga)

@@ -7,7 +7,7 @@ from pytest_django import Settings
 
 from marketplace.accounts.models import User
 from tests.integration.billing.payouts.loopback import be_on_loopback
-from tests.integration.billing.reconciliation.differences import PASSWORD
+from tests.people import operator
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +18,9 @@ def fake_rail(settings: Settings) -> None:
 
 @pytest.fixture
 def olga(db: None) -> User:
-    return User.objects.create_superuser("olga@example.org", PASSWORD)
+    return operator("olga")
 
 
 @pytest.fixture
 def otto(db: None) -> User:
-    return User.objects.create_superuser("otto@example.org", PASSWORD)
+    return operator("otto")

@@ -11,7 +11,6 @@ from billing.models import FakeMovement
 from marketplace.foundation import clock
 from tests.integration.billing.scenes import DOLLAR
 
-PASSWORD: Final = "correct horse battery staple"
 WHY: Final = "A test payment of the operator's own."
 
 

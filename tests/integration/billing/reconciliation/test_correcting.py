@@ -25,8 +25,9 @@ from billing.transfer_codes import TransferCode
 from marketplace.accounts.models import Organisation, User
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
-from tests.integration.billing.reconciliation.differences import PASSWORD, WHY, move
+from tests.integration.billing.reconciliation.differences import WHY, move
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, race
+from tests.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
 
@@ -39,6 +40,40 @@ def is_waited_for() -> bool:
 
 def propose(by: User, ref: str = "txn_1", against: str = "chargeback_loss", **fields) -> LedgerCorrection:
     return correcting.propose(ref, against=against, why=WHY, by=by, **fields)
+
+
+def test_whoever_became_an_operator_for_it_approves_nothing(olga: User, otto: User) -> None:
+    move()
+    reconcile(reason="by hand")
+    accomplice = User.objects.create_superuser("mallory@example.org", PASSWORD)
+    User.objects.filter(pk=accomplice.pk).update(staff_since=clock.now() - timedelta(days=30))
+    accomplice.refresh_from_db()
+    proposed = propose(olga)
+    with pytest.raises(CorrectionRefused, match="too new"):
+        correcting.approve(proposed.pk, by=accomplice)
+    User.objects.filter(pk=otto.pk).update(second_factor_at=clock.now())  # of a colleague who had none
+    otto.refresh_from_db()
+    with pytest.raises(CorrectionRefused, match="same second factor"):
+        correcting.approve(proposed.pk, by=otto)
+    User.objects.filter(pk=otto.pk).update(is_staff=False)
+    User.objects.filter(pk=otto.pk).update(is_staff=True, second_factor_at=None)
+    with pytest.raises(CorrectionRefused, match="too new"):
+        correcting.approve(proposed.pk, by=User.objects.get(pk=otto.pk))
+    assert (LedgerCorrection.objects.get().state, Transfer.objects.count()) == ("proposed", 0)
+
+
+def test_a_new_operator_is_an_alert_to_the_others(olga: User) -> None:
+    correcting.watch()
+    assert not Alert.objects.filter(kind="new_operator").exists()
+    mallory = User.objects.create_superuser("mallory@example.org", PASSWORD)
+    for _ in range(2):
+        correcting.watch()
+    alert = Alert.objects.get(kind="new_operator")
+    assert ("mallory@example.org" in alert.message, alert.subject) == (True, str(mallory.pk))
+    mallory.name = "M"
+    mallory.save()  # with what it was read with: no moment
+    mallory.refresh_from_db()
+    assert mallory.staff_since is not None
 
 
 @pytest.mark.parametrize("amount", [5 * DOLLAR, -5 * DOLLAR])

@@ -12,7 +12,8 @@ from marketplace.accounts import second_factor, signin_limits
 from marketplace.accounts.models import User
 from marketplace.config.commands.ledger import app
 from marketplace.foundation import clock, totp
-from tests.integration.billing.reconciliation.differences import PASSWORD, WHY, move
+from tests.integration.billing.reconciliation.differences import WHY, move
+from tests.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
 RUNNER = CliRunner()
