@@ -42,10 +42,13 @@ class Allowance:
 class Account:
     """One key's use, as this gateway counts it."""
 
-    __slots__ = ("budget", "foreign", "in_flight", "refilled_at", "requests", "tokens")
+    __slots__ = ("budget", "foreign", "in_flight", "rates", "refilled_at", "requests", "tokens")
 
     def __init__(self, now: float) -> None:
-        self.requests = self.tokens = float("inf")  # left in this minute; the first refill cuts it to the limit
+        # Left in this minute: the first refill cuts it to the limit. Below zero after a request that used more than it
+        # reserved, and that may take longer than a minute to make good.
+        self.requests = self.tokens = float("inf")
+        self.rates = (0, 0)  # requests and tokens a minute, at the last refill; 0: without limit
         self.refilled_at = now
         self.in_flight = 0
         self.budget = Allowance()  # the key's, of every request
@@ -168,12 +171,15 @@ class Limits:
         return headers
 
     def sweep(self) -> None:
-        """Forget accounts that nothing hangs on, and that have been full for long."""
-        before = self._clock() - ACCOUNT_IDLE_SECONDS
+        """Forget accounts that nothing hangs on, that were not used for long, and that a minute's worth is left of."""
+        now = self._clock()
         idle = [
             number
             for number, account in self._accounts.items()
-            if account.refilled_at < before and account.in_flight == 0 and account.budget.spent == account.budget.acked
+            if account.refilled_at < now - ACCOUNT_IDLE_SECONDS
+            and account.in_flight == 0
+            and account.budget.spent == account.budget.acked
+            and _owes_nothing(account, now)
         ]
         for number in idle:
             del self._accounts[number]
@@ -188,6 +194,7 @@ class Limits:
         account, now = self._account(grant.key_id), self._clock()
         parts = (now - account.refilled_at) / MINUTE
         account.refilled_at = now
+        account.rates = (grant.requests_per_minute or 0, grant.tokens_per_minute or 0)
         if grant.requests_per_minute is not None:
             account.requests = _refill(account.requests, grant.requests_per_minute, parts)
         if grant.tokens_per_minute is not None:
@@ -229,6 +236,12 @@ def _tokens_reserved(grant: KeyGrant, account: Account, input_tokens: int, outpu
     if account.tokens < tokens:
         _refuse_rate("tokens", limit, tokens - account.tokens)
     return tokens
+
+
+def _owes_nothing(account: Account, now: float) -> bool:
+    parts = (now - account.refilled_at) / MINUTE
+    left = zip((account.requests, account.tokens), account.rates, strict=True)
+    return all(have + rate * parts >= rate for have, rate in left if rate)
 
 
 def _refill(left: float, limit: int, parts: float) -> float:

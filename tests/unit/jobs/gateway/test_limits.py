@@ -145,6 +145,18 @@ def test_accounts_that_nothing_hangs_on_are_forgotten():
     assert len(limits) == 1
 
 
+def test_a_key_that_owes_tokens_is_not_forgotten_before_it_has_made_them_good() -> None:
+    clock = Clock()
+    limits = limits_with(clock)
+    grant = grant_for("alice", tokens_per_minute=10)
+    limits.release(limits.admit(grant, ENDPOINT, 1, 1))
+    limits.spend(grant.key_id, 1_000, 0)  # an answer that was longer than any limit says: 99 minutes' worth more
+    for minutes, accounts in ((50, 1), (48, 1), (2, 0)):
+        clock.now += minutes * 60
+        limits.sweep()
+        assert len(limits) == accounts
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["admit", "spend", "release", "wait", "renew"]), st.integers(0, 400), st.integers(0, 3)),
     max_size=80,
