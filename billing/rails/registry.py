@@ -5,7 +5,8 @@ stripe   yes   yes   stripe_balance   stripe_fee_expense   when it is confirmed
 chain    yes   yes   chain_escrow     gas_expense          when its provider claims: the indexer's work
 fake     yes   yes   operator_cash    stripe_fee_expense   when it is confirmed
 
-To add a rail: write a module with its PaymentRail, its PayoutRail or both (payments_in.py, payouts.py), and add a row.
+To add a rail: write a module with a PaymentRail (payments_in.py is the interface), a PayoutRail (payouts.py) or both,
+and add a row. Payouts are on where SOUK_PAYOUT_RAILS names the rail, too.
 """
 
 from __future__ import annotations

@@ -22,7 +22,10 @@ class NextStep:
 
 
 def next_step(job: Job, reason: Reason, outcome: Outcome, *, message: str) -> NextStep:
-    """The state that a job changes to after one of its attempts ended, for a program that runs to its end."""
+    """The state that a job changes to after one of its attempts ended, for a program that runs to its end.
+
+    A lost node ends its attempt with a reason that is tried again (`REASONS`); `lifecycle.finish_attempt` asks here.
+    """
     if job.cancel_requested_at is not None and outcome.state != AttemptState.SUCCEEDED:
         return NextStep(JobState.CANCELLED, Reason(job.cancel_reason))
     if outcome.state == AttemptState.SUCCEEDED:

@@ -89,7 +89,7 @@ def estimate(
     startup: float,
     break_chance: float,
 ) -> Estimate:
-    """The cost to complete `demand` on nodes whose prices per device add up to `price_usd_micros_sum`.
+    """The score: the cost to complete `demand` on nodes whose prices per device add up to `price_usd_micros_sum`.
 
     `flops_per_device` is that of the slowest device: in a gang every step waits for it.
     """
