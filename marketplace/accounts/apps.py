@@ -7,7 +7,7 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django.db.models.signals import pre_delete
+        from django.db.models.signals import post_delete, pre_delete
 
         from marketplace.accounts import (
             credentials,
@@ -15,5 +15,7 @@ class AccountsConfig(AppConfig):
         )
         from marketplace.accounts.models import Membership, User
 
-        for model in (Membership, User):
-            pre_delete.connect(credentials.revoke_of_deleted, sender=model)
+        # After a membership's row has gone, which waits for a key that is being made; before a user's, as their keys
+        # forget then who made them.
+        post_delete.connect(credentials.revoke_with_membership, sender=Membership)
+        pre_delete.connect(credentials.revoke_with_user, sender=User)

@@ -61,9 +61,11 @@ def revoke_all(user_id: UUID, organisation_id: UUID | None = None) -> None:
         revoke(user_id, organisation_id)
 
 
-def revoke_of_deleted(instance: Membership | User, **_: object) -> None:
-    """Before a row goes, by whichever way: `organisations.remove`, the admin, or a shell."""
-    if isinstance(instance, User):
-        revoke_all(instance.pk)
-    else:
-        revoke_all(instance.user_id, instance.organisation_id)
+def revoke_with_membership(instance: Membership, **_: object) -> None:
+    """A membership was deleted, by whichever way: `organisations.remove`, the admin, or a shell."""
+    revoke_all(instance.user_id, instance.organisation_id)
+
+
+def revoke_with_user(instance: User, **_: object) -> None:
+    """A user is about to be deleted."""
+    revoke_all(instance.pk)

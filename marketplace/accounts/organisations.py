@@ -112,8 +112,7 @@ def remove(organisation: Organisation, user_id: UUID) -> None:
         membership = lock_member(organisation, user_id)
         if membership.role == Role.OWNER:
             _refuse_last_owner(organisation)
-        membership.delete()
-        credentials.revoke_all(user_id, organisation.pk)
+        membership.delete()  # `credentials.revoke_with_membership` follows
 
 
 def lock_member(organisation: Organisation, user_id: UUID) -> Membership:
