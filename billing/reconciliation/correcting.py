@@ -128,11 +128,12 @@ def watch() -> None:
     first = staff.order_by("staff_since").first()
     if first is None:
         return
-    for user in staff.filter(staff_since__gt=clock.now() - WATCHED_FOR).exclude(pk=first.pk)[:WATCHED_MAX]:
+    lately = staff.filter(staff_since__gt=clock.now() - WATCHED_FOR).exclude(pk=first.pk)
+    for user in lately.order_by("-staff_since")[:WATCHED_MAX]:
         assert user.staff_since is not None  # noqa: S101  the query asks for it
         message = (
-            f"{user.email} is an operator since {user.staff_since:%Y-%m-%d %H:%M} UTC. If none of you made them one, "
-            "somebody has the session of one of you: take it away in the admin, *Users*, and set your passwords anew."
+            f"{user.email} has been an operator since {user.staff_since:%Y-%m-%d %H:%M} UTC. If none of you made them "
+            "one, somebody has the session of one of you: deactivate it in the admin, *Users*, and set new passwords."
         )
         key = f"operator/{user.pk}/{user.staff_since:%Y-%m-%dT%H:%M:%S}"
         if not Alert.objects.filter(key=key).exists():  # who acknowledged or closed it has seen it
