@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 from runtimes.contract import EventKind, EventWriter, ExitCode
 from runtimes.train.config import read_config
@@ -27,7 +28,7 @@ CAUSE_POLL_SECONDS = 0.1
 OUT_OF_MEMORY_MARKS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> NoReturn:
     """Train as the container says; the exit code is one of contract.ExitCode, with one line on stderr if not OK."""
     parser = argparse.ArgumentParser(prog="runtimes.train")
     parser.add_argument("--config", help="the configuration (default: $SOUK_CONFIG)")
@@ -51,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         train(config, container, events, stop)
     except BaseException as error:  # whatever it is, it ends this rank, and must end it with a code
         leave(classify(error), container, events)
-    return ExitCode.OK
+    end(ExitCode.OK)
 
 
 def die_with_launcher() -> None:
@@ -73,7 +74,7 @@ def classify(error: BaseException) -> TrainError:
     return TrainError(f"{type(error).__name__}: {text}")
 
 
-def leave(error: TrainError, container: Container, events: EventWriter) -> None:
+def leave(error: TrainError, container: Container, events: EventWriter) -> NoReturn:
     """End this rank at once, without waiting for the others: a group with a failed rank cannot be closed in order."""
     code, message = int(error.exit_code), str(error)
     if container.is_leader and code == ExitCode.INTERNAL:
@@ -84,6 +85,12 @@ def leave(error: TrainError, container: Container, events: EventWriter) -> None:
         events.write(EventKind.FAILED, message=message, exit_code=code)
     if container.is_leader or code in (ExitCode.INTERNAL, ExitCode.OUT_OF_MEMORY):
         sys.stderr.write(f"souk train, rank {container.rank}: {message}\n")
+    end(code)
+
+
+def end(code: int) -> NoReturn:
+    """End this rank without the interpreter's own end: there a thread of gloo that still lets go of a tensor aborts the
+    process ("terminate called without an active exception", torch 2.13), and a finished training would have failed."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -107,4 +114,4 @@ def cause_file(container: Container, rank: int) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

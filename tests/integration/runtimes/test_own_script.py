@@ -12,6 +12,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.integration.runtimes.programs import abort_on_exit
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -26,7 +28,7 @@ def test_own_script_leaves_its_result_in_output(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *words],
         cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": abort_on_exit(tmp_path / "hook")},
         capture_output=True,
         text=True,
         check=False,

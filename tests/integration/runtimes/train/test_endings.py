@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -14,7 +15,7 @@ from runtimes.contract import Env, ExitCode, complete_checkpoints, read_manifest
 from runtimes.train.__main__ import classify
 from runtimes.train.errors import BadConfig, OutOfMemory, TrainError
 from tests.integration.runtimes.conftest import STEPS
-from tests.integration.runtimes.programs import MICRO_CONFIG, MICRO_MODEL, Work, finish, losses, wait_until
+from tests.integration.runtimes.programs import MICRO_CONFIG, MICRO_MODEL, Work, abort_on_exit, finish, losses, wait_until
 
 
 def test_finished_training_reports_every_stage_in_events(uninterrupted: Work) -> None:
@@ -29,6 +30,16 @@ def test_finished_training_reports_every_stage_in_events(uninterrupted: Work) ->
     evaluated = {event["step"]: event["loss"] for event in uninterrupted.events("evaluated")}
     assert list(evaluated) == [0, 50, 100]
     assert evaluated[100] < evaluated[0] - 1
+
+
+def test_finished_rank_is_not_aborted_by_what_gloo_still_holds(tmp_path: Path) -> None:
+    hook = abort_on_exit(tmp_path / "hook")
+    path = os.pathsep.join([hook, str(Path(__file__).parents[4])])
+    work = Work(tmp_path / "work", ranks=2, env={"PYTHONPATH": path})
+    work.write({**MICRO_CONFIG, "steps": 1, "sample_every": -1})
+    code, output = work.run()
+    assert code == ExitCode.OK, output
+    assert work.events("finished")
 
 
 def test_exported_model_loads_in_transformers_and_writes_text(uninterrupted: Work) -> None:

@@ -5,7 +5,6 @@ python -m runtimes.launch tests.integration.runtimes.train.toy_strategy
 
 from __future__ import annotations
 
-import sys
 
 import torch
 import torch.distributed as dist
@@ -39,4 +38,4 @@ class Toy(Strategy):
 
 if __name__ == "__main__":
     STRATEGIES["toy"] = "tests.integration.runtimes.train.toy_strategy:Toy"
-    sys.exit(main())
+    main()
