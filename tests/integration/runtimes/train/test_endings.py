@@ -15,7 +15,15 @@ from runtimes.contract import Env, ExitCode, complete_checkpoints, read_manifest
 from runtimes.train.__main__ import classify
 from runtimes.train.errors import BadConfig, OutOfMemory, TrainError
 from tests.integration.runtimes.conftest import STEPS
-from tests.integration.runtimes.programs import MICRO_CONFIG, MICRO_MODEL, Work, abort_on_exit, finish, losses, wait_until
+from tests.integration.runtimes.programs import (
+    MICRO_CONFIG,
+    MICRO_MODEL,
+    Work,
+    abort_on_exit,
+    finish,
+    losses,
+    wait_until,
+)
 
 
 def test_finished_training_reports_every_stage_in_events(uninterrupted: Work) -> None:
