@@ -5,7 +5,6 @@ python -m runtimes.launch tests.integration.runtimes.train.toy_strategy
 
 from __future__ import annotations
 
-
 import torch
 import torch.distributed as dist
 from torch import nn
