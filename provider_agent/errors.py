@@ -15,6 +15,7 @@ AgentError                     exit status 1
     ├── StaleFence             -   an assignment older than one already seen for a device
     ├── UnsafePath             -   a file name that leaves its folder
     ├── ArtifactDamaged        -   bytes that do not match their SHA-256
+    │   └── CheckpointDamaged  -   those of the checkpoint that a built-in runtime resumes from
     ├── JournalFailed          -   the disk is full, or does not take what must be remembered
     ├── ExecutorFailed         -   the node could not start or watch the program
     ├── ImageUnavailable       -   the container image is not available
@@ -136,6 +137,10 @@ class UnsafePath(Fatal):
 class ArtifactDamaged(Fatal):
     message = "The bytes do not match their SHA-256."
     code = "artifact_damaged"
+
+
+class CheckpointDamaged(ArtifactDamaged):
+    code = "checkpoint_damaged"
 
 
 class JournalFailed(Fatal):

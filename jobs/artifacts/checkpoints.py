@@ -13,6 +13,7 @@ with nothing: a padded checkpoint would make every honest one after it too small
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -25,8 +26,10 @@ from jobs.models import Artifact, ArtifactPart, Job, Lease
 from jobs.spec import from_wire
 from runtimes.contract import (
     MANIFEST_NAME,
+    METADATA_BYTES_MAX,
     METADATA_FILE,
     PINNED_SETTINGS,
+    TOKENIZER_BYTES_MAX,
     TOKENIZER_FILE,
     TRAINER_BYTES_MAX,
     TRAINER_FILE,
@@ -34,6 +37,11 @@ from runtimes.contract import (
 
 STEPS_PER_SECOND_MAX: Final = 1000  # no model that is worth a device trains so fast
 MANIFEST_BYTES_MAX: Final = 16 * 1024 * 1024  # of the 20,000 files that an artifact may have, 800 bytes each
+# What our runtime writes, by name: no other is safe for whoever fetches it. One that ends with `.partial`, or is as
+# long as a file system allows, would end the next attempt on its node, as nobody's fault and before anything is tried.
+_NAMES: Final = frozenset({MANIFEST_NAME, METADATA_FILE, TRAINER_FILE, TOKENIZER_FILE})
+_SHARD: Final = re.compile(r"__[0-9]{1,9}_[0-9]{1,9}\.distcp")
+_BYTES_MAX: Final = {METADATA_FILE: METADATA_BYTES_MAX, TOKENIZER_FILE: TOKENIZER_BYTES_MAX}
 
 
 def check_step(lease: Lease, step: int) -> None:
@@ -64,6 +72,11 @@ def check_content(part: ArtifactPart) -> None:
 
 def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]:
     paths = {file["path"] for file in part.files}
+    if odd := sorted(path for path in paths if path not in _NAMES and not _SHARD.fullmatch(path)):
+        yield f"{odd[0]!r:.100} is no file of one"
+    sizes = {file["path"]: file["size"] for file in part.files}
+    if large := [path for path, bytes_max in _BYTES_MAX.items() if sizes.get(path, 0) > bytes_max]:
+        yield f"its {large[0]} is too large to be read"
     manifest = _read(part, MANIFEST_NAME, MANIFEST_BYTES_MAX)
     known = {"step": artifact.step, "node_rank": part.node_rank, "nodes": artifact.parts_expected}
     known["world_size"] = sum(lease.device_count for lease in artifact.attempt.leases.all()) if artifact.attempt else 0

@@ -1,62 +1,94 @@
 """Whether attempts could go on from a checkpoint: what failed is set aside, what worked replaces what came before it.
 
 A checkpoint is the word of the node that saved it; that it cannot be resumed from is the word of another one. So one
-failed resume proves nothing: the next attempt tries the same checkpoint on another node. The second one condemns it,
-and the attempt after that goes on from the one before.
+failed resume proves nothing: the next attempt tries the same checkpoint on another node. Of those who fail:
+
+    a judge           an attempt of providers who gain nothing by it, and have not judged it before, whose runtime named
+                      the checkpoint by its exit code
+    anybody else      the uploader's nodes, the customer's, the same provider again, a code that may mean the input, no
+                      memory, or a model of the hub that its owner may have changed since
+
+JUDGES_WANTED judges condemn it: its uploader is paid nothing for having saved it. After FAILED_MAX failures without so
+many it is set aside all the same, and nobody's pay changes: the customer may contest it. The attempt after that goes on
+from the one before.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
 from django.db import models
 from django.db.models import F, Q
 
+from jobs.kinds.registry import kind_of
 from jobs.leases import leasing
-from jobs.models import Artifact, Attempt, Lease
-from jobs.states import ArtifactState
+from jobs.models import Artifact, Attempt, Job, Lease
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
-from provider_agent.protocol import AttemptState, Reason
+from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, REASONS, AttemptState, Reason
+from runtimes.contract import ExitCode
 
-RESUMES_FAILED_MAX: Final = 2
+JUDGES_WANTED: Final = 2
+FAILED_MAX: Final = 4
 
 log = logging.getLogger(__name__)
 
 
-def judge_failed(attempt: Attempt) -> bool:
-    """Take note that an attempt, which is about to end, could not resume; whether its checkpoint is condemned now.
+def blame_checkpoint(job: Job, attempt: Attempt, broken: Iterable[Lease]) -> None:
+    """Count no memory before the checkpoint was loaded as its failure: whoever saved it can make that take any amount.
 
-    Then its uploader is paid nothing for having saved it, and where two other providers say the same, the failure is
-    one of its nodes'. Call it with the job's row locked.
+    An attempt before had memory for the job's configuration, so the customer is not to blame; nor, by this alone, the
+    uploader, as the node may be smaller. Call it when the attempt's events are here, with the job's row locked.
+    """
+    progress = Job.objects.values_list("progress", flat=True).get(pk=job.pk)
+    has_loaded = progress.get("attempt") == attempt.number and "resumed_from" in progress
+    if attempt.resume_artifact_id is None or job.spec.get("command") or has_loaded:
+        return
+    for lease in broken:
+        if lease.reported_reason != Reason.OUT_OF_MEMORY:
+            continue
+        message = f"There was no memory to load the checkpoint. {lease.reported_message}"
+        lease.reported_reason, lease.reported_message = Reason.BAD_CHECKPOINT.value, message[:MESSAGE_CHARACTERS_MAX]
+        lease.reported_state = REASONS[Reason.BAD_CHECKPOINT].state.value
+        lease.save(update_fields=["reported_reason", "reported_state", "reported_message"])
+
+
+def judge_failed(attempt: Attempt, *, exit_code: int | None) -> bool:
+    """Take note that an attempt, which is about to end, could not resume; whether its checkpoint is set aside now.
+
+    Call it with the job's row locked.
     """
     artifact = attempt.resume_artifact
     if artifact is None or artifact.condemned_at is not None:
         return False
     failed = Attempt.objects.filter(resume_artifact=artifact, reason=Reason.BAD_CHECKPOINT.value)
-    witnesses = [attempt.pk, *failed.exclude(pk=attempt.pk).values_list("pk", flat=True)]
-    if len(witnesses) < RESUMES_FAILED_MAX:
+    codes = {**dict(failed.order_by("number").values_list("pk", "exit_code")), attempt.pk: exit_code}
+    makers = Lease.objects.filter(attempt__artifacts=artifact).select_related("attempt__job")
+    guilty = _providers([lease.attempt_id for lease in makers])
+    sure = [pk for pk, code in codes.items() if code == ExitCode.BAD_CHECKPOINT]
+    is_sure = kind_of(attempt.job).pins_input(attempt.job) and (
+        _count_judges(sure, apart_from=guilty | {attempt.job.organisation_id}) >= JUDGES_WANTED
+    )
+    if not is_sure and len(codes) < FAILED_MAX:
         return False
     artifact.condemned_at = clock.now()
     artifact.save(update_fields=["condemned_at"])
-    makers = Lease.objects.filter(attempt__artifacts=artifact).select_related("attempt__job")
     # What others went on from was worth its pay, whatever became of its bytes.
-    refunded = {} if _has_worked(artifact) else {str(lease.pk): str(leasing.recharge(lease)) for lease in makers}
+    is_proven = is_sure and not _has_worked(artifact)
+    refunded = {str(lease.pk): str(leasing.recharge(lease)) for lease in makers} if is_proven else {}
     Event.objects.create(
         subject_kind="condemned_checkpoint",
         subject_id=artifact.pk,
         to_state="condemned",
         actor="system",
-        data={"attempts": [str(each) for each in witnesses], "refunded_units": refunded},
+        data={"attempts": [str(each) for each in codes], "refunded_units": refunded},
     )
-    log.warning("A checkpoint was condemned. artifact_id=%s attempts=%s", artifact.pk, witnesses)
-    if not refunded:
-        return True
-    guilty, judges = _providers([lease.attempt_id for lease in makers]), [_providers([each]) for each in witnesses]
-    if len(guilty) == 1 and len(set().union(*judges) - guilty) >= RESUMES_FAILED_MAX:
+    log.warning("A checkpoint was set aside. artifact_id=%s attempts=%s proven=%s", artifact.pk, list(codes), is_proven)
+    if is_proven and len(guilty) == 1:
         Node.objects.filter(pk__in=makers.values("node_id")).update(failures=F("failures") + 1)
     return True
 
@@ -78,14 +110,25 @@ def proven_attempt(job_id: UUID) -> Attempt | None:
     return None
 
 
+def _count_judges(attempt_ids: Iterable[UUID], *, apart_from: set[UUID]) -> int:
+    """How many of the attempts ran on providers of their own, none of whom is one of these."""
+    known, count = set(apart_from), 0
+    for attempt_id in attempt_ids:
+        mine = _providers([attempt_id])
+        if mine and not mine & known:
+            known |= mine
+            count += 1
+    return count
+
+
 def _has_worked(artifact: Artifact) -> bool:
     return _went_on(Attempt.objects.filter(resume_artifact=artifact)).exists()
 
 
 def _went_on(attempts: models.QuerySet[Attempt]) -> models.QuerySet[Attempt]:
-    """Those that came to a checkpoint of their own, or to the end."""
-    saved = Artifact.objects.filter(kind="checkpoint", state__in=[ArtifactState.COMPLETE, ArtifactState.DELETED])
-    return attempts.filter(Q(state=AttemptState.SUCCEEDED.value) | Q(pk__in=saved.values("attempt_id")))
+    """Those that came to a credible checkpoint of their own, or to the end."""
+    saved = Artifact.objects.credible().values("attempt_id")
+    return attempts.filter(Q(state=AttemptState.SUCCEEDED.value) | Q(pk__in=saved))
 
 
 def _providers(attempt_ids: list[UUID]) -> set[UUID]:

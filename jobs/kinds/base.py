@@ -3,7 +3,7 @@
     a quote          set_aside_usd_micros
     submit           find_input, require_money, open
     a placed attempt execution: the spec, the program, its input
-    a lease's end    believed_reason
+    a lease's end    believed_reason, pins_input
     the end of it    payable_ms, saved_ms, after_attempt
     the job's end    late_end, close, settle, charged_usd_micros; explain_broken on its bill
     resume, resubmit require_more, hold_more; to_repeat
@@ -30,7 +30,7 @@ from jobs.pricing.funds import require_money
 from jobs.pricing.price_locks import spent_usd_micros
 from jobs.spec import Spec, from_wire
 from jobs.spec.kinds.base import SpecKind
-from jobs.states import ArtifactState, JobState
+from jobs.states import JobState
 from marketplace.accounts.models import Organisation
 from provider_agent.protocol import Outcome, Program, Reason, ServePlace
 
@@ -97,15 +97,18 @@ class Kind:
             reason = believing.without_signals(reason, exit_code)
         return believing.of_resumed(lease, believing.believe(lease, reason))
 
+    def pins_input(self, job: Job) -> bool:
+        """Whether what a resume needs beside its checkpoint is what the attempt before it had, to the byte."""
+        return True
+
     def payable_ms(self, lease: Lease, billable_ms: int) -> int:
         """For how long a lease that ends is charged, given for how long by its receipts and the ending's rule."""
         return billable_ms
 
     def saved_ms(self, lease: Lease) -> int:
         """Up to where a lease is paid whose provider broke it: when its newest complete checkpoint was taken."""
-        states = [ArtifactState.COMPLETE, ArtifactState.DELETED]
-        parts = ArtifactPart.objects.filter(lease=lease, artifact__kind="checkpoint", artifact__state__in=states)
-        part = parts.filter(artifact__condemned_at=None).order_by("-artifact__step").first()
+        saved = Artifact.objects.credible().filter(attempt=lease.attempt_id)
+        part = ArtifactPart.objects.filter(lease=lease, artifact__in=saved).order_by("-artifact__step").first()
         return part.billable_ms if part else 0
 
     def after_attempt(

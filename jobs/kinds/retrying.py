@@ -41,6 +41,6 @@ def _may_retry(job: Job, reason: Reason, outcome: Outcome) -> bool:
     """Whether the reason allows another attempt, the deadline leaves time for one, and `attempts_max` leaves one."""
     is_wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
     # An attempt that ended because the budget did was no failed try; nor was one that had a bad checkpoint to begin
-    # with, of which there is an end: two of them condemn it.
+    # with, of which there is an end: four of them set it aside.
     tried = job.attempts.exclude(reason__in=[Reason.BUDGET_EXHAUSTED.value, Reason.BAD_CHECKPOINT.value]).count()
     return is_wanted and not job.is_late and tried < job.attempts_max

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from jobs.kinds.base import Kind
-from jobs.spec import Spec
-from jobs.spec.kinds.train import TrainSpec
+from jobs.models import ArtifactPart, Job
+from jobs.spec import Spec, from_wire
+from jobs.spec.kinds.train import TrainSpec, train_of
 from provider_agent.protocol import Program
+from runtimes.contract import shipped_models
+
+_PINNED: Final = re.compile(r".+@[0-9a-f]{40}")  # a hub's id with a commit, which nobody can change
 
 
 class Train(Kind):
@@ -17,3 +24,11 @@ class Train(Kind):
         """The training runtime for a `train` section."""
         own = super().program(spec)
         return own if spec.section is None else own.model_copy(update={"runtime": "train"})
+
+    def pins_input(self, job: Job) -> bool:
+        """Not with a model by its name on the hub: its owner may change it between two attempts."""
+        train = train_of(from_wire(job.spec))
+        if train is None or train.model in shipped_models() or _PINNED.fullmatch(train.model):
+            return True
+        parts = ArtifactPart.objects.filter(artifact=job.input_artifact).values_list("files", flat=True)
+        return any(file["path"] == f"{train.model}/config.json" for files in parts for file in files)

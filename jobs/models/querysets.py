@@ -74,6 +74,15 @@ class ArtifactQuerySet(models.QuerySet["Artifact"]):
         found = self.complete().filter(job=job, kind="checkpoint", condemned_at=None)
         return found.order_by("-attempt__number", "-step", "-completed_at")
 
+    def credible(self) -> ArtifactQuerySet:
+        """Checkpoints that count: for their node's pay, and as a sign that it went on from the one before.
+
+        Not what was condemned, nor what was pruned of the same attempt: nobody can try that any more.
+        """
+        condemned = self.model.objects.filter(attempt=OuterRef("attempt"), condemned_at__isnull=False)
+        pruned = Q(state=ArtifactState.DELETED) & ~Exists(condemned)
+        return self.filter(Q(state=ArtifactState.COMPLETE) | pruned, kind="checkpoint", condemned_at=None)
+
     def stays_complete(self, artifact: Any) -> bool:
         """Whether this one is complete, and will not be pruned before the caller's transaction ends."""
         found = self.filter(pk=artifact.pk).select_for_update(of=("self",), no_key=True)

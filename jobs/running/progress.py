@@ -41,7 +41,8 @@ def advance_progress(progress: dict[str, Any], attempt: int, events: list[dict[s
         return progress
     result = {**progress, "attempt": attempt}
     if attempt > progress.get("attempt", 0):
-        result.pop("step", None)  # it goes on from its checkpoint, which may lie behind where the last one came
+        # It goes on from its checkpoint, which may lie behind where the last one came, and which it has yet to load.
+        result = {name: value for name, value in result.items() if name not in ("step", "resumed_from")}
     for event in events:
         step = event.get("step")
         kind = event["event"]

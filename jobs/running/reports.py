@@ -121,10 +121,11 @@ def conclude(job: Job, attempt: Attempt) -> bool:
         return False
     if not all(_is_drained(lease) for lease in ended):
         return False
+    resumes.blame_checkpoint(job, attempt, broken)
     first = causes.first_cause(broken) if broken else ended[0]
     causes.clear_followers(broken, first)
     if first.reported_reason == Reason.BAD_CHECKPOINT:
-        resumes.judge_failed(attempt)
+        resumes.judge_failed(attempt, exit_code=first.exit_code)
     lifecycle.finish_attempt(
         job, attempt, Reason(first.reported_reason), message=first.reported_message, exit_code=first.exit_code
     )

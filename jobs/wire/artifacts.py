@@ -45,7 +45,7 @@ class ArtifactView(Wire):
     created_at: datetime
     completed_at: datetime | None
     condemned_at: datetime | None = Field(
-        default=None, description="Of a checkpoint: attempts on two nodes could not resume from it; none will again."
+        default=None, description="Of a checkpoint: attempts could not resume from it; none will again."
     )
     kept_until: datetime | None = Field(
         default=None, description="When its files go; null while a job needs them, and when they have gone."

@@ -7,7 +7,7 @@ import json
 import signal
 from dataclasses import dataclass
 
-from provider_agent.errors import AgentError, ExecutorFailed, ImageUnavailable, Refused
+from provider_agent.errors import AgentError, CheckpointDamaged, ExecutorFailed, ImageUnavailable, Refused
 from provider_agent.executors.base import Exit
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, Reason
 from runtimes.contract import EventKind, ExitCode
@@ -68,6 +68,8 @@ def name_error(error: BaseException, *, has_started: bool) -> Ending:
         return Ending(Reason.IMAGE_UNAVAILABLE, str(error))
     if isinstance(error, ExecutorFailed):
         return Ending(Reason.EXECUTOR_FAILED, str(error))
+    if isinstance(error, CheckpointDamaged):  # a store need not compare what it takes; the code names the checkpoint
+        return Ending(Reason.BAD_CHECKPOINT, str(error), int(ExitCode.BAD_CHECKPOINT))
     if isinstance(error, AgentError) and not has_started:
         return Ending(Reason.INPUT_UNAVAILABLE, str(error))
     return Ending(Reason.INTERNAL, f"{type(error).__name__}: {error}")

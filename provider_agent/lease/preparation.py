@@ -11,7 +11,7 @@ import psutil
 
 from provider_agent.context import AgentContext
 from provider_agent.devices.base import cores_of
-from provider_agent.errors import ExecutorFailed, ImageUnavailable
+from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.lease.collecting import record_given
 from provider_agent.lease.fetch import fetch_artifact
@@ -57,7 +57,12 @@ async def _fetch_checkpoint(context: AgentContext, assignment: Assignment, work:
     if assignment.resume_artifact_id is None:
         return ""
     arriving = work / RESUME_NAME / "arriving"
-    found = await fetch_artifact(context.client, assignment.lease_id, assignment.resume_artifact_id, arriving)
+    try:
+        found = await fetch_artifact(context.client, assignment.lease_id, assignment.resume_artifact_id, arriving)
+    except* ArtifactDamaged as errors:
+        if assignment.program.command:  # of its checkpoints nobody knows the shape, and nobody is judged by them
+            raise
+        raise CheckpointDamaged(str(errors.exceptions[0])) from errors
     target = checkpoint_folder(work / RESUME_NAME, found.step or 0)
     arriving.rename(target)
     return target.name

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from runtimes.contract import (
     MANIFEST_NAME,
+    TOKENIZER_BYTES_MAX,
     TOKENIZER_FILE,
     TRAINER_BYTES_MAX,
     TRAINER_FILE,
@@ -138,7 +139,10 @@ def remove_partial(root: Path, *, but: Path | None) -> None:
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer that lies beside the weights, or None for none; raises BadCheckpoint for what is no tokenizer."""
+    path = folder / TOKENIZER_FILE
     try:
+        if path.is_file() and path.stat().st_size > TOKENIZER_BYTES_MAX:
+            raise ValueError(f"{TOKENIZER_FILE} is larger than {TOKENIZER_BYTES_MAX} bytes")
         return load_tokenizer(folder)
     except Exception as error:  # its library raises no narrower one
         raise BadCheckpoint(f"checkpoint {folder.name} has no tokenizer: {error!s:.200}") from error

@@ -1,6 +1,6 @@
 """The configuration of a training: the keys of a job file's `train` section. Standard library only, no torch.
 
-model               a shipped model (`tiny-llama`), a folder under the inputs, or a Hugging Face hub id
+model               a shipped model (`tiny-llama`), a folder under the inputs, or a Hugging Face hub id, id@revision
 data                `python-docs`, or files under the inputs: one path or a list; .txt, .md, .jsonl; * works
 eval_fraction       part of the tokens kept for evaluation
 vocabulary_size     of the tokenizer trained on the data; null: the model's. Unused where the model has a tokenizer

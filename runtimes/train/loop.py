@@ -19,11 +19,10 @@ from runtimes.train.container import Container
 from runtimes.train.errors import Stopped
 from runtimes.train.evaluate import micro_batches, summed_loss
 from runtimes.train.export import export_model
-from runtimes.train.model import find_model
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.order import batch_samples, largest_part, rank_part
 from runtimes.train.parallel import gather_results
-from runtimes.train.prepare import prepare_text, prepare_training
+from runtimes.train.prepare import find_source, prepare_text, prepare_training
 from runtimes.train.report import print_line, report_evaluation, report_sample, report_step
 from runtimes.train.strategies.registry import load_strategy
 from runtimes.train.training import Training
@@ -37,7 +36,7 @@ def train(config: TrainConfig, container: Container, events: EventWriter, stop: 
     # 2. Find the checkpoint to resume from, and the model.
     checkpoint = gather_results(ranks, lambda: find_checkpoint(container) if ranks.is_node_leader else None)
     resume_from = checkpoint[ranks.rank - container.local_rank]
-    source = gather_results(ranks, lambda: find_model(config.model, container.input_dir))[ranks.rank]
+    source = gather_results(ranks, lambda: find_source(config, container, resume_from))[ranks.rank]
     # 3. Tokenizer and data: made once a node, the same on all.
     text = prepare_text(config, container, ranks, source, resume_from)
     # 4. Model and optimizer, as the strategy shares them; then their state, if there is one.

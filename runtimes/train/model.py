@@ -78,12 +78,17 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def _download(name: str) -> Path:
-    """The hub's snapshot of `name`, safetensors and configuration only: nothing that could be code."""
+    """The hub's snapshot of `name`, id or id@revision: safetensors and configuration only, nothing that is code."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+    repository, _, revision = name.partition("@")
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model"]))
+        return Path(
+            snapshot_download(
+                repository, revision=revision or None, allow_patterns=["*.json", "*.safetensors", "*.model"]
+            )
+        )
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         known = ", ".join(shipped_models())
         raise BadData(

@@ -16,8 +16,8 @@ from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
 from runtimes.train.data import Corpus, encode_documents, open_corpus, read_documents
-from runtimes.train.errors import BadCheckpoint, BadConfig, BadData
-from runtimes.train.model import ModelSource, build_model, count_parameters
+from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
+from runtimes.train.model import ModelSource, build_model, count_parameters, find_model
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Ranks, gather_results
 from runtimes.train.report import print_line, report_started
@@ -26,6 +26,20 @@ from runtimes.train.tokenizer import PADDING, end_of_text_id, load_tokenizer, tr
 from runtimes.train.training import Text, Training
 
 TOKENS_FILE = "cache/tokens.int32"  # below the working directory
+TOKENS_MIN = 1024  # that a tokenizer may have, however small the model: a trained one has a token for each byte
+
+
+def find_source(config: TrainConfig, container: Container, resume_from: Path | None) -> ModelSource:
+    """The model; raises BadData where there is none, a TrainError where an attempt before this one had it.
+
+    Then neither the input nor the checkpoint is to blame: a hub that is away for an hour would condemn them all.
+    """
+    try:
+        return find_model(config.model, container.input_dir)
+    except BadData as error:
+        if resume_from is None:
+            raise
+        raise TrainError(str(error)) from error
 
 
 def prepare_text(
@@ -46,12 +60,31 @@ def prepare_tokenizer(
         if not ranks.is_leader:
             return ""
         known = read_tokenizer(resume_from) if resume_from else load_tokenizer(source.folder) if source.folder else None
+        if known is not None and resume_from is not None:
+            check_tokenizer(known, config, source, resume_from)
         if known is None:
             documents = read_documents(config.data, container.input_dir, config.seed)
             known = train_tokenizer(documents, config.vocabulary_size or source.config.vocab_size)
         return str(known.to_str())
 
     return Tokenizer.from_str(gather_results(ranks, find_or_train)[0])
+
+
+def check_tokenizer(tokenizer: Tokenizer, config: TrainConfig, source: ModelSource, folder: Path) -> None:
+    """Refuse a checkpoint's tokenizer that has more tokens than this training's can; raises BadCheckpoint.
+
+    A new model grows with its tokenizer: a stranger's would make it larger than any memory, and the job be blamed.
+    """
+    own = load_tokenizer(source.folder) if source.folder else None
+    wanted = None if source.has_weights else config.vocabulary_size
+    tokens = max(wanted or source.config.vocab_size, _numbers(own) if own else 0, TOKENS_MIN)
+    if _numbers(tokenizer) > tokens:
+        raise BadCheckpoint(f"checkpoint {folder.name} numbers {_numbers(tokenizer)} tokens, the training {tokens}")
+
+
+def _numbers(tokenizer: Tokenizer) -> int:
+    """One more than the highest number of a token: numbers may have gaps."""
+    return int(max(tokenizer.get_vocab().values(), default=-1)) + 1
 
 
 def fit_model(config: TrainConfig, source: ModelSource, tokenizer: Tokenizer) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jobs.artifacts import checkpoints
 from jobs.artifacts.store import Store, prefix_for
 from jobs.errors import ArtifactClosed, BadManifest
 from jobs.models import Artifact, Job, Lease
@@ -64,6 +65,10 @@ LIES: dict[str, Lie] = {
     "files that are no entries": lambda lease: sealed(lease, STEP, genuine(lease, STEP), files=[[], {"path": {}}, 3]),
     "a file more than the manifest names": lambda lease: sealed(lease, STEP, genuine(lease, STEP)) | {"more": b"x"},
     "a manifest that is no JSON": lambda lease: genuine(lease, STEP) | {"MANIFEST.json": b"[" * 100_000},
+    "a name that no node can fetch": lambda lease: sealed(
+        lease, STEP, genuine(lease, STEP) | {"__0_0.distcp.partial": b"x"}
+    ),
+    "a folder": lambda lease: sealed(lease, STEP, genuine(lease, STEP) | {"node-1/trainer.json": b"{}"}),
     "no metadata": lambda lease: without(lease, ".metadata"),
     "no tokenizer": lambda lease: without(lease, "tokenizer.json"),
     "a trainer of another step": lambda lease: with_trainer(lease, step=99),
@@ -153,3 +158,9 @@ def test_a_gangs_node_answers_for_its_own_part(alice: Organisation) -> None:
 def _of_step(files: Files, step: int) -> Files:
     trainer = json.loads(files["trainer.json"]) | {"step": step}
     return files | {"trainer.json": json.dumps(trainer).encode()}
+
+
+def test_a_tokenizer_that_no_memory_holds_is_no_checkpoints(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(checkpoints._BYTES_MAX, "tokenizer.json", 1)
+    with pytest.raises(BadManifest, match=r"tokenizer\.json is too large to be read"):
+        save(lease, STEP)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from jobs.artifacts import resumes
 from jobs.artifacts.store import Store
 from jobs.bills.bill import make_bill
 from jobs.client.verify.bill import verify_bill
@@ -15,7 +17,7 @@ from jobs.placing import placement
 from jobs.running import reports
 from marketplace.accounts.models import Organisation
 from marketplace.foundation.models import Event
-from marketplace.nodes.models import Node
+from marketplace.nodes.models import Node, Provider
 from provider_agent.protocol import AttemptState, Reason
 from tests import stage
 from tests.integration.jobs.checkpointing import run_next, save
@@ -53,14 +55,21 @@ def lose(lease: Lease) -> None:
     Node.objects.filter(pk=lease.node_id).update(state="offline")
 
 
-def fail_to_resume(job: Job, node: str, reason: Reason = Reason.BAD_CHECKPOINT) -> Lease:
+def fail_to_resume(
+    job: Job,
+    node: str,
+    reason: Reason = Reason.BAD_CHECKPOINT,
+    *,
+    exit_code: int = 76,
+    provider: Organisation | None = None,
+) -> Lease:
     """The next attempt runs on a new node and cannot resume."""
-    node_with_key(node)
+    node_with_key(node, provider=provider)
     lease = run_next(job)
     assert lease.node.name == node
     stage.see_running(lease, seconds=60)
     stage.bill(lease, ms=MINUTE_MS)
-    stage.finish(lease, reason, exit_code=76, message=BAD)
+    stage.finish(lease, reason, exit_code=exit_code, message=BAD)
     job.refresh_from_db()
     return lease
 
@@ -120,20 +129,22 @@ def test_a_condemned_checkpoint_leaves_a_trace(job: Job) -> None:
     assert len(event.data["attempts"]) == 2
 
 
-def test_who_condemns_alone_harms_nobodys_record(job: Job) -> None:
-    """The same provider's nodes fail twice: the job goes on without the checkpoint, whoever was right."""
+def test_who_condemns_alone_harms_nobodys_record_and_pay(job: Job) -> None:
+    """The same provider's node fails again and again: the job goes on without the checkpoint, whoever was right."""
     lease, (saved,) = work(job, 50)
     lose(lease)
+    paid = charge_of(lease)
     node_with_key("carol")
     carols = Node.objects.get(name="carol")
-    first = run_next(job)
-    stage.finish(first, Reason.BAD_CHECKPOINT)
-    second = run_next(job)
-    assert first.node_id == second.node_id == carols.pk
-    stage.finish(second, Reason.BAD_CHECKPOINT)
+    for _ in range(resumes.FAILED_MAX):
+        saved.refresh_from_db()
+        assert saved.condemned_at is None
+        again = run_next(job)
+        assert again.node_id == carols.pk
+        stage.finish(again, Reason.BAD_CHECKPOINT, exit_code=76)
     saved.refresh_from_db()
     assert saved.condemned_at is not None
-    assert (failures("honest"), failures("carol")) == (1, 0)
+    assert (failures("honest"), failures("carol"), charge_of(lease)) == (1, 0, paid)
 
 
 def test_what_the_second_can_resume_from_stays_and_pays(job: Job) -> None:
@@ -214,3 +225,135 @@ def test_a_running_lease_is_not_charged_again(job: Job) -> None:
     assert leasing.recharge(lease) == 0
     assert Lease.objects.get(pk=lease.pk).charge_units is None
     stage.send_report(lease, AttemptState.STOPPING)
+
+
+def test_a_third_lie_that_was_pruned_pays_no_more_than_two(job: Job) -> None:
+    """Two are kept, and can be tried; a third was deleted, and paid for the whole attempt however often it failed."""
+    liar, _ = work(job, 97, 98, 99)
+    lose(liar)
+    assert charge_of(liar) > 0
+    for name in ("carol", "dave", "erin", "frank"):
+        fail_to_resume(job, name)
+    assert Artifact.objects.filter(condemned_at__isnull=False).count() == 2
+    assert charge_of(liar) == 0
+
+
+def test_of_an_attempt_with_one_bad_checkpoint_the_one_before_pays(job: Job) -> None:
+    lease = run_next(job)
+    stage.see_running(lease, seconds=120)
+    for step in (10, 20, 30):
+        save(lease, step, billable_ms=step * 1000)
+    stage.bill(lease, ms=60_000)
+    lose(lease)
+    for name in ("carol", "dave"):
+        fail_to_resume(job, name)
+    assert Lease.objects.get(pk=lease.pk).billable_ms == 20_000
+
+
+def test_the_customers_own_nodes_take_nobodys_pay(job: Job, alice: Organisation) -> None:
+    """Else whoever rents and lends gets a stranger's work for nothing, by two words of their own."""
+    lease, (saved,) = work(job, 50)
+    lose(lease)
+    paid = charge_of(lease)
+    for name in ("alices-first", "alices-second", "alices-third"):
+        fail_to_resume(job, name, provider=alice)
+    fail_to_resume(job, "carol")
+    saved.refresh_from_db()
+    assert saved.condemned_at is not None, "the job goes on without it"
+    assert (charge_of(lease), failures("honest")) == (paid, 1)
+
+
+def test_a_model_that_cannot_be_had_any_more_refunds_no_checkpoint(job: Job) -> None:
+    """The model may lie on a hub, where its owner takes it away between two attempts."""
+    lease, _ = work(job, 50)
+    lose(lease)
+    paid = charge_of(lease)
+    for name in ("carol", "dave", "erin", "frank"):
+        assert not Artifact.objects.filter(condemned_at__isnull=False).exists()
+        fail_to_resume(job, name, Reason.BAD_INPUT, exit_code=65)
+    assert Artifact.objects.filter(condemned_at__isnull=False).exists()
+    assert (job.state, charge_of(lease), failures("honest")) == ("recovering", paid, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_paid"),
+    [("org/name", True), (f"org/name@{'0a' * 20}", False), ("mine", True), ("tiny-llama", False)],
+)
+def test_a_model_that_its_owner_may_change_refunds_no_checkpoint(job: Job, model: str, is_paid: bool) -> None:
+    """Two honest nodes find another model on the hub than the honest one before them."""
+    lease, _ = work(job, 50)
+    lose(lease)
+    Job.objects.filter(pk=job.pk).update(spec=job.spec | {"train": {**job.spec["train"], "model": model}})
+    paid = charge_of(lease)
+    for name in ("carol", "dave", "erin", "frank"):
+        fail_to_resume(job, name)
+    assert Artifact.objects.filter(condemned_at__isnull=False).exists()
+    assert charge_of(lease) == (paid if is_paid else 0)
+
+
+def test_a_liars_own_node_saves_no_pay_by_saying_so_first(job: Job) -> None:
+    """It was one of two witnesses, and no judge: with it there was one judge, and the liar kept the pay."""
+    mallory = stage.organisation("mallory")
+    Node.objects.filter(name="honest").update(state="offline")
+    node_with_key("mallorys", provider=mallory)
+    liar, (lie,) = work(job, 50)
+    lose(liar)
+    fail_to_resume(job, "mallorys-other", provider=mallory)
+    fail_to_resume(job, "accomplice", exit_code=65)
+    fail_to_resume(job, "carol")
+    lie.refresh_from_db()
+    assert (lie.condemned_at, charge_of(liar) > 0) == (None, True)
+    fail_to_resume(job, "dave")
+    lie.refresh_from_db()
+    assert (lie.condemned_at is not None, charge_of(liar)) == (True, 0)
+
+
+def test_a_gang_is_one_judge_and_none_with_who_gains(alice: Organisation) -> None:
+    """Two providers of one attempt saw one failure; with the uploader or the customer among them it proves nothing."""
+    providers = [stage.organisation(name) for name in ("one", "two")]
+    nodes = [stage.node(name, fabric="rack", provider=providers[0]) for name in ("first", "second")]
+    _, leases = stage.running_job(alice, resources={"gpus": 2, "nodes": 2, "kind": "any"})
+    other, _ = Provider.objects.get_or_create(organisation=providers[1])
+    Node.objects.filter(pk=nodes[1].pk).update(provider=other)
+    attempts = [lease.attempt_id for lease in leases]
+    nobody: set[UUID] = set()
+    assert resumes._count_judges(attempts, apart_from=nobody) == 1
+    assert resumes._count_judges(attempts, apart_from={alice.pk}) == 1
+    assert resumes._count_judges(attempts, apart_from={providers[1].pk}) == 0
+
+
+@pytest.mark.parametrize(("has_loaded", "reason"), [(False, "bad_checkpoint"), (True, "out_of_memory")])
+def test_no_memory_to_load_a_checkpoint_fails_no_job(job: Job, has_loaded: bool, reason: str) -> None:
+    """What a stranger saved may take any memory; a node that loaded it had the job's own configuration to blame."""
+    lease, (saved,) = work(job, 50)
+    lose(lease)
+    paid = charge_of(lease)
+    node_with_key("carol")
+    resumed = run_next(job)
+    stage.see_running(resumed, seconds=60)
+    if has_loaded:
+        Job.objects.filter(pk=job.pk).update(progress={"attempt": resumed.attempt.number, "resumed_from": 50})
+    stage.finish(resumed, Reason.OUT_OF_MEMORY, exit_code=77)
+    job.refresh_from_db()
+    assert (job.state, stage.newest_attempt(job).reason) == ("failed" if has_loaded else "recovering", reason)
+    if has_loaded:
+        return
+    assert charge_of(resumed) == 0
+    assert placement._request(job).demand.avoid >= {resumed.node_id}, "another node may have more memory"
+    for name in ("dave", "erin", "frank"):
+        fail_to_resume(job, name, Reason.OUT_OF_MEMORY, exit_code=77)
+    saved.refresh_from_db()
+    assert saved.condemned_at is not None, "the job goes on without it"
+    assert charge_of(lease) == paid, "it may be the nodes"
+
+
+def test_a_lie_that_only_lies_went_on_from_is_refunded(job: Job) -> None:
+    """Mallory's second organisation goes on from her lie with another one: that proved the first for ever."""
+    liar, _ = work(job, 50)
+    lose(liar)
+    node_with_key("accomplice")
+    second, _ = work(job, 60)
+    lose(second)
+    for name in ("carol", "dave", "erin", "frank"):
+        fail_to_resume(job, name)
+    assert [charge_of(each) for each in (second, liar)] == [0, 0]

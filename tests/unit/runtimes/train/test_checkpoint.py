@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runtimes.contract import Env, checkpoint_folder, complete_checkpoints, write_manifest
+from runtimes.train import checkpoint
 from runtimes.train.checkpoint import find_checkpoint, prune_checkpoints, read_trainer, remove_partial
 from runtimes.train.container import read_container
 from runtimes.train.errors import BadCheckpoint
@@ -70,3 +71,11 @@ def test_folder_without_its_metadata_is_refused(name: str, tmp_path: Path) -> No
         (folder / name).write_text("{}")
     with pytest.raises(BadCheckpoint, match="checkpoint step-00000010 is not complete"):
         read_trainer(folder)
+
+
+def test_a_tokenizer_that_no_memory_holds_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "TOKENIZER_BYTES_MAX", 10)
+    folder = make(tmp_path, 10)
+    (folder / "tokenizer.json").write_bytes(b"{}" * 10)
+    with pytest.raises(BadCheckpoint, match=r"tokenizer\.json is larger than 10 bytes"):
+        checkpoint.read_tokenizer(folder)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import zipfile
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from runtimes.contract import METADATA_FILE, TRAINER_FILE
 from runtimes.train.checkpoint import read_trainer
-from runtimes.train.checkpoint_reader import DataOnlyReader, load_state
+from runtimes.train.checkpoint_reader import DataOnlyReader, check_archive, load_state
 from runtimes.train.errors import BadCheckpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # one process needs none of it
@@ -98,7 +101,7 @@ def test_a_pickle_in_the_metadata_is_never_run(folder: Path, tmp_path: Path, whe
 def test_a_pickle_among_the_values_is_never_run(tmp_path: Path) -> None:
     planted = Planted(tmp_path / "it-ran")
     folder = saved(tmp_path / "step-00000003", state_of(1.5, settings=planted))
-    with pytest.raises(BadCheckpoint, match="step-00000003 cannot be loaded"):
+    with pytest.raises(BadCheckpoint, match="step-00000003 has a part that no training writes: it names"):
         load_state(state_of(0.0), folder, None)
     assert not planted.marker.exists()
     load(state_of(0.0), storage_reader=FileSystemReader(folder), no_dist=True)
@@ -180,3 +183,86 @@ def test_metadata_of_other_shapes_is_refused(folder: Path) -> None:
     change(folder, lambda metadata: setattr(metadata, "storage_data", [1]))
     with pytest.raises(BadCheckpoint, match="something else than metadata"):
         DataOnlyReader(folder).read_metadata()
+
+
+def archive_of(entries: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    """As torch's, of these entries."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        for name, body in entries.items():
+            archive.writestr(name, body)
+    return packed.getvalue()
+
+
+def compressed(entries: dict[str, bytes]) -> bytes:
+    return archive_of({name: body + bytes(100_000) for name, body in entries.items()}, zipfile.ZIP_DEFLATED)
+
+
+def with_a_large_value(entries: dict[str, bytes]) -> bytes:
+    """A pickle of 40 bytes, which torch's "weights only" reader allows."""
+    (name,) = [each for each in entries if each.endswith("data.pkl")]
+    return archive_of(entries | {name: b"\x80\x02cbuiltins\nbytearray\nq\0J\0\0\0\x40\x85R."})
+
+
+def in_capitals(entries: dict[str, bytes]) -> bytes:
+    """torch finds its entries in any case."""
+    return with_a_large_value(entries).replace(b"data.pkl", b"DATA.PKL")
+
+
+def with_two_directories(entries: dict[str, bytes]) -> bytes:
+    """The one at the end, which Python reads moved, and torch as it stands."""
+    return compressed(entries) + archive_of(entries)
+
+
+def with_a_comment(entries: dict[str, bytes]) -> bytes:
+    """Which may look like another end."""
+    whole = archive_of(entries)
+    return whole[:-2] + b"\x04\0PK\5\6"
+
+
+def cut(entries: dict[str, bytes]) -> bytes:
+    return archive_of(entries)[-20:]
+
+
+def overlapping(entries: dict[str, bytes]) -> bytes:
+    """Many names for the same bytes."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(None, 2))
+        archive.writestr("archive/data/0", bytes(1000))
+        for number in range(1, 100):
+            again = copy(archive.infolist()[1])
+            again.filename = f"archive/data/{number}"
+            archive.filelist.append(again)
+    return packed.getvalue()
+
+
+GROWING = [compressed, with_a_large_value, in_capitals, with_two_directories, with_a_comment, cut, overlapping]
+
+
+@pytest.mark.parametrize("grow", GROWING, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("state", ["model", "optimizer"])
+def test_a_part_that_grows_when_it_is_read_is_refused(
+    folder: Path, state: str, grow: Callable[[dict[str, bytes]], bytes]
+) -> None:
+    """A few bytes that take gigabytes when torch reads them would end the memory of whoever resumes."""
+    metadata = DataOnlyReader(folder).read_metadata()
+    index = next(each for each in metadata.storage_data if each.fqn.startswith(state))
+    part = metadata.storage_data[index]
+    (file,) = folder.glob("*.distcp")
+    whole = file.read_bytes()
+    with zipfile.ZipFile(io.BytesIO(whole[part.offset : part.offset + part.length])) as genuine:
+        packed = grow({each.filename: genuine.read(each) for each in genuine.infolist()})
+    file.write_bytes(whole + packed)
+    moved = replace(part, offset=len(whole), length=len(packed))
+    change(folder, lambda metadata: metadata.storage_data.update({index: moved}))
+    with pytest.raises(BadCheckpoint, match="has a part that no training writes"):
+        load_state(state_of(0.0), folder, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.bool])
+def test_what_torch_writes_of_any_type_is_read(dtype: torch.dtype) -> None:
+    for tensor in (torch.ones(3, 4), torch.ones(3, 4).t()[1:], torch.ones(()), torch.ones(0)):
+        packed = io.BytesIO()
+        torch.save(tensor.to(dtype), packed)
+        check_archive(packed, len(packed.getvalue()))
