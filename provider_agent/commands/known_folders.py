@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import psutil
 
 from provider_agent.config import DATA_BELOW_HOME, DATA_OF_ROOT, DataFolder, default_data_folder
 from provider_agent.errors import ENROL_COMMAND, NotEnrolled
 from provider_agent.packaging.prefix import Prefix, own_prefix
+
+T = TypeVar("T")
 
 PREFIX_OF_ROOT: Final = Path("/opt/souk-agent")
 PREFIX_BELOW_HOME: Final = Path(".local/share/souk-agent")
@@ -73,12 +75,20 @@ def _candidates() -> Iterator[Path]:
     for prefix in prefixes:
         if prefix is not None:
             yield from _installed(prefix)
-    for process in psutil.process_iter(["cmdline", "cwd"]):  # None: of another user, or ended meanwhile
-        words, current = process.info["cmdline"] or [], process.info["cwd"]
+    for process in psutil.process_iter():
+        words, current = _ask(process.cmdline) or [], _ask(process.cwd)
         is_agent = any("souk-agent" in word or "provider_agent" in word for word in words)
         given = _data_option(words) if is_agent else None
         if given is not None and (current or given.is_absolute()):
             yield Path(current or "/") / given
+
+
+def _ask(question: Callable[[], T]) -> T | None:
+    """What psutil says of a process; None of another user's, or of one that ended meanwhile."""
+    try:
+        return question()
+    except (psutil.Error, OSError):  # psutil lets a bare FileNotFoundError through where its number was used again
+        return None
 
 
 def _data_option(words: list[str]) -> Path | None:

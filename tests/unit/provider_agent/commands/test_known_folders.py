@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -59,6 +61,20 @@ def test_a_folder_that_may_not_be_looked_into_may_hold_a_node(tmp_path: Path, mo
 
     monkeypatch.setattr(Path, "stat", refuse)
     assert known_folders.find_node(folder).root == folder
+
+
+def test_a_process_that_ends_meanwhile_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanish() -> None:
+        raise FileNotFoundError("/proc/1/cmdline")
+
+    def refuse() -> None:
+        raise psutil.AccessDenied
+
+    folder = node_in(tmp_path / "running")
+    command = ["souk-agent", "start", "--data", str(folder)]
+    processes = [SimpleNamespace(cmdline=vanish, cwd=vanish), SimpleNamespace(cmdline=lambda: command, cwd=refuse)]
+    monkeypatch.setattr(psutil, "process_iter", lambda: processes)
+    assert folder in known_folders.known_folders()
 
 
 def node_in(folder: Path) -> Path:
