@@ -25,36 +25,17 @@ from django.db.models import F, Q
 
 from jobs.kinds.registry import kind_of
 from jobs.leases import leasing
-from jobs.models import Artifact, Attempt, Job, Lease
+from jobs.models import Artifact, Attempt, Lease
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
-from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, REASONS, AttemptState, Reason
+from provider_agent.protocol import AttemptState, Reason
 from runtimes.contract import ExitCode
 
 JUDGES_WANTED: Final = 2
 FAILED_MAX: Final = 4
 
 log = logging.getLogger(__name__)
-
-
-def blame_checkpoint(job: Job, attempt: Attempt, broken: Iterable[Lease]) -> None:
-    """Count no memory before the checkpoint was loaded as its failure: whoever saved it can make that take any amount.
-
-    An attempt before had memory for the job's configuration, so the customer is not to blame; nor, by this alone, the
-    uploader, as the node may be smaller. Call it when the attempt's events are here, with the job's row locked.
-    """
-    progress = Job.objects.values_list("progress", flat=True).get(pk=job.pk)
-    has_loaded = progress.get("attempt") == attempt.number and "resumed_from" in progress
-    if attempt.resume_artifact_id is None or job.spec.get("command") or has_loaded:
-        return
-    for lease in broken:
-        if lease.reported_reason != Reason.OUT_OF_MEMORY:
-            continue
-        message = f"There was no memory to load the checkpoint. {lease.reported_message}"
-        lease.reported_reason, lease.reported_message = Reason.BAD_CHECKPOINT.value, message[:MESSAGE_CHARACTERS_MAX]
-        lease.reported_state = REASONS[Reason.BAD_CHECKPOINT].state.value
-        lease.save(update_fields=["reported_reason", "reported_state", "reported_message"])
 
 
 def judge_failed(attempt: Attempt, *, exit_code: int | None) -> bool:

@@ -3,7 +3,7 @@
 assignments.py   the desired state of a node, with its signed assignments
 reports.py       reported states move attempts and jobs
 lost_nodes.py    a node that fell silent loses its leases, and its jobs are tried again
-causes.py        of several bad ends of one attempt, the first in truth
+causes.py        of several bad ends of one attempt, the first in truth; what an end counts as
 streams.py       logs and events, appended and read by offset
 stream_polls.py  polls of them that wait, many at once
 progress.py      how far a job is, by its events

@@ -121,7 +121,7 @@ def conclude(job: Job, attempt: Attempt) -> bool:
         return False
     if not all(_is_drained(lease) for lease in ended):
         return False
-    resumes.blame_checkpoint(job, attempt, broken)
+    causes.blame_checkpoint(attempt, broken)
     first = causes.first_cause(broken) if broken else ended[0]
     causes.clear_followers(broken, first)
     if first.reported_reason == Reason.BAD_CHECKPOINT:
