@@ -58,13 +58,15 @@ READABLE: Final = frozenset(
 )
 
 
-# Of the archive that torch makes of each tensor and value.
+# torch.save makes an archive of each tensor and value: what the pickle in it may name, and opcodes that it never has.
 _PICKLE: Final = "data.pkl"
-_MADE: Final = frozenset(
+_GLOBALS: Final = frozenset(
     {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor_v3", "collections OrderedDict"}
 )
-_MADE_OF: Final = re.compile(r"torch \w+Storage|torch\.storage UntypedStorage|torch (b?float|u?int|complex|bool)\w*")
-_UNUSED: Final = frozenset({"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "BYTEARRAY8"})
+_TYPE: Final = re.compile(r"torch \w+Storage|torch\.storage UntypedStorage|torch (b?float|u?int|complex|bool)\w*")
+_OPCODES_REFUSED: Final = frozenset(
+    {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "BYTEARRAY8"}
+)
 _END: Final = struct.Struct("<4s4H2LH")
 _END64_LOCATOR: Final = struct.Struct("<4sLQL")
 _END64: Final = struct.Struct("<4sQ2H2L4Q")
@@ -227,9 +229,9 @@ def _check_directory(part: io.RawIOBase, length: int) -> None:
 def _check_pickle(data: bytes) -> None:
     """No name but those of a tensor, or of plain values: nothing that makes much out of little."""
     for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name == "GLOBAL" and not (argument in _MADE or _MADE_OF.fullmatch(str(argument))):
+        if opcode.name == "GLOBAL" and not (argument in _GLOBALS or _TYPE.fullmatch(str(argument))):
             raise ValueError(f"it names {argument!s:.100}")
-        if opcode.name in _UNUSED:
+        if opcode.name in _OPCODES_REFUSED:
             raise ValueError(f"its pickle uses {opcode.name}")
 
 
@@ -258,14 +260,14 @@ class _Part(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence] + offset
-        if at < 0:
-            raise OSError("before the part's beginning")
+        if not 0 <= at <= self._length:  # no OSError, which would be taken for the disk's
+            raise ValueError("it names bytes outside of it")
         self._at = at
         return at
 
     def readinto(self, buffer: Any) -> int:
         self._file.seek(self._offset + self._at)
-        data = self._file.read(max(0, min(len(buffer), self._length - self._at)))
+        data = self._file.read(min(len(buffer), self._length - self._at))
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)

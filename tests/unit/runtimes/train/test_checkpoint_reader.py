@@ -237,7 +237,27 @@ def overlapping(entries: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-GROWING = [compressed, with_a_large_value, in_capitals, with_two_directories, with_a_comment, cut, overlapping]
+def far_away(entries: dict[str, bytes]) -> bytes:
+    """Bytes that no file has: an error of the disk would be nobody's fault."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, body in entries.items():
+            archive.writestr(name, body)
+        for each in archive.infolist():
+            each.header_offset = 2**62
+    return packed.getvalue()
+
+
+GROWING = [
+    compressed,
+    with_a_large_value,
+    in_capitals,
+    with_two_directories,
+    with_a_comment,
+    cut,
+    overlapping,
+    far_away,
+]
 
 
 @pytest.mark.parametrize("grow", GROWING, ids=lambda each: each.__name__)
