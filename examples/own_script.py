@@ -61,7 +61,7 @@ def main() -> None:
         metrics["seconds"] = round(time.time() - began, 3)
         (arguments.output / "metrics.json").write_text(json.dumps(metrics))
     dist.destroy_process_group()
-    # Python's own end would abort a rank now and then: gloo's threads may still hold a tensor (torch 2.13).
+    # No interpreter shutdown: it aborts a rank now and then, as gloo's threads may still hold a tensor (torch 2.13).
     sys.stdout.flush()
     os._exit(0)
 

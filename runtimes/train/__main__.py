@@ -89,8 +89,8 @@ def leave(error: TrainError, container: Container, events: EventWriter) -> NoRet
 
 
 def end(code: int) -> NoReturn:
-    """End this rank without the interpreter's own end: there a thread of gloo that still lets go of a tensor aborts the
-    process ("terminate called without an active exception", torch 2.13), and a finished training would have failed."""
+    """End this rank without an interpreter shutdown, in which a thread of gloo that still holds a tensor aborts the
+    process ("terminate called without an active exception", torch 2.13): a finished training would have failed."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -107,8 +107,8 @@ class Work:
 
 
 def abort_on_exit(folder: Path) -> str:
-    """A folder for PYTHONPATH: a rank that goes through the interpreter's own end aborts there, as gloo makes it do on
-    a busy computer in one of three tries."""
+    """A folder for PYTHONPATH: a rank aborts in its interpreter's shutdown, as gloo makes it do on a busy computer in
+    one of three tries."""
     folder.mkdir(parents=True)
     hook = "import atexit, os\nif 'LOCAL_RANK' in os.environ:\n    atexit.register(os.abort)\n"
     (folder / "sitecustomize.py").write_text(hook)
