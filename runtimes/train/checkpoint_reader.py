@@ -227,12 +227,18 @@ def _check_directory(part: io.RawIOBase, length: int) -> None:
 
 
 def _check_pickle(data: bytes) -> None:
-    """No name but those of a tensor, or of plain values: nothing that makes much out of little."""
+    """One tensor, or plain values: no other name, and no second storage, nothing that makes much out of little."""
+    storages = 0
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name == "GLOBAL" and not (argument in _GLOBALS or _TYPE.fullmatch(str(argument))):
             raise ValueError(f"it names {argument!s:.100}")
         if opcode.name in _OPCODES_REFUSED:
             raise ValueError(f"its pickle uses {opcode.name}")
+        storages += opcode.name in {"PERSID", "BINPERSID"}
+    if (
+        storages > 1
+    ):  # torch finds the bytes by names in any case: many names of the same ones, each with its own memory
+        raise ValueError(f"it holds {storages} tensors")
 
 
 def _read_exactly(part: io.RawIOBase, count: int) -> bytes:

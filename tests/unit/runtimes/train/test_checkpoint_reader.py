@@ -248,6 +248,20 @@ def far_away(entries: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
+def with_many_names_of_one_storage(entries: dict[str, bytes]) -> bytes:
+    """torch finds `data/AA` where there is `data/aa`, and reads it once for each name."""
+    tensors = b"".join(
+        b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x02\0\0\0"
+        + key
+        + b"X\x03\0\0\0cpuK\x04tQK\0K\x04\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR"
+        for key in (b"aa", b"AA", b"aA", b"Aa")
+    )
+    packed = {"archive/data.pkl": b"\x80\x02](" + tensors + b"e.", "archive/data/aa": bytes(16)}
+    whole = archive_of(packed | {"archive/byteorder": b"little", "archive/version": b"3\n"})
+    assert len(torch.load(io.BytesIO(whole), weights_only=True)) == 4, "torch reads it"
+    return whole
+
+
 GROWING = [
     compressed,
     with_a_large_value,
