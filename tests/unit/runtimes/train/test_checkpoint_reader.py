@@ -271,6 +271,7 @@ GROWING = [
     cut,
     overlapping,
     far_away,
+    with_many_names_of_one_storage,
 ]
 
 
