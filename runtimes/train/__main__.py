@@ -68,7 +68,8 @@ def classify(error: BaseException) -> TrainError:
     if isinstance(error, TrainError):
         return error
     text = str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__
-    if isinstance(error, MemoryError | RuntimeError) and any(mark in str(error) for mark in OUT_OF_MEMORY_MARKS):
+    is_marked = isinstance(error, RuntimeError) and any(mark in str(error) for mark in OUT_OF_MEMORY_MARKS)
+    if isinstance(error, MemoryError) or is_marked:  # Python's own MemoryError mostly says nothing
         return OutOfMemory(f"out of memory, take a smaller micro_batch_size or sequence_length: {text}")
     traceback.print_exception(error)
     return TrainError(f"{type(error).__name__}: {text}")

@@ -8,11 +8,7 @@ a path out of the checkpoint's folder, or a part that lies outside of its file, 
 from __future__ import annotations
 
 import io
-import os
 import pickle
-import pickletools
-import re
-import struct
 import zipfile
 from pathlib import Path
 from typing import IO, Any, Final
@@ -34,9 +30,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from runtimes.contract import METADATA_BYTES_MAX, METADATA_FILE
+from runtimes.train.archives import METADATA_OPCODES, VALUE_BYTES_MAX, Part, check_archive, check_pickle
 from runtimes.train.errors import BadCheckpoint
-
-VALUE_BYTES_MAX: Final = 16 * 1024 * 1024  # of one value that is no tensor: the optimizer's settings
 
 _METADATA = "torch.distributed.checkpoint.metadata"
 READABLE: Final = frozenset(
@@ -56,20 +51,6 @@ READABLE: Final = frozenset(
         ("pathlib._local", "PosixPath"),  # as Python 3.13 names it
     }
 )
-
-
-# torch.save makes an archive of each tensor and value: what the pickle in it may name, and opcodes that it never has.
-_PICKLE: Final = "data.pkl"
-_GLOBALS: Final = frozenset(
-    {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor_v3", "collections OrderedDict"}
-)
-_TYPE: Final = re.compile(r"torch \w+Storage|torch\.storage UntypedStorage|torch (b?float|u?int|complex|bool)\w*")
-_OPCODES_REFUSED: Final = frozenset(
-    {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "BYTEARRAY8"}
-)
-_END: Final = struct.Struct("<4s4H2LH")
-_END64_LOCATOR: Final = struct.Struct("<4sLQL")
-_END64: Final = struct.Struct("<4sQ2H2L4Q")
 
 
 class DataOnlyUnpickler(pickle.Unpickler):
@@ -99,8 +80,7 @@ class DataOnlyReader(FileSystemReader):
         try:
             if path.stat().st_size > METADATA_BYTES_MAX:
                 raise ValueError(f"{METADATA_FILE} is larger than {METADATA_BYTES_MAX} bytes")
-            with path.open("rb") as file:
-                metadata = _read(file)
+            metadata = _read(path.read_bytes())
         except MemoryError:
             raise
         except Exception as error:  # there is nothing that a damaged pickle does not raise
@@ -145,14 +125,14 @@ class DataOnlyReader(FileSystemReader):
                 raise BadCheckpoint(
                     f"checkpoint {self._folder.name} has too large a value: {item.storage_index.fqn!r:.100}"
                 )
-            self._check_archive(part)
+            self._check_archive(part, is_tensor=item.type != LoadItemType.BYTE_IO)
         return super().read_data(plan, planner)
 
-    def _check_archive(self, part: _StorageInfo) -> None:
+    def _check_archive(self, part: _StorageInfo, *, is_tensor: bool) -> None:
         """Refuse a part that takes more memory than it has bytes, by its archive or by the pickle in it."""
         try:
             with (self._folder / part.relative_path).open("rb") as file:
-                check_archive(_Part(file, part.offset, part.length), part.length)
+                check_archive(Part(file, part.offset, part.length), part.length, is_tensor=is_tensor)
         except (ValueError, zipfile.BadZipFile, NotImplementedError, EOFError) as error:
             raise BadCheckpoint(
                 f"checkpoint {self._folder.name} has a part that no training writes: {error}"
@@ -181,106 +161,9 @@ def load_state(state: dict[str, Any], folder: Path, group: Any) -> None:
         raise BadCheckpoint(f"checkpoint {folder.name} cannot be loaded: {failures[0]}") from error
 
 
-def check_archive(part: io.RawIOBase, length: int) -> None:
-    """Raise ValueError or BadZipFile for an archive that torch does not write: stored as it is, of tensors and numbers.
-
-    torch unpacks what somebody compressed, a MiB into a GiB, and its "weights only" pickles may call bytearray(2**40).
-    Its own reader and Python's may find different directories in one file, so there must be just one, at its end.
-    """
-    _check_directory(part, length)
-    untyped: Any = part
-    archive = zipfile.ZipFile(untyped)
-    entries = archive.infolist()
-    if any(each.compress_type != zipfile.ZIP_STORED or each.file_size != each.compress_size for each in entries):
-        raise ValueError("it is compressed")
-    if (size := sum(each.file_size for each in entries)) > length:
-        raise ValueError(f"it grows from {length} to {size} bytes")
-    for each in entries:
-        # By the name as it is written there, in any case, as torch looks it up: Python's view of it may be another.
-        if _PICKLE in each.orig_filename.lower():
-            if each.file_size > VALUE_BYTES_MAX:
-                raise ValueError(f"its pickle has {each.file_size} bytes")
-            _check_pickle(archive.read(each))
-
-
-def _check_directory(part: io.RawIOBase, length: int) -> None:
-    """The directory lies right before its own records, and those are the last bytes (APPNOTE.TXT 4.3.14 to 4.3.16)."""
-    tail = min(length, _END.size + _END64_LOCATOR.size + _END64.size)
-    part.seek(length - tail)
-    data = _read_exactly(part, tail)
-    if tail < _END.size:
-        raise ValueError("it is too short")
-    magic, *_, size, offset, comment = _END.unpack_from(data, tail - _END.size)
-    if magic != b"PK\5\6" or comment:
-        raise ValueError("its end is not an archive's")
-    begin = length - _END.size
-    if tail > _END.size and data[-_END.size - _END64_LOCATOR.size :][:4] == b"PK\6\7":
-        *_, at, _ = _END64_LOCATOR.unpack_from(data, tail - _END.size - _END64_LOCATOR.size)
-        begin -= _END64_LOCATOR.size + _END64.size
-        if at != begin or begin < 0:
-            raise ValueError("its directory lies elsewhere")
-        magic, *_, size, offset = _END64.unpack_from(data, 0)
-        if magic != b"PK\6\6":
-            raise ValueError("its directory lies elsewhere")
-    if offset + size != begin:
-        raise ValueError("its directory lies elsewhere")
-
-
-def _check_pickle(data: bytes) -> None:
-    """One tensor, or plain values: no other name, and no second storage, nothing that makes much out of little."""
-    storages = 0
-    for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name == "GLOBAL" and not (argument in _GLOBALS or _TYPE.fullmatch(str(argument))):
-            raise ValueError(f"it names {argument!s:.100}")
-        if opcode.name in _OPCODES_REFUSED:
-            raise ValueError(f"its pickle uses {opcode.name}")
-        storages += opcode.name in {"PERSID", "BINPERSID"}
-    if (
-        storages > 1
-    ):  # torch finds the bytes by names in any case: many names of the same ones, each with its own memory
-        raise ValueError(f"it holds {storages} tensors")
-
-
-def _read_exactly(part: io.RawIOBase, count: int) -> bytes:
-    data = part.read(count) or b""
-    if len(data) != count:
-        raise ValueError("it ends early")
-    return data
-
-
-class _Part(io.RawIOBase):
-    """The bytes of one part of a file, as a file. torch's own view of them seeks wrongly from their end."""
-
-    def __init__(self, file: IO[bytes], offset: int, length: int) -> None:
-        super().__init__()
-        self._file, self._offset, self._length, self._at = file, offset, length, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence] + offset
-        if not 0 <= at <= self._length:  # no OSError, which would be taken for the disk's
-            raise ValueError("it names bytes outside of it")
-        self._at = at
-        return at
-
-    def readinto(self, buffer: Any) -> int:
-        self._file.seek(self._offset + self._at)
-        data = self._file.read(min(len(buffer), self._length - self._at))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-
-def _read(file: IO[bytes]) -> Metadata:
-    metadata = DataOnlyUnpickler(file).load()
+def _read(data: bytes) -> Metadata:
+    check_pickle(data, METADATA_OPCODES)
+    metadata = DataOnlyUnpickler(io.BytesIO(data)).load()
     if not isinstance(metadata, Metadata):
         raise ValueError(f"{METADATA_FILE} holds no metadata")
     parts, tensors = metadata.storage_data, metadata.state_dict_metadata

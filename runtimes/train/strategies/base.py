@@ -7,6 +7,7 @@ under its plain name, whole or in shards, so that any such strategy loads it on 
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -87,10 +88,13 @@ class Strategy(ABC):
     def load_state(self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> None:
         """Fill model and optimizer from a checkpoint of this layout, by any number of ranks. All ranks call it.
 
-        Whatever a stranger saved is read as data (checkpoint_reader.py); raises BadCheckpoint.
+        Whatever a stranger saved is read as data (checkpoint_reader.py); raises BadCheckpoint. The optimizer's settings
+        stay those of the configuration: another one's would end the first step, as nobody's fault.
         """
         state = self.saved_state(model, optimizer)
+        settings = copy.deepcopy(state["optimizer"]["param_groups"])
         load_state(state, folder, ranks.checkpoint)
+        state["optimizer"]["param_groups"] = settings
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
     def whole_weights(self, model: nn.Module) -> dict[str, Any]:

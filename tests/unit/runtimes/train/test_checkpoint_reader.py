@@ -20,8 +20,9 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from runtimes.contract import METADATA_FILE, TRAINER_FILE
+from runtimes.train.archives import check_archive
 from runtimes.train.checkpoint import read_trainer
-from runtimes.train.checkpoint_reader import DataOnlyReader, check_archive, load_state
+from runtimes.train.checkpoint_reader import DataOnlyReader, load_state
 from runtimes.train.errors import BadCheckpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # one process needs none of it
@@ -101,7 +102,7 @@ def test_a_pickle_in_the_metadata_is_never_run(folder: Path, tmp_path: Path, whe
 def test_a_pickle_among_the_values_is_never_run(tmp_path: Path) -> None:
     planted = Planted(tmp_path / "it-ran")
     folder = saved(tmp_path / "step-00000003", state_of(1.5, settings=planted))
-    with pytest.raises(BadCheckpoint, match="step-00000003 has a part that no training writes: it names"):
+    with pytest.raises(BadCheckpoint, match="step-00000003 has a part that no training writes"):
         load_state(state_of(0.0), folder, None)
     assert not planted.marker.exists()
     load(state_of(0.0), storage_reader=FileSystemReader(folder), no_dist=True)
@@ -262,6 +263,31 @@ def with_many_names_of_one_storage(entries: dict[str, bytes]) -> bytes:
     return whole
 
 
+def behind_a_bare_pickle(entries: dict[str, bytes]) -> bytes:
+    """torch tells its first format, a bare pickle, by what the bytes begin with."""
+    packed = io.BytesIO(b"\x80\x02.")
+    packed.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(packed, "a") as archive:
+        for name, body in entries.items():
+            archive.writestr(name, body)
+    return packed.getvalue()
+
+
+def of_sets(entries: dict[str, bytes]) -> bytes:
+    """A set for each byte of the pickle takes two hundred."""
+    (name,) = [each for each in entries if each.endswith("data.pkl")]
+    return archive_of(entries | {name: b"\x80\x04](" + b"\x8f" * 1000 + b"e."})
+
+
+def of_lists(entries: dict[str, bytes]) -> bytes:
+    (name,) = [each for each in entries if each.endswith("data.pkl")]
+    return archive_of(entries | {name: b"\x80\x02](" + b"]" * 1000 + b"e."})
+
+
+def of_many_entries(entries: dict[str, bytes]) -> bytes:
+    return archive_of(entries | {f"archive/{number}": b"" for number in range(100)})
+
+
 GROWING = [
     compressed,
     with_a_large_value,
@@ -272,6 +298,10 @@ GROWING = [
     overlapping,
     far_away,
     with_many_names_of_one_storage,
+    behind_a_bare_pickle,
+    of_sets,
+    of_lists,
+    of_many_entries,
 ]
 
 
@@ -295,9 +325,26 @@ def test_a_part_that_grows_when_it_is_read_is_refused(
         load_state(state_of(0.0), folder, None)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.bool])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool])
 def test_what_torch_writes_of_any_type_is_read(dtype: torch.dtype) -> None:
     for tensor in (torch.ones(3, 4), torch.ones(3, 4).t()[1:], torch.ones(()), torch.ones(0)):
         packed = io.BytesIO()
         torch.save(tensor.to(dtype), packed)
-        check_archive(packed, len(packed.getvalue()))
+        check_archive(packed, len(packed.getvalue()), is_tensor=True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x80\x02Nr\0\0\0\x7f.",
+        b"\x80\x04\x95" + (2**45).to_bytes(8, "little") + b"N.",
+        b"\x80\x04\x8e" + (2**45).to_bytes(8, "little") + b".",
+        b"\x80\x04](" + b"\x8f" * 1000 + b"e.",
+        b"\x80\x04](" + b"]" * 1000 + b"e.",
+    ],
+    ids=["a number of the memo", "a frame", "bytes", "sets", "lists"],
+)
+def test_metadata_that_asks_for_more_memory_than_it_has_bytes_is_refused(folder: Path, body: bytes) -> None:
+    (folder / METADATA_FILE).write_bytes(body)
+    with pytest.raises(BadCheckpoint, match="is not complete: "):
+        DataOnlyReader(folder).read_metadata()
