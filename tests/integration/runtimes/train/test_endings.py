@@ -113,6 +113,7 @@ def test_model_too_large_for_the_memory_ends_with_77(tmp_path: Path) -> None:
     [
         (BadConfig(["steps is missing"]), BadConfig, 64),
         (MemoryError("not enough memory"), OutOfMemory, 77),
+        (MemoryError(), OutOfMemory, 77),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), OutOfMemory, 77),
         (RuntimeError("Connection closed by peer"), TrainError, 70),
         (KeyboardInterrupt(), TrainError, 70),
