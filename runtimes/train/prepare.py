@@ -22,11 +22,10 @@ from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Ranks, gather_results
 from runtimes.train.report import print_line, report_started
 from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
-from runtimes.train.tokenizer import PADDING, end_of_text_id, load_tokenizer, train_tokenizer
+from runtimes.train.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
 from runtimes.train.training import Text, Training
 
 TOKENS_FILE = "cache/tokens.int32"  # below the working directory
-TOKENS_MIN = 1024  # that a tokenizer may have, however small the model: a trained one has a token for each byte
 
 
 def find_source(config: TrainConfig, container: Container, resume_from: Path | None) -> ModelSource:
@@ -47,44 +46,38 @@ def prepare_text(
 ) -> Text:
     """Tokenizer and tokens, the same on every rank; fits the model's configuration to the tokenizer."""
     tokenizer = prepare_tokenizer(config, container, ranks, source, resume_from)
-    end_id = fit_model(config, source, tokenizer)
-    return Text(tokenizer, end_id, prepare_corpus(config, container, ranks, tokenizer, end_id))
+    try:
+        end_id = fit_model(config, source, tokenizer)
+        return Text(tokenizer, end_id, prepare_corpus(config, container, ranks, tokenizer, end_id))
+    except BadData as error:
+        if resume_from is None or _own_tokenizer(source) is not None:
+            raise
+        # The data were right for an attempt before: with this tokenizer they are not.
+        raise BadCheckpoint(f"checkpoint {resume_from.name} has another tokenizer: {error}") from error
 
 
 def prepare_tokenizer(
     config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, resume_from: Path | None
 ) -> Tokenizer:
-    """The checkpoint's tokenizer, else the model's, else one that rank 0 trains on the data."""
+    """The model's tokenizer, else the checkpoint's, else one that rank 0 trains on the data."""
 
     def find_or_train() -> str:
         if not ranks.is_leader:
             return ""
-        known = read_tokenizer(resume_from) if resume_from else load_tokenizer(source.folder) if source.folder else None
-        if known is not None and resume_from is not None:
-            check_tokenizer(known, config, source, resume_from)
+        known, size = _own_tokenizer(source), config.vocabulary_size or source.config.vocab_size
+        if known is None and resume_from is not None:
+            known = read_tokenizer(resume_from)
+            if known is not None and not is_trained(known, size):
+                raise BadCheckpoint(f"checkpoint {resume_from.name} has a tokenizer that no training makes")
         if known is None:
-            documents = read_documents(config.data, container.input_dir, config.seed)
-            known = train_tokenizer(documents, config.vocabulary_size or source.config.vocab_size)
+            known = train_tokenizer(read_documents(config.data, container.input_dir, config.seed), size)
         return str(known.to_str())
 
     return Tokenizer.from_str(gather_results(ranks, find_or_train)[0])
 
 
-def check_tokenizer(tokenizer: Tokenizer, config: TrainConfig, source: ModelSource, folder: Path) -> None:
-    """Refuse a checkpoint's tokenizer that has more tokens than this training's can; raises BadCheckpoint.
-
-    A new model grows with its tokenizer: a stranger's would make it larger than any memory, and the job be blamed.
-    """
-    own = load_tokenizer(source.folder) if source.folder else None
-    wanted = None if source.has_weights else config.vocabulary_size
-    tokens = max(wanted or source.config.vocab_size, _numbers(own) if own else 0, TOKENS_MIN)
-    if _numbers(tokenizer) > tokens:
-        raise BadCheckpoint(f"checkpoint {folder.name} numbers {_numbers(tokenizer)} tokens, the training {tokens}")
-
-
-def _numbers(tokenizer: Tokenizer) -> int:
-    """One more than the highest number of a token: numbers may have gaps."""
-    return int(max(tokenizer.get_vocab().values(), default=-1)) + 1
+def _own_tokenizer(source: ModelSource) -> Tokenizer | None:
+    return load_tokenizer(source.folder) if source.folder else None
 
 
 def fit_model(config: TrainConfig, source: ModelSource, tokenizer: Tokenizer) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,9 +17,7 @@ TRAINING_CHARACTERS_MAX = 200_000_000  # more text changes a vocabulary little, 
 
 def train_tokenizer(documents: Iterable[str], vocabulary_size: int) -> Tokenizer:
     """A byte-level BPE tokenizer: id 0 ends a text, id 1 pads; every byte has a token, so no text is unknown."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         special_tokens=[END_OF_TEXT, PADDING],
@@ -27,6 +26,25 @@ def train_tokenizer(documents: Iterable[str], vocabulary_size: int) -> Tokenizer
     )
     tokenizer.train_from_iterator(_first_characters(documents, TRAINING_CHARACTERS_MAX), trainer=trainer)
     return tokenizer
+
+
+def is_trained(tokenizer: Tokenizer, vocabulary_size: int) -> bool:
+    """Whether `train_tokenizer` can have made it: made anew of its tokens and merges alone, it is the same.
+
+    A stranger's may say more: to pad each text to twenty million tokens, or to replace each letter by a book.
+    """
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens, alphabet = model.get("vocab"), pre_tokenizers.ByteLevel.alphabet()
+    if not isinstance(tokens, dict) or len(tokens) > max(vocabulary_size, len(alphabet) + 2):
+        return False
+    if not tokens.keys() >= {END_OF_TEXT, PADDING, *alphabet} or sorted(tokens.values()) != list(range(len(tokens))):
+        return False
+    try:
+        again = _byte_level(models.BPE(vocab=tokens, merges=[(first, second) for first, second in model["merges"]]))
+    except Exception:  # its library raises no narrower one for merges that make no token
+        return False
+    again.add_special_tokens([END_OF_TEXT, PADDING])
+    return bool(again.to_str() == tokenizer.to_str())
 
 
 def load_tokenizer(folder: Path) -> Tokenizer | None:
@@ -39,6 +57,13 @@ def end_of_text_id(tokenizer: Tokenizer, fallback: int | None) -> int:
     """The id put after each document: our own end, else what the model's configuration says, else 0."""
     own = tokenizer.token_to_id(END_OF_TEXT)
     return int(own if own is not None else fallback or 0)
+
+
+def _byte_level(model: models.BPE) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
 def _first_characters(documents: Iterable[str], limit: int) -> Iterable[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from transformers import AutoConfig
 
 from runtimes.contract import ExitCode, shipped_model_config
@@ -15,6 +18,7 @@ from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container, read_container
 from runtimes.train.errors import BadCheckpoint, BadData, TrainError
 from runtimes.train.model import ModelSource
+from runtimes.train.tokenizer import train_tokenizer
 
 CONFIG = TrainConfig(steps=10)
 
@@ -30,17 +34,63 @@ def shipped() -> ModelSource:
     return ModelSource("tiny-llama", config, None, has_weights=False)
 
 
-def tokenizer_with(highest: int) -> Tokenizer:
-    """Of two tokens, the second with this number."""
-    return Tokenizer(WordLevel({"a": 0, "b": highest}, unk_token="a"))
+TEXTS = ["to be or not to be, that is the question", "a rose is a rose is a rose"] * 20
+SAID = json.loads(train_tokenizer(TEXTS, 300).to_str())
+MODEL = SAID["model"]
+PADDED = {"strategy": {"Fixed": 20_000_000}, "direction": "Right", "pad_id": 1, "pad_type_id": 0, "pad_token": "x"}
+STRANGE: dict[str, dict[str, Any]] = {
+    "pads to twenty million tokens": {"padding": {**PADDED, "pad_to_multiple_of": None}},
+    "replaces a letter by a book": {
+        "normalizer": {"type": "Replace", "pattern": {"String": "o"}, "content": "o" * 999}
+    },
+    "drops tokens": {"model": MODEL | {"dropout": 0.5}},
+    "has no token for some bytes": {"model": MODEL | {"vocab": {"<|endoftext|>": 0, "<|padding|>": 1}, "merges": []}},
+    "numbers its tokens with gaps": {"model": MODEL | {"vocab": MODEL["vocab"] | {"zzz": 10**6}}},
+    "has more tokens than the training": {"model": MODEL | {"vocab": MODEL["vocab"] | {"zzz": len(MODEL["vocab"])}}},
+}
 
 
-def test_a_strangers_tokenizer_makes_no_model_larger(tmp_path: Path) -> None:
-    source = shipped()
-    size = source.config.vocab_size
-    prepare.check_tokenizer(tokenizer_with(size - 1), CONFIG, source, tmp_path)
-    with pytest.raises(BadCheckpoint, match=f"the training {size}"):
-        prepare.check_tokenizer(tokenizer_with(10**6), CONFIG, source, tmp_path)
+def saved(folder: Path, **changes: Any) -> Path:
+    """A checkpoint's tokenizer."""
+    (folder / "tokenizer.json").write_text(json.dumps(SAID | changes))
+    return folder
+
+
+def prepared(container: Container, resume_from: Path) -> Tokenizer:
+    ranks: Any = SimpleNamespace(is_leader=True, world_size=1, control=None)
+    config = replace(CONFIG, vocabulary_size=len(MODEL["vocab"]))
+    return prepare.prepare_tokenizer(config, container, ranks, shipped(), resume_from)
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rank, without a process group."""
+    monkeypatch.setattr(prepare, "gather_results", lambda ranks, work: [work()])
+
+
+def test_a_trained_tokenizer_comes_back_from_its_checkpoint(container: Container, tmp_path: Path) -> None:
+    assert json.loads(prepared(container, saved(tmp_path)).to_str()) == SAID
+
+
+@pytest.mark.parametrize("changes", STRANGE.values(), ids=STRANGE.keys())
+def test_a_strangers_tokenizer_is_refused(container: Container, tmp_path: Path, changes: dict[str, Any]) -> None:
+    """A model grows with its tokenizer, and so may each text."""
+    with pytest.raises(BadCheckpoint, match="a tokenizer that no training makes"):
+        prepared(container, saved(tmp_path, **changes))
+
+
+def test_a_tokenizer_that_swallows_the_text_is_the_checkpoints(
+    container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merges may make one token of a whole text: too few tokens then are not the customer's data."""
+
+    def fail(*_: object) -> None:
+        raise BadData("the data has 2 tokens, too few for 2 sequences of 128")
+
+    monkeypatch.setattr(prepare, "prepare_corpus", fail)
+    ranks: Any = SimpleNamespace(is_leader=True, world_size=1, control=None)
+    with pytest.raises(BadCheckpoint, match="has another tokenizer: the data has 2 tokens"):
+        prepare.prepare_text(CONFIG, container, ranks, shipped(), saved(tmp_path))
 
 
 @pytest.mark.parametrize(("is_resumed", "code"), [(False, ExitCode.BAD_DATA), (True, ExitCode.INTERNAL)])
