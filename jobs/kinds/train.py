@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Final
 
@@ -31,4 +32,5 @@ class Train(Kind):
         if train is None or train.model in shipped_models() or _PINNED.fullmatch(train.model):
             return True
         parts = ArtifactPart.objects.filter(artifact=job.input_artifact).values_list("files", flat=True)
-        return any(file["path"] == f"{train.model}/config.json" for files in parts for file in files)
+        folder = posixpath.normpath(train.model)  # as the node finds it: `model/` and `./model` are one
+        return any(file["path"] == f"{folder}/config.json" for files in parts for file in files)

@@ -22,7 +22,12 @@ async def fetch_artifact(client: Client, lease_id: UUID, artifact_id: UUID, into
 
     async def fetch_one(remote: RemoteFile, target: Path) -> None:
         async with slots:
-            await with_retries(lambda: _fetch_file(client, remote, target))
+            try:
+                await with_retries(lambda: _fetch_file(client, remote, target))
+            except (
+                ArtifactDamaged
+            ):  # once more: a proxy's page in its place, or a body cut short, is not its uploader's
+                await with_retries(lambda: _fetch_file(client, remote, target))
 
     async with asyncio.TaskGroup() as group:
         for remote, target in targets:

@@ -59,10 +59,13 @@ async def _fetch_checkpoint(context: AgentContext, assignment: Assignment, work:
     arriving = work / RESUME_NAME / "arriving"
     try:
         found = await fetch_artifact(context.client, assignment.lease_id, assignment.resume_artifact_id, arriving)
-    except* ArtifactDamaged as errors:
+    except ExceptionGroup as errors:
+        damaged, others = errors.split(ArtifactDamaged)
+        if others is not None:  # a full disk, a network that failed: this node's own, which says nothing of the bytes
+            raise others from None
         if assignment.program.command:  # of its checkpoints nobody knows the shape, and nobody is judged by them
             raise
-        raise CheckpointDamaged(str(errors.exceptions[0])) from errors
+        raise CheckpointDamaged(str(damaged.exceptions[0] if damaged else errors)) from errors
     target = checkpoint_folder(work / RESUME_NAME, found.step or 0)
     arriving.rename(target)
     return target.name

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +16,8 @@ import pytest
 from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, UnsafePath
 from provider_agent.lease import preparation
 from provider_agent.lease.endings import name_error
-from provider_agent.lease.fetch import safe_join
-from provider_agent.protocol import Reason
+from provider_agent.lease.fetch import fetch_artifact, safe_join
+from provider_agent.protocol import Reason, RemoteFile
 from runtimes.contract import ExitCode
 
 
@@ -39,15 +42,54 @@ def test_a_damaged_checkpoint_of_our_runtime_is_a_bad_one(
 ) -> None:
     """Its uploader may put other bytes into a store that compares none; else no resume would ever end well."""
 
+    error = failure_of(monkeypatch, tmp_path, command, ArtifactDamaged("__0_0.distcp does not match its SHA-256."))
+    ending = name_error(error, has_started=False)
+    assert (ending.reason, ending.exit_code) == (reason, code)
+    assert "__0_0.distcp" in ending.message
+
+
+def test_a_node_whose_disk_is_full_judges_no_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "no space left")
+    error = failure_of(monkeypatch, tmp_path, None, ArtifactDamaged("a does not match its SHA-256."), full)
+    assert name_error(error, has_started=False).reason == Reason.DISK_FULL
+
+
+@pytest.mark.parametrize(("bodies", "is_damaged"), [([b"proxy's page", b"weights"], False), ([b"lies"] * 2, True)])
+def test_what_arrives_damaged_is_fetched_once_more(tmp_path: Path, bodies: list[bytes], is_damaged: bool) -> None:
+    """A proxy may put a page in its place; an uploader's own bytes are the same again."""
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    file = RemoteFile(path="a", size=7, sha256=sha256, url="https://store.example/a")
+
+    async def get_artifact(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(files=[file])
+
+    async def download(_: str, keep: Callable[[bytes], None]) -> None:
+        keep(bodies.pop(0))
+
+    client: Any = SimpleNamespace(get_artifact=get_artifact, download=download)
+    fetching = fetch_artifact(client, uuid4(), uuid4(), tmp_path)
+    if is_damaged:
+        with pytest.raises(ExceptionGroup) as caught:
+            asyncio.run(fetching)
+        assert caught.group_contains(ArtifactDamaged)
+    else:
+        asyncio.run(fetching)
+        assert (tmp_path / "a").read_bytes() == b"weights"
+    assert not bodies
+
+
+def failure_of(
+    monkeypatch: pytest.MonkeyPatch, work: Path, command: list[str] | None, *errors: Exception
+) -> BaseException:
+    """What fetching a checkpoint raises where its files fail like this."""
+
     async def fetch(*_: object) -> None:
-        raise ExceptionGroup("of four files", [ArtifactDamaged("__0_0.distcp does not match its SHA-256.")])
+        raise ExceptionGroup("of four files", errors)
 
     monkeypatch.setattr(preparation, "fetch_artifact", fetch)
     program = SimpleNamespace(command=command)
     assignment: Any = SimpleNamespace(lease_id=uuid4(), resume_artifact_id=uuid4(), program=program)
     context: Any = SimpleNamespace(client=None)
     with pytest.raises((CheckpointDamaged, ExceptionGroup)) as caught:
-        asyncio.run(preparation._fetch_checkpoint(context, assignment, tmp_path))
-    ending = name_error(caught.value, has_started=False)
-    assert (ending.reason, ending.exit_code) == (reason, code)
-    assert "__0_0.distcp" in ending.message
+        asyncio.run(preparation._fetch_checkpoint(context, assignment, work))
+    return caught.value

@@ -11,8 +11,9 @@ from jobs.artifacts import resumes
 from jobs.artifacts.store import Store
 from jobs.bills.bill import make_bill
 from jobs.client.verify.bill import verify_bill
+from jobs.kinds.registry import kind_of
 from jobs.leases import leasing
-from jobs.models import Artifact, Job, Lease
+from jobs.models import Artifact, ArtifactPart, Job, Lease
 from jobs.placing import placement
 from jobs.running import reports
 from marketplace.accounts.models import Organisation
@@ -22,6 +23,7 @@ from provider_agent.protocol import AttemptState, Reason
 from tests import stage
 from tests.integration.jobs.checkpointing import run_next, save
 from tests.integration.jobs.conftest import node_with_key
+from tests.row_states import create_in_state
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
@@ -289,6 +291,16 @@ def test_a_model_that_its_owner_may_change_refunds_no_checkpoint(job: Job, model
         fail_to_resume(job, name)
     assert Artifact.objects.filter(condemned_at__isnull=False).exists()
     assert charge_of(lease) == (paid if is_paid else 0)
+
+
+@pytest.mark.parametrize("model", ["mine", "mine/", "./mine", "deep//mine"])
+def test_a_model_among_the_files_is_pinned_however_it_is_written(alice: Organisation, model: str) -> None:
+    node_with_key("honest")
+    files = [{"path": path, "size": 2, "sha256": "0" * 64} for path in ("mine/config.json", "deep/mine/config.json")]
+    given = create_in_state(Artifact, "complete", organisation=alice, kind="input")
+    ArtifactPart.objects.create(artifact=given, files=files, is_complete=True)
+    job = stage.submit(alice, stage.spec_of(train={"model": model, "data": "python-docs"}), input_artifact=given)
+    assert kind_of(job).pins_input(job)
 
 
 def test_a_liars_own_node_saves_no_pay_by_saying_so_first(job: Job) -> None:
