@@ -9,34 +9,38 @@ from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import hashlib
 import json
 import os
 import random
-import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from cosmic_ray.commands.init import init
-from cosmic_ray.mutating import mutate_and_test, mutate_code
+from cosmic_ray.mutating import mutate_code, use_mutation
 from cosmic_ray.plugins import get_operator
-from cosmic_ray.testing import run_tests
 from cosmic_ray.work_db import WorkDB, use_db
-from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkItem
+from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkerOutcome, WorkItem, WorkResult
 
 from tests.mutation.targets import TARGETS, Target
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / ".cache" / "mutation"
 RESULTS: Final = ROOT / "benchmarks" / "results" / "mutation.json"
-TEST_SECONDS_MAX: Final = 600  # a mutant that never ends was noticed
+# A mutant under which the tests take so much longer than without one was noticed; many wait for ever.
+SLOWER_TIMES: Final = 5
+TEST_SECONDS_LEAST: Final = 60
+TEST_SECONDS_MAX: Final = 600
 GOAL: Final = 0.85
 
 
@@ -46,14 +50,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commit = _output("git", "rev-parse", "--short=8", "HEAD")
     os.chdir(_copy_of_head())
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    with _servers(options.python) as servers:
-        for name in options.targets:
-            print(f"== {name}", flush=True)
-            found = _try(name, TARGETS[name], options, servers)
-            if found is None:
-                return 1
-            kept[name] = {"commit": commit, "seed": options.seed, **found}
-            RESULTS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    with _process(options.python, "servers") as servers:
+        os.environ.update(servers.read())
+        with _process(options.python, "forks") as forks:
+            forks.read()
+            for name in options.targets:
+                print(f"== {name}", flush=True)
+                tests = Tests(servers, forks, TARGETS[name].tests)
+                if not _pass(name, tests):
+                    return 1
+                if options.again:
+                    kept[name] = {**kept[name], "commit": commit, **_try_again(kept[name], TARGETS[name], tests)}
+                else:
+                    found = _try(name, TARGETS[name], options, tests)
+                    kept[name] = {"commit": commit, "seed": options.seed, **found}
+                RESULTS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     return _report(kept)
 
 
@@ -68,6 +79,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--sample", type=int, default=0, help="so many mutants a target, drawn by the seed; 0: all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="only the survivors of the last result, after new tests")
     parser.add_argument("--python", default=str(ROOT / ".venv" / "bin" / "python"), help="that has the tests' packages")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.targets) - set(TARGETS))
@@ -86,53 +98,122 @@ def _copy_of_head() -> Path:
     return tree
 
 
+class Process:
+    """One of this folder's programs that run with the tests' packages: a line of JSON in, a line of JSON out."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def read(self) -> dict[str, Any]:
+        """The next line that it prints."""
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())  # type: ignore[no-any-return]
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        """Its answer."""
+        assert self._process.stdin
+        print(json.dumps(question), file=self._process.stdin, flush=True)
+        return self.read()
+
+
 @contextmanager
-def _servers(python: str) -> Iterator[subprocess.Popen[str]]:
-    """The process that holds PostgreSQL and Redis; the tests find them by this process's environment."""
-    command = [python, "-m", "tests.mutation.servers"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as servers:
-        assert servers.stdin and servers.stdout
-        os.environ.update(json.loads(servers.stdout.readline()))
-        yield servers
-        servers.stdin.close()
+def _process(python: str, name: str) -> Iterator[Process]:
+    """Ends when its input does."""
+    command = [python, "-m", f"tests.mutation.{name}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        yield Process(process)
+        process.stdin.close()
 
 
-def _empty(servers: subprocess.Popen[str]) -> None:
-    assert servers.stdin and servers.stdout
-    print(file=servers.stdin, flush=True)
-    if servers.stdout.readline().strip() != "empty":
-        raise SystemExit("Redis could not be emptied between two runs.")
+@dataclass
+class Tests:
+    """The tests of one target, on the servers that all runs share."""
+
+    servers: Process
+    forks: Process
+    paths: tuple[str, ...]
+    seconds_max: float = TEST_SECONDS_MAX
+
+    def notice(self) -> tuple[bool, str]:
+        """Whether one of them fails as the files are now, or they take too long; and what they printed."""
+        self.servers.ask()
+        ended = self.forks.ask(tests=[f"tests/{path}" for path in self.paths], seconds=self.seconds_max)
+        return ended["code"] != 0, ended["output"]
 
 
-def _try(
-    name: str, target: Target, options: argparse.Namespace, servers: subprocess.Popen[str]
-) -> dict[str, Any] | None:
-    """What became of a target's mutants; None where its tests fail without any."""
-    tests = " ".join(shlex.quote(f"tests/{path}") for path in target.tests)
-    command = f"{shlex.quote(options.python)} -m pytest -x -q -p no:cacheprovider {tests}"
-    outcome, output = run_tests(command, TEST_SECONDS_MAX)
-    if outcome != TestOutcome.SURVIVED:
+def _pass(name: str, tests: Tests) -> bool:
+    """Whether they do without a mutant; from then on they have a limit of their own."""
+    start = time.monotonic()
+    is_noticed, output = tests.notice()
+    tests.seconds_max = max(TEST_SECONDS_LEAST, SLOWER_TIMES * (time.monotonic() - start))
+    if is_noticed:
         print(output[-4000:], f"\nThe tests of {name} fail without a mutant.", file=sys.stderr)
-        return None
-    survivors, outcomes = [], Counter[str]()
+    return not is_noticed
+
+
+def _try(name: str, target: Target, options: argparse.Namespace, tests: Tests) -> dict[str, Any]:
+    """What became of a target's mutants."""
+    survivors = []
     with use_db(str(_session(name, target)), WorkDB.Mode.create) as work:
-        if not work.num_work_items:
-            init([Path(module) for module in target.modules], work, {})
-        items = sorted((item for item in work.work_items if _counts(item.mutations[0])), key=_position)
+        items = _mutants(target, work)
         drawn = random.Random(options.seed).sample(items, min(options.sample or len(items), len(items)))
         known = dict(work.results)
         for number, item in enumerate(sorted(drawn, key=_position), 1):
             result = known.get(item.job_id)
             if result is None:
-                _empty(servers)
-                result = mutate_and_test(item.mutations, command, TEST_SECONDS_MAX)
+                result = _mutate(item.mutations[0], tests)
                 work.set_result(item.job_id, result)
-            outcome = "killed" if result.is_killed else "survived"
-            outcomes[outcome] += 1
             if not result.is_killed:
-                survivors.append({"where": _where(item.mutations[0]), "diff": _changed(result.diff or "")})
-            print(f"{number}/{len(drawn)} {outcome} {_where(item.mutations[0])}", flush=True)
-    return {"mutants": len(items), "tried": len(drawn), "killed": outcomes["killed"], "survivors": survivors}
+                survivors.append(_survivor(item, result))
+            _print(number, len(drawn), item, result)
+    return {
+        "mutants": len(items),
+        "tried": len(drawn),
+        "killed": len(drawn) - len(survivors),
+        "survivors": survivors,
+    }
+
+
+def _try_again(before: dict[str, Any], target: Target, tests: Tests) -> dict[str, Any]:
+    """The same where only the survivors are tried: after tests were added, and nothing else was changed."""
+    wanted = Counter(row["where"] for row in before["survivors"])
+    survivors = []
+    with use_db(":memory:", WorkDB.Mode.create) as work:
+        items = [item for item in _mutants(target, work) if _where(item.mutations[0]) in wanted]
+        for number, item in enumerate(items, 1):
+            result = _mutate(item.mutations[0], tests)
+            row = _survivor(item, result)
+            if row in before["survivors"] and not result.is_killed:
+                survivors.append(row)
+            _print(number, len(items), item, result)
+    return {"killed": before["tried"] - len(survivors), "survivors": survivors}
+
+
+def _mutants(target: Target, work: WorkDB) -> list[WorkItem]:
+    if not work.num_work_items:
+        init([Path(module) for module in target.modules], work, {})
+    return sorted((item for item in work.work_items if _counts(item.mutations[0])), key=_position)
+
+
+def _print(number: int, of: int, item: WorkItem, result: WorkResult) -> None:
+    print(f"{number}/{of} {'killed' if result.is_killed else 'survived'} {_where(item.mutations[0])}", flush=True)
+
+
+def _survivor(item: WorkItem, result: WorkResult) -> dict[str, Any]:
+    return {"where": _where(item.mutations[0]), "diff": _changed(result.diff or "")}
+
+
+def _mutate(mutation: MutationSpec, tests: Tests) -> WorkResult:
+    operator = get_operator(mutation.operator_name)(**mutation.operator_args)
+    with use_mutation(mutation.module_path, operator, mutation.occurrence) as (before, after):
+        is_noticed, output = tests.notice()
+    return WorkResult(
+        worker_outcome=WorkerOutcome.NORMAL,
+        test_outcome=TestOutcome.KILLED if is_noticed else TestOutcome.SURVIVED,
+        output=output,
+        diff="\n".join(difflib.unified_diff(before.splitlines(), (after or before).splitlines(), n=0, lineterm="")),
+    )
 
 
 def _session(name: str, target: Target) -> Path:
@@ -147,17 +228,22 @@ def _session(name: str, target: Target) -> Path:
 def _counts(mutation: MutationSpec) -> bool:
     """Whether a mutant can change what the program does: annotations are never evaluated here, and it has to compile.
 
-    The star before parameters that are given by name is taken for a multiplication.
+    The star before parameters that are given by name is taken for a multiplication: then they may be given by place.
     """
     if any(start <= mutation.start_pos < end for start, end in _annotations(mutation.module_path)):
         return False
     operator = get_operator(mutation.operator_name)(**mutation.operator_args)
-    mutated = mutate_code(mutation.module_path.read_text(), operator, mutation.occurrence)
+    source = mutation.module_path.read_text()
     try:
+        mutated = ast.parse(mutate_code(source, operator, mutation.occurrence))
         compile(mutated, str(mutation.module_path), "exec")
     except SyntaxError:
         return False
-    return True
+    return _parameters_by_name(mutated) == _parameters_by_name(ast.parse(source))
+
+
+def _parameters_by_name(tree: ast.Module) -> int:
+    return sum(len(node.kwonlyargs) for node in ast.walk(tree) if isinstance(node, ast.arguments))
 
 
 @cache

@@ -1,7 +1,7 @@
 """PostgreSQL and Redis for all runs of one `make mutants`. Runs with the tests' environment.
 
 Prints the variables that lead the tests to them as one line of JSON. From then on it empties Redis for each line that
-it reads, and answers with a line: tests that a mutant held for too long were killed, and left something there. Each
+it reads, and answers with one: tests that a mutant held for too long were killed, and left something there. Each
 run copies one migrated database anew. Ends when its input does.
 """
 
@@ -25,7 +25,7 @@ def main() -> None:
     client = redis.Redis.from_url(os.environ["REDIS_URL"])
     for _ in sys.stdin:
         client.flushdb()
-        print("empty", flush=True)
+        print(json.dumps({"empty": True}), flush=True)
 
 
 if __name__ == "__main__":
