@@ -120,18 +120,21 @@ def check_privileges(role: str) -> None:
 
     Privileges also come from PUBLIC, from groups and from roles of PostgreSQL itself, which `privileges_for` leaves.
     """
-    actors = "FROM pg_roles r WHERE pg_has_role(%s, r.oid, 'MEMBER')"
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT privilege || ' on ' || name FROM unnest(%s::text[]) AS name,"
             " unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) AS privilege"
-            f" WHERE EXISTS (SELECT 1 {actors} AND has_table_privilege(r.oid, name, privilege)) LIMIT 1",
+            " WHERE EXISTS (SELECT 1 FROM pg_roles r WHERE pg_has_role(%s, r.oid, 'MEMBER')"
+            " AND has_table_privilege(r.oid, name, privilege)) LIMIT 1",
             [[*IMMUTABLE, *UPDATABLE], role],
         )
         found = cursor.fetchone()
         for what, condition in _OTHERS.items():
             if not found:
-                cursor.execute(f"SELECT %s {actors} AND {condition} LIMIT 1", [what, role])
+                cursor.execute(
+                    f"SELECT %s FROM pg_roles r WHERE pg_has_role(%s, r.oid, 'MEMBER') AND {condition} LIMIT 1",  # noqa: S608
+                    [what, role],
+                )
                 found = cursor.fetchone()
     if found:
         raise ValueError(f"{role} has, or may act as who has, {found[0]}: revoke it, by whichever way it is given")
