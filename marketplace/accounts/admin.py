@@ -27,7 +27,7 @@ else:
     MembershipsBase, UsersBase, NewUserBase = admin.TabularInline, DjangoUserAdmin, AdminUserCreationForm
     NewPasswordBase = AdminPasswordChangeForm
 
-MAY = ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]
+MAY = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 
 
 class Memberships(MembershipsBase):
