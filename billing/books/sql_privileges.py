@@ -48,6 +48,19 @@ UPDATABLE: Final = {
 _NO_TEMPORARY: Final = """DO $$ BEGIN
     EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
 END $$;"""
+# Nor may an operator or function of the role's fit their calls better than the real one.
+_NOTHING_NEW: Final = "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"
+# It moves the sums of accounts by the rows of the table that it is a trigger of: else of a table of the role's own.
+# A trigger that is there needs no such privilege.
+_NO_TRIGGER: Final = "REVOKE EXECUTE ON FUNCTION billing_apply_transfers() FROM PUBLIC, {role};"
+# Their members do whatever the server's operating-system user can.
+_AS_THE_SERVER: Final = ("pg_execute_server_program", "pg_write_server_files")
+_OTHERS: Final = {
+    "CREATE in public": "has_schema_privilege(r.oid, 'public', 'CREATE')",
+    "temporary tables": "has_database_privilege(r.oid, current_database(), 'TEMPORARY')",
+    "session_replication_role": "has_parameter_privilege(r.oid, 'session_replication_role', 'SET')",
+    **{name: f"r.rolname = '{name}'" for name in _AS_THE_SERVER},
+}
 _ROLE: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -60,11 +73,14 @@ def privileges_for(role: str) -> str:
         raise ValueError(f"{role!r} is not a role's name: lower case letters, digits and _ only")
     lines = [
         _NO_TEMPORARY,
+        _NOTHING_NEW,
+        f"REVOKE CREATE ON SCHEMA public FROM {role};",
         f"GRANT USAGE ON SCHEMA public TO {role};",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role};",
         f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role};",
         f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO {role};",
-        f"REVOKE TRUNCATE ON ALL TABLES IN SCHEMA public FROM {role};",
+        f"REVOKE TRUNCATE, TRIGGER ON ALL TABLES IN SCHEMA public FROM {role};",
+        _NO_TRIGGER.format(role=role),
     ]
     lines += [f"REVOKE UPDATE, DELETE, TRUNCATE ON {table} FROM {role};" for table in (*IMMUTABLE, *UPDATABLE)]
     for table, names in UPDATABLE.items():
@@ -92,6 +108,36 @@ def check_role(role: str) -> None:
         )
         if owner := cursor.fetchone():
             raise ValueError(f"{role} is, or may act as, {owner[0]}, who owns the tables")
+        cursor.execute(
+            "SELECT rolname FROM pg_roles WHERE (rolsuper OR rolcreaterole) AND pg_has_role(%s, oid, 'MEMBER')", [role]
+        )
+        if other := cursor.fetchone():
+            raise ValueError(f"{role} may act as {other[0]}, which is a superuser or makes roles")
+
+
+def check_privileges(role: str) -> None:
+    """Raise ValueError where `role`, or a role that it may act as, can rewrite after all what was posted.
+
+    Privileges also come from PUBLIC, from groups and from roles of PostgreSQL itself, which `privileges_for` leaves.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT privilege || ' on ' || name FROM unnest(%s::text[]) AS name,"
+            " unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) AS privilege"
+            " WHERE EXISTS (SELECT 1 FROM pg_roles r WHERE pg_has_role(%s, r.oid, 'MEMBER')"
+            " AND has_table_privilege(r.oid, name, privilege)) LIMIT 1",
+            [[*IMMUTABLE, *UPDATABLE], role],
+        )
+        found = cursor.fetchone()
+        for what, condition in _OTHERS.items():
+            if not found:
+                cursor.execute(
+                    f"SELECT %s FROM pg_roles r WHERE pg_has_role(%s, r.oid, 'MEMBER') AND {condition} LIMIT 1",  # noqa: S608
+                    [what, role],
+                )
+                found = cursor.fetchone()
+    if found:
+        raise ValueError(f"{role} has, or may act as who has, {found[0]}: revoke it, by whichever way it is given")
 
 
 def _columns_of(table: str) -> set[str]:

@@ -48,7 +48,9 @@ RETRY_REASONS = ("exit_nonzero", "bad_config", "bad_input", "out_of_memory", "im
 
 ASSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,15}$"
 
-_IMAGE = r"^[a-zA-Z0-9][a-zA-Z0-9._/:-]{0,254}(@sha256:[0-9a-f]{64})?$"
+IMAGE_CHARACTERS_MAX = 255 + len("@sha256:") + 64
+# No part is `..`: provider_agent/protocol/image_names.py says where it would lead.
+_IMAGE = r"^[a-zA-Z0-9][a-zA-Z0-9._:-]*(/[a-zA-Z0-9][a-zA-Z0-9._:-]*)*(@sha256:[0-9a-f]{64})?$"
 
 
 class Resources(Section):
@@ -167,7 +169,7 @@ class JobFields(Section):
     outputs: Annotated[list[FilePath], BeforeValidator(listed), Field(min_length=1, max_length=OUTPUTS_MAX)] | None = (
         Field(None, description="a list of files, folders or patterns in the work folder, such as results/*.csv")
     )
-    image: Annotated[str, StringConstraints(pattern=_IMAGE)] | None = Field(
+    image: Annotated[str, StringConstraints(pattern=_IMAGE, max_length=IMAGE_CHARACTERS_MAX)] | None = Field(
         None, description="a container image, such as registry/name@sha256:..."
     )
     network: Literal["none", "public"] = Field("none", description="none or public")

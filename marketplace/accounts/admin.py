@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
-from django.contrib.auth.forms import AdminUserCreationForm
-from django.db import models
+from django.contrib.auth.forms import AdminPasswordChangeForm, AdminUserCreationForm
+from django.core.exceptions import PermissionDenied
+from django.db import models, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from marketplace.accounts import api_keys, credentials, erasure, organisations, signin_limits
+from marketplace.accounts import api_keys, credentials, erasure, organisations, passwords, signin_limits
 from marketplace.accounts.errors import LastOwner
 from marketplace.accounts.models import ApiKey, Invitation, Membership, Organisation, SitePolicy, User
 from marketplace.foundation import clock
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     MembershipsBase = admin.TabularInline[Membership, Any]
     UsersBase = DjangoUserAdmin[User]
     NewUserBase = AdminUserCreationForm[User]
+    NewPasswordBase = AdminPasswordChangeForm[User]
 else:
     MembershipsBase, UsersBase, NewUserBase = admin.TabularInline, DjangoUserAdmin, AdminUserCreationForm
+    NewPasswordBase = AdminPasswordChangeForm
+
+MAY = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 
 
 class Memberships(MembershipsBase):
@@ -42,6 +47,16 @@ class NewUserForm(NewUserBase):
         return str(self.cleaned_data["email"]).strip().lower()
 
 
+class NewPasswordForm(NewPasswordBase):
+    """The user learns of it, whoever's session it was."""
+
+    def save(self, commit: bool = True) -> User:
+        with transaction.atomic():
+            user: User = super().save(commit=commit)
+            passwords.tell_of_operator(user)
+        return user
+
+
 @admin.register(User)
 class UserAdmin(UsersBase):
     list_display = ["email", "name", "is_active", "is_staff", "created_at", "last_login"]
@@ -50,9 +65,10 @@ class UserAdmin(UsersBase):
     ordering = ["email"]
     readonly_fields = ["created_at", "last_login", "verified_at", "second_factor_at"]
     add_form = NewUserForm
+    change_password_form = NewPasswordForm
     fieldsets = [
         (None, {"fields": ["email", "password", "name"]}),
-        ("May", {"fields": ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]}),
+        ("May", {"fields": MAY}),
         ("Times", {"fields": ["created_at", "last_login", "verified_at", "second_factor_at"]}),
     ]
     add_fieldsets = [(None, {"classes": ["wide"], "fields": ["email", "usable_password", "password1", "password2"]})]
@@ -67,6 +83,18 @@ class UserAdmin(UsersBase):
         if change and not obj.is_active:
             credentials.revoke_all(obj.pk)
 
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
+        """Who is no superuser gives nobody rights, themselves included."""
+        fields = super().get_readonly_fields(request, obj)
+        return fields if getattr(request.user, "is_superuser", False) else [*fields, *MAY[1:]]
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Nor has the password or the address of an operator changed."""
+        return super().has_change_permission(request, obj) and _may_touch(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and _may_touch(request, obj)
+
     def has_erase_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("accounts.delete_user"))
 
@@ -79,12 +107,19 @@ class UserAdmin(UsersBase):
     @admin.action(description="Erase: for ever, money stays", permissions=["erase"])
     def erase(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
         for user in queryset:
+            if not self.has_delete_permission(request, user):
+                raise PermissionDenied
             try:
                 erasure.erase(user.pk)
             except LastOwner as error:
                 self.message_user(request, f"{user}: {error.message}", messages.ERROR)
             else:
                 self.message_user(request, "Erased.")
+
+
+def _may_touch(request: HttpRequest, obj: User | None) -> bool:
+    """Operators are superusers' alone: whoever signs in as one has all that they may."""
+    return obj is None or bool(getattr(request.user, "is_superuser", False)) or not (obj.is_staff or obj.is_superuser)
 
 
 @admin.register(Organisation)

@@ -3,6 +3,7 @@
 link_token        made when the mail is sent, kept nowhere: it is signed over the password's hash and the last sign-in
 find_for_reset    whose link this is
 reset             sets it by the link, and revokes all that lets somebody in: whoever had the old one made some of it
+tell_of_operator  by mail, of a password that was set in the admin
 set_password      ends sessions and locks (not those of codes), revokes tokens where asked to, tells the user by mail
 """
 
@@ -88,6 +89,17 @@ def set_password(user: User, new: NewPassword) -> User:
         text = _text("were revoked" if new.revoke_tokens else "stayed as they were")
         mailing.notify([user.pk], f"password-changed:{new_id()}", subject="Your password was changed", text=text)
     return user
+
+
+def tell_of_operator(user: User) -> None:
+    """An operator set another password in the admin: else a stolen session of theirs would do so unseen."""
+    text = (
+        "An operator of the marketplace set another password for your account, and its sessions ended. Your API keys,"
+        " endpoint keys and open invitations stayed as they were.\n\n"
+        'If you did not ask for it, set a new one ("Password forgotten?" on the page for signing in), and tell them.'
+    )
+    subject = "An operator set your password"
+    mailing.notify([user.pk], f"password-set:{new_id()}", subject=subject, text=text)
 
 
 def _text(keys: str) -> str:

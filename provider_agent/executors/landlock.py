@@ -1,8 +1,10 @@
 """Hides one folder from a program and all that it starts, by Landlock: a kernel's rules that nobody can take off again.
 
 Landlock allows and never forbids, so what is not hidden is listed: of each folder on the way to the hidden one every
-other entry, as it is at the start. What is made there later cannot be opened. A program under rules can also neither
-trace nor signal one outside of them, so the agent's memory and open files are out of its reach too.
+other entry, as it is at the start. What is made there later cannot be opened. A program under rules cannot
+trace one outside of them either, so the agent's memory and open files are out of its reach too; from Linux 6.12 on it
+can neither signal one nor connect to its abstract sockets. A socket that has a path is open to whom its owner and mode
+let in, wherever it lies: Landlock asks nothing there.
 
 Standard library only, and nothing of ours: the supervisor of a program loads this file by its path.
 https://docs.kernel.org/userspace-api/landlock.html
@@ -27,7 +29,7 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 RIGHTS_BY_VERSION = {2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # with REFER, TRUNCATE, IOCTL_DEV
 READING = EXECUTE | READ_FILE | READ_DIR
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | 1 << 14 | 1 << 15  # what a rule about a file may name
-SCOPE_VERSION, SCOPE_SIGNAL = 6, 1 << 1
+SCOPE_VERSION, SCOPES = 6, 1 << 0 | 1 << 1  # Linux 6.12: abstract Unix sockets, and signals
 
 
 class RulesetAttributes(ctypes.Structure):
@@ -67,7 +69,7 @@ def rules_without(hidden: Path, *, read: Iterable[Path] = (), written: Iterable[
         raise OSError("this kernel has no Landlock")
     everything = RIGHTS_BY_VERSION[max(known for known in RIGHTS_BY_VERSION if known <= found)]
     hidden = hidden.resolve()
-    attributes = RulesetAttributes(everything, 0, SCOPE_SIGNAL if found >= SCOPE_VERSION else 0)
+    attributes = RulesetAttributes(everything, 0, SCOPES if found >= SCOPE_VERSION else 0)
     size = ctypes.sizeof(attributes) if found >= SCOPE_VERSION else ctypes.sizeof(ctypes.c_uint64)
     ruleset = _call(CREATE_RULESET, ctypes.byref(attributes), size, 0)
     os.set_inheritable(ruleset, False)

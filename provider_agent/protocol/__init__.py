@@ -122,6 +122,7 @@ from provider_agent.protocol.image_names import (
     REGISTRY_PATTERN,
     host_of,
     is_allowed_registry,
+    is_image_name,
     is_public_address,
     registry_of,
 )

@@ -5,6 +5,7 @@ A name reaches the provider's own network: its engine asks whatever host the nam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Final
@@ -22,7 +23,16 @@ PUBLIC_REGISTRIES: Final = (
 )
 REGISTRIES_MAX: Final = 100
 REGISTRY_PATTERN: Final = r"^[a-z0-9\[][a-z0-9.:\[\]-]{0,254}$"
+# Each part begins with a letter or a digit, as engines have it: a name is a part of the engine's addresses, in which
+# `alice/../../images/private` would be another image, asked for past all that is checked of the registry.
+# Job files have the same pattern (jobs/spec/model.py).
+_IMAGE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]*(/[a-zA-Z0-9][a-zA-Z0-9._:-]*)*(@sha256:[0-9a-f]{64})?")
 _HUB_NAMES: Final = frozenset({DOCKER_HUB, "index.docker.io", "registry-1.docker.io"})
+
+
+def is_image_name(name: str) -> bool:
+    """Whether it names an image, and nothing else of the engine that is asked for it."""
+    return _IMAGE.fullmatch(name) is not None
 
 
 def registry_of(name: str) -> str:

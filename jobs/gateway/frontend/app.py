@@ -169,7 +169,7 @@ class Gateway:
         self._refuse_overload(client)
         grant = await self._grants.holder(read_key(headers))
         require_json(headers)
-        body = await self._bodies.read(headers, client)
+        body = await self._bodies.read(headers, client, grant.organisation_id)
         size = len(body)
         try:
             fields = read_json(body)

@@ -57,7 +57,7 @@ def give_privileges(role: str) -> str:
     """
     from django.db import connection
 
-    from billing.books.sql_privileges import check_role, privileges_for
+    from billing.books.sql_privileges import check_privileges, check_role, privileges_for
 
     if not role:
         return (
@@ -69,6 +69,7 @@ def give_privileges(role: str) -> str:
     check_role(role)
     with connection.cursor() as cursor:
         cursor.execute(privileges)
+    check_privileges(role)
     return ""
 
 

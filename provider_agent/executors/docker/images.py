@@ -17,7 +17,7 @@ from docker.models.images import Image
 
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import ReportEvent
-from provider_agent.executors.docker.registries import require_registry
+from provider_agent.executors.docker.registries import require_name, require_registry
 from provider_agent.protocol import LOCAL_IMAGES
 
 PULL_SECONDS_MAX = 3600.0
@@ -51,6 +51,8 @@ def ensure_image(
     and an error repeats nothing of what answered. Raises ImageUnavailable for one that cannot be pulled in time or is
     too large, ExecutorFailed for a silent engine.
     """
+    if registries is not None:
+        require_name(name)
     image = find_image(engine, name)
     try:
         if registries is not None and not (image is not None and LOCAL_IMAGES in registries):

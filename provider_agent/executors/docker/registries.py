@@ -16,6 +16,7 @@ from provider_agent.protocol import (
     PUBLIC_REGISTRIES,
     host_of,
     is_allowed_registry,
+    is_image_name,
     is_public_address,
     registry_of,
 )
@@ -26,6 +27,12 @@ HUB_HOST = "registry-1.docker.io"  # that answers for docker.io
 log = logging.getLogger(__name__)
 
 Resolve = Callable[..., list[Any]]
+
+
+def require_name(name: str) -> None:
+    """Raise ImageUnavailable for what would lead elsewhere in the engine's addresses, before the engine is asked."""
+    if not is_image_name(name):
+        raise ImageUnavailable(f"{name!r} is no image's name.")
 
 
 def require_registry(name: str, registries: tuple[str, ...], *, resolve: Resolve = socket.getaddrinfo) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.test import Client
 
 from jobs.endpoints import keys
 from marketplace.accounts import api_keys, organisations
+from marketplace.accounts.mailing import MAIL_KIND
 from marketplace.accounts.models import ApiKey, Membership, User
+from marketplace.foundation.models import OutboxMessage
 from tests.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
@@ -69,9 +72,46 @@ def test_whom_an_operator_removes_has_no_key_left(
     assert for_programs.revoked_at is not None
 
 
-def test_staff_who_may_only_look_revoke_nothing(alice: Membership) -> None:
-    from django.contrib.auth.models import Permission
+def staff_who_may(*names: str) -> Client:
+    """An operator with these permissions, and no others."""
+    staff = User.objects.create_user("staff@example.org", PASSWORD, is_staff=True)
+    staff.user_permissions.set(Permission.objects.filter(codename__in=names))
+    client = Client()
+    assert client.login(username=staff.email, password=PASSWORD)
+    return client
 
+
+def test_staff_who_may_change_users_make_themselves_nothing_more(alice: Membership) -> None:
+    client = staff_who_may("change_user", "view_user", "delete_user")
+    chief = User.objects.create_superuser("chief@example.org", PASSWORD)
+    inline = {"memberships-TOTAL_FORMS": 0, "memberships-INITIAL_FORMS": 0}
+    form = {"email": alice.user.email, "is_active": "on", "is_staff": "on", "is_superuser": "on", **inline}
+    assert client.post(f"/admin/accounts/user/{alice.user.pk}/change/", form).status_code == 302
+    alice.user.refresh_from_db()
+    assert (alice.user.is_staff, alice.user.is_superuser) == (False, False)
+    other = {"password1": "another battery staple", "password2": "another battery staple", "usable_password": "true"}
+    assert client.post(f"/admin/accounts/user/{chief.pk}/password/", other).status_code == 403
+    form = {**form, "email": "mallory@example.org"}
+    assert client.post(f"/admin/accounts/user/{chief.pk}/change/", form).status_code == 403
+    erase = {"action": "erase", "_selected_action": [str(chief.pk)]}
+    assert client.post("/admin/accounts/user/", erase).status_code == 403
+    chief.refresh_from_db()
+    assert (chief.email, chief.check_password(PASSWORD)) == ("chief@example.org", True)
+
+
+def test_a_password_that_an_operator_sets_is_told_to_its_user(operator: Client, alice: Membership) -> None:
+    new = "another battery staple"
+    form = {"password1": new, "password2": new, "usable_password": "true", "set-password": "1"}
+    assert operator.post(f"/admin/accounts/user/{alice.user.pk}/password/", form).status_code == 302
+    alice.user.refresh_from_db()
+    assert alice.user.check_password(new)
+    mails = [message.payload for message in OutboxMessage.objects.filter(kind=MAIL_KIND)]
+    assert [(mail["user_id"], mail["subject"]) for mail in mails] == [
+        (str(alice.user.pk), "An operator set your password")
+    ]
+
+
+def test_staff_who_may_only_look_revoke_nothing(alice: Membership) -> None:
     staff = User.objects.create_user("staff@example.org", PASSWORD, is_staff=True)
     staff.user_permissions.add(Permission.objects.get(codename="view_apikey"))
     client = Client()

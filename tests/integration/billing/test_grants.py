@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 
 from billing.books.hash_chain import chain_transfers
-from billing.books.sql_privileges import IMMUTABLE, UPDATABLE, check_role, privileges_for
+from billing.books.sql_privileges import IMMUTABLE, UPDATABLE, check_privileges, check_role, privileges_for
 from billing.charging import holds, metering, settlement
 from billing.charging.settlement import LeaseCharge
 from billing.models import DailyRoot
@@ -97,6 +97,66 @@ def test_P05_the_servers_role_makes_no_table_in_front_of_the_real_one(as_the_ser
     """Functions that move sums run as the owner, and would find a temporary table first."""
     assert refused("CREATE TEMP TABLE billing_account (id uuid)")
     assert refused("CREATE TABLE billing_mine (id uuid)")
+
+
+@pytest.fixture
+def as_the_servers_of_an_old_cluster(alice: UUID) -> None:
+    """As after an upgrade from PostgreSQL 14, where everybody could make things in `public`, and GRANT ALL was easy."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
+        cursor.execute(f"CREATE ROLE {ROLE}")
+        cursor.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {ROLE}")
+        cursor.execute(f"CREATE SCHEMA mine AUTHORIZATION {ROLE}")
+        cursor.execute(privileges_for(ROLE))
+        check_privileges(ROLE)
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+        cursor.execute(f"SET LOCAL ROLE {ROLE}")
+
+
+def test_P05_no_function_of_the_owner_meets_anything_of_the_servers_role(
+    as_the_servers_of_an_old_cluster: None,
+) -> None:
+    """Neither an operator that fits better than the real one, nor a table whose rows move sums."""
+    assert refused("CREATE FUNCTION public.same(varchar, varchar) RETURNS bool LANGUAGE sql AS 'SELECT true'")
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE mine.transfers (LIKE billing_transfer)")
+    moves = "AFTER INSERT ON {} REFERENCING NEW TABLE AS inserted EXECUTE FUNCTION billing_apply_transfers()"
+    assert refused("CREATE TRIGGER t " + moves.format("mine.transfers"))
+    assert refused("CREATE TRIGGER t " + moves.format("billing_transfer"))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("GRANT UPDATE ON billing_transfer TO PUBLIC", "UPDATE on billing_transfer"),
+        (
+            "CREATE ROLE others; GRANT DELETE ON foundation_event TO others; GRANT others TO {role}",
+            "DELETE on foundation",
+        ),
+        ("GRANT pg_write_all_data TO {role}", "UPDATE on"),
+        ("GRANT pg_execute_server_program TO {role}", "pg_execute_server_program"),
+        ("GRANT SET ON PARAMETER session_replication_role TO {role}", "session_replication_role"),
+        ("GRANT CREATE ON SCHEMA public TO {role}", "CREATE in public"),
+        ("DO $$ BEGIN EXECUTE format('GRANT TEMP ON DATABASE %I TO {role}', current_database()); END $$", "temporary"),
+    ],
+)
+def test_what_a_role_has_from_elsewhere_is_found(db: None, given: str, why: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE ROLE {ROLE} NOINHERIT")
+        cursor.execute(privileges_for(ROLE))
+        check_privileges(ROLE)
+        cursor.execute(given.format(role=ROLE))
+    with pytest.raises(ValueError, match=why):
+        check_privileges(ROLE)
+
+
+def test_a_member_of_a_superuser_is_refused(db: None) -> None:
+    """Its attributes are not inherited, and SET ROLE takes them; it need own no table."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE ROLE souk_root SUPERUSER; CREATE ROLE {ROLE} IN ROLE souk_root")
+    with pytest.raises(ValueError, match="superuser"):
+        check_role(ROLE)
 
 
 def test_a_role_is_a_plain_name() -> None:

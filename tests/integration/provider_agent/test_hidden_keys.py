@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 import textwrap
 import time
@@ -23,7 +24,7 @@ SECONDS_MAX = 60
 LEASE = uuid4()
 TRIED = textwrap.dedent(
     """
-    import json, os, subprocess, sys, tempfile
+    import json, os, socket, subprocess, sys, tempfile
     root, lease, agent = sys.argv[1:4]
     work = lease + "/work"
     key = root + "/transport.key"
@@ -37,6 +38,9 @@ TRIED = textwrap.dedent(
         if not os.path.exists(key):
             os.rename(there, key)
         return size
+    def connect(address):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.connect(address)
     tries = {
         "the key": lambda: read(key),
         "the key by a link": lambda: copy(os.symlink),
@@ -46,6 +50,7 @@ TRIED = textwrap.dedent(
         "the agent's memory": lambda: read(f"/proc/{agent}/mem"),
         "another job's file": lambda: read(root + "/leases/other/work/data"),
         "a child that reads": lambda: subprocess.run(["cat", key], check=True, capture_output=True).returncode,
+        "an abstract socket": lambda: connect("\\0souk-test-" + agent),
         "the agent's end": lambda: os.kill(int(agent), 0),
         "the runtime changed": lambda: open(root + "/runtimes/python", "wb").close(),
         "its inputs changed": lambda: open(lease + "/inputs/model", "wb").close(),
@@ -79,6 +84,7 @@ DENIED = {
     "the agent's memory",
     "another job's file",
     "a child that reads",
+    "an abstract socket",
     "the agent's end",
     "the runtime changed",
     "its inputs changed",
@@ -107,12 +113,16 @@ def run(root: Path, **changes: Any) -> tuple[Exit, dict[str, str]]:
     spec = LaunchSpec(LEASE, folder, words, {"PATH": os.defpath}, **values)
 
     async def scenario() -> Exit:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(f"\0souk-test-{os.getpid()}")
+        listener.listen()
         handle = await executor.start(spec)
         until = time.monotonic() + SECONDS_MAX
         while (ended := await executor.poll(handle)) is None:
             assert time.monotonic() < until
             await asyncio.sleep(0.05)
         await executor.cleanup(handle)
+        listener.close()
         return ended
 
     ended = asyncio.run(scenario())

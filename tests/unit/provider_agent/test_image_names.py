@@ -172,6 +172,16 @@ def test_private_image_that_the_provider_pulled_is_not_run(engine: FakeEngine) -
     assert "/images/create" not in engine.asked
 
 
+@pytest.mark.parametrize("before", ["alice/..", "quay.io/..", "quay.io/alice/../..", "quay.io/./.."])
+def test_name_that_leads_elsewhere_in_the_engine_finds_no_private_image(engine: FakeEngine, before: str) -> None:
+    """`alice/../../images/private` is, as a part of the engine's addresses, an image that only the provider has."""
+    found = {"Id": OTHER, "RepoDigests": [f"private@{DIGEST}"], "Descriptor": {"digest": DIGEST}}
+    engine.answers["/images/private/json"] = 200, found
+    with pytest.raises(ImageUnavailable, match="is no image's name"):
+        engine.ensure(f"{before}/../images/private")
+    assert engine.asked == [], "the engine was asked"
+
+
 def test_image_that_its_registry_gives_to_anyone_is_run_without_a_pull(engine: FakeEngine) -> None:
     engine.has(DIGEST)
     engine.publishes(DIGEST)

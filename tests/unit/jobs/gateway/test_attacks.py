@@ -6,14 +6,14 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from jobs.gateway.frontend import connections
 from tests.unit.jobs.gateway.playing import play
-from tests.unit.jobs.gateway.stage import Stage, chat, key_of, until
+from tests.unit.jobs.gateway.stage import BOB, Stage, chat, grant_for, key_of, until
 
 HEAD = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key_of('alice')}\r\n"
 JSON = "Content-Type: application/json\r\n"
@@ -163,6 +163,22 @@ def test_large_bodies_together_are_bounded(tmp_path: Path) -> None:
         assert (await up.post(large)).status == 200
 
     play(tmp_path, scenario, body_mib_max=1, bodies_mib_max=1)
+
+
+def test_bodies_of_one_payer_that_come_slowly_leave_room_for_another(tmp_path: Path) -> None:
+    large = 900_000
+
+    async def scenario(up: Stage) -> None:
+        up.marketplace.let(grant_for("bob", BOB))
+        async with AsyncExitStack() as stack:
+            head = f"{HEAD}{JSON}Content-Length: {large}\r\n\r\n".encode()
+            slow = [await stack.enter_async_context(dial(up)) for _ in range(6)]
+            for _, writer in slow:
+                writer.write(head + b"x" * (large - 1))
+            await asyncio.sleep(0.2)
+            assert (await up.post(chat("bob/open", user="x" * (large - 1000)), key="bob")).status == 200
+
+    play(tmp_path, scenario, body_mib_max=1, bodies_mib_max=4)
 
 
 def test_a_caller_who_never_reads_is_let_go_and_little_waits_for_them(tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ FIELDS = [
     with_lines("a file from the root", "files: [/etc/passwd]\n", Mistake(6, "files[0]", "is not a path below")),
     with_lines("a file of Windows", 'files: ["C:x"]\n', Mistake(6, "files[0]", "is not a path below")),
     with_lines("a file twice", "files: [a, a]\n", Mistake(6, "files[1]", "'a' is named twice")),
+    one("an image above itself", HEAD + BUDGET + "command: x\nimage: a/../../images/b\n", 5, "image", "is not valid"),
     one("an image with spaces", HEAD + BUDGET + "command: x\nimage: a b\n", 5, "image", "'a b' is not valid"),
 ]
 
