@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rest_framework.exceptions import NotFound
 from rest_framework.pagination import Cursor, CursorPagination
@@ -39,4 +39,5 @@ class NewestFirst(CursorPagination):
             moment = datetime.fromisoformat(text)
         except ValueError:
             return False
-        return moment.tzinfo is not None and MOMENT_FIRST <= moment <= MOMENT_LAST
+        # Pages name moments of UTC; PostgreSQL does not read every time zone that Python does.
+        return moment.utcoffset() == timedelta(0) and MOMENT_FIRST <= moment <= MOMENT_LAST

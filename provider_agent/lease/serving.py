@@ -76,7 +76,7 @@ def find_ready(events: bytes) -> dict[str, Any] | None:
             continue
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and event.get("event") == EventKind.READY:
             return {key: value for key, value in event.items() if key not in {"event", "at"}}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.gateway.engines import sse
-from jobs.gateway.engines.chunks import EngineFailed, Rewriter
+from jobs.gateway.engines.chunks import EngineFailed, Rewriter, decode
 from jobs.gateway.engines.upstream import Answer, UpstreamError
 from jobs.gateway.inference_request import InferenceRequest
 from jobs.gateway.routing import capabilities
@@ -26,9 +26,8 @@ HELD_BYTES_MAX = 256 * 1024  # of a stream before its first sign
 PASSED_ON = frozenset({400, 413, 422})  # the request is wrong, according to the engine
 BUSY = frozenset({429, 503})
 
-# Made once, and without looking for circles in what was JSON: json.dumps and json.loads take half as long again.
+# Made once, and without looking for circles in what was JSON: json.dumps takes half as long again.
 encode = json.JSONEncoder(check_circular=False).encode
-decode = json.JSONDecoder().decode
 
 
 class ReplicaFailed(Exception):

@@ -21,7 +21,7 @@ def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)  # Python would let NaN through, and clients in other languages fail
+decode = json.JSONDecoder(parse_constant=_refuse).decode  # Python lets NaN through; clients in other languages fail
 
 
 class EngineFailed(Exception):
@@ -113,8 +113,10 @@ class Rewriter:
         if not isinstance(choice, dict):
             raise sse.BadStream("a choice of the engine is no object")
         delta = choice.get("delta") if self._is_chat else choice
-        if not isinstance(delta, dict):
+        if delta is None:
             delta = {}
+        if not isinstance(delta, dict):
+            raise sse.BadStream("the text of a choice is not in an object")
         text = delta.get("content" if self._is_chat else "text")
         reason, index = choice.get("finish_reason"), choice.get("index", 0)
         if isinstance(reason, str) and isinstance(index, int):
@@ -188,7 +190,7 @@ def _plain(raw: bytes) -> str:
 
 def _decode(data: bytes) -> dict[str, Any]:
     try:
-        chunk = _DECODER.decode(str(data, "utf-8"))
+        chunk = decode(str(data, "utf-8"))
     except (ValueError, RecursionError) as error:
         if b'"error"' in data[:64]:
             raise EngineFailed(data[:500].decode(errors="replace")) from error

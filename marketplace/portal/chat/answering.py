@@ -182,7 +182,7 @@ def _write(answer: Answer, chat: Chat, user: User) -> None:
     except AskingFailed as failure:
         if failure.code == "invalid_api_key":
             page_keys.forget(user, chat.organisation)
-        ending = {"error": str(failure)[:500]}
+        ending = {"error": _storable(str(failure))[:500]}
     except SoukError as error:
         ending = {"error": error.message[:500]}
     except Exception:
@@ -215,7 +215,7 @@ def _ask(answer: Answer, chat: Chat, user: User) -> dict[str, Any]:
         saved_at = time.monotonic()
         for piece in question.pieces():
             usage = piece.usage or usage
-            answer.emit(text=piece.text)
+            answer.emit(text=_storable(piece.text))
             if time.monotonic() - saved_at > SAVE_SECONDS:
                 _save(answer, note="", request_id=question.request_id)
                 connection.close()
@@ -236,8 +236,12 @@ def _ask(answer: Answer, chat: Chat, user: User) -> dict[str, Any]:
 
 
 def _save(answer: Answer, **fields: Any) -> None:
-    # PostgreSQL keeps no NUL in a text.
-    Message.objects.filter(pk=answer.message_id).update(text=answer.text.replace("\x00", ""), **fields)
+    Message.objects.filter(pk=answer.message_id).update(text=answer.text, **fields)
+
+
+def _storable(text: str) -> str:
+    """What an engine wrote, as PostgreSQL keeps it: without NUL, and "?" for half a surrogate pair."""
+    return text.encode(errors="replace").decode().replace("\x00", "")
 
 
 def _body(chat: Chat, model: ChatModel, answer_id: UUID) -> dict[str, Any]:

@@ -29,7 +29,10 @@ ODD_NUMBERS = [
     ("offer", "price_usd_micros_per_device_hour", 1.0),
 ]
 ODD_DETAILS = [{"bar1_mib": 10**400}, {"power": float("nan")}, {"power": 1.79e308}, {"a" * 41: 1}, {"is": True}]
-ODD_CURSORS = ["p=soon", "p=10000-01-01T00:00:00Z", "p=\0", "p=9999-12-31T23:59:59-14:00", "o=-1", "o=x", "p=1", ""]
+ODD_CURSORS = [
+    *["p=soon", "p=10000-01-01T00:00:00Z", "p=\0", "p=9999-12-31T23:59:59-14:00", "o=-1", "o=x", "p=1", ""],
+    *["p=2026-01-01T00:00:00%2B16:00", "p=2026-01-01T00:00:00-00:00:00.5"],  # zones that only Python reads
+]
 
 
 def enrol(provider: Provider, agent: Agent, change: Any) -> Any:

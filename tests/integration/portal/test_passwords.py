@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 from django.core import mail
@@ -35,6 +36,14 @@ def alice(db: None) -> User:
     user = User.objects.create_user("alice@example.org", PASSWORD)
     organisations.create(user, "alice's")
     return user
+
+
+@pytest.mark.parametrize("path", ["/signin", "/password/forgotten"])
+@pytest.mark.parametrize("kind", ["urlencoded", "multipart"])
+def test_a_zero_byte_in_a_form_is_a_bad_request(alice: User, path: str, kind: str) -> None:
+    form = {"email": "alice@example.org\0", "password": "x"}
+    how = {"content_type": "application/x-www-form-urlencoded"} if kind == "urlencoded" else {}
+    assert Client().post(path, urlencode(form) if how else form, **how).status_code == 400
 
 
 def ask(email: str = "alice@example.org", *, address: str = "192.0.2.1") -> str:

@@ -119,6 +119,25 @@ def test_an_engine_that_only_seems_to_begin_is_left(piece):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("figure", [float("nan"), float("-inf")])
+def test_a_figure_that_json_has_not_is_answered_by_another(figure):
+    async def scenario():
+        async with scene(patience=QUICK) as it:
+            whole = json.dumps({"object": "list", "data": [{"index": 0, "embedding": [figure]}]}).encode()
+            async with saying(lambda: [whole]) as liar:
+                liar.may_speak.clear()
+                it.replica(liar.port)
+                work = asyncio.create_task(it.call("embedding", input="otter"))
+                await until(lambda: liar.was_read_to_end)
+                good = await it.engine()
+                liar.may_speak.set()
+                caller = await work
+            assert b"NaN" not in caller.body and b"Infinity" not in caller.body
+            assert [used.lease_id for used in it.used] == [good.lease_id]
+
+    asyncio.run(scenario())
+
+
 def test_after_the_finish_nothing_is_waited_for_long(monkeypatch):
     monkeypatch.setattr("jobs.gateway.answering.streaming.TAIL_SECONDS_MAX", 0.1)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from uuid import uuid4
 
+import pytest
 from django.test import Client
 
 from jobs.endpoints.publish import short_name
@@ -12,6 +14,7 @@ from jobs.models import Endpoint, UsageRecord
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.foundation import clock
 from marketplace.portal.chat import answering
+from marketplace.portal.chat.asking import AskingFailed, Piece, Question
 from marketplace.portal.chat.models import Chat, Message
 from tests import stage
 from tests.fakes.engine import EngineChild
@@ -147,6 +150,19 @@ def test_a_stream_that_breaks_keeps_its_beginning_and_says_so(browser: Client, c
     answer = ask_and_wait(browser, chat, "Hello")
     assert answer.text
     assert answer.error.startswith("The answer was cut off")
+
+
+def test_letters_that_no_text_has_cost_an_answer_themselves_alone(
+    browser: Client, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pieces(question: Question) -> Iterator[Piece]:
+        yield Piece("half \ud83d and \x00zero")
+        raise AskingFailed("The model refused: \x00\udc00.")
+
+    monkeypatch.setattr(Question, "pieces", pieces)
+    answer = ask_and_wait(browser, chat, "Hello")
+    assert (answer.text, answer.error) == ("half ? and zero", "The model refused: ?.")
+    assert answer.ended_at is not None
 
 
 def test_a_sleeping_model_is_shown_as_waking(browser: Client, chat: Chat, engine: EngineChild) -> None:

@@ -118,6 +118,13 @@ def test_text_that_is_no_json_is_not_passed_on(raw):
         it.read(good.replace(b"MARK", raw))
 
 
+@pytest.mark.parametrize("delta", ["text", ["text"], 7, True])
+@pytest.mark.parametrize("is_continued", [False, True])
+def test_a_delta_that_is_no_object_is_a_bad_stream(delta, is_continued):
+    with pytest.raises(sse.BadStream):
+        rewriter(is_continued=is_continued).read(json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode())
+
+
 def test_finish_usage_and_done_are_noted_and_the_count_is_not_passed_on():
     it = rewriter()
     usage = {"prompt_tokens": 3, "completion_tokens": 1}
