@@ -14,6 +14,7 @@ from provider_agent.devices.base import cores_of
 from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.lease.collecting import record_given
+from provider_agent.lease.disk_use import record_share
 from provider_agent.lease.fetch import fetch_artifact
 from provider_agent.lease.runtimes.base import Runtime
 from provider_agent.lease.runtimes.registry import runtime_of
@@ -46,6 +47,7 @@ async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
     fetched = await runtime.fetch_input(context, assignment, folder)
     step_folder = await _fetch_checkpoint(context, assignment, work)
     await asyncio.to_thread(record_given, work, folder)
+    await asyncio.to_thread(record_share, folder, share)
     spec = _launch_spec(context, assignment, runtime, folder, step_folder, disk_mib=disk_mib, share=share)
     return replace(
         spec, shared_folders=spec.shared_folders | fetched.shared_folders, env=spec.env | fetched.environment
