@@ -114,6 +114,7 @@ def _launch_spec(
         cores=cores,
         gpu_uuids=[device.uuid for device in devices if device.kind is DeviceKind.GPU],
         memory_mib_max=_memory_mib(assignment, share) if executor.name == "docker" else assignment.memory_mib_max,
+        memory_mib_share=_memory_mib(assignment, share),
         cpus_max=0.0 if cores else round(max(share * len(os.sched_getaffinity(0)), CPUS_MIN), 2),
         disk_mib_max=disk_mib,
         image=_image_for(context, assignment, runtime),
