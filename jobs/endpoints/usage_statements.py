@@ -10,7 +10,7 @@ has ended, and by an agent when it has come. An agent that states nothing says z
 latest. Where an engine did not report how many tokens an answer took, the agent cannot count them: the gateways say for
 which answers that was so, and only their tokens may be missing. Requests without a report (an answer that was cut off,
 a second try beside a slow first one) may be more at the agent. So may tokens: a stream that moved has its prompt read
-again, which no caller pays; an answer may be whole at the agent as its caller hangs up, and was cut off for the gateway.
+again, which no caller pays; an answer may be whole at the agent as its caller hangs up, and is cut off for the gateway.
 A provider gains nothing by them, who is paid by time, and anybody could make them. Neither side counts what gateways
 ask for themselves.
 """

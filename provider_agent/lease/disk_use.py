@@ -3,8 +3,8 @@
     1. record_share   before the program starts: its part of what is free, and how much its files take already
     2. has_filled     after it ended on a full disk: whether they take up that part
 
-A program that fills its lease's own disk has failed by itself. Without one it would have failed by the node's fault: any
-program could make its work free in its last second, with one file as large as the disk.
+A program that fills its lease's own disk has failed by itself. Without one it would have failed by the node's fault:
+any program could make its work free in its last second, with one file as large as the disk.
 """
 
 from __future__ import annotations

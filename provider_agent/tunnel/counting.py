@@ -54,12 +54,10 @@ class UsageText:
 
     def add(self, piece: bytes) -> None:
         """The answer's next bytes."""
-        data, last = self._overlap + piece, None
-        if b'"usage"' in data:
-            for last in _USAGE.finditer(data):
-                pass
-        if last is not None:
-            self.text = data[last.start() : last.start() + USAGE_BYTES_MAX]
+        data = self._overlap + piece
+        starts = [found.start() for found in _USAGE.finditer(data)] if b'"usage"' in data else []
+        if starts:
+            self.text = data[starts[-1] : starts[-1] + USAGE_BYTES_MAX]
         elif 0 < len(self.text) < USAGE_BYTES_MAX:
             self.text += piece[: USAGE_BYTES_MAX - len(self.text)]
         self._overlap = data[-OVERLAP_BYTES:]

@@ -232,7 +232,7 @@ exit({code})
     lease = server.give(bob.assignment(*python(fills), device_uuids=bob.devices()))
     until_running(lease)
     work = bob.folder.lease(lease.assignment.lease_id) / "work"
-    eventually(lambda: (work / "ballast").exists(), "it fills the disk")
+    eventually((work / "ballast").exists, "it fills the disk")
     eventually(lambda: not processes_of(lease.assignment.lease_id), "the program's end")
     time.sleep(3)
     (work / "ballast").unlink(missing_ok=True)
