@@ -10,7 +10,8 @@ failed resume proves nothing: the next attempt tries the same checkpoint on anot
 
 JUDGES_WANTED judges condemn it: its uploader is paid nothing for having saved it. After FAILED_MAX failures without so
 many it is set aside all the same, and nobody's pay changes: the customer may contest it. The attempt after that goes on
-from the one before.
+from the one before. Of an attempt with CONDEMNED_MAX of them that is no other of the same attempt, but for what others
+have gone on from: it may have kept a hundred, and each would be four attempts that nobody pays.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from runtimes.contract import ExitCode
 
 JUDGES_WANTED: Final = 2
 FAILED_MAX: Final = 4
+CONDEMNED_MAX: Final = 2  # of one attempt
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ def judge_failed(attempt: Attempt, *, exit_code: int | None) -> bool:
         return False
     artifact.condemned_at = clock.now()
     artifact.save(update_fields=["condemned_at"])
+    beside = _condemn_others(artifact)
     # What others went on from was worth its pay, whatever became of its bytes.
     is_proven = is_sure and not _has_worked(artifact)
     refunded = {str(lease.pk): str(leasing.recharge(lease)) for lease in makers} if is_proven else {}
@@ -66,7 +69,11 @@ def judge_failed(attempt: Attempt, *, exit_code: int | None) -> bool:
         subject_id=artifact.pk,
         to_state="condemned",
         actor="system",
-        data={"attempts": [str(each) for each in codes], "refunded_units": refunded},
+        data={
+            "attempts": [str(each) for each in codes],
+            "refunded_units": refunded,
+            "beside": [str(each.pk) for each in beside],
+        },
     )
     log.warning("A checkpoint was set aside. artifact_id=%s attempts=%s proven=%s", artifact.pk, list(codes), is_proven)
     if is_proven and len(guilty) == 1:
@@ -89,6 +96,17 @@ def proven_attempt(job_id: UUID) -> Attempt | None:
         if others - _providers([before.pk]) or others == {attempt.job.organisation_id}:
             return before
     return None
+
+
+def _condemn_others(artifact: Artifact) -> list[Artifact]:
+    """Set aside what else the attempt saved, where it is the last that it may have; which they were."""
+    saved = Artifact.objects.complete().filter(attempt=artifact.attempt_id, kind="checkpoint")
+    bad = Artifact.objects.filter(attempt=artifact.attempt_id, kind="checkpoint", condemned_at__isnull=False)
+    if bad.count() < CONDEMNED_MAX:
+        return []
+    others = [each for each in saved.filter(condemned_at=None) if not _has_worked(each)]
+    Artifact.objects.filter(pk__in=[each.pk for each in others]).update(condemned_at=artifact.condemned_at)
+    return others
 
 
 def _count_judges(attempt_ids: Iterable[UUID], *, apart_from: set[UUID]) -> int:

@@ -9,7 +9,10 @@ They agree within TOLERANCE_PERCENT, a little more for what is under way: a requ
 has ended, and by an agent when it has come. An agent that states nothing says zero, SILENCE_MAX after the use at the
 latest. Where an engine did not report how many tokens an answer took, the agent cannot count them: the gateways say for
 which answers that was so, and only their tokens may be missing. Requests without a report (an answer that was cut off,
-a second try beside a slow first one) may be more at the agent. Neither side counts what gateways ask for themselves.
+a second try beside a slow first one) may be more at the agent. So may tokens: a stream that moved has its prompt read
+again, which no caller pays; an answer may be whole at the agent as its caller hangs up, and is cut off for the gateway.
+A provider gains nothing by them, who is paid by time, and anybody could make them. Neither side counts what gateways
+ask for themselves.
 """
 
 from __future__ import annotations
@@ -106,12 +109,14 @@ def compare(lease: Lease) -> Comparison:
     # What either side's count may be below the other's, besides the tolerance: (figure, agent's, gateways', slack)
     rules = [
         ("requests", 0, stated.without_usage, REQUESTS_SLACK),
-        ("input_tokens", gateways.unreported_input_tokens, 0, TOKENS_SLACK),
-        ("output_tokens", gateways.unreported_output_tokens, 0, TOKENS_SLACK),
+        ("input_tokens", gateways.unreported_input_tokens, None, TOKENS_SLACK),
+        ("output_tokens", gateways.unreported_output_tokens, None, TOKENS_SLACK),
     ]
     for name, agent_below, gateways_below, slack in rules:
         ours, theirs = getattr(gateways, name), getattr(stated, name)
         below = agent_below if theirs < ours else gateways_below
+        if below is None:
+            continue
         off = max(0, abs(ours - theirs) - below)
         if off * 100 > max(ours, theirs) * TOLERANCE_PERCENT + (slack + late[name]) * 100:
             what = name.replace("_", " ")

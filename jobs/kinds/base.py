@@ -94,8 +94,8 @@ class Kind:
     def believed_reason(self, lease: Lease, reason: Reason, *, exit_code: int | None = None) -> Reason:
         """Why a lease ended, given what its node reports and what was ordered."""
         if not lease.attempt.job.spec.get("command"):
-            reason = believing.without_signals(reason, exit_code)
-        return believing.of_resumed(lease, believing.believe(lease, reason))
+            reason = believing.of_our_program(reason, exit_code)
+        return believing.of_resumed(lease, believing.believe(lease, believing.of_image(lease, reason)))
 
     def pins_input(self, job: Job) -> bool:
         """Whether what a resume needs beside its checkpoint is what the attempt before it had, to the byte."""

@@ -4,8 +4,10 @@
                                    it ordered none: a lie, FALSE_REASON; of a budget, where that may really be used up
                                    by the node's own meter, the truth or nobody's fault
     our program ended by a signal  the node's doing, or another node's: never the customer's
+    or with a code it never gives  nobody's: its launcher failed, where the node cannot start it, or a peer is away
     a resumed one has bad input    its checkpoint, which another node saved: never the customer's
-    the node names another end     believed, as an order may cross it; but a node in quarantine is paid for no end
+    no image could be had          the node's doing, unless the customer named the image and it never ran
+    the node names another end     believed, as an order may cross it; but of a node in quarantine only its own failure
 
 What remains of a node's word is how its own program ended.
 """
@@ -18,7 +20,7 @@ from typing import Final
 from jobs.models import Lease
 from jobs.states import ArtifactState
 from marketplace.foundation import clock
-from provider_agent.protocol import BEAT_SECONDS_LEASED, REASONS, Billable, Fault, Reason, payable_ms
+from provider_agent.protocol import BEAT_SECONDS_LEASED, REASONS, Fault, Reason, payable_ms
 
 LEASE_SECONDS_MAX: Final = 30 * 24 * 3600  # that an assignment lets a program run, whatever its cap pays for
 BUDGET_MARGIN_SECONDS: Final = 30  # before the cap is used up, so that a last checkpoint can be saved
@@ -52,19 +54,26 @@ def believe(lease: Lease, reason: Reason) -> Reason:
     ordered = Reason(lease.stop_reason) if lease.stop_reason else None
     if reason in ORDERED:
         return ordered or _unordered(lease, reason)
-    if ordered == Reason.NODE_QUARANTINED and REASONS[reason].billable == Billable.OBSERVED:
-        return ordered
+    if ordered == Reason.NODE_QUARANTINED and REASONS[reason].fault != Fault.PROVIDER:
+        return ordered  # else it would be paid, end the job for good, or judge another's checkpoint
     return reason
 
 
-def without_signals(reason: Reason, exit_code: int | None) -> Reason:
-    """The same, of a program of ours: it sends itself no signals, so one that ended it is never its customer's fault.
+def of_our_program(reason: Reason, exit_code: int | None) -> Reason:
+    """The same, of a program of ours: it sends itself no signals, and each end that its customer causes has a code.
 
-    Agents of before called most of them `exit_nonzero`.
+    Agents of before called these `exit_nonzero`; so do agents today where the output is refused, with its code 0.
     """
-    if reason == Reason.EXIT_NONZERO and (exit_code or 0) > SIGNAL_CODE_BASE:
-        return Reason.PROCESS_VANISHED
-    return reason
+    if reason != Reason.EXIT_NONZERO or not exit_code:
+        return reason
+    return Reason.PROCESS_VANISHED if exit_code > SIGNAL_CODE_BASE else Reason.INTERNAL
+
+
+def of_image(lease: Lease, reason: Reason) -> Reason:
+    """The same, of an image: the provider's own, or one that ran already, is not missing by the customer's doing."""
+    if reason != Reason.IMAGE_UNAVAILABLE or (lease.attempt.job.spec.get("image") and lease.running_at is None):
+        return reason
+    return Reason.EXECUTOR_FAILED
 
 
 def of_resumed(lease: Lease, reason: Reason) -> Reason:

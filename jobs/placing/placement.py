@@ -239,7 +239,8 @@ def _is_accepted(job: Job, node: Node) -> bool:
 
 
 def _request(job: Job, *, turn: int = 0) -> MatchRequest:
-    at_fault = Q(attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK])
+    # Of the platform's a node may be the cause after all: one that cannot run our programs would take every attempt.
+    at_fault = Q(attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK, Fault.PLATFORM])
     # Who says that a checkpoint is bad may be wrong: another node tries it next.
     failed = Lease.objects.filter(at_fault | Q(attempt__reason=Reason.BAD_CHECKPOINT.value), attempt__job=job)
     failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided

@@ -44,6 +44,10 @@ def append(lease: Lease, stream: Stream, *, fence: int, offset: int, data: bytes
         raise BodyTooLarge(bytes_max=APPEND_BYTES_MAX)
     received, final = _COUNTERS[stream]
     with transaction.atomic():
+        if stream == Stream.EVENT:
+            # The job's row first, as everywhere. What its events say of the job is there as soon as they count: an end
+            # that waits for the last of them asks whether the program had loaded its checkpoint.
+            Job.objects.select_for_update(of=("self",), no_key=True).get(attempts=lease.attempt_id)
         # The row's lock lets appends take turns: two at one offset have the effect of one.
         locked = Lease.objects.select_for_update(no_key=True).get(pk=lease.pk)
         require_fence(locked, fence)
@@ -60,8 +64,8 @@ def append(lease: Lease, stream: Stream, *, fence: int, offset: int, data: bytes
         if kept:
             StreamChunk.objects.create(lease=locked, stream=stream, offset=have, data=kept)
         Lease.objects.filter(pk=lease.pk).update(**{received: have + len(new)})
-    if stream == Stream.EVENT and kept:
-        follow_progress(lease, have, kept)
+        if stream == Stream.EVENT and kept:
+            follow_progress(lease, have, kept)
     return have + len(new)
 
 

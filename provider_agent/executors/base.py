@@ -41,6 +41,7 @@ class LaunchSpec:
     cores: list[int] = field(default_factory=list)
     gpu_uuids: list[str] = field(default_factory=list)
     memory_mib_max: int = 0  # 0: the node's own limit
+    memory_mib_share: int = 0  # its part of the node's memory; of an executor without a limit, what is fair
     image: str = ""
     image_registries: tuple[str, ...] | None = None  # from which a customer's may come; None: the provider's own image
     cpus_max: float = 0.0  # processor time, in cores; 0: whatever `cores` names, or all

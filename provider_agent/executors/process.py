@@ -288,6 +288,7 @@ def _launch_file(spec: LaunchSpec) -> dict[str, Any]:
         "env": env,
         "cores": spec.cores,
         "memory_mib_max": spec.memory_mib_max,
+        "memory_mib_share": spec.memory_mib_share,
         "processes_max": base.PROCESSES_MAX,
         "file_bytes_max": base.FILE_BYTES_MAX,
         "log_bytes_max": base.LOG_BYTES_MAX,

@@ -31,6 +31,9 @@ WATCH_SECONDS = 0.5
 DRAIN_SECONDS = 2.0
 READ_BYTES = 64 * 1024
 PR_SET_CHILD_SUBREAPER = 36
+KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)  # of a program, or of a launcher whose rank was killed
+OOM_SECONDS = 60.0  # from a rank's end to its launcher's
+VMSTAT = Path("/proc/vmstat")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CANNOT_START = 127
 KILL_ROUNDS_MAX, KILL_PAUSE_SECONDS = 20, 0.02
@@ -78,6 +81,7 @@ def watch(
 ) -> dict[str, Any]:
     """Pump and watch until the program has ended; returns how."""
     flags: dict[str, Any] = {}
+    memory = KernelMemory(launch.get("memory_mib_share", 0) * 1024 * 1024)
     watched_at = 0.0
     grace_until = float("inf")
     is_open = True
@@ -88,6 +92,7 @@ def watch(
             continue
         watched_at = now
         reap_orphans(program.pid)
+        memory.look()
         limit_bytes = launch["memory_mib_max"] * 1024 * 1024
         if limit_bytes and memory_bytes() > limit_bytes:
             flags = {"out_of_memory": True, "message": f"used more than {launch['memory_mib_max']} MiB"}
@@ -99,7 +104,46 @@ def watch(
             grace_until = now + launch["grace_seconds"]
             os.killpg(program.pid, signal.SIGTERM)
     code = program.returncode
+    memory.look()
+    if not flags and code in KILLED_CODES and memory.has_ended_it():
+        flags = {"out_of_memory": True, "message": "the kernel ended it: it used more than its part of the memory"}
     return {"code": code if code >= 0 else None, "signal": -code if code < 0 else None, **flags}
+
+
+class KernelMemory:
+    """Whether the kernel ended the program for want of memory, and the program was to blame.
+
+    Where no limit is set, the kernel ends whatever is largest once the node has none left. A program that had taken
+    more than its part has ended itself; else somebody else had, and the node did not give what it rents out.
+    """
+
+    def __init__(self, share_bytes: int) -> None:
+        self._share_bytes = share_bytes
+        self._kills, self._killed_at, self._peak_bytes = oom_kills(), float("-inf"), 0
+
+    def look(self) -> None:
+        """Note how much it uses, and whether the kernel ended anything since the last look."""
+        if not self._share_bytes:
+            return
+        self._peak_bytes = max(self._peak_bytes, memory_bytes())
+        kills = oom_kills()
+        if kills > self._kills:
+            self._kills, self._killed_at = kills, time.monotonic()
+
+    def has_ended_it(self) -> bool:
+        """Asked of a program that was killed. Between two looks the kernel knows the largest process that ended."""
+        largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        is_lately = time.monotonic() - self._killed_at < OOM_SECONDS
+        return is_lately and max(self._peak_bytes, largest) > self._share_bytes > 0
+
+
+def oom_kills() -> int:
+    """How many processes this kernel (Linux 4.13 and newer) has ended for want of memory."""
+    try:
+        counts = dict(line.split() for line in VMSTAT.read_text().splitlines())
+        return int(counts.get("oom_kill", 0))
+    except (OSError, ValueError):
+        return 0
 
 
 def pump(reader: int, log: Log, is_open: bool) -> bool:

@@ -17,6 +17,7 @@
     log_shipper.py         sends logs and events
     artifact_shipper.py    sends checkpoints and the output
     collecting.py          finds what a program left: output/, and what it made or changed beside it
+    disk_use.py            whether a program filled the node's disk
     walking.py             walks a program's folders within limits
     receipts.py            makes and sends usage receipts
     usage_statements.py    makes and sends token usage statements of a serving lease

@@ -23,6 +23,7 @@ from provider_agent.executors.scratch import is_full
 from provider_agent.journal import LeaseEntry
 from provider_agent.lease.artifact_shipper import ArtifactShipper
 from provider_agent.lease.deadline import LeaseDeadline
+from provider_agent.lease.disk_use import has_filled
 from provider_agent.lease.endings import Ending, last_failure, name_ending, name_error, name_refusal
 from provider_agent.lease.log_shipper import ship_stream
 from provider_agent.lease.preparation import prepare
@@ -42,6 +43,7 @@ from runtimes import contract
 CHECKPOINT_DRAIN_SECONDS_MAX = 120.0
 DISK_FULL_BYTES = 64 * 1024 * 1024
 LEASE_DISK_FULL_BYTES = 1024 * 1024
+REASONS_OF_FULL_DISKS = frozenset({Reason.DISK_FULL, Reason.UPLOAD_FAILED, Reason.INTERNAL})
 REASONS_WITHOUT_CONTACT = frozenset({Reason.LEASE_EXPIRED, Reason.NODE_SILENT})
 
 log = logging.getLogger(__name__)
@@ -154,7 +156,7 @@ class Attempt:
             ending = Ending(self.entry.stop_reason or Reason.INTERNAL, "stopped before the program started")
         except Exception as error:
             ending = await self._name_error(error)
-        self._end(ending)
+        self._end(await self._name_filled(ending))
 
     async def _live(self) -> Ending:
         async with self._hold_devices():
@@ -266,6 +268,14 @@ class Attempt:
             except AgentError as second:
                 log.error("The program could not be killed: %s lease_id=%s", second, self.entry.lease_id)
         return name_error(error, has_started=self.entry.handle is not None)
+
+    async def _name_filled(self, ending: Ending) -> Ending:
+        """The same ending, or the customer's own where their program filled the node's disk."""
+        if not self.entry.assignment.program.command or ending.reason not in REASONS_OF_FULL_DISKS:
+            return ending
+        if not self._is_disk_full() or not await asyncio.to_thread(has_filled, self._folder):
+            return ending
+        return Ending(Reason.EXIT_NONZERO, "the job filled this node's disk", ending.exit_code)
 
     def _is_disk_full(self) -> bool:
         return shutil.disk_usage(self._context.folder.leases).free < DISK_FULL_BYTES

@@ -110,7 +110,7 @@ def _name_code(ended: Exit, is_builtin: bool, failure: dict[str, object]) -> End
     real = failure.get("exit_code", code)
     code = real if isinstance(real, int) else code
     known = {int(key): reason for key, reason in REASON_OF_CODE.items()}
-    return Ending(known.get(code, Reason.EXIT_NONZERO), message, code)
+    return Ending(known.get(code, Reason.INTERNAL), message, code)  # its launcher's own, or the interpreter's
 
 
 def _name_signal(number: int, is_builtin: bool) -> Ending:

@@ -14,6 +14,7 @@ from provider_agent.devices.base import cores_of
 from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.lease.collecting import record_given
+from provider_agent.lease.disk_use import record_share
 from provider_agent.lease.fetch import fetch_artifact
 from provider_agent.lease.runtimes.base import Runtime
 from provider_agent.lease.runtimes.registry import runtime_of
@@ -46,6 +47,7 @@ async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
     fetched = await runtime.fetch_input(context, assignment, folder)
     step_folder = await _fetch_checkpoint(context, assignment, work)
     await asyncio.to_thread(record_given, work, folder)
+    await asyncio.to_thread(record_share, folder, share)
     spec = _launch_spec(context, assignment, runtime, folder, step_folder, disk_mib=disk_mib, share=share)
     return replace(
         spec, shared_folders=spec.shared_folders | fetched.shared_folders, env=spec.env | fetched.environment
@@ -112,6 +114,7 @@ def _launch_spec(
         cores=cores,
         gpu_uuids=[device.uuid for device in devices if device.kind is DeviceKind.GPU],
         memory_mib_max=_memory_mib(assignment, share) if executor.name == "docker" else assignment.memory_mib_max,
+        memory_mib_share=_memory_mib(assignment, share),
         cpus_max=0.0 if cores else round(max(share * len(os.sched_getaffinity(0)), CPUS_MIN), 2),
         disk_mib_max=disk_mib,
         image=_image_for(context, assignment, runtime),

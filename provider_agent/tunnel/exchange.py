@@ -13,7 +13,7 @@ from typing import Final
 
 from provider_agent.protocol.tunnel.frames import OWN_REQUEST, Code, Head, Header, Kind, Open, Reset, pack_head
 from provider_agent.protocol.tunnel.streams import OUT_BYTES_HIGH, Stream
-from provider_agent.tunnel.counting import TAIL_BYTES_MAX, Counts
+from provider_agent.tunnel.counting import Counts, UsageText
 from provider_agent.tunnel.engine import Connection, Engine, EngineAway
 from provider_agent.tunnel.responses import HOP_BY_HOP, BadResponse, ResponseReader
 
@@ -48,7 +48,7 @@ class Exchange:
         self._waiting: deque[bytes] = deque()  # for the engine to read
         self._connection: Connection | None = None
         self._reader = ResponseReader(self)
-        self._tail = b""
+        self._usage = UsageText()
         self._is_post = request.method == "POST"
         self._has_usage = self._was_sent = self._was_counted = False
         self._is_reading = True  # the engine
@@ -145,7 +145,8 @@ class Exchange:
         if self.is_over:
             return
         self._counts.bytes_out += len(chunk)
-        self._tail = (self._tail + chunk)[-TAIL_BYTES_MAX:] if len(chunk) < TAIL_BYTES_MAX else chunk[-TAIL_BYTES_MAX:]
+        if self._has_usage and not self._is_own:
+            self._usage.add(chunk)
         self._stream.write(chunk)
         if self._stream.out_bytes > OUT_BYTES_HIGH and self._is_reading and self._connection is not None:
             self._is_reading = False
@@ -156,7 +157,7 @@ class Exchange:
         if self.is_over:
             return
         if self._has_usage and not self._is_own:
-            self._counts.add_usage(self._tail)
+            self._counts.add_usage(self._usage.text)
             self._was_counted = True
         self._stream.finish()
         connection, self._connection = self._connection, None

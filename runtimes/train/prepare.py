@@ -21,6 +21,7 @@ from runtimes.train.model import ModelSource, build_model, count_parameters, fin
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Ranks, gather_results
 from runtimes.train.report import print_line, report_started
+from runtimes.train.sample import encode_prompt
 from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
 from runtimes.train.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
 from runtimes.train.training import Text, Training
@@ -48,6 +49,8 @@ def prepare_text(
     tokenizer = prepare_tokenizer(config, container, ranks, source, resume_from)
     try:
         end_id = fit_model(config, source, tokenizer)
+        if config.sample_every >= 0:
+            encode_prompt(tokenizer, config.sample_prompt)  # else the last thing that a training does would fail it
         return Text(tokenizer, end_id, prepare_corpus(config, container, ranks, tokenizer, end_id))
     except BadData as error:
         if resume_from is None or _own_tokenizer(source) is not None:

@@ -6,6 +6,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
+from runtimes.train.errors import BadData
 from runtimes.train.parallel import Ranks
 
 SAMPLED_TOKENS = 48
@@ -17,9 +18,12 @@ TOP_K = 50
 def sample_text(
     model: nn.Module, tokenizer: Tokenizer, ranks: Ranks, *, prompt: str, end_id: int, context: int, seed: int
 ) -> str:
-    """Text that follows `prompt`, without it; decided by weights and `seed`. `context`: tokens the model takes."""
+    """Text that follows `prompt`, without it; decided by weights and `seed`. `context`: tokens the model takes.
+
+    It ends where the model of a training that diverged has no probabilities any more. Raises BadData.
+    """
     generator = torch.Generator().manual_seed(seed)
-    ids = (tokenizer.encode(prompt).ids or [end_id])[-max(1, context - SAMPLED_TOKENS) :]
+    ids = (encode_prompt(tokenizer, prompt) or [end_id])[-max(1, context - SAMPLED_TOKENS) :]
     drawn: list[int] = []
     fed, cache = torch.tensor([ids], device=ranks.device), None  # (1, n)
     model.eval()
@@ -28,10 +32,24 @@ def sample_text(
         cache = output.past_key_values
         logits = output.logits[0, -1].float().cpu() / TEMPERATURE  # (V,)
         best, where = logits.topk(min(TOP_K, len(logits)))
-        token = int(where[torch.multinomial(best.softmax(0), 1, generator=generator)])
+        chances = best.softmax(0)
+        if not bool(chances.isfinite().all()):
+            break
+        token = int(where[torch.multinomial(chances, 1, generator=generator)])
         if token == end_id:
             break
         drawn.append(token)
         fed = torch.tensor([[token]], device=ranks.device)
     model.train()
-    return str(tokenizer.decode(drawn))
+    try:
+        return str(tokenizer.decode(drawn))
+    except Exception as error:  # its library raises no narrower one
+        raise BadData(f"the tokenizer cannot decode what the model wrote: {error}") from error
+
+
+def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Its tokens; raises BadData where the customer's tokenizer has none for a character of it."""
+    try:
+        return list(tokenizer.encode(prompt).ids)
+    except Exception as error:  # its library raises no narrower one
+        raise BadData(f"the tokenizer cannot encode sample_prompt: {error}") from error

@@ -15,6 +15,7 @@ from marketplace.nodes.device_challenges import calibration
 from marketplace.nodes.errors import AlreadyEnrolled, BadFacts
 from marketplace.nodes.inventory import identity
 from marketplace.nodes.models import Device, Node
+from marketplace.nodes.states import NodeState
 from provider_agent.protocol import DeviceFacts, DeviceMeasurement, MeasurementRequest, NodeFacts
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,9 @@ def update_facts(node: Node, facts: NodeFacts) -> Node:
         **_update_fields(node, facts),
     }
     with transaction.atomic():
-        Node.objects.select_for_update().get(pk=node.pk)  # one report at a time
+        locked = Node.objects.select_for_update().get(pk=node.pk)  # one report at a time
+        if locked.state == NodeState.RETIRED:
+            return node  # signed before a process knew of it: it would claim its cards again, for nobody
         Node.objects.filter(pk=node.pk).update(**fields)
         known = {device.uuid: device for device in node.devices.all()}
         sold = _sold_elsewhere(node, facts.devices)

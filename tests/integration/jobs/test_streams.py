@@ -116,7 +116,7 @@ def test_a_log_beyond_the_quota_is_counted_and_says_so(lease, monkeypatch):
 
 def test_the_log_goes_on_after_the_end_until_its_last_line(lease):
     log(lease, 0, b"dying\n")
-    stage.finish(lease, Reason.EXIT_NONZERO, exit_code=1, log_bytes=len(b"dying\nlast words\n"))
+    stage.finish(lease, Reason.BAD_INPUT, exit_code=65, log_bytes=len(b"dying\nlast words\n"))
     assert not read(lease).is_complete
     log(lease, 6, b"last words\n")
     from jobs import sweeps
@@ -235,6 +235,41 @@ def test_repeated_events_change_nothing(lease):
     before = progress(lease)
     events(lease, 0, {"event": "step", "step": 3, "loss": 1.5})
     assert progress(lease) == before
+
+
+def test_events_count_with_the_progress_that_they_show_or_not_at_all(lease, monkeypatch):
+    """An end waits for the last event, and asks then whether the program had loaded its checkpoint."""
+
+    def is_killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(streams, "follow_progress", is_killed)
+        events(lease, 0, {"event": "resumed", "step": 50})
+    lease.refresh_from_db()
+    assert lease.event_bytes == 0
+    events(lease, 0, {"event": "resumed", "step": 50})
+    assert progress(lease)["resumed_from"] == 50
+
+
+def test_events_and_reports_of_one_lease_wait_for_each_other_in_one_order(lease):
+    """Whoever had the lease's row first and the job's second would deadlock with a report, which has the job's."""
+    from django.db import transaction
+
+    from jobs import lifecycle
+
+    def append() -> None:
+        events(lease, 0, {"event": "resumed", "step": 50})
+        connection.close()
+
+    sender = threading.Thread(target=append)
+    with transaction.atomic():
+        lifecycle.lock(lease.attempt.job_id)
+        sender.start()
+        time.sleep(0.3)  # it waits for the job
+        Lease.objects.select_for_update(nowait=True).get(pk=lease.pk)
+    sender.join()
+    assert progress(lease)["resumed_from"] == 50
 
 
 def test_what_a_program_writes_among_the_events_breaks_nothing(lease):

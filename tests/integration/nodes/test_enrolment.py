@@ -168,6 +168,15 @@ def test_a_gpu_that_never_worked_here_is_claimed_by_nobody(provider: Provider, m
     assert Agent().enrol(provider, facts=facts(card())).devices.get().is_healthy
 
 
+def test_a_retired_node_claims_its_gpu_not_again(provider: Provider, mallory: Membership) -> None:
+    """A process may believe its agent for ten seconds more, which is enough to keep the card for ever."""
+    squatter = Agent().enrol(provider_of(mallory), facts=facts(card()))
+    late = Node.objects.get(pk=squatter.pk)
+    enrolment.retire(squatter)
+    inventory.update_facts(late, facts(card()))
+    assert Agent().enrol(provider, facts=facts(card())).devices.get().is_healthy
+
+
 def test_a_retired_nodes_gpu_may_be_enrolled_again(provider: Provider) -> None:
     first = Agent().enrol(provider)
     enrolment.retire(first)

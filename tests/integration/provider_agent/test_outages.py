@@ -139,13 +139,14 @@ def test_clock_that_jumps_forth_and_back_ends_no_lease_and_bills_no_hour(bob: Bo
 
 
 @pytest.fixture
-def small_disk(bob: Bob, tmp_path: Path) -> Iterator[Path]:
+def small_disk(request: pytest.FixtureRequest, bob: Bob, tmp_path: Path) -> Iterator[Path]:
     """Bob's data folder on a disk of its own that is soon full; what his agent prints goes elsewhere."""
+    size = getattr(request, "param", DISK_BYTES)
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")
     bob.data.mkdir(parents=True)
     bob.printed = tmp_path / "printed"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(bob.data)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(bob.data)], check=True)
     yield bob.data
     if bob.process is not None:
         bob.stop(signal.SIGKILL)
@@ -205,6 +206,39 @@ def test_program_that_ends_on_a_full_disk_has_its_exit_code(bob: Bob, server: Fa
     eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end")
     assert lease.report is not None
     assert (lease.report.reason, lease.report.exit_code) in {(Reason.EXIT_NONZERO, 9), (Reason.DISK_FULL, 9)}
+
+
+@pytest.mark.parametrize("small_disk", [64 * 1024 * 1024], indirect=True)  # the journal takes little of it
+@pytest.mark.parametrize("code", [0, 9])
+def test_program_that_fills_the_nodes_disk_by_itself_has_failed_by_itself(
+    bob: Bob, server: FakeServer, small_disk: Path, code: int
+) -> None:
+    """Else it is free: a program that has done its work, and printed it, need only leave no byte free at its end."""
+    bob.enrol()
+    bob.start()
+    fills = f"""
+import time
+print(1, flush=True)
+time.sleep(2)
+out = open('ballast', 'ab', buffering=0)
+for size in (65536, 4096, 1):
+    try:
+        while True:
+            out.write(b'x' * size)
+    except OSError:
+        continue
+exit({code})
+"""
+    lease = server.give(bob.assignment(*python(fills), device_uuids=bob.devices()))
+    until_running(lease)
+    work = bob.folder.lease(lease.assignment.lease_id) / "work"
+    eventually((work / "ballast").exists, "it fills the disk")
+    eventually(lambda: not processes_of(lease.assignment.lease_id), "the program's end")
+    time.sleep(3)
+    (work / "ballast").unlink(missing_ok=True)
+    eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end")
+    assert lease.report is not None
+    assert lease.report.reason == Reason.EXIT_NONZERO
 
 
 def test_receipts_above_what_was_observed_wait_quietly_and_none_is_lost(bob: Bob, server: FakeServer) -> None:

@@ -57,7 +57,8 @@ class Answering:
             one = {"index": index, ("message" if self._is_chat else "text"): content, "finish_reason": choice.ending}
             choices.append(one | {"logprobs": self._logprobs(choice.logprobs)})
         kind = "chat.completion" if self._is_chat else "text_completion"
-        return self._head(kind) | {"choices": choices, "usage": self.usage()} | self._commitments()
+        # Usage last: agents from before look for it in an answer's last 2 KB.
+        return self._head(kind) | {"choices": choices} | self._commitments() | {"usage": self.usage()}
 
     def first_events(self) -> list[bytes]:
         """The first event of a chat's stream names the role that answers."""

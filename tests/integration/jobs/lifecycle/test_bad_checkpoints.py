@@ -240,6 +240,28 @@ def test_a_third_lie_that_was_pruned_pays_no_more_than_two(job: Job) -> None:
     assert charge_of(liar) == 0
 
 
+@pytest.mark.parametrize("is_proven", [True, False])
+def test_of_many_lies_of_one_attempt_no_more_than_two_are_tried(alice: Organisation, is_proven: bool) -> None:
+    """`keep` may be a hundred: each would be two to four attempts, unpaid, before the job goes on."""
+    node_with_key("honest")
+    checkpoint = {"every": "10 steps", "keep": 100}
+    job = stage.submit(alice, stage.spec_of(retry={"max_attempts": 3}, checkpoint=checkpoint))
+    honest, (genuine,) = work(job, 10)
+    lose(honest)
+    node_with_key("mallory")
+    liar, lies = work(job, *range(90, 100))
+    lose(liar)
+    paid = charge_of(liar)
+    names = [f"carol-{number}" for number in range(4 if is_proven else 8)]
+    for name in names:
+        fail_to_resume(job, name, exit_code=76 if is_proven else 65)
+    node_with_key("grace")
+    assert run_next(job).attempt.resume_artifact_id == genuine.pk
+    assert all(each.condemned_at for each in Artifact.objects.filter(pk__in=[lie.pk for lie in lies]))
+    assert charge_of(liar) == (0 if is_proven else paid), "the eight that nobody tried pay it no more than the two"
+    assert charge_of(honest) > 0
+
+
 def test_of_an_attempt_with_one_bad_checkpoint_the_one_before_pays(job: Job) -> None:
     lease = run_next(job)
     stage.see_running(lease, seconds=120)

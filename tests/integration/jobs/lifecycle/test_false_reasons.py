@@ -91,13 +91,39 @@ def test_the_stop_that_was_ordered_names_the_end_whatever_the_node_says(claimed:
     assert (stage.newest_attempt(job).reason, lease.charge_usd_micros) == ("node_quarantined", 0)
 
 
-@pytest.mark.parametrize("reason", [Reason.EXIT_NONZERO, Reason.OUT_OF_MEMORY, Reason.COMPLETED])
-def test_a_node_in_quarantine_cannot_be_paid_by_another_end(claimed: tuple[Job, Lease], reason: Reason) -> None:
+@pytest.mark.parametrize(
+    "reason", [Reason.EXIT_NONZERO, Reason.OUT_OF_MEMORY, Reason.COMPLETED, Reason.BAD_CHECKPOINT, Reason.INTERNAL]
+)
+def test_a_node_in_quarantine_is_believed_in_no_end_but_its_failure(claimed: tuple[Job, Lease], reason: Reason) -> None:
     job, lease = claimed
     lifecycle.stop_leases([lease], Reason.NODE_QUARANTINED)
     stage.finish(lease, reason, exit_code=1)
     refreshed(job, lease)
     assert (stage.newest_attempt(job).reason, lease.charge_usd_micros) == ("node_quarantined", 0)
+    assert job.state == "recovering"
+
+
+def test_a_missing_image_that_no_customer_named_is_the_nodes_fault(alice: Organisation, bob: Node) -> None:
+    """It would end any job as its customer's doing, at once and for good, and leave no mark on the node."""
+    job = stage.submit(alice)
+    (lease,) = stage.place(job)
+    stage.send_report(lease, AttemptState.PREPARING)
+    stage.finish(lease, Reason.IMAGE_UNAVAILABLE)
+    refreshed(job, bob)
+    attempt = stage.newest_attempt(job)
+    assert (attempt.reason, attempt.fault, job.state, bob.failures) == ("executor_failed", "provider", "recovering", 1)
+    assert placement._request(job).demand.avoid == {bob.pk}
+
+
+@pytest.mark.parametrize(("has_run", "reason"), [(False, "image_unavailable"), (True, "executor_failed")])
+def test_a_customers_image_that_ran_was_there(alice: Organisation, bob: Node, has_run: bool, reason: str) -> None:
+    job = stage.submit(alice, stage.spec_of(**stage.OWN_COMMAND, image="docker.io/library/python:3.12"))
+    (lease,) = stage.place(job)
+    stage.send_report(lease, AttemptState.PREPARING)
+    if has_run:
+        stage.send_report(lease, AttemptState.RUNNING)
+    stage.finish(lease, Reason.IMAGE_UNAVAILABLE)
+    assert stage.newest_attempt(job).reason == reason
 
 
 def test_a_stop_that_was_ordered_is_paid_as_observed(claimed: tuple[Job, Lease], bob: Node) -> None:

@@ -128,6 +128,27 @@ def test_our_own_runtime_that_ends_by_a_signal_is_never_the_customers_fault(
     assert charges(lease) == [0]
 
 
+@pytest.mark.parametrize("code", [1, 2, 125, 127])
+def test_a_code_that_no_training_ends_with_is_not_the_customers_fault(
+    alice: Organisation, bob: Node, code: int
+) -> None:
+    """A node whose runtime does not start, or torchrun that loses its peers: agents called these `exit_nonzero`."""
+    job, (lease,) = stage.running_job(alice)
+    stage.see_running(lease, seconds=MINUTES_10)
+    stage.bill(lease, ms=MINUTES_10 * 1000)
+    stage.finish(lease, Reason.EXIT_NONZERO, exit_code=code)
+    job.refresh_from_db()
+    attempt = stage.newest_attempt(job)
+    assert (job.state, attempt.reason, charges(lease)) == ("recovering", "internal", [0])
+    assert placement._request(job).demand.avoid == {bob.pk}, "else it would take every attempt"
+
+
+def test_an_output_that_can_never_be_kept_still_is(alice: Organisation, bob: Node) -> None:
+    _, (lease,) = stage.running_job(alice)
+    stage.finish(lease, Reason.EXIT_NONZERO, exit_code=0, message="the output was not kept")
+    assert stage.newest_attempt(Job.objects.get()).fault == "customer"
+
+
 def test_an_own_command_that_ends_by_a_signal_still_is(alice: Organisation, bob: Node) -> None:
     job, (lease,) = stage.running_job(alice, **stage.OWN_COMMAND)
     stage.send_report(lease, AttemptState.STOPPING)

@@ -122,7 +122,7 @@ def test_secrets_beyond_their_limit_are_refused_and_nothing_is_submitted(alice, 
 
 
 def test_the_customers_own_failure_is_billed_and_not_tried_again(alice, bob):
-    job, (lease,) = stage.running_job(alice)
+    job, (lease,) = stage.running_job(alice, **stage.OWN_COMMAND)
     stage.see_running(lease, seconds=36)
     stage.bill(lease, ms=36_000)
     stage.finish(lease, Reason.EXIT_NONZERO, exit_code=3, message="exit 3")

@@ -172,6 +172,20 @@ def test_second_tries_that_a_caller_asks_for_hold_back_nobodys_pay(
     assert usage_statements.is_contested(lease)
 
 
+def test_prompts_read_again_hold_back_nobodys_pay(lease: Lease, key: EndpointKey, endpoint: Endpoint) -> None:
+    """A rival's replica that breaks off its streams has their prompts read again by this one, which no caller pays."""
+    moved = [
+        scenes.row(seq, key, endpoint, lease_id=lease.pk, part=1, input_tokens=0, is_reported=True)
+        for seq in range(1, 101)
+    ]
+    usage.ingest_usage(scenes.gateway(), moved)
+    UsageRecord.objects.update(at=clock.now() - timedelta(hours=1))
+    written = LeaseUse.objects.get(pk=lease.pk).output_tokens
+    more = stated(lease, requests=100, tokens=0, input_tokens=100 * 30_000, output_tokens=written)
+    usage_statements.accept(lease, more)
+    assert not usage_statements.is_contested(lease)
+
+
 def test_pay_of_a_lease_whose_counts_differ_waits_and_both_are_on_the_bill(
     lease: Lease, key: EndpointKey, endpoint: Endpoint, settings: Any
 ) -> None:

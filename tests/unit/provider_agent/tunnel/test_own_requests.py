@@ -99,6 +99,24 @@ def test_answers_that_were_cut_off_are_counted_as_without_usage() -> None:
     run(scenario())
 
 
+def test_usage_is_counted_whatever_a_caller_asks_for_behind_it() -> None:
+    """Else any caller of vLLM (`prompt_logprobs`), or of a verified endpoint, holds back an honest provider's pay."""
+
+    async def talkative(scope: Any, receive: Any, send: Any) -> None:
+        answer = json.loads(ANSWER) | {"prompt_logprobs": [{"1": {"logprob": -1.5}}] * 1000}
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    async def scenario() -> None:
+        async with world(talkative) as up:
+            answer = await up.ask()
+            assert b"prompt_logprobs" in b"".join([piece async for piece in answer.chunks()])
+            counts = up.tunnels.counts(up.lease_id)
+            assert (counts.requests, counts.input_tokens, counts.without_usage) == (1, 1, 0)
+
+    run(scenario())
+
+
 def test_caller_who_calls_a_request_a_probe_is_counted_by_gateway_and_agent(tmp_path: Path) -> None:
     async def scenario() -> None:
         engine = Engine()
