@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -67,11 +67,19 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """Every request of the batch once: in `placements`, or in `reasons`; and what is kept for those that wait."""
+    """Every request of the batch once: in `placements`, or in `reasons`; and what is kept for those that wait.
+
+    `is_cut`: the time was over before the last ones, which are in neither.
+    """
 
     placements: dict[str, Placement]
     reasons: dict[str, Waiting]
     reservations: Reservations
+    is_cut: bool = False
+
+
+def _never() -> bool:
+    return False
 
 
 def match(
@@ -79,10 +87,12 @@ def match(
     snapshot: FleetSnapshot,
     policy: Policy | None = None,
     reservations: Reservations | None = None,
+    is_late: Callable[[], bool] = _never,
 ) -> MatchResult:
     """Placements and reasons for a whole batch. Never places where it does not fit, nor two jobs on one device.
 
-    `reservations`: what the batches before it in the same tick have kept.
+    `reservations`: what the batches before it in the same tick have kept. `is_late` is asked before each request but
+    the first: one demand for a large gang takes as long as hundreds of others.
     """
     policy = policy or Policy()
     state = _MatchingState(snapshot, reservations or Reservations())
@@ -90,7 +100,11 @@ def match(
     placements: dict[str, Placement] = {}
     reasons: dict[str, Waiting] = {}
     is_closed = False  # without backfill, once somebody waits
-    for request in sorted(requests, key=_order):
+    is_cut = False
+    for position, request in enumerate(sorted(requests, key=_order)):
+        if position and is_late():
+            is_cut = True
+            break
         demand_class = classes.get(request.demand)
         if demand_class is None:
             demand_class = classes[request.demand] = _DemandClass(request.demand, snapshot)
@@ -102,7 +116,7 @@ def match(
         if demand_class.is_possible:
             state.reserve(request, demand_class.places)
             is_closed = is_closed or not policy.has_backfill
-    return MatchResult(placements, reasons, state.reservations)
+    return MatchResult(placements, reasons, state.reservations, is_cut)
 
 
 def _order(request: MatchRequest) -> tuple[int, int, datetime]:

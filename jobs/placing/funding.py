@@ -1,5 +1,7 @@
 """Waiting jobs whose hold their organisation's balance does not cover take no turn in the queue until it does.
 
+A frozen balance covers nothing: one of its jobs would be given a place in every tick, and be refused it.
+
     set_aside   before matching: those whose money is not there leave the queue, and say so
     readmit     before the next tick: those whose money has come are back in it, the oldest first
 
@@ -15,7 +17,8 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from billing.models import Hold
+from billing.account_kinds import AccountKind
+from billing.models import Account, Hold
 from jobs.models import Job
 from jobs.payment.terms import Payment
 from jobs.pricing.funds import spendable_units
@@ -24,6 +27,9 @@ from marketplace.foundation.exclusive import log_failures
 
 ORGANISATIONS_READMITTED_MAX = 200  # whose balance is looked at in one tick; at random, so that all have their turn
 JOBS_READMITTED_MAX = 500  # of one organisation and asset in one tick
+_FROZEN = (
+    "The balance is frozen: it takes money in and gives none out. It goes on by itself once an operator lifts that."
+)
 
 
 class _Purse(NamedTuple):
@@ -51,14 +57,26 @@ def set_aside(jobs: Sequence[Job]) -> list[Job]:
 def _is_covered(job: Job, balances: dict[_Purse, int]) -> bool:
     purse = _Purse(job.organisation_id, job.quote.asset_id)
     if purse not in balances:
-        balances[purse] = spendable_units(*purse)
+        balances[purse] = _usable_units(purse)
     price = price_of(job)
     due = price.units_due(job.cap_usd_micros)
     if due <= balances[purse]:
         return True
     still = Job.objects.waiting().filter(pk=job.pk, cap_usd_micros=job.cap_usd_micros)  # not cancelled meanwhile
-    still.update(unfunded_units=due, waiting_for=_message(price.payment, due, balances[purse]))
+    said = _FROZEN if _is_frozen(purse) else _message(price.payment, due, balances[purse])
+    still.update(unfunded_units=due, waiting_for=said)
     return False
+
+
+def _usable_units(purse: _Purse) -> int:
+    return 0 if _is_frozen(purse) else spendable_units(*purse)
+
+
+def _is_frozen(purse: _Purse) -> bool:
+    kind = AccountKind.CUSTOMER_AVAILABLE
+    return Account.objects.filter(
+        owner_id=purse.organisation_id, asset_id=purse.asset_id, kind=kind, is_frozen=True
+    ).exists()
 
 
 def readmit() -> int:
@@ -72,7 +90,7 @@ def readmit() -> int:
 
 
 def _readmit_of(purse: _Purse, lacking: QuerySet[Job]) -> int:
-    left = spendable_units(*purse)
+    left = _usable_units(purse)
     theirs = lacking.filter(organisation_id=purse.organisation_id, quote__asset_id=purse.asset_id)
     covered = []
     rows = theirs.filter(unfunded_units__lte=left).order_by("-priority", "queued_at", "id")

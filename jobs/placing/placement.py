@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 BATCH_MAX = 500  # jobs matched at once
 BATCHES_MAX = 20  # in one tick: so many jobs further down the queue are looked at
 TICK_SECONDS_MAX = 20.0  # no batch begins later in a tick
+MATCH_SECONDS_MAX = 8.0  # of one match: those behind it are looked at in the next tick
 MATCHES_MAX = 3  # of one batch: what a refused job was given is given to those behind it
 SKIPPED_SECONDS = 60  # a job that fits nowhere, where the queue is longer than a batch: others are looked at first
 
@@ -106,16 +107,24 @@ def _place_matched(requests: Sequence[MatchRequest], tick: Tick) -> tuple[int, M
     """How many were placed, and why the others were not. Where one is refused, the others are matched again."""
     placed = 0
     for _ in range(MATCHES_MAX):
-        result = match(requests, fleet.take_snapshot(), reservations=tick.reservations)
+        snapshot, is_late = fleet.take_snapshot(), _late_after(MATCH_SECONDS_MAX)
+        result = match(requests, snapshot, reservations=tick.reservations, is_late=is_late)
         before = placed
         for key, placement in result.placements.items():
             with log_failures("A job could not be placed.", job_id=key):
                 placed += place_job(UUID(key), placement)
         requests = [request for request in requests if request.key in result.reasons]
+        if result.is_cut:  # the same gangs at the head would take the time of every tick
+            _skip([UUID(request.key) for request in requests if request.demand.nodes > 1])
         if not requests or placed - before == len(result.placements):
             break
     tick.reservations = result.reservations
     return placed, result
+
+
+def _late_after(seconds: float) -> Callable[[], bool]:
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() > until
 
 
 def _skip(job_ids: Sequence[UUID]) -> None:

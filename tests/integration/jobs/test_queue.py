@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits
+from billing.models import Account
 from jobs import lifecycle
 from jobs.models import Job
 from jobs.placing import funding, placement
@@ -122,6 +124,40 @@ def test_a_job_that_was_cancelled_meanwhile_is_not_set_aside(mallory):
     assert funding.set_aside([seen]) == []
     job.refresh_from_db()
     assert job.unfunded_units is None
+
+
+def test_jobs_of_frozen_balances_are_given_no_place_in_every_tick(mallory, alice):
+    stage.node("bobs-node")
+    frozen = [stage.organisation(f"frozen-{number}", usd_micros=10 * DOLLAR) for number in range(3)]
+    theirs = [stage.submit(each) for each in frozen]
+    hers = stage.submit(alice)
+    accounts = Account.objects.filter(owner_id__in=[each.pk for each in frozen], kind=AccountKind.CUSTOMER_AVAILABLE)
+    accounts.update(is_frozen=True)
+    placement.place_waiting()
+    assert stage.states_of([*theirs, hers]) == ["queued"] * 3 + ["placed"]
+    assert all("frozen" in job.waiting_for for job in reloaded(theirs))
+    placement.place_waiting()
+    assert not Job.objects.placeable().exists(), "they are set aside"
+    accounts.update(is_frozen=False)
+    stage.node("another")
+    placement.place_waiting()
+    assert stage.states_of(theirs).count("placed") == 1
+
+
+def test_gangs_that_take_all_the_time_stop_nobody_behind_them(mallory, alice, monkeypatch):
+    gang = {"resources": {"gpus": 2, "nodes": 2, "kind": "any"}}
+    bob = stage.organisation("bob")
+    stage.link(*[stage.node(name, fabric="rack", provider=bob) for name in ("one", "two")])
+    stage.submit(mallory, stage.spec_of(**gang))
+    placement.place_waiting()
+    theirs = [stage.submit(stage.organisation(f"sock-{n}", usd_micros=9 * DOLLAR), stage.spec_of(**gang)) for n in "ab"]
+    hers = stage.submit(alice)
+    stage.node("bobs-node")
+    monkeypatch.setattr(placement, "MATCH_SECONDS_MAX", -1.0)  # as if each gang took all of it
+    monkeypatch.setattr(placement, "BATCHES_MAX", 1)
+    for _ in range(3):
+        placement.place_waiting()
+    assert stage.states_of([*theirs, hers]) == ["queued", "queued", "placed"]
 
 
 def test_what_a_refused_job_was_given_is_given_to_the_next_in_the_same_tick(mallory, alice):

@@ -244,3 +244,11 @@ def assert_fits(row: NodeRow, wanted: Demand, device_ids: tuple[UUID, ...]) -> N
     assert group.memory_mib >= wanted.memory_mib
     assert not wanted.models or any(is_model(model, group.model) for model in wanted.models)
     assert flops_of(group.flops_per_second, group.kind, wanted.dtype) > 0
+
+
+def test_a_match_whose_time_is_over_leaves_the_last_for_later() -> None:
+    looks = iter([False, True])
+    rows = fleet(node(1), node(2), node(3))
+    found = match([request("a"), request("b"), request("c")], rows, is_late=lambda: next(looks))
+    assert (set(found.placements), found.reasons, found.is_cut) == ({"a", "b"}, {}, True)
+    assert set(match([request("a")], rows, is_late=lambda: True).placements) == {"a"}, "it always comes further"
