@@ -55,10 +55,11 @@ _NOTHING_NEW: Final = "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"
 _NO_TRIGGER: Final = "REVOKE EXECUTE ON FUNCTION billing_apply_transfers() FROM PUBLIC, {role};"
 # Their members do whatever the server's operating-system user can.
 _AS_THE_SERVER: Final = ("pg_execute_server_program", "pg_write_server_files")
+_SINCE_15: Final = "session_replication_role"  # before, no privilege of it could be given
 _OTHERS: Final = {
     "CREATE in public": "has_schema_privilege(r.oid, 'public', 'CREATE')",
     "temporary tables": "has_database_privilege(r.oid, current_database(), 'TEMPORARY')",
-    "session_replication_role": "has_parameter_privilege(r.oid, 'session_replication_role', 'SET')",
+    _SINCE_15: "has_parameter_privilege(r.oid, 'session_replication_role', 'SET')",
     **{name: f"r.rolname = '{name}'" for name in _AS_THE_SERVER},
 }
 _ROLE: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -130,7 +131,7 @@ def check_privileges(role: str) -> None:
         )
         found = cursor.fetchone()
         for what, condition in _OTHERS.items():
-            if not found:
+            if not found and (what != _SINCE_15 or connection.pg_version >= 150_000):
                 cursor.execute(
                     f"SELECT %s FROM pg_roles r WHERE pg_has_role(%s, r.oid, 'MEMBER') AND {condition} LIMIT 1",  # noqa: S608
                     [what, role],

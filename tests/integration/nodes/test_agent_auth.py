@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import time
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.test import Client
-from rest_framework.test import APIClient
+from rest_framework.request import Request
+from rest_framework.test import APIClient, APIRequestFactory
 
 from marketplace.accounts.models import Membership
 from marketplace.foundation.ids import new_id
 from marketplace.nodes import agent_auth
-from marketplace.nodes.agent_auth import authenticate_agent
+from marketplace.nodes.agent_auth import AgentAuthentication, authenticate_agent
 from marketplace.nodes.errors import AgentUnauthenticated, ClockSkew
 from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Node, Provider
@@ -113,10 +115,43 @@ def test_no_more_nodes_are_remembered_than_there_is_room_for(node: Node, monkeyp
     assert list(agent_auth._cache) == [node.pk]
 
 
+@pytest.mark.parametrize(("others", "are_forgotten"), [(1, False), (2, False), (3, True), (4, True)])
+def test_the_others_are_forgotten_only_for_want_of_room(
+    node: Node, monkeypatch: pytest.MonkeyPatch, others: int, are_forgotten: bool
+) -> None:
+    monkeypatch.setattr(agent_auth, "_cache", {new_id(): (time.monotonic(), node) for _ in range(others)})
+    monkeypatch.setattr(agent_auth, "CACHE_ENTRIES_MAX", 3)
+    agent_auth.look_up([node.pk])
+    assert len(agent_auth._cache) == (1 if are_forgotten else others + 1)
+
+
 @pytest.mark.parametrize("seconds", [-REQUEST_WINDOW_SECONDS + 5, REQUEST_WINDOW_SECONDS - 5])
 def test_a_clock_that_is_a_little_off_is_fine(agent: Agent, node: Node, seconds: int) -> None:
     headers = agent.headers("POST", PATH, BODY, time_ms=int((time.time() + seconds) * 1000))
     assert authenticate_agent("POST", PATH, headers, BODY).pk == node.pk
+
+
+@pytest.mark.parametrize("sign_of", [-1, 1])
+def test_the_window_ends_with_its_last_millisecond(agent: Agent, node: Node, sign_of: int) -> None:
+    time_ms = time.time_ns() // 1_000_000
+    headers = agent.headers("POST", PATH, BODY, time_ms=time_ms)
+    last_ms = time_ms + sign_of * REQUEST_WINDOW_SECONDS * 1000
+
+    def verify_at(received_ms: int) -> Node:
+        received_at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=received_ms)
+        return agent_auth.verify(node, "POST", PATH, headers, BODY, received_at=received_at)
+
+    assert verify_at(last_ms).pk == node.pk
+    with pytest.raises(ClockSkew):
+        verify_at(last_ms + sign_of)
+
+
+def test_a_node_is_remembered_for_ten_seconds(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([1000.0, 1000.0, 1003.5, 1010.0, 1010.01])
+    monkeypatch.setattr(agent_auth, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    agent_auth.look_up([node.pk])
+    found = [agent_auth.remembered(node.pk) for _ in range(4)]
+    assert [each and each.pk for each in found] == [node.pk, node.pk, node.pk, None]
 
 
 def test_quarantined_nodes_are_let_in_and_retired_ones_are_not(agent: Agent, node: Node) -> None:
@@ -154,6 +189,16 @@ def test_the_endpoints_refuse_with_the_codes_that_agents_know(agent: Agent, node
     answer = Client().post(path, body, content_type="application/json", headers=late)
     assert (answer.status_code, answer.json()["code"]) == (401, "clock_skew")
     assert answer.json()["details"]["server_time"]
+
+
+def test_what_an_agent_does_bears_its_nodes_name(agent: Agent, node: Node) -> None:
+    headers = {
+        f"HTTP_{name.upper().replace('-', '_')}": value for name, value in agent.headers("GET", PATH, b"").items()
+    }
+    request = Request(APIRequestFactory().get(PATH, **headers))
+    user, signed_by = AgentAuthentication().authenticate(request)
+    assert (user.pk, signed_by.pk) == (f"node:{node.pk}", node.pk)
+    assert user.is_authenticated and user.is_active
 
 
 def test_a_persons_key_is_no_use_at_an_agents_endpoint(bob: Membership, node: Node) -> None:

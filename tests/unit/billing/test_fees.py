@@ -20,6 +20,10 @@ def test_P12_fee_and_rest_are_the_whole(charged: int, fee_bps: int) -> None:
     assert fee * 10_000 <= charged * fee_bps  # rounded down
 
 
+def test_P12_the_whole_may_be_the_fee() -> None:
+    assert split_fee(7, 10_000) == (7, 0)
+
+
 @pytest.mark.parametrize(("charged", "fee_bps"), [(-1, 0), (1, -1), (1, 10_001)])
 def test_P12_no_fee_outside_of_zero_to_one(charged: int, fee_bps: int) -> None:
     with pytest.raises(ValueError, match="basis points"):

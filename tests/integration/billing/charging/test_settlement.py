@@ -93,6 +93,23 @@ def test_a_job_never_costs_more_than_its_hold(alice: UUID, bob: UUID, held_job: 
     assert held(alice) == HOLD
 
 
+@pytest.mark.parametrize(("fee_bps", "fee"), [(10_000, 1), (5_000, 0)])
+def test_the_fee_of_one_unit_is_all_of_it_or_rounded_down(bob: UUID, held_job: UUID, fee_bps: int, fee: int) -> None:
+    settled = settlement.settle_job(job_id=held_job, charges=[LeaseCharge(uuid4(), bob, 1)], fee_bps=fee_bps)
+    assert (settled.fee, settled.paid) == (fee, 1 - fee)
+
+
+def test_a_settlement_without_charges_can_be_contested_for_the_whole_window(held_job: UUID, settings: Any) -> None:
+    settings.SOUK_CHALLENGE_SECONDS = 3600
+    settled = settlement.settle_job(job_id=held_job, charges=[], fee_bps=1000)
+    assert settled.challenge_until == settled.created_at + timedelta(hours=1)
+
+
+def test_what_was_charged_before_is_not_below_zero(bob: UUID, held_job: UUID) -> None:
+    with pytest.raises(ChargesInvalid):
+        settlement.settle_job(job_id=held_job, charges=[LeaseCharge(uuid4(), bob, 1, before=-1)], fee_bps=0)
+
+
 @pytest.mark.parametrize(
     ("charges", "fee_bps"), [([-1], 0), ([1], 10_001), ([1], -1)], ids=["negative", "fee above one", "negative fee"]
 )
