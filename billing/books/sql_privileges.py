@@ -130,8 +130,10 @@ def check_privileges(role: str) -> None:
             [[*IMMUTABLE, *UPDATABLE], role],
         )
         found = cursor.fetchone()
+        cursor.execute("SELECT current_setting('server_version_num')::integer >= 150000")
+        is_15 = cursor.fetchone() == (True,)
         for what, condition in _OTHERS.items():
-            if not found and (what != _SINCE_15 or connection.pg_version >= 150_000):
+            if not found and (is_15 or what != _SINCE_15):
                 cursor.execute(
                     f"SELECT %s FROM pg_roles r WHERE pg_has_role(%s, r.oid, 'MEMBER') AND {condition} LIMIT 1",  # noqa: S608
                     [what, role],

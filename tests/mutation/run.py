@@ -107,7 +107,7 @@ class Process:
     def read(self) -> dict[str, Any]:
         """The next line that it prints."""
         assert self._process.stdout
-        return json.loads(self._process.stdout.readline())  # type: ignore[no-any-return]
+        return json.loads(self._process.stdout.readline())
 
     def ask(self, **question: Any) -> dict[str, Any]:
         """Its answer."""
