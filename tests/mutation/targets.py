@@ -65,6 +65,7 @@ TARGETS: Final[dict[str, Target]] = {
             "integration/accounts/test_api_keys.py",
             "integration/accounts/test_scopes_never_grow.py",
             "integration/accounts/test_permission_matrix.py",
+            "integration/accounts/test_permissions.py",
         ),
     ),
     "leasing": Target(

@@ -11,6 +11,7 @@ from rest_framework.test import APIClient
 from marketplace.accounts import api_keys, organisations
 from marketplace.accounts.models import ApiKey, Membership
 from marketplace.foundation import clock
+from marketplace.foundation.errors import NotFound
 from tests.people import sign
 
 pytestmark = pytest.mark.django_db
@@ -37,6 +38,7 @@ def test_a_changed_key_opens_nothing(alice: Membership) -> None:
         f"souk_{prefix}_",
         f"souk_{prefix}",
         f"bazaar_{prefix}_{secret}",
+        f"zouk_{prefix}_{secret}",
         "",
         "_",
         "souk",
@@ -78,6 +80,14 @@ def test_rotating_replaces_a_key(alice: Membership) -> None:
     assert (response.status_code, response.json()["name"]) == (201, "ci")
     assert api_keys.verify(plaintext) is None
     assert api_keys.verify(response.json()["key"]) is not None
+
+
+def test_a_key_that_is_revoked_already_gets_no_successor(alice: Membership) -> None:
+    key, _ = issue(alice)
+    api_keys.revoke(key)
+    with pytest.raises(NotFound):
+        api_keys.rotate(key)
+    assert not ApiKey.objects.filter(name=key.name).exclude(pk=key.pk).exists()
 
 
 def test_a_key_cannot_make_rotate_or_revoke_one_that_may_do_more(alice: Membership) -> None:
@@ -142,9 +152,12 @@ def test_a_removed_members_keys_are_revoked(alice: Membership, carol: Membership
 
 def test_there_is_an_end_to_keys(alice: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
     client = sign(alice)
-    monkeypatch.setattr(api_keys, "LIVE_KEYS_MAX", 1)
     body = {"name": "one more", "scopes": ["jobs:read"]}
-    assert client.post("/api/v1/api-keys", body, format="json").json()["code"] == "too_many_keys"
+    for live_keys_max in (1, 0):  # one more than there may be, after an update, is too many as well
+        monkeypatch.setattr(api_keys, "LIVE_KEYS_MAX", live_keys_max)
+        assert client.post("/api/v1/api-keys", body, format="json").json()["code"] == "too_many_keys"
+    monkeypatch.setattr(api_keys, "LIVE_KEYS_MAX", 2)
+    assert client.post("/api/v1/api-keys", body, format="json").status_code == 201
 
 
 def test_keys_are_listed_by_cursor_and_never_with_their_secret(alice: Membership) -> None:
