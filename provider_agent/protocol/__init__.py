@@ -125,6 +125,7 @@ from provider_agent.protocol.image_names import (
     is_image_name,
     is_public_address,
     registry_of,
+    untagged,
 )
 from provider_agent.protocol.install_command import install_command
 from provider_agent.protocol.limits import (

@@ -43,6 +43,13 @@ def registry_of(name: str) -> str:
     return DOCKER_HUB if registry in _HUB_NAMES else registry
 
 
+def untagged(name: str) -> str:
+    """A name without its tag and digest."""
+    name = name.partition("@")[0]
+    head, colon, tail = name.rpartition(":")
+    return head if colon and "/" not in tail else name
+
+
 def is_allowed_registry(name: str, registries: Iterable[str]) -> bool:
     """Whether the image's registry is one of these; one with a port, or an address, only where it is listed so."""
     return registry_of(name) in registries

@@ -5,6 +5,7 @@ containers.py the leases' containers: found, polled, signalled, removed
 create.py     one container's whole configuration, and the protections in it
 images.py     an image by name or digest: found, pulled within limits, returned with its digest
 registries.py from where a customer's image may come
+manifests.py  whether it names addresses of its own, where the engine would ask them
 seccomp.py    the system calls that a container may make
 gangs.py      the network of a gang, joined right after the start
 network.py    a network of a lease's own, for jobs that may reach the internet

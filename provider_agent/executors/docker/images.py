@@ -17,8 +17,9 @@ from docker.models.images import Image
 
 from provider_agent.errors import ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import ReportEvent
-from provider_agent.executors.docker.registries import require_name, require_registry
-from provider_agent.protocol import LOCAL_IMAGES
+from provider_agent.executors.docker.manifests import keeps_in_containerd, require_no_addresses
+from provider_agent.executors.docker.registries import RegistryAnswer, require_name, require_registry
+from provider_agent.protocol import LOCAL_IMAGES, PUBLIC_REGISTRIES, registry_of, untagged
 
 PULL_SECONDS_MAX = 3600.0
 PULL_SILENT_SECONDS_MAX = 120.0  # a registry that sends nothing for so long is given up
@@ -31,10 +32,6 @@ LAYERS_MAX = 1000
 MIB = 1024**2
 
 log = logging.getLogger(__name__)
-
-
-class RegistryAnswer(ImageUnavailable):
-    """An image that is not available, in the words of whatever answered the engine: for the provider's log alone."""
 
 
 def ensure_image(
@@ -54,12 +51,15 @@ def ensure_image(
     if registries is not None:
         require_name(name)
     image = find_image(engine, name)
+    pinned = name
     try:
         if registries is not None and not (image is not None and LOCAL_IMAGES in registries):
             require_registry(name, registries)
             if image is not None and published_digest(engine, name) not in _digests(image):
                 image = None  # of another's making, or older than what the registry gives
-        return _fetch(engine, name, image, report_event=report_event, cancelled=cancelled)
+            if image is None and registry_of(name) in PUBLIC_REGISTRIES:
+                pinned = _checked(engine, name)
+        return _fetch(engine, name, image, pinned=pinned, report_event=report_event, cancelled=cancelled)
     except RegistryAnswer as error:
         if registries is None:
             raise
@@ -74,12 +74,15 @@ def _fetch(
     name: str,
     image: Image | None,
     *,
+    pinned: str,
     report_event: ReportEvent,
     cancelled: threading.Event,
 ) -> Image:
     if image is None:
-        _pull(engine, name, report_event=report_event, cancelled=cancelled)
-        image = find_image(engine, name)
+        _pull(engine, pinned, report_event=report_event, cancelled=cancelled)
+        image = find_image(engine, pinned)
+        if image is not None and pinned != name and "@" not in name:
+            image.tag(untagged(name), name.removeprefix(untagged(name)).removeprefix(":") or "latest")
     if image is None:
         raise ImageUnavailable(f"The image {name} was pulled and is not there.")
     digest = digest_of(image, name)
@@ -100,10 +103,7 @@ def find_image(engine: docker.DockerClient, name: str) -> Image | None:
 
 def digest_of(image: Image, name: str) -> str:
     """The registry's digest under the name's repository, else the image's own id, which is a digest as well."""
-    repository = name.partition("@")[0]
-    head, colon, tail = repository.rpartition(":")
-    if colon and "/" not in tail:
-        repository = head
+    repository = untagged(name)
     for known in image.attrs.get("RepoDigests") or []:
         if known.startswith(f"{repository}@"):
             return str(known.partition("@")[2])
@@ -136,6 +136,19 @@ def published_digest(engine: docker.DockerClient, name: str) -> str:
             return str(answer.json()["Descriptor"]["digest"])
     except (DockerException, requests.RequestException, ValueError, KeyError, TypeError) as error:
         raise RegistryAnswer(f"The registry of the image {name} gave no digest: {error}") from error
+
+
+def _checked(engine: docker.DockerClient, name: str) -> str:
+    """What to pull: the name, or its digest once its manifests were read, where the engine asks what they name."""
+    try:
+        info = engine.info()
+    except (DockerException, requests.RequestException) as error:
+        raise ExecutorFailed(f"The engine did not describe itself: {error}") from error
+    if not keeps_in_containerd(info):
+        return name
+    digest = published_digest(engine, name)
+    require_no_addresses(name, digest, architecture=str(info.get("Architecture", "")))
+    return f"{untagged(name)}@{digest}"
 
 
 def _digests(image: Image) -> set[str]:

@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 Resolve = Callable[..., list[Any]]
 
 
+class RegistryAnswer(ImageUnavailable):
+    """An image that is not available, in the words of whatever answered: for the provider's log alone."""
+
+
 def require_name(name: str) -> None:
     """Raise ImageUnavailable for what would lead elsewhere in the engine's addresses, before the engine is asked."""
     if not is_image_name(name):

@@ -1,0 +1,168 @@
+"""Whether an image names addresses of its own for its parts, as engines that keep images in containerd would ask.
+
+A manifest may list `urls` for each layer. Such an engine asks them before the registry, whatever they are, so that an
+image of a stranger would make this computer ask things of the provider's network. Each manifest that the engine may
+choose is read first, as anyone may read it, and compared with its digest: the engine then gets the same bytes or none.
+
+    GET https://registry/v2/NAME/manifests/DIGEST   401 names where anyone gets a token for reading
+    https://specs.opencontainers.org/image-spec/    index -> manifest -> layers, each with a digest
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import requests
+
+from provider_agent.errors import ImageUnavailable
+from provider_agent.executors.docker.registries import HUB_HOST, RegistryAnswer
+from provider_agent.protocol import registry_of, untagged
+
+MANIFEST_BYTES_MAX: Final = 4 * 1024**2  # what engines take, too
+MANIFESTS_MAX: Final = 32  # of one image that this computer might choose
+DEPTH_MAX: Final = 2  # an index of indexes is nobody's
+SECONDS_MAX: Final = 10.0
+TOKEN_BYTES_MAX: Final = 64 * 1024
+MEDIA_TYPES: Final = ", ".join(
+    [
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    ]
+)
+# Of other kinds of processors, as images name them. What is not listed may be this computer's by another name.
+_X86: Final = frozenset({"amd64", "386"})
+_ARM: Final = frozenset({"arm64", "arm"})
+_OTHERS: Final = frozenset({"s390x", "ppc64le", "riscv64", "mips64", "mips64le", "loong64"})
+_SUBJECT: Final = "vnd.docker.reference.digest"  # of which manifest of the index something is said
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_CHALLENGE: Final = re.compile(r'(realm|service|scope)="([^"]{1,1000})"')
+
+
+def keeps_in_containerd(info: dict[str, Any]) -> bool:
+    """Whether an engine with this description asks what manifests name."""
+    return any("io.containerd" in str(value) for _, value in info.get("DriverStatus") or [])
+
+
+def require_no_addresses(name: str, digest: str, *, architecture: str, origin: str = "") -> None:
+    """Raise ImageUnavailable for an image that names an address, or that is in no form known here.
+
+    `architecture`: of this computer, as the engine names it. `origin`: the registry's, if not by https at its name.
+    """
+    registry = registry_of(name)
+    host = HUB_HOST if registry == "docker.io" else registry
+    with requests.Session() as session:
+        reader = _Reader(session, f"{origin or f'https://{host}'}/v2/{repository_of(name)}")
+        left = MANIFESTS_MAX
+        waiting = [(digest, 0)]
+        while waiting:
+            one, depth = waiting.pop()
+            left -= 1
+            if left < 0 or depth > DEPTH_MAX:
+                raise ImageUnavailable(f"The image {name} has more manifests than this node reads.")
+            found = _parse(reader.read(one), name)
+            waiting += [(each, depth + 1) for each in _children(found, architecture)]
+
+
+def repository_of(name: str) -> str:
+    """An image's name without registry, tag and digest; those of docker.io without an owner are `library`'s."""
+    path = untagged(name)
+    first, _, rest = path.partition("/")
+    if rest and (registry_of(name) != "docker.io" or "." in first):
+        path = rest
+    return f"library/{path}" if registry_of(name) == "docker.io" and "/" not in path else path
+
+
+class _Reader:
+    """Reads manifests of one repository as anyone may."""
+
+    def __init__(self, session: requests.Session, base: str) -> None:
+        self._session, self._base = session, base
+        self._headers = {"Accept": MEDIA_TYPES}
+
+    def read(self, digest: str) -> bytes:
+        """The bytes of this digest."""
+        address = f"{self._base}/manifests/{digest}"
+        try:
+            status, headers, body = self._get(address, self._headers, MANIFEST_BYTES_MAX)
+            if status == requests.codes.unauthorized and "Authorization" not in self._headers:
+                token = self._sign_in(headers.get("WWW-Authenticate", ""))
+                self._headers["Authorization"] = f"Bearer {token}"
+                status, _, body = self._get(address, self._headers, MANIFEST_BYTES_MAX)
+        except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+            raise RegistryAnswer(f"{address}: {error}") from error
+        if status != requests.codes.ok:
+            raise RegistryAnswer(f"{address} answered {status}")
+        if f"sha256:{hashlib.sha256(body).hexdigest()}" != digest:
+            raise RegistryAnswer(f"{address} has other bytes than its digest says")
+        return body
+
+    def _sign_in(self, challenge: str) -> str:
+        said = dict(_CHALLENGE.findall(challenge)) if challenge.lower().startswith("bearer ") else {}
+        realm = urlsplit(said["realm"])
+        if realm.scheme != urlsplit(self._base).scheme or realm.username or realm.password:
+            raise ValueError(f"a token from {said['realm']}")
+        asked = {key: said[key] for key in ("service", "scope") if key in said}
+        status, _, body = self._get(said["realm"], {}, TOKEN_BYTES_MAX, asked)
+        if status != requests.codes.ok:
+            raise ValueError(f"{said['realm']} answered {status}")
+        answer = json.loads(body)
+        return str(answer.get("token") or answer["access_token"])
+
+    def _get(
+        self, address: str, headers: dict[str, str], bytes_max: int, asked: dict[str, str] | None = None
+    ) -> tuple[int, Any, bytes]:
+        with self._session.get(
+            address, params=asked, headers=headers, timeout=SECONDS_MAX, allow_redirects=False, stream=True
+        ) as answer:
+            body = b""
+            for chunk in answer.iter_content(64 * 1024):
+                body += chunk
+                if len(body) > bytes_max:
+                    raise ValueError(f"more than {bytes_max} bytes")
+            return answer.status_code, answer.headers, body
+
+
+def _parse(body: bytes, name: str) -> dict[str, Any]:
+    """A manifest, its keys folded as engines in Go read them: `URLS` is `urls` to them."""
+
+    def fold(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        folded: dict[str, Any] = {}
+        for key, value in pairs:
+            if key.casefold() in folded:
+                raise ValueError(f"{key} twice")
+            folded[key.casefold()] = value
+        if folded.get("urls"):
+            raise ImageUnavailable(f"The image {name} names addresses of its own for its parts.")
+        return folded
+
+    try:
+        found = json.loads(body, object_pairs_hook=fold)
+    except (ValueError, RecursionError) as error:
+        raise RegistryAnswer(f"a manifest of {name} is not read as engines read it: {error}") from error
+    if not isinstance(found, dict):
+        raise RegistryAnswer(f"a manifest of {name} is no object")
+    return found
+
+
+def _children(manifest: dict[str, Any], architecture: str) -> list[str]:
+    """The digests that an index lists, but those of other processors, and what is said of these."""
+    others = _OTHERS | (_X86 if architecture in {"aarch64", "arm64"} else _ARM)
+    listed = manifest.get("manifests") or []
+    entries = [each if isinstance(each, dict) else {} for each in (listed if isinstance(listed, list) else [None])]
+    if not all(_DIGEST.fullmatch(str(each.get("digest"))) for each in entries):
+        raise RegistryAnswer("an index lists something without a digest")
+    skipped = {each["digest"] for each in entries if _part(each, "platform").get("architecture") in others}
+    of_others = [each for each in entries if _part(each, "annotations").get(_SUBJECT) in skipped]
+    skipped |= {each["digest"] for each in of_others if _part(each, "platform").get("architecture") == "unknown"}
+    return [each["digest"] for each in entries if each["digest"] not in skipped]
+
+
+def _part(entry: dict[str, Any], name: str) -> dict[str, Any]:
+    part = entry.get(name)
+    return part if isinstance(part, dict) else {}
