@@ -13,6 +13,7 @@ SoukError
     |-- QuoteMismatch          409  the spec is not the one that was quoted
     |-- QuoteForged            409  the stored quote does not bear the marketplace's signature
     |-- QuoteUsed              409  another job was submitted with it
+    |-- TooManyWaiting         422  of one organisation; details: jobs_max
     |-- NotEnoughMoney         402  details: missing_usd_micros
     |-- NoEscrowContract       400  the token has no escrow contract here
     |-- AuthorizationMissing 400  escrow mode without what the wallet signs; details: job_id, contract, amount
@@ -221,6 +222,12 @@ class QuoteForged(JobsError):
 class QuoteUsed(JobsError):
     message = "The quote was used for job {job_id}. One quote makes one job; ask for a new one."
     code = "quote_used"
+
+
+class TooManyWaiting(JobsError):
+    message = "{jobs_max} jobs of the organisation wait for a place already. Cancel some, or submit as they start."
+    code = "too_many_waiting"
+    status = 422
 
 
 class NotEnoughMoney(JobsError):

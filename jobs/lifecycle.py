@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
@@ -35,6 +36,7 @@ from jobs.errors import (
     JobNotPaused,
     NoFit,
     SecretsGone,
+    TooManyWaiting,
 )
 from jobs.escrow import holding
 from jobs.kinds.registry import kind_named, kind_of
@@ -71,13 +73,14 @@ def submit(
 
     In escrow mode with the hold that the customer's wallet signed for it, which the contract opens before it is placed.
 
-    Raises UnknownKind, ImageNotAllowed, QuoteExpired, QuoteMismatch, QuoteUsed, SpendLimitReached; NotEnoughMoney with
-    the missing amount; and what `holding.check` raises.
+    Raises UnknownKind, ImageNotAllowed, QuoteExpired, QuoteMismatch, QuoteUsed, TooManyWaiting, SpendLimitReached;
+    NotEnoughMoney with the missing amount; and what `holding.check` raises.
     """
     kind = kind_named(spec.kind)
     quotes.check_image(spec)
     with transaction.atomic():
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
+        _require_turn(organisation)
         input_artifact = kind.find_input(organisation, spec) or input_artifact
         if input_artifact is not None and not Artifact.objects.stays_complete(input_artifact):
             raise InputNotReady(artifact_id=str(input_artifact.pk))
@@ -115,6 +118,13 @@ def submit(
         record_birth(job, actor=str(user or "system"), data={"quote": str(quote.id)})
         kind.open(job, spec)
     return job
+
+
+def _require_turn(organisation: Organisation) -> None:
+    # A few more by a race do no harm: the queue is bounded, not counted.
+    waiting = Job.objects.waiting().filter(organisation=organisation).order_by()
+    if waiting[: settings.SOUK_WAITING_JOBS_MAX].count() >= settings.SOUK_WAITING_JOBS_MAX:
+        raise TooManyWaiting(jobs_max=settings.SOUK_WAITING_JOBS_MAX)
 
 
 def cancel(job_id: UUID, *, actor: str, reason: Reason = Reason.CANCELLED_BY_CUSTOMER) -> Job:

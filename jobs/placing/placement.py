@@ -148,6 +148,7 @@ def place_job(job_id: UUID, placement: Placement) -> bool:
         requotes.follow(job_id)
     except (AccountFrozen, AssetTooCoarse, NoGangPort, NotEnoughMoney) as error:
         reasons.show_reason(job_id, error.message)
+        _skip([job_id])  # it would be given a place, and refuse it, in the next tick as well
     return False
 
 

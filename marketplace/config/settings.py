@@ -97,6 +97,7 @@ SOUK_NODE_FLOORS: dict[str, str] = {
     "nvidia-driver": "525.60",
     **json.loads(os.environ.get("SOUK_NODE_FLOORS", "{}")),
 }
+SOUK_WAITING_JOBS_MAX = int(os.environ.get("SOUK_WAITING_JOBS_MAX", "20000"))  # of an organisation
 SOUK_STORAGE_FILES_MAX = int(os.environ.get("SOUK_STORAGE_FILES_MAX", "2000000"))  # that an organisation may keep
 SOUK_STORAGE_GIB_MAX = float(os.environ.get("SOUK_STORAGE_GIB_MAX", "500"))  # that an organisation may keep
 SOUK_INPUT_KEPT_DAYS = float(os.environ.get("SOUK_INPUT_KEPT_DAYS", "30"))  # after the last job that had it ended

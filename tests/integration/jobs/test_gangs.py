@@ -10,6 +10,8 @@ from jobs.errors import NoGangPort
 from jobs.leases import gangs
 from jobs.leases.gangs import choose_port, gang_place
 from jobs.models import Lease
+from jobs.placing import placement
+from marketplace.foundation import clock
 from marketplace.nodes.models import Node
 from provider_agent.protocol import GANG_PORT_FIRST, gang_address
 from tests import stage
@@ -106,6 +108,16 @@ def test_no_port_left_is_reported(alice, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(gangs, "GANG_PORTS", 1)
     with pytest.raises(NoGangPort, match="1 ports"):
         choose_port(0, [nodes[0].pk])
+
+
+def test_a_gang_without_a_port_gives_way_for_a_minute(alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric("wireguard", "wireguard")
+    monkeypatch.setattr(gangs, "GANG_PORTS", 0)
+    job = stage.submit(alice, two_nodes())
+    assert placement.place_waiting() == 0
+    job.refresh_from_db()
+    assert "ports" in job.waiting_for
+    assert job.skipped_until is not None and job.skipped_until > clock.now()
 
 
 def gangs_quote(alice: Any) -> Any:

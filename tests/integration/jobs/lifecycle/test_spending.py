@@ -14,6 +14,7 @@ from billing.charging import limits, promotions
 from billing.errors import SpendLimitReached
 from billing.models import Commitment, EndRecord
 from jobs import lifecycle
+from jobs.errors import TooManyWaiting
 from jobs.leases.leasing import GRACE_MS
 from jobs.models import Job
 from jobs.quoting import quotes
@@ -43,6 +44,17 @@ def test_a_job_beyond_the_limit_is_not_submitted(alice, bob):
     with pytest.raises(SpendLimitReached):
         stage.submit(alice)
     assert Job.objects.count() == Commitment.objects.count() == 1
+
+
+def test_no_more_jobs_wait_than_an_organisation_may_have_waiting(alice, bob, settings):
+    settings.SOUK_WAITING_JOBS_MAX = 2
+    first, _ = stage.submit(alice), stage.submit(alice)
+    with pytest.raises(TooManyWaiting):
+        stage.submit(alice)
+    stage.submit(stage.organisation("carol", usd_micros=5 * DOLLAR))
+    lifecycle.cancel(first.id, actor="alice")
+    stage.submit(alice)
+    assert Job.objects.waiting().filter(organisation=alice).count() == 2
 
 
 def test_a_raised_cap_beyond_the_limit_is_refused_and_nothing_is_held(alice, bob):
