@@ -32,6 +32,7 @@ from cosmic_ray.plugins import get_operator
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkerOutcome, WorkItem, WorkResult
 
+from tests.mutation.reasons import reason_for
 from tests.mutation.targets import TARGETS, Target
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -64,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 else:
                     found = _try(name, TARGETS[name], options, tests)
                     kept[name] = {"commit": commit, "seed": options.seed, **found}
+                for row in kept[name]["survivors"]:
+                    row["why"] = reason_for(row)
                 RESULTS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     return _report(kept)
 
@@ -184,7 +187,8 @@ def _try_again(before: dict[str, Any], target: Target, tests: Tests) -> dict[str
         for number, item in enumerate(items, 1):
             result = _mutate(item.mutations[0], tests)
             row = _survivor(item, result)
-            if row in before["survivors"] and not result.is_killed:
+            was_left = any((row["where"], row["diff"]) == (each["where"], each["diff"]) for each in before["survivors"])
+            if was_left and not result.is_killed:
                 survivors.append(row)
             _print(number, len(items), item, result)
     return {"killed": before["tried"] - len(survivors), "survivors": survivors}
@@ -277,6 +281,8 @@ def _report(results: dict[str, Any]) -> int:
     for name, row in sorted(results.items()):
         print(f"{name:16} {row['killed']:4} of {row['tried']:4} killed ({row['mutants']} mutants, {row['commit']})")
     killed, tried = (sum(row[key] for row in results.values()) for key in ("killed", "tried"))
+    for row in (row for target in results.values() for row in target["survivors"] if not row.get("why")):
+        print(f"no reason for {row['where']}: {' '.join(row['diff'])}")
     print(f"{'all':16} {killed:4} of {tried:4} killed: {killed / max(tried, 1):.1%} (goal {GOAL:.0%})")
     return 0 if killed >= GOAL * tried else 1
 

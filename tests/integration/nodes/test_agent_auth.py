@@ -103,7 +103,7 @@ def test_a_clock_that_is_off_gets_the_servers_time(agent: Agent, node: Node, sec
 
 def test_a_time_is_read_up_to_its_most_digits_and_no_further(agent: Agent, node: Node) -> None:
     longest = 10**agent_auth.TIME_DIGITS_MAX - 1
-    for time_ms, refusal in ((longest, ClockSkew), (longest + 1, AgentUnauthenticated)):
+    for time_ms, refusal in ((longest, ClockSkew), (longest + 1, AgentUnauthenticated), (-1, AgentUnauthenticated)):
         with pytest.raises(refusal):
             authenticate_agent("POST", PATH, agent.headers("POST", PATH, BODY, time_ms=time_ms), BODY)
 

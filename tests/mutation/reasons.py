@@ -1,0 +1,64 @@
+"""Why a mutant may survive: what it changes makes no difference that a test could see, or none that matters.
+
+Each is known by its module and the line that it makes, or the decorator that it takes away. `run.py` prints what has no
+reason here, and `tests/unit/repository/test_mutants.py` wants one for each survivor of the committed result.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LIMIT: Final = "how large the limit is, is a decision; that there is one is tested"
+NUMBER: Final = "`is` is `==` between numbers below 257 and between a module's constants"
+LEAST: Final = "no other value is less, or none is more"
+UNWRITTEN: Final = "nothing writes to it"
+COST: Final = "the same result, at another cost"
+SAME: Final = "the same truth for all values that can be there"
+
+REASONS: Final[dict[str, dict[str, str]]] = {
+    "billing/charging/holds.py": {
+        "PLACE_TRIES_MAX: Final = 4  # against a hold of the same job that others open and close meanwhile": LIMIT,
+        "PLACE_TRIES_MAX: Final = 2  # against a hold of the same job that others open and close meanwhile": LIMIT,
+        "ledger.post([back], group_id=hold.pk, savepoint=True)": COST,
+        "ledger.post([new], group_id=hold.pk, savepoint=True)": COST,
+        "if hold.asset_id >= USD_ASSET_ID:": f"{LEAST}; opening the dollar's accounts twice does nothing",
+        "if hold.asset_id <= USD_ASSET_ID:": LEAST,
+        "if hold.asset_id is USD_ASSET_ID:": NUMBER,
+        "if hold.state <= HoldState.CAPTURED:": LEAST,
+    },
+    "billing/charging/settlement.py": {
+        "SETTLE_TRIES_MAX: Final = 3  # once more when an account has to be opened first": LIMIT,
+        "@dataclass(frozen=False)": UNWRITTEN,
+        "if len({charge.lease_id for charge in charges}) is not len(charges):": NUMBER,
+        "if len({charge.lease_id for charge in charges}) < len(charges):": "a set is never larger than its list",
+        "split_fee(charge.before + charge.amount, fee_bps), split_fee(charge.before, fee_bps), strict=False": (
+            "both are pairs"
+        ),
+    },
+    "billing/charging/metering.py": {
+        "@dataclass(frozen=False)": UNWRITTEN,
+        "stored = next((row for row in fresh if row.seq is seq), None) or _stored(lease_id, seq)": NUMBER,
+        "if seq > last_seq + 1:": "what is not above last_seq was answered before",
+        "if seq is not last_seq + 1:": NUMBER,
+        "if ReceiptEvidence.objects.filter(lease_id=terms.lease_id).count() == EVIDENCE_PER_LEASE_MAX:": (
+            "it grows by one, and never beyond"
+        ),
+        "if ReceiptEvidence.objects.filter(lease_id=terms.lease_id).count() is EVIDENCE_PER_LEASE_MAX:": NUMBER,
+    },
+    "marketplace/nodes/agent_auth.py": {
+        "CACHE_ENTRIES_MAX: Final = 20001": LIMIT,
+        "CACHE_ENTRIES_MAX: Final = 19999": LIMIT,
+        "TIME_DIGITS_MAX: Final = 17": LIMIT,
+        "TIME_DIGITS_MAX: Final = 15": LIMIT,
+        "if node.state >= NodeState.RETIRED:": LEAST,
+        "@dataclass(frozen=False)": UNWRITTEN,
+    },
+}
+
+
+def reason_for(survivor: dict[str, object]) -> str:
+    """Empty where there is none."""
+    module = str(survivor["where"]).partition(":")[0]
+    changed = [str(line) for line in survivor["diff"]]  # type: ignore[attr-defined]
+    known = REASONS.get(module, {})
+    return next((known[text] for line in reversed(changed) if (text := line[1:].strip()) in known), "")
