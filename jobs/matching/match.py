@@ -24,7 +24,7 @@ from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import exclusions_of, waiting_message
 from jobs.matching.fit import Screening, screen
 from jobs.matching.places import Place, Places, best_gang, places_of, slots_by_fabric
-from jobs.matching.reservations import Reservations, place_kept
+from jobs.matching.reservations import KEPT_SHARE, Reservations, place_kept
 from jobs.matching.score import Estimate, PlacementSlot
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.wire import Exclusion
@@ -138,8 +138,10 @@ class _MatchingState:
         return self._free(slot) >= devices
 
     def reserve(self, request: MatchRequest, places: Places) -> None:
-        """Keep a place for the first job of its organisation that waits."""
-        if not self.reservations.has_room_for(request.organisation_id):
+        """Keep a place for the first job of its organisation that waits, where not too much is kept already."""
+        kept = sum(slot.row in self.reserved for slot in places.members)
+        is_much = kept and (kept + request.demand.nodes) * KEPT_SHARE > len(places.members)
+        if is_much or not self.reservations.has_room_for(request.organisation_id):
             return
 
         def missing(slot: PlacementSlot) -> int | None:

@@ -5,6 +5,8 @@
    that the job needs fewer and fewer, and backfill does not delay it.
 3  After RESERVED_SECONDS the job moves on to the place that is next, and after PLACES_TRIED of them it goes one
    turn without: a node whose program never ends is not kept idle for ever. It is still first to take what is free.
+4  Beyond the first at most half of the nodes that a job could take are kept: waiting costs nothing, and many
+   organisations would otherwise keep a whole market idle that others could rent meanwhile.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from jobs.matching.snapshot import FleetSnapshot
 
 RESERVED_SECONDS = 6 * 3600  # how long one place is kept for one job
 PLACES_TRIED = 3  # one after the other; then one turn without
+KEPT_SHARE = 2  # a half
 RESERVATIONS_MAX = 100  # organisations for which places are kept in one tick
 
 

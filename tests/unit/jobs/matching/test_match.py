@@ -148,6 +148,24 @@ def test_nothing_is_kept_for_a_second_job_of_an_organisation(
     assert len(found.reservations.node_ids) <= sum(most)
 
 
+def test_waiting_jobs_of_many_keep_half_of_what_they_could_take() -> None:
+    rows = fleet(*(node(number, groups=[gpus(8, first=100 * number, free=4)]) for number in range(1, 11)))
+    waiting = [request(f"large {number}", demand(devices=8), organisation=UUID(int=number)) for number in range(1, 9)]
+    small = [request(f"small {number}", after=9, organisation=UUID(int=9)) for number in range(10)]
+    found = match(waiting + small, rows)
+    assert len(found.reservations.node_ids) == 5
+    assert len(found.placements) == 10, "the other half is rented meanwhile"
+
+
+def test_one_gang_keeps_what_it_needs_however_much_that_is() -> None:
+    rows = [node(number, groups=[gpus(8, first=100 * number, free=4)], fabric="rack") for number in range(1, 5)]
+    waiting = [
+        request(f"gang {number}", demand(devices=8, nodes=3), organisation=UUID(int=number)) for number in (1, 2)
+    ]
+    found = match([*waiting, request("large", demand(devices=8), after=1, organisation=UUID(int=3))], fleet(*rows))
+    assert len(found.reservations.node_ids) == 3
+
+
 def test_a_job_that_fits_nowhere_holds_up_nobody() -> None:
     queue = [request("impossible", demand(devices=64), after=1), request("small", after=2)]
     found = match(queue, fleet(node(1)), Policy(has_backfill=False))
