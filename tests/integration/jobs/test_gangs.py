@@ -110,7 +110,7 @@ def test_no_port_left_is_reported(alice, monkeypatch: pytest.MonkeyPatch) -> Non
         choose_port(0, [nodes[0].pk])
 
 
-def test_a_gang_without_a_port_gives_way_for_a_minute(alice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_without_a_port_is_skipped_for_a_minute(alice, monkeypatch: pytest.MonkeyPatch) -> None:
     fabric("wireguard", "wireguard")
     monkeypatch.setattr(gangs, "GANG_PORTS", 0)
     job = stage.submit(alice, two_nodes())
