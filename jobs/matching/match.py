@@ -139,8 +139,8 @@ class _MatchingState:
 
     def reserve(self, request: MatchRequest, places: Places) -> None:
         """Keep a place for the first job of its organisation that waits, where not too much is kept already."""
-        kept = sum(slot.row in self.reserved for slot in places.members)
-        is_much = kept and (kept + request.demand.nodes) * KEPT_SHARE > len(places.members)
+        before = sum(slot.row in self.reserved for slot in places.members)
+        is_much = before > 0 and (before + request.demand.nodes) * KEPT_SHARE > len(places.members)
         if is_much or not self.reservations.has_room_for(request.organisation_id):
             return
 
