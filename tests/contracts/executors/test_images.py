@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Iterator
@@ -35,6 +36,30 @@ CONFIG = """
 version: 0.1
 storage: {{filesystem: {{rootdirectory: {folder}}}}}
 http: {{addr: "127.0.0.1:{port}"}}
+validation: {{manifests: {{urls: {{allow: ["^http://192[.]168[.]1[.]1/"]}}}}}}
+"""
+# In the registry's network: reads an image's manifest, and that of another one that names an address for a layer.
+READER = """
+import json, sys, requests
+from provider_agent.errors import ImageUnavailable
+from provider_agent.executors.docker.manifests import require_no_addresses
+
+name, digest, origin = sys.argv[1:]
+require_no_addresses(name, digest, architecture='x86_64', origin=origin)
+base = origin + '/v2/alice/shell/manifests/'
+kind = 'application/vnd.docker.distribution.manifest.v2+json'
+manifest = requests.get(base + digest, headers={'Accept': kind}, timeout=10).json()
+foreign = {
+    'mediaType': 'application/vnd.docker.image.rootfs.foreign.diff.tar.gzip',
+    'digest': 'sha256:' + 'c' * 64, 'size': 1, 'urls': ['http://192.168.1.1/reboot'],
+}
+manifest['layers'].append(foreign)
+put = requests.put(base + 'bad', data=json.dumps(manifest), headers={'Content-Type': kind}, timeout=10)
+put.raise_for_status()
+try:
+    require_no_addresses(name, put.headers['Docker-Content-Digest'], architecture='x86_64', origin=origin)
+except ImageUnavailable as error:
+    print(error)
 """
 SILENT = """
 import socket, time
@@ -119,6 +144,17 @@ def test_image_larger_than_the_node_takes_is_refused(
     monkeypatch.setattr(images, "IMAGE_BYTES_MAX", PAYLOAD_BYTES // 2)
     with pytest.raises(ImageUnavailable, match="this node takes"):
         ready(published_anew, published_anew.tag)
+
+
+def test_manifest_of_a_real_registry_is_read_and_one_with_an_address_refused(
+    published: Published, world: World
+) -> None:
+    command = [sys.executable, "-c", READER, published.tag, published.digest, f"http://127.0.0.1:{PORT}"]
+    read = subprocess.run(
+        [*world.inside(world.node), *command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (read.returncode, read.stderr) == (0, "")
+    assert "names addresses of its own for its parts" in read.stdout
 
 
 def test_registry_that_says_nothing_is_given_up(
