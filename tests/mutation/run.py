@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -180,7 +179,7 @@ def _try(name: str, target: Target, options: argparse.Namespace, tests: Tests) -
 
 def _try_again(before: dict[str, Any], target: Target, tests: Tests) -> dict[str, Any]:
     """The same where only the survivors are tried: after tests were added, and nothing else was changed."""
-    wanted = Counter(row["where"] for row in before["survivors"])
+    wanted = {row["where"] for row in before["survivors"]}
     survivors = []
     with use_db(":memory:", WorkDB.Mode.create) as work:
         items = [item for item in _mutants(target, work) if _where(item.mutations[0]) in wanted]
@@ -191,7 +190,15 @@ def _try_again(before: dict[str, Any], target: Target, tests: Tests) -> dict[str
             if was_left and not result.is_killed:
                 survivors.append(row)
             _print(number, len(items), item, result)
-    return {"killed": before["tried"] - len(survivors), "survivors": survivors}
+    counted = {_where(item.mutations[0]) for item in items}
+    gone = sum(row["where"] not in counted for row in before["survivors"])  # which do not count any more
+    tried = before["tried"] - gone
+    return {
+        "mutants": before["mutants"] - gone,
+        "tried": tried,
+        "killed": tried - len(survivors),
+        "survivors": survivors,
+    }
 
 
 def _mutants(target: Target, work: WorkDB) -> list[WorkItem]:
