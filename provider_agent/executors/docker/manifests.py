@@ -157,10 +157,25 @@ def _children(manifest: dict[str, Any], architecture: str) -> list[str]:
     entries = [each if isinstance(each, dict) else {} for each in (listed if isinstance(listed, list) else [None])]
     if not all(_DIGEST.fullmatch(str(each.get("digest"))) for each in entries):
         raise RegistryAnswer("an index lists something without a digest")
-    skipped = {each["digest"] for each in entries if _part(each, "platform").get("architecture") in others}
-    of_others = [each for each in entries if _part(each, "annotations").get(_SUBJECT) in skipped]
-    skipped |= {each["digest"] for each in of_others if _part(each, "platform").get("architecture") == "unknown"}
-    return [each["digest"] for each in entries if each["digest"] not in skipped]
+    # What is listed twice, once for this processor, is this one's.
+    possible = {each["digest"] for each in entries if _architecture(each) not in others}
+    return list(
+        dict.fromkeys(
+            each["digest"]
+            for each in entries
+            if each["digest"] in possible
+            and not (_architecture(each) == "unknown" and _is_about_others(each, possible))
+        )
+    )
+
+
+def _architecture(entry: dict[str, Any]) -> str:
+    return str(_part(entry, "platform").get("architecture"))
+
+
+def _is_about_others(entry: dict[str, Any], possible: set[str]) -> bool:
+    subject = _part(entry, "annotations").get(_SUBJECT)
+    return subject is not None and str(subject) not in possible
 
 
 def _part(entry: dict[str, Any], name: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def test_reading_and_writing_have_a_scope_each(alice: Membership, scopes: list[s
     lacking = {
         answer.json()["details"]["scope"] for answer in answers.values() if answer.content and _is_refused(answer)
     }
-    assert lacking <= {"jobs:read", "jobs:write"} - set(scopes)
+    assert lacking == {"jobs:read", "jobs:write"} - set(scopes), "each refusal names the scope"
 
 
 def test_who_is_nobody_needs_a_sign_in_and_no_scope() -> None:

@@ -56,6 +56,33 @@ def test_address_is_found_whatever_the_index_calls_this_processor(registry: Fake
         registry.check(registry.index({"digest": registry.index({"digest": bad} | platform)}))
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"platform": {"os": "linux", "architecture": "arm64"}},
+        {
+            "platform": {"os": "unknown", "architecture": "unknown"},
+            "annotations": {"vnd.docker.reference.digest": "sha256:" + "d" * 64},
+        },
+    ],
+)
+def test_address_is_found_in_what_an_index_lists_for_another_processor_as_well(
+    registry: FakeRegistry, other: dict[str, Any]
+) -> None:
+    bad = {"digest": registry.add(image(urls=[INSIDE]))}
+    foreign = {"digest": "sha256:" + "d" * 64, "platform": {"os": "linux", "architecture": "arm64"}}
+    for entries in ([bad | other, bad | OURS], [bad | OURS, bad | other]):
+        with pytest.raises(ImageUnavailable, match="names addresses of its own"):
+            registry.check(registry.index(foreign, *entries))
+
+
+@pytest.mark.parametrize("odd", [[], {}, ["arm64"], 7, None])
+def test_platform_or_annotation_of_another_type_is_read_as_possible(registry: FakeRegistry, odd: Any) -> None:
+    bad = {"digest": registry.add(image(urls=[INSIDE])), "annotations": {"vnd.docker.reference.digest": odd}}
+    with pytest.raises(ImageUnavailable, match="names addresses of its own"):
+        registry.check(registry.index(bad | {"platform": {"architecture": odd}}))
+
+
 def test_address_of_a_manifest_or_of_the_configuration_is_found_too(registry: FakeRegistry) -> None:
     good = registry.add(image())
     for bad in (
