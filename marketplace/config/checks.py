@@ -185,6 +185,13 @@ def check_retention(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
 
 
 @register()
+def check_limits(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """A limit below one would refuse everything, and say that there is too much of it."""
+    names = ("SOUK_WAITING_JOBS_MAX", "SOUK_STORAGE_FILES_MAX")
+    return [Error(f"{name} must be 1 or more.", id="souk.E016") for name in names if getattr(settings, name) < 1]
+
+
+@register()
 def check_settler_key(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Where a contract may pay for jobs, there is the key that settles them; one that cannot be read is none."""
     if not settings.SOUK_CHAINS:

@@ -13,7 +13,6 @@ NUMBER: Final = "`is` is `==` between numbers below 257 and between a module's c
 LEAST: Final = "no other value is less, or none is more"
 UNWRITTEN: Final = "nothing writes to it"
 COST: Final = "the same result, at another cost"
-SAME: Final = "the same truth for all values that can be there"
 
 REASONS: Final[dict[str, dict[str, str]]] = {
     "billing/charging/holds.py": {

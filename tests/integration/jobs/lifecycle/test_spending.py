@@ -20,6 +20,7 @@ from jobs.models import Job
 from jobs.quoting import quotes
 from jobs.running import reports
 from marketplace.accounts.models import Membership, Role, User
+from marketplace.config.checks import check_limits
 from marketplace.foundation import clock
 from provider_agent.protocol import Reason, charge
 from tests import stage
@@ -55,6 +56,12 @@ def test_no_more_jobs_wait_than_an_organisation_may_have_waiting(alice, bob, set
     lifecycle.cancel(first.id, actor="alice")
     stage.submit(alice)
     assert Job.objects.waiting().filter(organisation=alice).count() == 2
+
+
+def test_a_limit_that_refuses_everything_is_found_at_the_start(settings):
+    assert check_limits(None) == []
+    settings.SOUK_WAITING_JOBS_MAX, settings.SOUK_STORAGE_FILES_MAX = -1, 0
+    assert [found.id for found in check_limits(None)] == ["souk.E016"] * 2
 
 
 def test_a_raised_cap_beyond_the_limit_is_refused_and_nothing_is_held(alice, bob):
