@@ -105,7 +105,7 @@ coverage: $(INSTALLED) ## which lines and branches all tests but acceptance and 
 	$(BIN)/python -m tests.coverage_table .cache/coverage/report.json --write benchmarks/results/coverage.json
 
 # MUTANTS="holds settlement --sample 20" tries a part; what was tried is kept, and the next run goes on from there.
-mutants: $(INSTALLED) ## small mistakes in what guards money and access, each of which a test has to notice (half a day)
+mutants: $(INSTALLED) ## small mistakes in what guards money and access, each of which a test has to notice (hours)
 	$(BIN)/python -m venv .cache/mutation/venv
 	.cache/mutation/venv/bin/pip install --quiet --require-hashes -r tests/mutation/requirements.txt
 	.cache/mutation/venv/bin/python -m tests.mutation.run $(MUTANTS)

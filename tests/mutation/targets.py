@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-
 GOAL: Final = 0.85  # of all mutants that were tried
 
 

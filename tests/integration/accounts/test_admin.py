@@ -112,10 +112,7 @@ def test_a_password_that_an_operator_sets_is_told_to_its_user(operator: Client, 
 
 
 def test_staff_who_may_only_look_revoke_nothing(alice: Membership) -> None:
-    staff = User.objects.create_user("staff@example.org", PASSWORD, is_staff=True)
-    staff.user_permissions.add(Permission.objects.get(codename="view_apikey"))
-    client = Client()
-    client.login(username="staff@example.org", password=PASSWORD)
+    client = staff_who_may("view_apikey")
     key, _ = api_keys.issue(user=alice.user, organisation=alice.organisation, name="x", scopes=["jobs:read"])
     client.post("/admin/accounts/apikey/", {"action": "revoke", "_selected_action": [str(key.pk)]})
     assert ApiKey.objects.get(pk=key.pk).revoked_at is None
