@@ -29,7 +29,7 @@ from marketplace.portal.chat import page_keys
 from marketplace.portal.chat.asking import AskingFailed, Question
 from marketplace.portal.chat.catalogue import ChatModel, model_of, seconds_to_wake
 from marketplace.portal.chat.conversations import turns_for_model
-from marketplace.portal.chat.errors import AnswerInProgress, BadSetting, ChatFull, NoModel, TooManyAnswers
+from marketplace.portal.chat.errors import AnswerInProgress, BadSetting, ChatFull, ChatNotFound, NoModel, TooManyAnswers
 from marketplace.portal.chat.models import TEXT_CHARACTERS_MAX, Chat, Message
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ _places = threading.BoundedSemaphore(ANSWERS_MAX)
 def begin(chat: Chat, text: str) -> tuple[Message, Message]:
     """The question as it was asked, and the row of its answer, which is not started yet.
 
-    Raises BadSetting, NoModel, ChatFull, AnswerInProgress.
+    Raises BadSetting, NoModel, ChatNotFound, ChatFull, AnswerInProgress.
     """
     text = text.strip()
     if not text or len(text) > TEXT_CHARACTERS_MAX or "\x00" in text:
@@ -88,7 +88,8 @@ def begin(chat: Chat, text: str) -> tuple[Message, Message]:
         raise NoModel()
     now = clock.now()
     with transaction.atomic():
-        Chat.objects.select_for_update().get(pk=chat.pk)
+        if Chat.objects.select_for_update().filter(pk=chat.pk).first() is None:
+            raise ChatNotFound()  # it was deleted meanwhile
         end_silent(chat)
         newest = chat.messages.aggregate(number=Max("number"))["number"] or 0
         if newest >= MESSAGES_MAX:
@@ -208,6 +209,8 @@ def _ask(answer: Answer, chat: Chat, user: User) -> dict[str, Any]:
         answer.emit(note=note)
         _save(answer, note=note)
     question = Question(page_keys.key_for(user, chat.organisation), _body(chat, model, answer.message_id))
+    if not _is_wanted(answer.message_id):
+        return {}
     connection.close()  # goes back to the pool: an answer takes long
     watch = _Watch(answer.message_id, question)
     usage = None
@@ -233,6 +236,11 @@ def _ask(answer: Answer, chat: Chat, user: User) -> dict[str, Any]:
             "cost_usd_micros": model.cost_usd_micros(*usage),
         }
     return ending
+
+
+def _is_wanted(message_id: UUID) -> bool:
+    """Neither was it stopped nor its chat deleted."""
+    return Message.objects.filter(pk=message_id, stop_asked_at=None).exists()
 
 
 def _save(answer: Answer, **fields: Any) -> None:
@@ -273,14 +281,13 @@ class _Watch:
 
     def _look(self) -> None:
         began = reported = time.monotonic()
-        row = Message.objects.filter(pk=self._message_id)
         while not self._over.wait(WATCH_SECONDS):
             now = time.monotonic()
             try:
                 if now - reported > ALIVE_SECONDS:
-                    row.update(heard_at=clock.now())
+                    Message.objects.filter(pk=self._message_id).update(heard_at=clock.now())
                     reported = now
-                is_wanted = row.filter(stop_asked_at=None).exists()
+                is_wanted = _is_wanted(self._message_id)
             except Exception:
                 log.exception("A chat's answer could not be watched.", extra={"message_id": str(self._message_id)})
                 is_wanted = True

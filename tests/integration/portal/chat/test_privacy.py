@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 import pytest
 from django.test import Client
 
 from marketplace.accounts.erasure import erase
 from marketplace.accounts.models import Membership, Organisation, Role, User
-from marketplace.portal.chat import answering
+from marketplace.portal.chat import answering, page_keys
+from marketplace.portal.chat.errors import ChatNotFound
 from marketplace.portal.chat.models import Chat, Message
 from marketplace.portal.visitors import CONTENT_SECURITY_POLICY
 from tests.fakes.engine import EngineChild
@@ -122,12 +124,31 @@ def test_a_chat_that_is_deleted_while_it_is_answered_stops_the_engine(
     engine.call("POST", "/fake/pace", {"token_ms": 3_000})
     before = engine.stats()["cancelled"]
     stream = iter(ask(browser, chat, "Hello").streaming_content)
-    while b'"text": "' not in next(stream):
+    while b'"text": ""' in (event := next(stream)) or b'"text": ' not in event:  # that it is waking comes first
         pass
     assert browser.post(f"/chat/{chat.pk}/delete").status_code == 302
     wait_until(lambda: engine.stats()["cancelled"] == before + 1)
     list(stream)
     assert not Message.objects.exists()
+
+
+def test_a_chat_that_was_deleted_before_it_was_asked_is_not_found(chat: Chat) -> None:
+    Chat.objects.filter(pk=chat.pk).delete()
+    with pytest.raises(ChatNotFound):
+        answering.begin(chat, "Hello")
+
+
+def test_a_chat_that_was_deleted_before_its_question_left_asks_nothing(
+    browser: Client, chat: Chat, engine: EngineChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deleted_meanwhile(*args: Any) -> str:
+        Chat.objects.all().delete()
+        return "key"
+
+    monkeypatch.setattr(page_keys, "key_for", deleted_meanwhile)
+    before = engine.stats()["requests"]
+    list(ask(browser, chat, "Hello").streaming_content)
+    assert engine.stats()["requests"] == before
 
 
 def test_a_deleted_chat_is_gone(browser: Client, chat: Chat) -> None:
