@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,6 +19,7 @@ from billing.errors import AccountFrozen, BillingError, InsufficientFunds, Trans
 from billing.fields import AMOUNT_MAX
 from billing.models import Account, Asset, Transfer
 from billing.transfer_codes import TransferCode, TransferMode
+from marketplace.foundation import clock
 from marketplace.foundation.ids import new_id
 from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, available, fund
 
@@ -64,6 +66,64 @@ def test_the_largest_amount_of_a_token_is_kept_exactly(alice: UUID, bob: UUID) -
     assert_ledger_is_true()
 
 
+def test_an_amount_of_more_than_any_token_has_is_refused(db: None, bob: UUID) -> None:
+    cash = open_account(K.OPERATOR_CASH)
+    with pytest.raises(TransferRefused, match="at most 2"):
+        ledger.post([move(cash, wallet(bob), AMOUNT_MAX + 1)])
+    ledger.post([move(cash, wallet(bob), AMOUNT_MAX)])
+    with pytest.raises(TransferRefused, match="would hold more"):
+        ledger.post([move(cash, wallet(bob), 1)])
+    assert available(bob) == AMOUNT_MAX
+
+
+@pytest.mark.parametrize("amount", [True, 1.0, "1", None])
+def test_an_amount_is_a_whole_number(alice: UUID, bob: UUID, amount: Any) -> None:
+    with pytest.raises(TransferRefused, match="whole number"):
+        ledger.post([move(wallet(alice), wallet(bob), amount)])
+
+
+def test_a_group_has_so_many_transfers_at_most(alice: UUID, bob: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "TRANSFERS_PER_POST_MAX", 2)
+    assert len(ledger.post([move(wallet(alice), wallet(bob), 1)] * 2)) == 2
+    with pytest.raises(TransferRefused, match="at most 2 transfers"):
+        ledger.post([move(wallet(alice), wallet(bob), 1)] * 3)
+    assert available(bob) == 2
+
+
+def test_a_refused_group_leaves_the_transaction_around_it_whole(alice: UUID, bob: UUID) -> None:
+    twice = new_id()
+    with transaction.atomic():
+        ledger.post([move(wallet(alice), wallet(bob), 1)])
+        with pytest.raises(IntegrityError):
+            ledger.post([move(wallet(alice), wallet(bob), 1, mode=M.POST, pending_id=twice)])
+        ledger.post([move(wallet(alice), wallet(bob), 1)])
+    assert available(bob) == 2
+
+
+def test_a_refusal_says_what_is_missing(alice: UUID, bob: UUID) -> None:
+    with pytest.raises(InsufficientFunds) as refused:
+        ledger.post([move(wallet(alice), wallet(bob), 12 * DOLLAR)])
+    error = refused.value
+    assert (error.available, error.needed, error.missing) == (10 * DOLLAR, 12 * DOLLAR, 2 * DOLLAR)
+
+
+def test_a_row_is_returned_as_the_database_has_it(alice: UUID, bob: UUID) -> None:
+    when = clock.now() - timedelta(days=3)
+    job_id, group_id = uuid4(), new_id()
+    more = {"job_id": job_id, "external_ref": "a, 'b' {c}"}
+    first, second = ledger.post(
+        [move(wallet(alice), wallet(bob), 1, effective_at=when, **more), move(wallet(alice), wallet(bob), 2)],
+        group_id=group_id,
+    )
+    for row in (first, second):
+        kept = Transfer.objects.get(pk=row.pk)
+        fields = [field.attname for field in Transfer._meta.concrete_fields if field.attname != "row_hash"]
+        assert {name: getattr(row, name) for name in fields} == {name: getattr(kept, name) for name in fields}
+        assert row.group_id == group_id
+    assert (first.effective_at, first.job_id, first.external_ref) == (when, job_id, "a, 'b' {c}")
+    assert second.effective_at == second.created_at
+
+
 @pytest.mark.parametrize("amount", [0, -1])
 def test_an_amount_is_above_zero(alice: UUID, bob: UUID, amount: int) -> None:
     with pytest.raises(TransferRefused, match="above zero"):
@@ -84,6 +144,8 @@ def test_P13_no_transfer_mixes_assets(alice: UUID, bob: UUID) -> None:
     tokens = open_account(K.CUSTOMER_AVAILABLE, bob, asset_id=7)
     with pytest.raises(TransferRefused, match="different assets"):
         ledger.post([move(wallet(alice), tokens, 1)])
+    with pytest.raises(TransferRefused, match="different assets"):
+        ledger.post([move(tokens, wallet(alice), 1)])
     for asset_id in (1, 7):
         with pytest.raises(IntegrityError, match="of_its_asset"), transaction.atomic():
             insert(wallet(alice), tokens, 1, asset_id=asset_id)
@@ -107,6 +169,16 @@ def test_a_frozen_account_takes_money_and_gives_none(alice: UUID, bob: UUID) -> 
         insert(wallet(alice), wallet(bob), 1)
     fund(alice, DOLLAR)
     assert available(alice) == 11 * DOLLAR
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_what_may_leave_a_frozen_account_leaves_it_as_frozen_as_before(alice: UUID, bob: UUID, is_frozen: bool) -> None:
+    Account.objects.filter(pk=wallet(alice).pk).update(is_frozen=is_frozen)
+    with transaction.atomic():
+        [row] = ledger.post_from_frozen(wallet(alice), [move(wallet(alice), wallet(bob), 3)], group_id=new_id())
+    assert row.amount == available(bob) == 3
+    assert wallet(alice).is_frozen == is_frozen
+    assert not wallet(bob).is_frozen
 
 
 def test_P04_a_pending_transfer_reserves_and_is_resolved_once(alice: UUID, bob: UUID) -> None:
