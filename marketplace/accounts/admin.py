@@ -58,7 +58,7 @@ class NewPasswordForm(NewPasswordBase):
 
 
 @admin.register(User)
-class UserAdmin(UsersBase):
+class UserAdmin(PlainAdmin, UsersBase):
     list_display = ["email", "name", "is_active", "is_staff", "created_at", "last_login"]
     list_filter = ["is_active", "is_staff"]
     search_fields = ["email", "name"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
-from django.db import models
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.db import DataError, models, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -15,9 +17,21 @@ from marketplace.foundation.errors import SoukError
 from marketplace.foundation.models import Event, IdempotencyKey, OutboxMessage
 
 if TYPE_CHECKING:
-    PlainAdmin = admin.ModelAdmin[Any]
+    AdminBase = admin.ModelAdmin[Any]
 else:
-    PlainAdmin = admin.ModelAdmin  # generic for the type checker only
+    AdminBase = admin.ModelAdmin  # generic for the type checker only
+
+
+class PlainAdmin(AdminBase):
+    """Django's, where a filter in the address may hold any value."""
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """A value that the database does not read, such as a time at +16:00, is an invalid filter and no failure."""
+        try:
+            with transaction.atomic():
+                return super().get_changelist_instance(request)
+        except DataError as error:
+            raise IncorrectLookupParameters from error
 
 
 class ReadOnlyAdmin(PlainAdmin):

@@ -10,18 +10,14 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobs.gateway import strict_json
 from jobs.gateway.engines import sse
 
 SENT_CHARS_MAX = 1 << 20  # of an answer that may have to go on elsewhere; a longer one stays where it is
 MARK = "\x00text\x00"  # stands for the text while a chunk's ends are made
 _MARKED = json.dumps(MARK).encode()
 
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")
-
-
-decode = json.JSONDecoder(parse_constant=_refuse).decode  # Python lets NaN through; clients in other languages fail
+decode = json.JSONDecoder(parse_constant=strict_json.no_number, parse_float=strict_json.finite).decode
 
 
 class EngineFailed(Exception):

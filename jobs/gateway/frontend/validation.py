@@ -6,10 +6,10 @@ Fields that are not known here pass through: what an engine cannot do is refused
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from jobs.gateway import strict_json
 from jobs.gateway.errors import ApiError
 from jobs.gateway.inference_request import Kind
 from jobs.gateway.messages import EndpointRow
@@ -244,17 +244,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(f"{number[:40]} is too large a number")
-    return value
-
-
-def _not_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number in JSON")
-
-
 def _describe(error: ValueError) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at line {error.lineno}, column {error.colno}."
@@ -265,4 +254,6 @@ def _refuse(message: str, param: str | None = None) -> NoReturn:
     raise ApiError(400, "invalid_json" if param is None else "invalid_value", message, param=param)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_not_json, parse_float=_finite)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=strict_json.no_number, parse_float=strict_json.finite
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from jobs.gateway.routing import router
 from jobs.gateway.routing.router import Candidate, Conversation, choose
 
 ANY_TIME = settings(deadline=None)  # the machine may be slow
+ROUNDING = 1e-9  # of floats that are multiplied in another order
 
 NUMBERS = st.integers(0, (1 << 64) - 1)
 VERSIONS = [VersionRow(version=1, share=70), VersionRow(version=2, share=30), VersionRow(version=3, share=0)]
@@ -59,7 +59,7 @@ def test_nobody_gets_more_than_its_part_while_others_have_room(fleet, prefix):
     chosen = next(each for each in fleet if each.lease_id == choice.lease_id)
     total = sum(each.in_flight for each in fleet) + 1
     fair = router.LOAD_BOUND * total * (1 / chosen.seconds) / sum(1 / each.seconds for each in fleet)
-    assert chosen.in_flight < math.ceil(fair)
+    assert chosen.in_flight < fair * (1 + ROUNDING)
 
 
 @ANY_TIME

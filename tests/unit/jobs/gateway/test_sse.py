@@ -163,7 +163,18 @@ def test_an_error_of_the_engine_is_one(data):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"3", b"{}", b'{"choices": [3]}', b"\xff", b"[" * 5000, b'{"choices":[NaN]}']
+    "data",
+    [
+        b"",
+        b"{",
+        b"3",
+        b"{}",
+        b'{"choices": [3]}',
+        b"\xff",
+        b"[" * 5000,
+        b'{"choices":[],"x":NaN}',
+        b'{"choices":[],"x":1e999}',
+    ],
 )
 def test_garbage_is_garbage(data):
     with pytest.raises(sse.BadStream):
