@@ -6,10 +6,13 @@ The reason decides by the table `provider_agent.protocol.outcomes.REASONS`; the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from jobs.models import Job
 from jobs.states import JobState
 from provider_agent.protocol import AttemptState, Outcome, Reason
+
+IMAGE_TRIES: Final = 2  # of attempts that could not have the image that the customer named
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,13 @@ def next_step(job: Job, reason: Reason, outcome: Outcome, *, message: str) -> Ne
 def _may_retry(job: Job, reason: Reason, outcome: Outcome) -> bool:
     """Whether the reason allows another attempt, the deadline leaves time for one, and `attempts_max` leaves one."""
     is_wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
+    is_wanted = is_wanted or (reason == Reason.IMAGE_UNAVAILABLE and not _is_missing(job))
     # An attempt that ended because the budget did was no failed try; nor was one that had a bad checkpoint to begin
     # with, of which there is an end: four of them set it aside.
     tried = job.attempts.exclude(reason__in=[Reason.BUDGET_EXHAUSTED.value, Reason.BAD_CHECKPOINT.value]).count()
     return is_wanted and not job.is_late and tried < job.attempts_max
+
+
+def _is_missing(job: Job) -> bool:
+    """Whether the job's image is, which one node alone might say of any: the second is of another provider, if any."""
+    return job.attempts.filter(reason=Reason.IMAGE_UNAVAILABLE.value).count() >= IMAGE_TRIES

@@ -249,11 +249,6 @@ def _is_accepted(job: Job, node: Node) -> bool:
 
 
 def _request(job: Job, *, turn: int = 0) -> MatchRequest:
-    # Of the platform's a node may be the cause after all: one that cannot run our programs would take every attempt.
-    at_fault = Q(attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK, Fault.PLATFORM])
-    # Who says that a checkpoint is bad may be wrong: another node tries it next.
-    failed = Lease.objects.filter(at_fault | Q(attempt__reason=Reason.BAD_CHECKPOINT.value), attempt__job=job)
-    failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
     demand = demand_of(
         from_wire(job.spec),
@@ -262,10 +257,26 @@ def _request(job: Job, *, turn: int = 0) -> MatchRequest:
         cap_usd_micros=job.cap_usd_micros - charged_of(job).usd_micros,
         seconds_left=left,
         done_share=_done_share(job),
-        avoid=frozenset(failed.values_list("node_id", flat=True)),
+        avoid=_avoided(job),
         only_nodes=holding.allowed_nodes(job) if job.is_escrow else None,
     )
     return MatchRequest(str(job.id), demand, job.priority, job.queued_at, turn, job.organisation_id)
+
+
+def _avoided(job: Job) -> frozenset[UUID]:
+    """The nodes that failed the job by themselves, and all of a provider that could not have its image."""
+    # Of the platform's a node may be the cause after all: one that cannot run our programs would take every attempt.
+    at_fault = Q(attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK, Fault.PLATFORM])
+    # Who says that a checkpoint is bad, or that there is no such image, may be wrong: another node tries it next.
+    at_fault |= Q(attempt__reason__in=[Reason.BAD_CHECKPOINT.value, Reason.IMAGE_UNAVAILABLE.value])
+    failed = Lease.objects.filter(at_fault, attempt__job=job)
+    failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
+    rows = list(failed.values_list("node_id", "node__provider_id", "reported_reason"))
+    nodes = {node_id for node_id, _, _ in rows}
+    without_image = {provider_id for _, provider_id, reason in rows if reason == Reason.IMAGE_UNAVAILABLE}
+    if without_image:
+        nodes |= set(Node.objects.filter(provider_id__in=without_image).values_list("pk", flat=True))
+    return frozenset(nodes)
 
 
 def _done_share(job: Job) -> float:

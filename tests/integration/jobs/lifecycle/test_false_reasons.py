@@ -126,6 +126,27 @@ def test_a_customers_image_that_ran_was_there(alice: Organisation, bob: Node, ha
     assert stage.newest_attempt(job).reason == reason
 
 
+def test_one_word_ends_no_job_whose_image_cannot_be_had(alice: Organisation) -> None:
+    """Another provider is asked, whose node may be dearer; where it says the same, it is the customer's."""
+    mallory = stage.organisation("mallory")
+    for name in ("first", "second"):
+        stage.node(name, provider=mallory)
+    honest = stage.node("honest", price_usd_micros=2 * DOLLAR)
+    job = stage.submit(alice, stage.spec_of(**stage.OWN_COMMAND, image="docker.io/library/python:3.12"))
+    (first,) = stage.place(job)
+    assert first.node.provider.organisation == mallory
+    stage.send_report(first, AttemptState.PREPARING)
+    stage.finish(first, Reason.IMAGE_UNAVAILABLE)
+    refreshed(job)
+    assert (job.state, stage.newest_attempt(job).reason) == ("recovering", "image_unavailable")
+    (second,) = stage.place(job)
+    assert second.node == honest
+    stage.send_report(second, AttemptState.PREPARING)
+    stage.finish(second, Reason.IMAGE_UNAVAILABLE)
+    refreshed(job)
+    assert (job.state, job.reason) == ("failed", "image_unavailable")
+
+
 def test_a_stop_that_was_ordered_is_paid_as_observed(claimed: tuple[Job, Lease], bob: Node) -> None:
     job, lease = claimed
     lifecycle.cancel(job.pk, actor="alice")
