@@ -73,6 +73,7 @@ TARGETS: Final[dict[str, Target]] = {
     "leasing": Target(
         ("jobs/leases/leasing.py", "jobs/leases/fencing.py"),
         (
+            "integration/jobs/test_leasing.py",
             "integration/jobs/lifecycle/test_lifecycle.py",
             "integration/jobs/lifecycle/test_recovery.py",
             "integration/jobs/lifecycle/test_spending.py",
