@@ -28,9 +28,10 @@ TARGETS: Final[dict[str, Target]] = {
     "verifier": Target(
         ("billing/books/hash_chain.py", "billing/books/verify.py"),
         (
+            "unit/billing/test_merkle_root.py",
+            "integration/billing/test_hash_chain.py",
             "integration/billing/test_verify.py",
             "integration/billing/test_ledger_command.py",
-            "integration/billing/test_ledger.py",
             "integration/billing/test_flipped_bytes.py",
         ),
     ),

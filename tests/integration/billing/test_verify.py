@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
 
 from billing.account_kinds import AccountKind
 from billing.books import hash_chain, ledger
+from billing.books import verify as verifier
 from billing.books.hash_chain import GENESIS, chain_transfers
-from billing.charging import holds, settlement
+from billing.charging import holds, metering, settlement
 from billing.charging.settlement import LeaseCharge
-from billing.models import Account, DailyRoot, Transfer
+from billing.models import Account, DailyRoot, Transfer, UsageReceipt
 from marketplace.foundation import clock
-from tests.integration.billing.scenes import DOLLAR, assert_ledger_is_true, fund, past_the_triggers
+from tests.integration.billing.scenes import DOLLAR, Meter, assert_ledger_is_true, fund, past_the_triggers
 
 
 @pytest.fixture
@@ -160,3 +163,119 @@ def test_a_settlement_that_its_transfers_do_not_support_is_found(history: list[T
             [job_id],
         )
     assert len(problems("settlement")) == 1
+
+
+def test_the_report_counts_what_it_checked_and_says_how_far_it_is(
+    history: list[Transfer], bob: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = Meter()
+    metering.accept_receipts(meter.terms, [meter.read(1000), meter.read(2000), meter.read(3000)], observed_ms=3000)
+    chain_transfers()
+    fund(bob)
+    monkeypatch.setattr(verifier, "ROWS_PER_FETCH", 2)
+    steps: list[tuple[str, int, int]] = []
+    report = ledger.verify(lambda *step: steps.append(step))
+    accounts, transfers = Account.objects.count(), Transfer.objects.count()
+    assert (report.accounts, report.transfers, report.receipts) == (accounts, transfers, 3)
+    assert (report.sealed, report.is_true, report.problems) == (transfers - 1, True, [])
+    assert {totals.asset for totals in report.totals} == {"USD"}
+    assert [step for step in steps if step[0] == "accounts"] == [
+        ("accounts", done, accounts) for done in range(0, accounts, 2)
+    ]
+    assert [step for step in steps if step[0] == "transfers"] == [
+        ("transfers", done, transfers) for done in range(0, transfers, 2)
+    ]
+    assert [step for step in steps if step[0] == "receipts"] == [("receipts", 0, 3), ("receipts", 2, 3)]
+    tables = [step[1] for step in steps if step[0] == "tables"]
+    assert tables == list(range(len(tables)))
+    assert {step[2] for step in steps if step[0] == "tables"} == {len(tables)}
+
+
+def test_of_many_problems_the_first_are_named(
+    history: list[Transfer], bob: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = Meter()
+    metering.accept_receipts(meter.terms, [meter.read(1000), meter.read(2000), meter.read(3000)], observed_ms=3000)
+    chain_transfers()
+    for table, change in (
+        ("billing_transfer", "external_ref = 'forged'"),
+        ("billing_account", "owner_id = gen_random_uuid()"),
+        ("billing_usagereceipt", "digest = repeat('0', 63) || seq"),
+    ):
+        with past_the_triggers(table) as cursor:
+            where = "owner_id IS NOT NULL" if "owner_id" in change else "true"
+            cursor.execute(f"UPDATE {table} SET {change} WHERE {where}")
+    owned = Account.objects.exclude(owner_id=None).count()
+    found = Counter(problem.check for problem in ledger.verify().problems)
+    assert (found["hash_chain"], found["receipt"], found["name"]) == (len(history), 3, owned)
+    for most in (1, 2):
+        monkeypatch.setattr(verifier, "PROBLEMS_MAX", most)
+        report = ledger.verify()
+        found = Counter(problem.check for problem in report.problems)
+        assert (found["hash_chain"], found["receipt"], found["name"]) == (most, most, most)
+        assert not report.is_true
+    assert [each.id for each in report.problems if each.check == "hash_chain"] == [str(row.pk) for row in history[:2]]
+
+
+def test_a_sealed_transfer_behind_an_unsealed_one_is_named_with_it(history: list[Transfer]) -> None:
+    chain_transfers()
+    with past_the_triggers("billing_transfer") as cursor:
+        cursor.execute("UPDATE billing_transfer SET hash = NULL, prev_hash = NULL WHERE id = %s", [history[1].pk])
+    found = [each for each in ledger.verify().problems if each.check == "hash_chain"]
+    assert [each.id for each in found] == [str(row.pk) for row in history[2:]]
+    assert f"transfer {history[1].seq} before it is not" in found[0].message
+
+
+def test_each_wrong_link_is_named_with_what_is_wrong(history: list[Transfer]) -> None:
+    chain_transfers()
+    with past_the_triggers("billing_transfer") as cursor:
+        cursor.execute("UPDATE billing_transfer SET prev_hash = repeat('1', 64) WHERE id = %s", [history[0].pk])
+        cursor.execute("UPDATE billing_transfer SET external_ref = 'forged' WHERE id = %s", [history[2].pk])
+    found = [each for each in ledger.verify().problems if each.check == "hash_chain"]
+    assert [each.id for each in found] == [str(history[0].pk), str(history[2].pk)]
+    assert "does not follow the transfer before it" in found[0].message
+    assert "does not say what it said" in found[1].message
+
+
+def test_each_days_root_is_compared_with_its_own_transfers(
+    history: list[Transfer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = datetime.combine(clock.now().astimezone(UTC).date(), datetime.min.time(), UTC)
+    for days in (1, 2, 3):
+        monkeypatch.setattr(clock, "now", lambda days=days: today + timedelta(days=days, minutes=1))
+        chain_transfers()
+        fund(uuid4())
+    roots = list(DailyRoot.objects.order_by("last_seq"))
+    assert [root.transfers for root in roots] == [len(history), 1, 1]
+    assert_ledger_is_true()
+    with past_the_triggers("billing_dailyroot") as cursor:
+        cursor.execute("UPDATE billing_dailyroot SET root = repeat('0', 64) WHERE day = %s", [roots[1].day])
+        cursor.execute("UPDATE billing_dailyroot SET first_seq = first_seq + 1 WHERE day = %s", [roots[0].day])
+    assert problems("daily_root") == [str(roots[0].day), str(roots[1].day)]
+
+
+def test_a_receipt_whose_signer_is_another_is_named(alice: UUID) -> None:
+    meter = Meter()
+    metering.accept_receipts(meter.terms, [meter.read(1000), meter.read(2000)], observed_ms=2000)
+    rows = list(UsageReceipt.objects.order_by("seq"))
+    with past_the_triggers("billing_usagereceipt") as cursor:
+        cursor.execute("UPDATE billing_usagereceipt SET signer = %s WHERE id = %s", ["0x" + "ab" * 20, rows[0].pk])
+        cursor.execute("UPDATE billing_usagereceipt SET signature = 'no signature' WHERE id = %s", [rows[1].pk])
+    found = {each.id: each.message for each in ledger.verify().problems if each.check == "receipt"}
+    assert set(found) == {str(row.pk) for row in rows}
+    assert "its signature is not its signer's" in found[str(rows[0].pk)]
+    assert "\n" not in found[str(rows[1].pk)]
+
+
+def test_an_account_of_another_name_is_named(alice: UUID) -> None:
+    account = Account.objects.get(owner_id=alice, kind=AccountKind.CUSTOMER_AVAILABLE)
+    with past_the_triggers("billing_account") as cursor:
+        cursor.execute("UPDATE billing_account SET owner_id = gen_random_uuid() WHERE id = %s", [account.pk])
+    assert problems("name") == [str(account.pk)]
+
+
+def test_plans_are_as_before_afterwards(alice: UUID) -> None:
+    with connection.cursor() as cursor:
+        ledger.verify()
+        cursor.execute("SHOW enable_nestloop")
+        assert cursor.fetchone() == ("on",)
