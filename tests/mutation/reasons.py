@@ -14,7 +14,33 @@ LEAST: Final = "no other value is less, or none is more"
 UNWRITTEN: Final = "nothing writes to it"
 COST: Final = "the same result, at another cost"
 
+ONE_MODEL: Final = "all are of one model"
+
 REASONS: Final[dict[str, dict[str, str]]] = {
+    "billing/books/ledger.py": {
+        "TRANSFERS_PER_POST_MAX: Final = 10001": LIMIT,
+        "TRANSFERS_PER_POST_MAX: Final = 9999": LIMIT,
+        "@dataclass(frozen=False)": UNWRITTEN,
+        "with transaction.atomic() if savepoint or connection.in_atomic_block else nullcontext():": COST,
+        "for new, transfer_id, seq in zip(transfers, ids, seqs, strict=False)": "there is one of each for each transfer",
+        "is_frozen = same.filter(is_frozen=True).update(is_frozen=False) >= 1": LEAST,
+        "if new.debit.asset_id is not new.credit.asset_id:": NUMBER,
+        'if refused <= "frozen":': LEAST,
+        'if refused <= "full":': LEAST,
+    },
+    "jobs/states.py": {
+        "ATTEMPT_LIVE = frozenset(set(AttemptState) ^ ATTEMPT_ENDS)": "what is taken away is all in the set",
+    },
+    "marketplace/foundation/states.py": {
+        "@dataclass(frozen=False)": UNWRITTEN,
+        'if any(field.name is "reason" for field in instance._meta.concrete_fields):': "names of fields are interned",
+        "moved = manager.filter(pk=instance.pk, state__in=sources).update(state=to, **fields) if before else -1": (
+            "neither is one row"
+        ),
+        "if moved < 1:": LEAST,
+        "rules: StateMachine = instances[ -1].STATE_MACHINE  # type: ignore[attr-defined]": ONE_MODEL,
+        "to, manager = str(to), type(instances[ -1])._default_manager": ONE_MODEL,
+    },
     "billing/charging/holds.py": {
         "PLACE_TRIES_MAX: Final = 4  # against a hold of the same job that others open and close meanwhile": LIMIT,
         "PLACE_TRIES_MAX: Final = 2  # against a hold of the same job that others open and close meanwhile": LIMIT,

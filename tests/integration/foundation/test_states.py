@@ -132,6 +132,7 @@ def test_many_move_only_from_the_states_that_are_named(nodes: list[Node]) -> Non
     assert [each.name for each in moved] == ["two"]
     assert Event.objects.count() == 1
     assert advance_all(nodes, "draining", only_from=["pending"]) == []  # which no node may do
+    assert advance_all(nodes[:1], "draining") == []
     assert sorted(Node.objects.values_list("name", "state")) == [
         ("one", "pending"),
         ("three", "pending"),
