@@ -22,7 +22,7 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "TRANSFERS_PER_POST_MAX: Final = 9999": LIMIT,
         "@dataclass(frozen=False)": UNWRITTEN,
         "with transaction.atomic() if savepoint or connection.in_atomic_block else nullcontext():": COST,
-        "for new, transfer_id, seq in zip(transfers, ids, seqs, strict=False)": "there is one of each for each transfer",
+        "for new, transfer_id, seq in zip(transfers, ids, seqs, strict=False)": "each transfer has one of each",
         "is_frozen = same.filter(is_frozen=True).update(is_frozen=False) >= 1": LEAST,
         "if new.debit.asset_id is not new.credit.asset_id:": NUMBER,
         'if refused <= "frozen":': LEAST,
