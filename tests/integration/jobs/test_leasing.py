@@ -134,8 +134,9 @@ def test_another_fault_of_a_reservation_is_no_taken_device(
 def test_a_rate_of_nothing_is_refused_but_for_a_price_of_nothing(running: tuple[Job, Lease]) -> None:
     _, lease = running
     node = stage.node("other")
-    with pytest.raises(AssetTooCoarse):
+    with pytest.raises(AssetTooCoarse) as refused:
         reserve_beside(lease, node, rate_units_per_hour=0)
+    assert refused.value.details == {"asset": "USD", "rate": 0}
     Attempt.objects.filter(number=9).delete()
     free = reserve_beside(lease, node, rate_units_per_hour=0, price_usd_micros=0)
     assert free.rate_units_per_hour == 0
@@ -259,7 +260,7 @@ def test_charging_again_makes_nothing_dearer_and_keeps_to_the_caps(lost: Lease) 
 
 
 @pytest.mark.parametrize(
-    "case", ["its job ended", "a contract pays it", "a reason that needs no checkpoint", "it lives"]
+    "case", ["its job ended", "a contract pays it", "a reason that needs no checkpoint", "active", "reserved"]
 )
 def test_everything_else_stays_as_it_was_charged(lost: Lease, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lost.attempt.artifacts.update(condemned_at=clock.now())
@@ -270,8 +271,8 @@ def test_everything_else_stays_as_it_was_charged(lost: Lease, case: str, monkeyp
     if case == "a reason that needs no checkpoint":
         Attempt.objects.filter(pk=lost.attempt_id).update(reason="exit_nonzero")
     lease = fresh(lost)
-    if case == "it lives":
-        lease.state = LeaseState.ACTIVE
+    if case in set(LeaseState):
+        lease.state = LeaseState(case)
     before = lease.charge_units
     assert leasing.recharge(lease) == 0
     assert fresh(lost).charge_units == before
