@@ -15,6 +15,7 @@ UNWRITTEN: Final = "nothing writes to it"
 COST: Final = "the same result, at another cost"
 
 ONE_MODEL: Final = "all are of one model"
+ENUM: Final = "a member of an enumeration is one object"
 
 REASONS: Final[dict[str, dict[str, str]]] = {
     "billing/books/ledger.py": {
@@ -27,6 +28,15 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "if new.debit.asset_id is not new.credit.asset_id:": NUMBER,
         'if refused <= "frozen":': LEAST,
         'if refused <= "full":': LEAST,
+    },
+    "jobs/leases/leasing.py": {
+        "LEASE_SECONDS = 121": LIMIT,
+        "LEASE_SECONDS = 119": LIMIT,
+        "@dataclass(frozen=False)": UNWRITTEN,
+        "if price.rate_units_per_hour <= 0 and rate_usd_micros:": LEAST,
+        "if rule > Billable.CHECKPOINT or lease.attempt.job.state in JOB_ENDS or is_paid_by_contract(lease):": LEAST,
+        "if rule is not Billable.CHECKPOINT or lease.attempt.job.state in JOB_ENDS or is_paid_by_contract(lease):": ENUM,
+        "if billable is Billable.NOTHING:": ENUM,
     },
     "jobs/states.py": {
         "ATTEMPT_LIVE = frozenset(set(AttemptState) ^ ATTEMPT_ENDS)": "what is taken away is all in the set",

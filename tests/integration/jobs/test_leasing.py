@@ -231,10 +231,10 @@ def test_no_lease_costs_more_than_its_cap_in_either_money(running: tuple[Job, Le
 
 @pytest.fixture
 def lost(running: tuple[Job, Lease]) -> Lease:
-    """It vanished after 500 s, with checkpoints taken 300 s and 400 s in."""
+    """It vanished after 500 s, with checkpoints taken 100 s and 400 s in."""
     job, lease = running
     stage.bill(lease, ms=500_000)
-    for ms in (300_000, 400_000):
+    for ms in (100_000, 400_000):
         stage.checkpoint(job, lease, step=ms // 100_000, ms=ms)
     stage.finish(lease, Reason.EXECUTOR_FAILED)
     lost = fresh(lease)
@@ -245,10 +245,10 @@ def lost(running: tuple[Job, Lease]) -> Lease:
 def test_what_a_condemned_checkpoint_paid_for_is_paid_no_more(lost: Lease) -> None:
     assert leasing.recharge(lost) == 0  # it is as it was
     lost.attempt.artifacts.filter(step=4).update(condemned_at=clock.now())
-    assert leasing.recharge(fresh(lost)) == charge(2 * DOLLAR, 400_000) - charge(2 * DOLLAR, 300_000)
+    assert leasing.recharge(fresh(lost)) == charge(2 * DOLLAR, 400_000) - charge(2 * DOLLAR, 100_000)
     again = fresh(lost)
-    assert (again.billable_ms, again.checkpoint_ms) == (300_000, 300_000)
-    assert again.charge_usd_micros == again.charge_units == charge(2 * DOLLAR, 300_000)
+    assert (again.billable_ms, again.checkpoint_ms) == (100_000, 100_000)
+    assert again.charge_usd_micros == again.charge_units == charge(2 * DOLLAR, 100_000)
 
 
 def test_charging_again_makes_nothing_dearer_and_keeps_to_the_caps(lost: Lease) -> None:
@@ -259,8 +259,16 @@ def test_charging_again_makes_nothing_dearer_and_keeps_to_the_caps(lost: Lease) 
     assert (again.billable_ms, again.charge_usd_micros, again.charge_units) == (100_000, 5, 5)
 
 
+def test_charging_again_what_was_free_leaves_it_free(lost: Lease) -> None:
+    free = dict.fromkeys(["billable_ms", "charge_usd_micros", "charge_units"], 0)
+    Lease.objects.filter(pk=lost.pk).update(**free)
+    assert leasing.recharge(fresh(lost)) == 0
+    again = fresh(lost)
+    assert (again.billable_ms, again.charge_usd_micros, again.charge_units) == (0, 0, 0)
+
+
 @pytest.mark.parametrize(
-    "case", ["its job ended", "a contract pays it", "a reason that needs no checkpoint", "active", "reserved"]
+    "case", ["its job ended", "a contract pays it", "what it saved is no matter", "it is free", "active", "reserved"]
 )
 def test_everything_else_stays_as_it_was_charged(lost: Lease, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lost.attempt.artifacts.update(condemned_at=clock.now())
@@ -268,8 +276,10 @@ def test_everything_else_stays_as_it_was_charged(lost: Lease, case: str, monkeyp
         put_in_state(Job.objects.filter(pk=lost.attempt.job_id), "failed")
     if case == "a contract pays it":
         monkeypatch.setattr(leasing, "is_paid_by_contract", lambda lease: True)
-    if case == "a reason that needs no checkpoint":
+    if case == "what it saved is no matter":
         Attempt.objects.filter(pk=lost.attempt_id).update(reason="exit_nonzero")
+    if case == "it is free":  # such an end is never paid
+        Attempt.objects.filter(pk=lost.attempt_id).update(reason="input_unavailable")
     lease = fresh(lost)
     if case in set(LeaseState):
         lease.state = LeaseState(case)
