@@ -18,6 +18,13 @@ ONE_MODEL: Final = "all are of one model"
 ENUM: Final = "a member of an enumeration is one object"
 
 REASONS: Final[dict[str, dict[str, str]]] = {
+    "billing/books/hash_chain.py": {
+        'GENESIS: Final = "0" * 63': "any text that is no hash begins the chain",
+        "TRANSFERS_PER_BATCH_MAX: Final = 5001  # entered in one transaction": LIMIT,
+        "TRANSFERS_PER_BATCH_MAX: Final = 4999  # entered in one transaction": LIMIT,
+        "BATCHES_PER_CALL_MAX: Final = 201": LIMIT,
+        "BATCHES_PER_CALL_MAX: Final = 199": LIMIT,
+    },
     "billing/books/ledger.py": {
         "TRANSFERS_PER_POST_MAX: Final = 10001": LIMIT,
         "TRANSFERS_PER_POST_MAX: Final = 9999": LIMIT,
@@ -35,8 +42,12 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "@dataclass(frozen=False)": UNWRITTEN,
         "if price.rate_units_per_hour <= 0 and rate_usd_micros:": LEAST,
         "if rule > Billable.CHECKPOINT or lease.attempt.job.state in JOB_ENDS or is_paid_by_contract(lease):": LEAST,
-        "if rule is not Billable.CHECKPOINT or lease.attempt.job.state in JOB_ENDS or is_paid_by_contract(lease):": ENUM,
+        "if rule is not Billable.CHECKPOINT or lease.attempt.job.state in JOB_ENDS or is_paid_by_contract(lease):": (
+            ENUM
+        ),
         "if billable is Billable.NOTHING:": ENUM,
+        "saved = None if billable >= Billable.OBSERVED else _saved_ms(lease)": f"{LEAST}; NOTHING was answered before",
+        "saved = None if billable is Billable.OBSERVED else _saved_ms(lease)": ENUM,
     },
     "jobs/states.py": {
         "ATTEMPT_LIVE = frozenset(set(AttemptState) ^ ATTEMPT_ENDS)": "what is taken away is all in the set",

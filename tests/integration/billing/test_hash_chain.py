@@ -121,18 +121,34 @@ def test_a_day_ends_at_midnight_to_the_microsecond(alice: UUID, monkeypatch: pyt
     assert root.root == merkle_root([str(row.hash) for row in rows[:2]])
     assert write_daily_root() is None
 
+    at(monkeypatch, midnight - timedelta(seconds=1))
+    fund(uuid4())  # it was drawn before midnight, and committed after the day's root
+    at(monkeypatch, midnight + timedelta(seconds=1))
+    chain_transfers()
+    assert DailyRoot.objects.count() == 1
+    rows = list(Transfer.objects.order_by("seq"))
     at(monkeypatch, midnight + timedelta(days=1))
     fund(uuid4())
     second = write_daily_root()
     assert second is not None
-    assert (second.day, second.first_seq, second.last_seq, second.transfers) == (
-        midnight.date(),
-        rows[2].seq,
-        rows[2].seq,
-        1,
-    )
-    assert second.root == merkle_root([str(rows[2].hash)])
+    assert (second.day, second.first_seq, second.last_seq) == (midnight.date(), rows[2].seq, rows[3].seq)
+    assert second.root == merkle_root([str(row.hash) for row in rows[2:4]])
     assert_ledger_is_true()
+
+
+def test_the_first_transfer_of_all_is_of_its_day(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_get_serial_sequence('billing_transfer', 'seq')")
+        cursor.execute(f"ALTER SEQUENCE {cursor.fetchone()[0]} RESTART")  # undone with the test
+    fund(uuid4())
+    assert chain_transfers() == 1
+    [first] = Transfer.objects.all()
+    assert first.seq == 1
+    assert not DailyRoot.objects.exists()
+    at(monkeypatch, today() + timedelta(days=1))
+    root = write_daily_root()
+    assert root is not None
+    assert (root.first_seq, root.last_seq) == (1, 1)
 
 
 def test_a_day_without_transfers_has_no_root(alice: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
