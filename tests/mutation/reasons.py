@@ -48,6 +48,7 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "if billable is Billable.NOTHING:": ENUM,
         "saved = None if billable >= Billable.OBSERVED else _saved_ms(lease)": f"{LEAST}; NOTHING was answered before",
         "saved = None if billable is Billable.OBSERVED else _saved_ms(lease)": ENUM,
+        "return terms is not None and terms.customer > ZERO_ADDRESS": LEAST,
     },
     "jobs/states.py": {
         "ATTEMPT_LIVE = frozenset(set(AttemptState) ^ ATTEMPT_ENDS)": "what is taken away is all in the set",

@@ -191,7 +191,9 @@ def test_a_contract_pays_whole_receipts(running: tuple[Job, Lease], monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("wallet", "is_paid"), [(None, False), (ZERO_ADDRESS, False), ("0x" + "ab" * 20, True)], ids=["none", "zero", "one"]
+    ("wallet", "is_paid"),
+    [(None, False), ("".join(ZERO_ADDRESS), False), ("0x" + "ab" * 20, True)],
+    ids=["none", "zero", "one"],
 )
 def test_a_contract_pays_where_the_receipts_name_a_wallet(
     running: tuple[Job, Lease], monkeypatch: pytest.MonkeyPatch, wallet: str | None, is_paid: bool
