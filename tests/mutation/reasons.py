@@ -21,13 +21,6 @@ ONE_MODEL: Final = "all are of one model"
 ENUM: Final = "a member of an enumeration is one object"
 
 REASONS: Final[dict[str, dict[str, str]]] = {
-    "billing/books/hash_chain.py": {
-        'GENESIS: Final = "0" * 63': "any text that is no hash begins the chain",
-        "TRANSFERS_PER_BATCH_MAX: Final = 5001  # entered in one transaction": LIMIT,
-        "TRANSFERS_PER_BATCH_MAX: Final = 4999  # entered in one transaction": LIMIT,
-        "BATCHES_PER_CALL_MAX: Final = 201": LIMIT,
-        "BATCHES_PER_CALL_MAX: Final = 199": LIMIT,
-    },
     "billing/books/ledger.py": {
         "TRANSFERS_PER_POST_MAX: Final = 10001": LIMIT,
         "TRANSFERS_PER_POST_MAX: Final = 9999": LIMIT,
