@@ -275,6 +275,7 @@ class Attempt:
             return ending
         if not self._is_disk_full() or not await asyncio.to_thread(has_filled, self._folder):
             return ending
+        log.warning("The program filled this node's disk. lease_id=%s", self.entry.lease_id)
         return Ending(Reason.EXIT_NONZERO, "the job filled this node's disk", ending.exit_code)
 
     def _is_disk_full(self) -> bool:

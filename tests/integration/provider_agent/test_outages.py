@@ -233,8 +233,7 @@ exit({code})
     until_running(lease)
     work = bob.folder.lease(lease.assignment.lease_id) / "work"
     eventually((work / "ballast").exists, "it fills the disk")
-    eventually(lambda: not processes_of(lease.assignment.lease_id), "the program's end")
-    time.sleep(3)
+    eventually(lambda: "The program filled this node's disk." in bob.log_text(), "who filled it is known")
     (work / "ballast").unlink(missing_ok=True)
     eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end")
     assert lease.report is not None
