@@ -6,7 +6,7 @@
     messages.py           the messages that gateways and the marketplace exchange
     control_sync.py       control-plane sync: once a second sends load and use, receives endpoints and key grants
     inference_request.py  a validated request, and the interface of the client that waits for its answer
-    strict_json.py        what a decoder of JSON must not let through
+    strict_json.py        numbers that a decoder of JSON must refuse
     errors.py             refusals in OpenAI's form
     metrics.py            /metrics
 

@@ -1,6 +1,6 @@
-"""What JSON has, and Python's decoder lets through beside it: NaN, and numbers that no float holds.
+"""Refuses the numbers that Python reads from JSON and cannot write as JSON: NaN, Infinity, and such as 1e999.
 
-Python writes them as `NaN` and `Infinity`, at which clients in other languages fail.
+Of the last it makes Infinity, and it writes `NaN` and `Infinity`, at which clients in other languages fail.
 """
 
 from __future__ import annotations
