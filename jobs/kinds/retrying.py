@@ -42,8 +42,8 @@ def next_step(job: Job, reason: Reason, outcome: Outcome, *, message: str) -> Ne
 
 def _may_retry(job: Job, reason: Reason, outcome: Outcome) -> bool:
     """Whether the reason allows another attempt, the deadline leaves time for one, and `attempts_max` leaves one."""
-    is_wanted = outcome.retry or reason.value in (job.spec.get("retry") or {}).get("on", [])
-    is_wanted = is_wanted or (reason == Reason.IMAGE_UNAVAILABLE and not _is_missing(job))
+    is_named = reason.value in (job.spec.get("retry") or {}).get("on", [])
+    is_wanted = outcome.retry or is_named or (reason == Reason.IMAGE_UNAVAILABLE and not _is_missing(job))
     # An attempt that ended because the budget did was no failed try; nor was one that had a bad checkpoint to begin
     # with, of which there is an end: four of them set it aside.
     tried = job.attempts.exclude(reason__in=[Reason.BUDGET_EXHAUSTED.value, Reason.BAD_CHECKPOINT.value]).count()
@@ -51,5 +51,5 @@ def _may_retry(job: Job, reason: Reason, outcome: Outcome) -> bool:
 
 
 def _is_missing(job: Job) -> bool:
-    """Whether the job's image is, which one node alone might say of any: the second is of another provider, if any."""
+    """Whether the job's image is, as far as two attempts can tell: one node alone might say so of any image."""
     return job.attempts.filter(reason=Reason.IMAGE_UNAVAILABLE.value).count() >= IMAGE_TRIES
