@@ -28,6 +28,11 @@ def history(alice: UUID, bob: UUID, job_id: UUID) -> list[Transfer]:
     return list(Transfer.objects.order_by("seq"))
 
 
+def accept_three_receipts() -> None:
+    meter = Meter()
+    metering.accept_receipts(meter.terms, [meter.read(1000), meter.read(2000), meter.read(3000)], observed_ms=3000)
+
+
 def problems(check: str) -> list[str]:
     return [problem.id for problem in ledger.verify().problems if problem.check == check]
 
@@ -168,8 +173,7 @@ def test_a_settlement_that_its_transfers_do_not_support_is_found(history: list[T
 def test_the_report_counts_what_it_checked_and_says_how_far_it_is(
     history: list[Transfer], bob: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meter = Meter()
-    metering.accept_receipts(meter.terms, [meter.read(1000), meter.read(2000), meter.read(3000)], observed_ms=3000)
+    accept_three_receipts()
     chain_transfers()
     fund(bob)
     monkeypatch.setattr(verifier, "ROWS_PER_FETCH", 2)
@@ -194,8 +198,7 @@ def test_the_report_counts_what_it_checked_and_says_how_far_it_is(
 def test_of_many_problems_the_first_are_named(
     history: list[Transfer], bob: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meter = Meter()
-    metering.accept_receipts(meter.terms, [meter.read(1000), meter.read(2000), meter.read(3000)], observed_ms=3000)
+    accept_three_receipts()
     chain_transfers()
     for table, change in (
         ("billing_transfer", "external_ref = 'forged'"),
