@@ -61,6 +61,12 @@ def events_of(response: Any) -> list[dict[str, Any]]:
     return [json.loads(block[6:]) for block in data.split("\n\n") if block.startswith("data: ")]
 
 
+def read_until_text(lines: Iterator[bytes]) -> None:
+    """Up to the first event with a part of the answer; that the model is waking comes before, with an empty text."""
+    while b'"text": ""' in (line := next(lines)) or b'"text": ' not in line:
+        pass
+
+
 def ask_and_wait(client: Client, chat: Chat, text: str) -> Message:
     """The answer, ended."""
     response = ask(client, chat, text)

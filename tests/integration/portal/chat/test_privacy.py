@@ -16,7 +16,7 @@ from marketplace.portal.chat.errors import ChatNotFound
 from marketplace.portal.chat.models import Chat, Message
 from marketplace.portal.visitors import CONTENT_SECURITY_POLICY
 from tests.fakes.engine import EngineChild
-from tests.integration.portal.chat.conftest import ask, ask_and_wait, sign_in, wait_until
+from tests.integration.portal.chat.conftest import ask, ask_and_wait, read_until_text, sign_in, wait_until
 
 ATTACK = (
     "<script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) `<b>` **<i>**\n```\n</code><script>"
@@ -124,8 +124,7 @@ def test_a_chat_that_is_deleted_while_it_is_answered_stops_the_engine(
     engine.call("POST", "/fake/pace", {"token_ms": 3_000})
     before = engine.stats()["cancelled"]
     stream = iter(ask(browser, chat, "Hello").streaming_content)
-    while b'"text": ""' in (event := next(stream)) or b'"text": ' not in event:  # that it is waking comes first
-        pass
+    read_until_text(stream)
     assert browser.post(f"/chat/{chat.pk}/delete").status_code == 302
     wait_until(lambda: engine.stats()["cancelled"] == before + 1)
     list(stream)

@@ -18,7 +18,16 @@ from marketplace.portal.chat.asking import AskingFailed, Piece, Question
 from marketplace.portal.chat.models import Chat, Message
 from tests import stage
 from tests.fakes.engine import EngineChild
-from tests.integration.portal.chat.conftest import ask, ask_and_wait, events_of, new_chat, newest, sign_in, wait_until
+from tests.integration.portal.chat.conftest import (
+    ask,
+    ask_and_wait,
+    events_of,
+    new_chat,
+    newest,
+    read_until_text,
+    sign_in,
+    wait_until,
+)
 
 
 def test_an_answer_comes_as_it_is_written_and_is_saved_with_its_price(
@@ -79,8 +88,7 @@ def test_stop_ends_the_answer_at_the_engine_and_keeps_what_was_written(
     before = engine.stats()["cancelled"]
     response = ask(browser, chat, "Tell me everything")
     stream = iter(response.streaming_content)
-    while b'"text": "' not in next(stream):
-        pass
+    read_until_text(stream)
     answer = newest(chat)
     assert browser.post(f"/chat/{chat.pk}/messages/{answer.pk}/stop").status_code == 302
     wait_until(lambda: newest(chat).ended_at)

@@ -13,7 +13,7 @@ from marketplace.accounts.models import Organisation
 from marketplace.portal.chat import page_keys
 from tests.fakes.serving_stack import Stack
 from tests.integration.jobs.serving import scenes
-from tests.integration.portal.chat.conftest import ask, ask_and_wait, new_chat, newest, wait_until
+from tests.integration.portal.chat.conftest import ask, ask_and_wait, new_chat, newest, read_until_text, wait_until
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def test_an_answer_is_counted_and_a_stopped_one_is_cancelled_at_the_engine(
         booked.input_tokens,
         booked.output_tokens,
     )
+    stack.replicas[0].engine.call("POST", "/fake/pace", {"token_ms": 3_000})  # it is stopped long before its end
     stream = iter(ask(browser, chat, "More").streaming_content)
-    while b'"text": "' not in next(stream):
-        pass
+    read_until_text(stream)
     browser.post(f"/chat/{chat.pk}/messages/{newest(chat).pk}/stop")
     wait_until(lambda: stack.replicas[0].engine.stats()["cancelled"] == 1)
     wait_until(lambda: newest(chat).ended_at)

@@ -19,7 +19,7 @@ from django.test import Client
 from marketplace.config.embedded.processes import WEB_WORKER
 from marketplace.portal.chat.models import Chat
 from tests.fakes.engine import EngineChild, free_port
-from tests.integration.portal.chat.conftest import newest, wait_until
+from tests.integration.portal.chat.conftest import newest, read_until_text, wait_until
 
 STARTING = """
 import marketplace.config.settings as settings, sys
@@ -49,7 +49,7 @@ def port(chat: Chat, engine: EngineChild, tmp_path: Path) -> Iterator[int]:
 def test_an_answer_goes_on_when_its_reader_hangs_up(
     browser: Client, chat: Chat, engine: EngineChild, port: int
 ) -> None:
-    engine.call("POST", "/fake/pace", {"token_ms": 40})
+    engine.call("POST", "/fake/pace", {"token_ms": 200})
     browser.get(f"/chat/{chat.pk}")
     token = browser.cookies["csrftoken"].value
     cookies = f"sessionid={browser.cookies['sessionid'].value}; csrftoken={token}"
@@ -64,8 +64,7 @@ def test_an_answer_goes_on_when_its_reader_hangs_up(
     )
     answer = reader.getresponse()
     assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream")
-    while b'"text": "' not in answer.readline():
-        pass
+    read_until_text(iter(answer.readline, b""))
     assert newest(chat).ended_at is None  # it came as it was written
     answer.close()
     reader.close()
