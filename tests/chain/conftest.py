@@ -21,6 +21,9 @@ from tests.integration.billing.chain.town import Town
 ROOT = Path(__file__).resolve().parents[2]
 CANDIDATES = (os.environ.get("SOUK_ANVIL", ""), str(ROOT / ".cache" / "node_modules" / ".bin" / "anvil"))
 CONFIRMATIONS = 3
+# After some hundred blocks anvil 1.7.1 keeps all but its newest ten states on disk, without the contracts' code: a
+# deeper reorganisation would leave no contract. With a limit it keeps these in memory, and none on disk.
+STATES_KEPT = 200
 
 
 class Anvil(Town):
@@ -57,9 +60,8 @@ def anvil_url(anvil_path: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    node = subprocess.Popen(
-        [anvil_path, "--port", str(port), "--chain-id", str(CHAIN_ID), "--silent"], start_new_session=True
-    )
+    options = ["--port", str(port), "--chain-id", str(CHAIN_ID), "--prune-history", str(STATES_KEPT), "--silent"]
+    node = subprocess.Popen([anvil_path, *options], start_new_session=True)
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(200):
