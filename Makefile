@@ -23,7 +23,7 @@ REPORT ?=
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 TOKENS := tests/unit/billing/contract/tokens
-BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas payouts solvency \
+BENCHMARKS ?= overhead matching ledger fleet client verification lending isolation gas payouts challenge_windows solvency \
 	slow_visitors gateway tunnels autoscale inference_checks
 export OMP_NUM_THREADS ?= 1
 

@@ -38,32 +38,40 @@ _LOCK: Final = """
     SELECT pg_advisory_xact_lock(hashtextextended(id::text, 0))
     FROM (SELECT unnest(%(providers)s::uuid[]) AS id ORDER BY 1) providers
 """
+# No window ends before its settlement: by where they end, an index leads past the shares of years. What bars a
+# customer is asked once a customer, not once a settlement.
 _PROVEN: Final = """
     SELECT p.id FROM unnest(%(providers)s::uuid[], %(paid)s::numeric[]) AS p (id, paid)
     JOIN billing_hold h ON h.job_id = %(job_id)s AND h.state = 'open'
     CROSS JOIN LATERAL (
-        SELECT count(*) AS settlements, count(DISTINCT t.owner_id) AS customers, coalesce(sum(s.paid), 0) AS paid,
-               min(t.created_at) AS since
-        FROM billing_settlementshare s JOIN billing_settlement t ON t.id = s.settlement_id
-        WHERE s.provider_id = p.id AND t.owner_id <> p.id AND t.asset_id = h.asset_id AND t.created_at > %(since)s
-          AND t.created_at <= %(whole_window)s AND s.paid > 0 AND s.released_at IS NOT NULL
-          AND NOT EXISTS (
+        SELECT coalesce(sum(c.settlements), 0) AS settlements, count(*) AS customers, coalesce(sum(c.paid), 0) AS paid,
+               min(c.since) AS since
+        FROM (
+            SELECT t.owner_id, count(*) AS settlements, sum(s.paid) AS paid, min(t.created_at) AS since
+            FROM billing_settlementshare s JOIN billing_settlement t ON t.id = s.settlement_id
+            WHERE s.provider_id = p.id AND s.challenge_until >= %(since)s
+              AND t.owner_id <> p.id AND t.asset_id = h.asset_id AND t.created_at > %(since)s
+              AND t.created_at <= %(whole_window)s AND s.paid > 0 AND s.released_at IS NOT NULL
+            GROUP BY t.owner_id
+        ) c
+        WHERE NOT EXISTS (
               SELECT 1 FROM accounts_membership a JOIN accounts_membership b ON b.user_id = a.user_id
-              WHERE a.organisation_id = p.id AND b.organisation_id = t.owner_id
+              WHERE a.organisation_id = p.id AND b.organisation_id = c.owner_id
           )
           AND NOT EXISTS (
               SELECT 1 FROM billing_topup u JOIN billing_carddispute d ON d.top_up_id = u.id
-              WHERE u.owner_id = t.owner_id AND d.state IN ('open', 'lost')
+              WHERE u.owner_id = c.owner_id AND d.state IN ('open', 'lost')
           )
           AND NOT EXISTS (
               SELECT 1 FROM billing_topup u JOIN billing_fraudwarning w ON w.top_up_id = u.id
-              WHERE u.owner_id = t.owner_id AND w.created_at > %(since)s
+              WHERE u.owner_id = c.owner_id AND w.created_at > %(since)s
           )
     ) record
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(s.paid), 0) AS paid
         FROM billing_settlementshare s JOIN billing_settlement t ON t.id = s.settlement_id
-        WHERE s.provider_id = p.id AND t.asset_id = h.asset_id AND t.created_at > %(whole_window)s
+        WHERE s.provider_id = p.id AND s.challenge_until >= %(whole_window)s
+          AND t.asset_id = h.asset_id AND t.created_at > %(whole_window)s
           AND s.challenge_until < t.created_at + %(window)s
     ) short
     WHERE record.settlements >= %(settlements)s AND record.customers >= %(customers)s

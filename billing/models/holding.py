@@ -133,7 +133,7 @@ class SettlementShare(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     settlement = models.ForeignKey(Settlement, on_delete=models.PROTECT, related_name="shares")
     lease_id = models.UUIDField(db_index=True)
-    provider_id = models.UUIDField(db_index=True)  # owner of the provider's accounts
+    provider_id = models.UUIDField()  # owner of the provider's accounts
     charged = AmountField()
     fee = AmountField()
     paid = AmountField()
@@ -159,7 +159,8 @@ class SettlementShare(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["challenge_until"], condition=Q(released_at=None), name="share_waiting_for_release")
+            models.Index(fields=["challenge_until"], condition=Q(released_at=None), name="share_waiting_for_release"),
+            models.Index(fields=["provider_id", "challenge_until"], name="share_of_provider"),
         ]
 
     def __str__(self) -> str:

@@ -62,8 +62,9 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Record:
         settlements: int = challenge_windows.SETTLEMENTS_MIN,
         customers: int = challenge_windows.CUSTOMERS_MIN,
         first: UUID | None = None,
+        days: int = 3,
     ) -> None:
-        monkeypatch.setattr(clock, "now", lambda: real() - 3 * DAY)
+        monkeypatch.setattr(clock, "now", lambda: real() - days * DAY)
         owners = [first or uuid4(), *(uuid4() for _ in range(customers - 1))]
         for number in range(settlements):
             settle(owners[number % customers], provider)
@@ -102,6 +103,13 @@ def test_a_record_that_is_short_or_of_few_customers_is_none(
 ) -> None:
     build(bob, settlements, customers)
     assert window(bob, settle(alice, bob)) == DAY
+
+
+def test_what_is_older_than_the_record_does_not_count(alice: UUID, bob: UUID, build: Record) -> None:
+    build(bob, days=challenge_windows.RECORD_DAYS + 1)
+    assert window(bob, settle(alice, bob)) == DAY
+    build(bob, days=challenge_windows.RECORD_DAYS - 1)
+    assert window(bob, settle(alice, bob)) == HOURS
 
 
 def test_who_was_its_own_customer_has_no_record(alice: UUID, bob: UUID, build: Record) -> None:
