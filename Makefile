@@ -45,6 +45,8 @@ SOAK_SEEDS ?= 1 2 3 4 5
 SOAK_MONEY_STEPS ?= 10000
 SOAK_ESCROW_STEPS ?= 20000
 SOAK_SCHEDULES ?= 500
+# The more a chain has seen, the longer each schedule takes.
+SOAK_SCHEDULES_A_CHAIN ?= 50
 SOAK_CHECKPOINT_KILLS ?= 200
 SOAK_REDIS_SCHEDULES ?= 50
 SOAK_FUZZ_EXAMPLES ?= 10000
@@ -117,7 +119,11 @@ soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorga
 	  echo "== seed $$seed"; \
 	  SOUK_MONEY_SEED=$$seed SOUK_MONEY_STEPS=$(SOAK_MONEY_STEPS) $(BIN)/python -m pytest -s tests -m money_model; \
 	done
-	SOUK_REORG_SCHEDULES=$(SOAK_SCHEDULES) $(BIN)/python -m pytest -s tests/chain/test_schedules.py
+	for first in $$(seq 1 $(SOAK_SCHEDULES_A_CHAIN) $(SOAK_SCHEDULES)); do \
+	  echo "== reorganisations from seed $$first"; \
+	  SOUK_REORG_SEED=$$first SOUK_REORG_SCHEDULES=$(SOAK_SCHEDULES_A_CHAIN) \
+	    $(BIN)/python -m pytest -s tests/chain/test_schedules.py; \
+	done
 	SOUK_CHECKPOINT_KILLS=$(SOAK_CHECKPOINT_KILLS) $(BIN)/python -m pytest -s tests/integration/runtimes/train/test_kills.py
 	SOUK_REDIS_SCHEDULES=$(SOAK_REDIS_SCHEDULES) $(BIN)/python -m pytest -s tests/acceptance/test_emptied_redis.py
 	SOUK_FUZZ_EXAMPLES=$(SOAK_FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ) --timeout $(SOAK_TEST_SECONDS)

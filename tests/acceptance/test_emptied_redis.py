@@ -52,6 +52,7 @@ def test_a_job_ends_as_ever_however_often_redis_is_emptied(market: Market, alice
             assert bill.is_final, seed
             left = souk.balance()
             assert (left.available_usd_micros, left.held_usd_micros) == (before - bill.total_usd_micros, 0), seed
-            print(f"seed {seed}: emptied {emptied} times; {len(view.attempts)} attempts, {bill.total_usd_micros} paid")
+            ends = [str(attempt.reason) for attempt in view.attempts]
+            print(f"seed {seed}: emptied {emptied} times; attempts {ends}, {bill.total_usd_micros} paid")
     with_ledger = run_json([SOUK, "ledger", "verify", "--data", market.operator["data"]], alice.env(market.server))
     assert with_ledger["is_true"], with_ledger
