@@ -79,17 +79,17 @@ def test_marketplace_away_longer_than_the_lease_finds_it_stopped_and_billed(bob:
     server.lease_seconds = 4
     bob.enrol()
     bob.start()
+    began = time.monotonic()
     lease = server.give(bob.assignment(*python(SLEEP)))
     until_running(lease)
     time.sleep(1)
     server.stop()
-    gone_at = time.monotonic()
     eventually(lambda: not processes_of(lease.assignment.lease_id), "the watchdog", seconds=20)
-    stopped = time.monotonic() - gone_at
+    seconds = time.monotonic() - began
     time.sleep(2)
     server.start()
     assert until_ended(lease) is Reason.LEASE_EXPIRED
-    check_bill(lease, seconds_max=1 + stopped + 2)
+    check_bill(lease, seconds_max=seconds)
 
 
 def test_new_agent_that_reaches_nobody_stops_what_it_adopted(bob: Bob, server: FakeServer, tmp_path: Path) -> None:
@@ -185,8 +185,9 @@ def test_full_disk_takes_nothing_new_and_what_runs_goes_on(bob: Bob, server: Fak
     assert running.report is not None
     assert running.report.state is AttemptState.RUNNING
     del server.leases[refused.assignment.lease_id]
+    advice = "The journal could not be written. Free space on the disk"
+    eventually(lambda: advice in bob.log_text(), "the operator is told")
     ballast.unlink()
-    assert "The journal could not be written. Free space on the disk" in bob.log_text()
     let_go_path.touch()
     assert until_ended(running) is Reason.COMPLETED
     check_bill(running, seconds_max=time.monotonic() - began)

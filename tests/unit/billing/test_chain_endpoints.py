@@ -18,7 +18,7 @@ from billing.chain.errors import CallReverted, EndpointsDisagree, EndpointsUnrea
 from billing.chain.reading import transport
 from billing.chain.reading.client import ChainClient
 
-TIMEOUT = 0.5
+TIMEOUT = 1.0
 Answer = Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]
 
 

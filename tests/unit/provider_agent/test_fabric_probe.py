@@ -81,7 +81,7 @@ def test_bytes_are_bounded_and_not_only_seconds(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fabric_wire, "STREAM_BYTES_MAX", 8 * BLOCK_BYTES)
     began = time.monotonic()
     assert all(side.dialled and side.was_dialled for side in meet(*demands()))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
 
 
 def test_wrong_secret_is_refused_by_both_sides() -> None:
@@ -117,7 +117,7 @@ def test_listener_that_is_silent_is_given_up_by_its_deadline() -> None:
         (dialler,) = meet(dial)
     assert not dialler.dialled
     assert "sent nothing for 0.5 s" in dialler.why
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert sockets_of_probes() == []
 
 

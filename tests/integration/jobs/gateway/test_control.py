@@ -226,12 +226,16 @@ async def begin(marketplace: Marketplace, data: Path) -> tuple[asyncio.subproces
     return child, f"http://127.0.0.1:{port}"
 
 
-async def ask(session: aiohttp.ClientSession, url: str, **fields: object) -> bytes | None:
-    """The answer's body; None where it broke off."""
+async def ask(
+    session: aiohttp.ClientSession, url: str, *, begun: asyncio.Event | None = None, **fields: object
+) -> bytes | None:
+    """The answer's body; None where it broke off. `begun` is set when it begins."""
     try:
         async with session.post(
             url + "/v1/chat/completions", json=chat(**fields), headers={"Authorization": f"Bearer {key_of('alice')}"}
         ) as response:
+            if begun is not None:
+                begun.set()
             return await response.read() if response.status == 200 else None
     except aiohttp.ClientError:
         return None
@@ -246,7 +250,7 @@ def test_kill_9_under_load_bills_nothing_twice_and_loses_only_the_last_moment(tm
             for _ in range(10):
                 answers = await asyncio.gather(*(ask(session, url) for _ in range(10)))
                 answered += sum(answer is not None for answer in answers)
-            await asyncio.sleep(0.1)  # ten times GROUP_SECONDS: these are on disk
+            await asyncio.sleep(1)  # a hundred times GROUP_SECONDS: these are on disk
             on_disk = answered
             under_way = [asyncio.create_task(ask(session, url)) for _ in range(30)]
             await asyncio.sleep(0.005)
@@ -273,8 +277,12 @@ def test_a_gateway_that_is_stopped_ends_its_answers_and_reports_the_last_use(tmp
         async with market() as marketplace, aiohttp.ClientSession() as session:
             child, url = await begin(marketplace, tmp_path)
             await until(lambda: len(marketplace.syncs) > 1)
-            streams = [asyncio.create_task(ask(session, url, stream=True, max_tokens=4000)) for _ in range(20)]
-            await asyncio.sleep(0.1)
+            begun = asyncio.Event()
+            streams = [
+                asyncio.create_task(ask(session, url, begun=begun, stream=True, max_tokens=4000)) for _ in range(20)
+            ]
+            async with asyncio.timeout(20):
+                await begun.wait()
             child.terminate()
             answers = await asyncio.gather(*streams)
             assert await child.wait() == 0

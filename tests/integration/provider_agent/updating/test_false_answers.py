@@ -85,7 +85,7 @@ def test_a_download_that_drips_for_ever_ends(bob: Installation, monkeypatch: pyt
     began = time.monotonic()
     with pytest.raises(Unreachable, match="did not come within"):
         bob.updater().once()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 def test_a_manifest_that_allows_to_go_back_moves_only_who_has_that_version(bob: Installation) -> None:
