@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -9,10 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psutil
@@ -20,6 +21,7 @@ import psutil
 from examples.market import PATIENCE, free_ports
 from marketplace.config.embedded.children import dying_with_parent
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 60 * PATIENCE
 POLL_SECONDS = 0.1
@@ -119,7 +121,7 @@ class Up:
         """Web and sync both say so."""
         try:
             answers = [
-                httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5)
+                httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=30)
                 for port in (self.port, self.port + 1, self.port + 3)
             ]
         except httpx.HTTPError:
@@ -129,6 +131,14 @@ class Up:
     def processes(self) -> list[psutil.Process]:
         """Everything below the supervisor."""
         return psutil.Process(self.process.pid).children(recursive=True)
+
+    def of_each(self, look: Callable[[psutil.Process], T]) -> list[T]:
+        """What is found of each; PostgreSQL's come and go, and of one that is gone there is nothing."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(look(process))
+        return found
 
 
 def wait_for(condition: Any, *, seconds: float = 60) -> None:
@@ -142,12 +152,11 @@ def wait_for(condition: Any, *, seconds: float = 60) -> None:
 
 def all_gone(processes: list[psutil.Process]) -> bool:
     """Whether none of them lives (a zombie that nobody has collected yet is dead)."""
-    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes if _exists(one))
+    return not any(_is_alive(one) for one in processes)
 
 
-def _exists(process: psutil.Process) -> bool:
+def _is_alive(process: psutil.Process) -> bool:
     try:
-        process.status()
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-    return True

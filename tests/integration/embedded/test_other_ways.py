@@ -87,7 +87,7 @@ def test_an_ordinary_user_needs_no_root_and_no_option(ordinary_user: str, short_
     with Up(None, free_port(), env=env, python=str(python), user=ordinary_user) as up:
         assert up.folder == home / ".souk"
         assert up.is_well()
-        assert {process.username() for process in up.processes()} == {ordinary_user}
+        assert set(up.of_each(lambda process: process.username())) == {ordinary_user}
         status, _ = up.stop()
     assert status == 0
 

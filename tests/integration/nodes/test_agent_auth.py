@@ -92,7 +92,7 @@ def test_one_node_cannot_sign_for_another(agent: Agent, node: Node, provider: Pr
         authenticate_agent("POST", PATH, headers, BODY)
 
 
-@pytest.mark.parametrize("seconds", [-REQUEST_WINDOW_SECONDS - 2, REQUEST_WINDOW_SECONDS + 2])
+@pytest.mark.parametrize("seconds", [-REQUEST_WINDOW_SECONDS - 10, REQUEST_WINDOW_SECONDS + 10])
 def test_a_clock_that_is_off_gets_the_servers_time(agent: Agent, node: Node, seconds: int) -> None:
     headers = agent.headers("POST", PATH, BODY, time_ms=int((time.time() + seconds) * 1000))
     with pytest.raises(ClockSkew) as caught:

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from django.conf import settings as django_settings
 
+from marketplace.nodes.device_challenges import calibration
 from marketplace.nodes.device_checks import demands
 from marketplace.nodes.inventory import devices as inventory
 from marketplace.nodes.joining import enrolment
@@ -38,6 +39,8 @@ SECONDS_MAX = 90.0
 @pytest.fixture
 def context(provider: Provider, live_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentContext:
     use_table(monkeypatch, small_table(memory_mib_max=8))
+    for slack in ("WORK_SLACK_SECONDS", "RECALL_SLACK_SECONDS"):  # a busy computer is no slow device
+        monkeypatch.setattr(calibration, slack, SECONDS_MAX)
     monkeypatch.setattr(django_settings, "SOUK_API_URL", live_server.url)
     _, token = enrolment.issue_token(provider, actor="test")
     folder = DataFolder(tmp_path / "bob")

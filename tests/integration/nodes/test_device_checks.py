@@ -27,11 +27,15 @@ from tests.integration.nodes.conftest import provider_of
 pytestmark = pytest.mark.django_db
 
 CLAIMED = 1e11
+RECALL_SLACK_SECONDS = calibration.RECALL_SLACK_SECONDS
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little work, and time enough for it on a busy computer."""
     use_table(monkeypatch, small_table())
+    monkeypatch.setattr(calibration, "WORK_SLACK_SECONDS", 20.0)
+    monkeypatch.setattr(calibration, "RECALL_SLACK_SECONDS", 10.0)
 
 
 @pytest.fixture
@@ -241,7 +245,7 @@ def test_one_card_that_poses_as_eight_is_too_slow_for_all_of_them(
     table = small_table(size=256, rounds_min=64, rounds_max=64) | {"margin": 1.5}
     use_table(monkeypatch, table)
     monkeypatch.setattr(calibration, "WORK_SLACK_SECONDS", 0.0)
-    one = min(measured_seconds(Chain("warm", size=256, grid=4, rounds=64, device=CPU).run) for _ in range(3))
+    one = min(measured_seconds(Chain("warm", size=256, grid=4, rounds=64, device=CPU).run) for _ in range(10))
     speed = 2 * 256**3 * 64 / one
     node = node_of(provider, agent, *cards, flops=speed / table["kinds"]["gpu"]["reach"])
     verdict = Cards(agent).answer(demand(node).pk)
@@ -293,6 +297,7 @@ def test_relay_that_answers_empty_steps_itself_is_found_by_its_longer_way(
     node: Node, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead = slow_by(monkeypatch)
+    monkeypatch.setattr(calibration, "RECALL_SLACK_SECONDS", RECALL_SLACK_SECONDS)
 
     def relay(step: str) -> None:
         ahead[0] += 0.4 if step == "recall" else 0.02 if step == "empty" else 0
@@ -302,6 +307,7 @@ def test_relay_that_answers_empty_steps_itself_is_found_by_its_longer_way(
 
 def test_node_far_away_is_not_taken_for_a_relay(node: Node, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = slow_by(monkeypatch)
+    monkeypatch.setattr(calibration, "RECALL_SLACK_SECONDS", RECALL_SLACK_SECONDS)
 
     def far(step: str) -> None:
         ahead[0] += 0.4

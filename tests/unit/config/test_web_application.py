@@ -68,9 +68,9 @@ def test_a_poll_is_answered_once_when_the_process_stops(tmp_path: Path, monkeypa
     async def stop_while_it_waits() -> list[Any]:
         application, visitor = WebApplication(wsgi_of(look), threads=1, folder=tmp_path), Visitor()
         answering = asyncio.create_task(application(SCOPE, visitor.receive, visitor.send))
-        while not looked:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            while not application._polls.held:
+                await asyncio.sleep(0.01)
         await application.drain()
         await asyncio.wait_for(answering, ANSWER_SECONDS_MAX)
         return visitor.sent

@@ -88,10 +88,11 @@ def test_events_that_are_none_are_reported_as_none(people: Shells, endpoint: Lyi
 def test_an_answer_without_an_end_ends(
     people: Shells, endpoint: LyingEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain_reader, "ANSWER_SECONDS", 0.3)
     endpoint.drips = True
     endpoint.lies["*"] = lambda call, true: b" " * 1000
-    assert "does not end its answer" in by(endpoint, people, "withdraw", "1").refusal
+    with monkeypatch.context() as patch:
+        patch.setattr(chain_reader, "ANSWER_SECONDS", 0.3)
+        assert "does not end its answer" in by(endpoint, people, "withdraw", "1").refusal
     endpoint.drips = False
     monkeypatch.setattr(chain_reader, "ANSWER_BYTES_MAX", 999)
     assert "more than 999 bytes" in by(endpoint, people, "withdraw", "1").refusal

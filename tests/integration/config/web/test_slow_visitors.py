@@ -93,8 +93,8 @@ def test_slow_requests_and_polls_leave_the_api_answering(web: int, lease: Lease,
         assert (status, len(json.loads(body)["results"])) == (200, 1)
         assert call(web, "POST", "/api/v1/stripe/webhook", b"{}")[0] in {400, 404}
         heads[0].setblocking(False)
-        with pytest.raises(BlockingIOError):  # nobody was cut to make room
-            heads[0].recv(1)
+        with contextlib.suppress(BlockingIOError):  # nobody was cut to make room, but perhaps for its slowness by now
+            assert heads[0].recv(13) == b"HTTP/1.1 408 "
 
 
 def test_who_is_slow_in_any_way_is_cut(web: int, sync: int) -> None:
@@ -120,7 +120,7 @@ def test_who_is_slow_in_any_way_is_cut(web: int, sync: int) -> None:
         assert cut_head.result().startswith(b"HTTP/1.1 408 ")
         assert cut_agent.result().startswith(b"HTTP/1.1 408 ")
         assert cut_body.result().startswith(b"HTTP/1.1 408 ")
-        time.sleep(max(0.0, read_nothing_since + SEND_SECONDS_MAX + 5 - time.monotonic()))
+        time.sleep(max(0.0, read_nothing_since + SEND_SECONDS_MAX + 10 - time.monotonic()))
         assert beginning.startswith(b"HTTP/1.1 200 ")
         assert len(beginning) + len(read_all(reader)) < len(content)
 

@@ -119,7 +119,7 @@ def test_a_stopped_answer_is_priced_by_what_the_gateway_booked(browser: Client, 
 def test_too_many_answers_at_once_are_refused_with_a_sentence(
     browser: Client, chat: Chat, endpoint: Endpoint, engine: EngineChild
 ) -> None:
-    engine.call("POST", "/fake/pace", {"token_ms": 100})
+    engine.call("POST", "/fake/pace", {"token_ms": 2_000})
     chats = [chat, *(new_chat(browser, endpoint) for _ in range(answering.ANSWERS_MAX))]
     open_answers = [ask(browser, each, "Hello") for each in chats[: answering.ANSWERS_MAX]]
     refused = ask(browser, chats[-1], "Me too")
@@ -127,16 +127,18 @@ def test_too_many_answers_at_once_are_refused_with_a_sentence(
     assert "Too many answers" in refused.json()["message"]
     assert refused.headers["Retry-After"] == "5"
     assert not chats[-1].messages.exists()
+    engine.call("POST", "/fake/pace", {"token_ms": 0})
     for response in open_answers:
         events_of(response)
     assert ask_and_wait(browser, chats[-1], "Me too").output_tokens == 20
 
 
 def test_one_answer_at_a_time_in_a_chat(browser: Client, chat: Chat, engine: EngineChild) -> None:
-    engine.call("POST", "/fake/pace", {"token_ms": 50})
+    engine.call("POST", "/fake/pace", {"token_ms": 2_000})
     response = ask(browser, chat, "Hello")
     refused = ask(browser, chat, "And?")
     assert (refused.status_code, refused.json()["message"][:27]) == (409, "The model is still answerin")
+    engine.call("POST", "/fake/pace", {"token_ms": 0})
     events_of(response)
 
 

@@ -49,7 +49,7 @@ def port(chat: Chat, engine: EngineChild, tmp_path: Path) -> Iterator[int]:
 def test_an_answer_goes_on_when_its_reader_hangs_up(
     browser: Client, chat: Chat, engine: EngineChild, port: int
 ) -> None:
-    engine.call("POST", "/fake/pace", {"token_ms": 200})
+    engine.call("POST", "/fake/pace", {"token_ms": 2_000})
     browser.get(f"/chat/{chat.pk}")
     token = browser.cookies["csrftoken"].value
     cookies = f"sessionid={browser.cookies['sessionid'].value}; csrftoken={token}"
@@ -58,7 +58,7 @@ def test_an_answer_goes_on_when_its_reader_hangs_up(
         "Accept": "text/event-stream",
         "Content-Type": "application/x-www-form-urlencoded",
     }
-    reader: Any = HTTPConnection("127.0.0.1", port, timeout=20)
+    reader: Any = HTTPConnection("127.0.0.1", port, timeout=60)  # its worker loads the site first
     reader.request(
         "POST", f"/chat/{chat.pk}/messages", urlencode({"text": "Hello", "csrfmiddlewaretoken": token}), headers
     )
@@ -68,6 +68,7 @@ def test_an_answer_goes_on_when_its_reader_hangs_up(
     assert newest(chat).ended_at is None  # it came as it was written
     answer.close()
     reader.close()
+    engine.call("POST", "/fake/pace", {"token_ms": 200})
     wait_until(lambda: newest(chat).ended_at)
     assert (newest(chat).output_tokens, newest(chat).error) == (20, "")
 
