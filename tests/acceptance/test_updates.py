@@ -39,7 +39,7 @@ from tests.acceptance.customer import launch
 from tests.wheels import rebuild_wheel
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
-CHECK_IN_SECONDS = "6"
+CHECK_IN_SECONDS = "20"  # two agents start anew within it, on a machine that does other things too
 SLOW_SECONDS = 120  # on a machine that does other things too
 ROOT = Path(__file__).parents[2]
 CRASHES = {"provider_agent/daemon.py": ("import asyncio\n", "import asyncio\nraise RuntimeError('a bad release')\n")}
@@ -248,12 +248,12 @@ def test_a_silent_marketplace_is_no_reason_to_go_back(by_hand: Fleet) -> None:
     fleet, before = by_hand, by_hand.links()[1]
     fleet.publish("0.2.1")
     fleet.want("0.2.1")
-    updater = fleet.begin(seconds="3")
+    updater = fleet.begin(seconds="8")
     wait_for("the switch", lambda: fleet.links()[0] == "0.2.1" or None, 60)
     for server in fleet.servers:
         server.suspend()
     try:
-        time.sleep(10)
+        time.sleep(20)
         assert updater.poll() is None, updater.communicate()
         assert fleet.links() == ("0.2.1", before)
     finally:
@@ -303,7 +303,7 @@ def test_an_agent_that_crashed_comes_back_by_itself(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(
     ("version", "changes", "why"),
-    [("0.4.0", CRASHES, "did not start"), ("0.5.0", CANNOT_SYNC, "did not check in within 6 s")],
+    [("0.4.0", CRASHES, "did not start"), ("0.5.0", CANNOT_SYNC, f"did not check in within {CHECK_IN_SECONDS} s")],
     ids=["it crashes at its start", "it runs and cannot sync"],
 )
 def test_a_bad_release_is_rolled_back_and_its_rollout_halts(

@@ -163,8 +163,8 @@ def test_without_live_restore_the_node_broke_the_attempt(bob: Bob, engine_of: En
 def test_after_a_power_cut_the_attempt_is_lost_and_nothing_of_it_is_left(bob: Bob, engine_of: Engine) -> None:
     lease = bob.server.give(_job(bob, COUNTS))
     eventually(lambda: _is_running(lease), "it to run")
-    billed = lease.report.billable_ms if lease.report else 0
     bob.stop(signal.SIGKILL)
+    billed = lease.report.billable_ms if lease.report else 0
     engine_of.lose_power()
     for mount in _mounts_below(bob.folder.leases):  # the kernel's are gone with it
         subprocess.run(["umount", mount], check=True)

@@ -259,8 +259,8 @@ def test_program_ends_by_itself_when_its_lease_runs_out_without_an_agent(program
 
 @processes_only
 def test_extended_lease_lets_the_program_go_on(program: Started) -> None:
-    program.start("import time; print('up'); time.sleep(3); print('done')").wait_for_log("up")
-    asyncio.run(program.executor.extend(program.handle, 0.5))
+    program.start("import time; print('up'); time.sleep(5); print('done')").wait_for_log("up")
+    asyncio.run(program.executor.extend(program.handle, 3.0))  # the next one must come before that
     asyncio.run(program.executor.extend(program.handle, 60.0))
     assert program.wait().code == 0
 

@@ -166,7 +166,7 @@ def test_registry_that_says_nothing_is_given_up(
 
 
 def test_pull_can_be_cancelled(published: Published, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "PULL_SILENT_SECONDS_MAX", 3.0)
+    monkeypatch.setattr(images, "PULL_SILENT_SECONDS_MAX", 8.0)
 
     async def cancelled_after() -> float:
         spec = launch(f"127.0.0.1:{SILENT_PORT}/alice/shell:1", Path("/nowhere"))
@@ -176,7 +176,7 @@ def test_pull_can_be_cancelled(published: Published, world: World, monkeypatch: 
         return time.monotonic() - started
 
     with _running(world, "python3", "-c", SILENT, ready="ready"):
-        assert asyncio.run(cancelled_after()) < 2.0
+        assert asyncio.run(cancelled_after()) < 6.0
 
 
 def ready(published: Published, image: str) -> list[tuple[str, dict[str, Any]]]:

@@ -20,6 +20,7 @@ from tests.contracts.stripe.comparing import differences_from_types
 from tests.fakes.stripe import FakeStripe, start_fake
 
 CALL_SECONDS_MAX: Final = 30.0
+IMPATIENT_SECONDS: Final = 3.0  # of a caller whom nobody answers: long beside what a busy computer needs for a call
 
 
 class RecordingClient(stripe.RequestsClient):
@@ -108,11 +109,18 @@ def world(request) -> Iterator[World]:
 def faked() -> Iterator[World]:
     """The fake alone, for what cannot be requested of Stripe."""
     with start_fake(seed=0) as fake:
-        fake.silence_seconds = 2.0
-        made = _world_of(fake, seconds=0.5)
+        fake.silence_seconds = CALL_SECONDS_MAX
+        made = _world_of(fake)
         yield made
         _check(made)
         fake.check()
+
+
+@pytest.fixture
+def impatient(faked: World) -> World:
+    """Another caller of that fake, who gives up soon: for calls that nobody answers."""
+    assert faked.fake is not None
+    return _world_of(faked.fake, seconds=IMPATIENT_SECONDS)
 
 
 def _world_of(fake: FakeStripe, seconds: float = CALL_SECONDS_MAX) -> World:

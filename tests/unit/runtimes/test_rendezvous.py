@@ -35,8 +35,8 @@ def test_rank_zero_that_comes_late_is_met_and_one_that_does_not_is_named() -> No
         place = PLACE | {Env.MASTER_ADDR: "127.0.0.1", Env.MASTER_PORT: str(listener.getsockname()[1])}
         with pytest.raises(RendezvousError, match="rank zero at"):
             wait_for_gang(place, rank_zero_seconds=0.1)
-        threading.Timer(0.5, listener.listen).start()
         begun = time.monotonic()
+        threading.Timer(0.5, listener.listen).start()
         wait_for_gang(place, rank_zero_seconds=30)
         assert time.monotonic() - begun >= 0.4
         assert answers(("127.0.0.1", listener.getsockname()[1]))

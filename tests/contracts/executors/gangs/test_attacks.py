@@ -75,7 +75,7 @@ SEND = "import socket, sys; socket.socket(2, 2).sendto(sys.argv[1].encode(), (sy
 # One datagram at the port in the argument, or nothing.
 LISTEN = """
 import socket, sys
-box = socket.socket(2, 2); box.bind(('', int(sys.argv[1]))); box.settimeout(2)
+box = socket.socket(2, 2); box.bind(('', int(sys.argv[1]))); box.settimeout(10)  # who sends has to start first
 print('ready', flush=True)
 try: print(box.recv(100).decode())
 except TimeoutError: print('nothing')

@@ -31,7 +31,8 @@ DAEMONIZE = (
     "            open('beats', 'a').write('x')\n"
     "            time.sleep(0.05)\n"
     "    os._exit(0)\n"
-    "time.sleep(0.5); print('detached')\n"
+    "while not os.path.exists('beats') or not os.path.getsize('beats'): time.sleep(0.05)\n"
+    "print('detached')\n"
 )
 READ = (
     "import glob\n"
