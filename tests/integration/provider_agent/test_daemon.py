@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -23,6 +24,8 @@ from tests.integration.provider_agent.fake_server import FakeServer
 pytestmark = pytest.mark.slow
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+# In the middle of a program, after its first line: it goes on when `let_go` says so, however late this test is.
+AWAIT_GO = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.1)\nos.remove('go')\n"
 
 
 @pytest.fixture
@@ -34,16 +37,26 @@ def running(bob: Bob) -> Bob:
 
 
 def until_running(lease: Lease) -> None:
+    """Reported as running, which any program is after a second, and its first line is printed."""
     eventually(lambda: lease.report and lease.report.state is AttemptState.RUNNING, "running")
+    eventually(lambda: lease.logs, "the program's first line")
+
+
+def let_go(bob: Bob, lease: Lease) -> None:
+    (bob.folder.lease(lease.assignment.lease_id) / "work" / "go").touch()
 
 
 def test_program_runs_and_its_log_events_output_and_receipts_arrive(running: Bob, server: FakeServer) -> None:
     code = (
-        "import os, time; print('hello', flush=True); time.sleep(1.5);"
+        f"print('hello', flush=True)\n{AWAIT_GO}"
         "open(os.environ['SOUK_EVENTS'], 'a').write('{\"event\":\"step\",\"step\":1}\\n');"
         "open(os.environ['SOUK_OUTPUT_DIR'] + '/model.bin', 'wb').write(b'x' * 2500); print('done')"
     )
+    began = time.monotonic()
     lease = server.give(running.assignment(*python(code)))
+    until_running(lease)
+    time.sleep(1.2)
+    let_go(running, lease)
     report = until_ended(lease)
     assert (report.state, report.reason, report.exit_code) == (AttemptState.SUCCEEDED, Reason.COMPLETED, 0)
     assert lease.logs == b"hello\ndone\n"
@@ -51,7 +64,7 @@ def test_program_runs_and_its_log_events_output_and_receipts_arrive(running: Bob
     output = next(artifact for artifact in server.artifacts.values() if artifact.begin.kind == "output")
     assert output.is_complete
     assert output.files["model.bin"] == b"x" * 2500
-    assert 1000 <= report.billable_ms < 10_000
+    assert 1000 <= report.billable_ms < (time.monotonic() - began) * 1000
 
 
 def test_output_is_complete_before_success_is_reported(running: Bob, server: FakeServer) -> None:
@@ -174,9 +187,10 @@ def test_killed_agent_is_replaced_by_one_that_adopts(running: Bob, server: FakeS
 
 
 def test_exit_while_the_agent_was_down_is_known(running: Bob, server: FakeServer) -> None:
-    lease = server.give(running.assignment(*python("import time; print(1, flush=True); time.sleep(2); exit(9)")))
+    lease = server.give(running.assignment(*python(f"print(1, flush=True)\n{AWAIT_GO}exit(9)")))
     until_running(lease)
     running.stop(signal.SIGKILL)
+    let_go(running, lease)
     eventually(lambda: not processes_of(lease.assignment.lease_id), "the program's end")
     running.start()
     report = until_ended(lease)
@@ -220,10 +234,11 @@ def test_lost_replies_change_nothing(running: Bob, server: FakeServer) -> None:
 
 
 def test_server_that_lost_log_bytes_gets_them_again(running: Bob, server: FakeServer) -> None:
-    code = "import time\nfor n in range(30): print(n, flush=True); time.sleep(0.1)"
+    code = f"for n in range(15): print(n, flush=True)\n{AWAIT_GO}for n in range(15, 30): print(n, flush=True)"
     lease = server.give(running.assignment(*python(code)))
-    eventually(lambda: len(lease.logs) > 5, "some log")
+    eventually(lambda: lease.logs.endswith(b"14\n"), "the first half of the log")
     lease.logs = lease.logs[:2]
+    let_go(running, lease)
     assert until_ended(lease).reason is Reason.COMPLETED
     assert lease.logs == b"".join(b"%d\n" % n for n in range(30))
 
@@ -275,11 +290,12 @@ def test_lease_that_runs_out_stops_while_the_server_is_away(bob: Bob, server: Fa
 
 
 def test_program_goes_on_while_the_server_is_away_for_a_moment(running: Bob, server: FakeServer) -> None:
-    lease = server.give(running.assignment(*python("import time; print(1, flush=True); time.sleep(4); print(2)")))
+    lease = server.give(running.assignment(*python(f"print(1, flush=True)\n{AWAIT_GO}print(2)")))
     until_running(lease)
     server.stop()
     time.sleep(2)
     server.start()
+    let_go(running, lease)
     assert until_ended(lease).reason is Reason.COMPLETED
     assert lease.logs == b"1\n2\n"
 
@@ -314,9 +330,11 @@ def test_checkpoint_is_shipped_and_inputs_arrive(running: Bob, server: FakeServe
         "assert (pathlib.Path(os.environ['SOUK_RESUME_FROM']) / 'weights').stat().st_size == 3000\n"
         "folder = contract.checkpoint_folder(pathlib.Path(os.environ['SOUK_CHECKPOINT_DIR']), 8)\n"
         "folder.mkdir(); (folder / 'w').write_text('new'); time.sleep(1.2); contract.write_manifest(folder, step=8)\n"
-        "time.sleep(3)"
+        f"{AWAIT_GO}"
     )
     lease = server.give(running.assignment(*python(code), input_artifact_id=given, resume_artifact_id=resumed))
+    eventually(lambda: any(each.is_complete for each in list(server.artifacts.values())), "the checkpoint")
+    let_go(running, lease)
     report = until_ended(lease)
     assert report.reason is Reason.COMPLETED, lease.logs
     assert lease.logs == b"text step-00000007\n"
@@ -355,12 +373,14 @@ def test_unavailable_input_is_named(running: Bob, server: FakeServer) -> None:
 
 def test_secrets_are_given_and_left_nowhere(running: Bob, server: FakeServer) -> None:
     secret = "hunter2-" + uuid4().hex
-    code = "import os, time; print(len(os.environ['TOKEN']), flush=True); time.sleep(2)"
+    code = f"import os\nprint(len(os.environ['TOKEN']), flush=True)\n{AWAIT_GO}"
     lease = server.give(running.assignment(*python(code), secrets={"TOKEN": secret}))
     until_running(lease)
     for path in running.data.rglob("*"):
-        if path.is_file():
-            assert secret.encode() not in path.read_bytes(), path
+        with contextlib.suppress(FileNotFoundError):  # the agent replaces its files meanwhile
+            if path.is_file():
+                assert secret.encode() not in path.read_bytes(), path
+    let_go(running, lease)
     assert until_ended(lease).reason is Reason.COMPLETED
     assert lease.logs == f"{len(secret)}\n".encode()
     assert secret not in running.log_text()

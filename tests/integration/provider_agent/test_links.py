@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psutil
 import pytest
@@ -41,12 +41,17 @@ def pair(server: FakeServer, tmp_path: Path) -> Iterator[tuple[Bob, Bob]]:
 
 
 def demand_pair(server: FakeServer, first: Bob, second: Bob, *, address: str = ADDRESS) -> None:
-    """What the marketplace would send both."""
+    """Send both what the marketplace would."""
+    server.want_links(demands_of(first, second, address=address))
+
+
+def demands_of(first: Bob, second: Bob, *, address: str = ADDRESS) -> dict[UUID, LinkDemand]:
+    """What the marketplace would send each."""
     ports = free_ports()
     shared = {"probe_id": uuid4(), "secret": secrets.token_hex(32), "address": address, "peer_address": ADDRESS}
     listen = LinkDemand(role="listen", peer_name="second", port=ports[0], peer_port=ports[1], **shared)
     dial = LinkDemand(role="dial", peer_name="first", port=ports[1], peer_port=ports[0], **shared)
-    server.want_links({first.node_id(): listen, second.node_id(): dial})
+    return {first.node_id(): listen, second.node_id(): dial}
 
 
 def reports_of(server: FakeServer, pair: tuple[Bob, Bob]) -> list[LinkReport]:
@@ -100,15 +105,18 @@ def test_an_agent_opens_nothing_but_the_address_that_its_provider_declared(serve
 
 def test_a_lease_ends_the_probe_at_once_and_its_ports_are_closed(server: FakeServer, pair) -> None:
     first, second = pair
-    demand_pair(server, first, second)
+    demands = demands_of(first, second)
+    listen = demands[first.node_id()]
+    server.want_links({first.node_id(): listen})  # alone it waits for 12 s, where both would be done in two
     assert first.process is not None
     agent = psutil.Process(first.process.pid)
-    port = server.link_demands[first.node_id()].port
+    port = listen.port
     eventually(lambda: port in listening(agent), "the probe began")
     lease = server.give(first.assignment(*python("import time; time.sleep(60)")))
     eventually(lambda: AttemptState.RUNNING in lease.states, "the lease runs")
     assert port not in listening(agent)
     assert "is cancelled" in first.log_text()
+    server.want_links(demands)
     eventually(lambda: dict(server.link_reports).get(second.node_id()), "the other side says what it saw")
     assert first.node_id() not in dict(server.link_reports)
     assert not dict(server.link_reports)[second.node_id()].dialled

@@ -33,7 +33,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Work:
 @pytest.fixture(scope="session")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Work:
     """The same training, killed by SIGKILL after a complete checkpoint; a later one lies there half-written."""
-    env: dict[str, str] = {Env.CHECKPOINT_EVERY_STEPS: str(SAVED_EVERY)}
+    env: dict[str, str] = {Env.CHECKPOINT_EVERY_STEPS: str(SAVED_EVERY), Env.CHECKPOINT_KEEP: "9"}
 
     def train_and_kill(root: Path) -> None:
         work = Work(root, ranks=2, env=env)
@@ -45,7 +45,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Work:
 
         wait_until(has_gone_on, process)
         kill_group(process)
-        complete = complete_checkpoints(work.checkpoints)[-1]
+        complete, *later = complete_checkpoints(work.checkpoints)
+        for folder in later:  # saved while the kill was late
+            shutil.rmtree(folder)
         partial = checkpoint_folder(work.checkpoints, PARTIAL_STEP)
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(complete, partial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from runtimes.contract import Capability
-from tests.integration.runtimes.serve.replicas import Replica
+from runtimes.contract import SERVE_SOCKET, Capability
+from tests.integration.runtimes.serve.replicas import Replica, SocketConnection, encode
 
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "The "}]
@@ -160,19 +161,36 @@ def test_served_counts_requests_and_tokens(replica: Replica) -> None:
     assert replica.events("served")[-1]["output_tokens"] >= before["output_tokens"] + 7
 
 
+def refusal(replica: Replica) -> str:
+    """The code with which a request is refused; nothing where it waits for the engine."""
+    connection = SocketConnection(str(replica.root / SERVE_SOCKET))
+    try:
+        connection.connect()
+        connection.sock.settimeout(0.5)
+        connection.request("POST", CHAT, encode({"messages": HELLO, "max_tokens": 1}))
+        code: str = json.loads(connection.getresponse().read())["error"]["code"]
+    except TimeoutError:
+        return ""
+    finally:
+        connection.close()
+    return code
+
+
 def test_stopped_replica_answers_what_is_in_flight_and_refuses_the_rest(start: Callable[..., Replica]) -> None:
     replica = start(engine="transformers").until_ready()
+    assert replica.process is not None
+    engine = replica.engine_pids()
     stream = replica.stream(CHAT, {"messages": HELLO, "max_tokens": 128, "temperature": 1})
     next(stream)
-    assert replica.process is not None
+    for pid in engine:  # else the answer may end before anything is refused
+        os.kill(pid, signal.SIGSTOP)
     replica.process.send_signal(signal.SIGTERM)
-    refused = ""
-    rest = []
-    for event in stream:
-        rest.append(event)
-        if not refused:  # the signal takes a moment to arrive
-            _, answer = replica.ask(CHAT, {"messages": HELLO, "max_tokens": 1})
-            refused = answer.get("error", {}).get("code", "")
+    give_up_at = time.monotonic() + 30
+    while not (refused := refusal(replica)):  # the signal takes a moment to arrive
+        assert time.monotonic() < give_up_at
+    for pid in engine:
+        os.kill(pid, signal.SIGCONT)
+    rest = list(stream)
     assert refused == "replica_draining"
     assert rest[-1]["choices"][0]["finish_reason"] in {"length", "stop"}
     assert replica.wait() == 75

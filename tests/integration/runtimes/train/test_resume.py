@@ -54,6 +54,7 @@ def test_parts_of_two_nodes_make_one_checkpoint(uninterrupted: Work, tmp_path: P
         Env.MASTER_ADDR: "127.0.0.1",
         Env.MASTER_PORT: "29737",
         Env.CHECKPOINT_EVERY_STEPS: "20",
+        Env.CHECKPOINT_KEEP: "9",  # the first is there still when this process is late to look
     }
     nodes = [
         Work(tmp_path / f"node-{rank}", ranks=1, env={**gang, Env.NODE_RANK: str(rank)}).write(config)
