@@ -31,7 +31,7 @@ def test_job_that_could_outlast_the_window_is_placed_when_the_window_is_gone(ali
     job = stage.submit(alice, stage.spec_of(budget={"max_total": "1.99"}, resources={"gpus": 2, "kind": "any"}))
     (row,) = fleet.take_snapshot().open_seconds
     assert 3590 < row <= 3600
-    schedule.declare(bob, away(begins=0.001, ends=2))
+    schedule.declare(bob, away(begins=0.01, ends=2))
     assert stage.place(job) == []
     assert "close before the job could be done" in job.waiting_for
     schedule.declare(bob, Schedule())

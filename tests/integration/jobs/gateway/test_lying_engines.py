@@ -14,7 +14,7 @@ import pytest
 from jobs.gateway.answering.trying import Patience
 from tests.integration.jobs.gateway.routing_scene import Caller, scene, until
 
-QUICK = Patience(first=2, token=0.5, move=2)
+PATIENT = Patience(first=10, token=10, move=10)  # no liar here hangs
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 QUESTION = [{"role": "user", "content": "Say something about otters, and take your time: I want to know all of it."}]
 
@@ -81,7 +81,7 @@ async def ask_both(it, liar: Liar, **how) -> tuple[Caller, str]:
 )
 def test_what_came_before_the_rubbish_is_sent_and_the_rubbish_is_not(rubbish):
     async def scenario():
-        async with scene(patience=QUICK) as it:
+        async with scene(patience=PATIENT) as it:
             good = await it.engine()
             streamed = (await it.call(messages=QUESTION, stream=True)).text()
             it.fleet.remove(good.lease_id)
@@ -96,7 +96,7 @@ def test_what_came_before_the_rubbish_is_sent_and_the_rubbish_is_not(rubbish):
 
 def test_an_engine_that_writes_on_and_on_is_stopped_at_what_was_asked_for():
     async def scenario():
-        async with scene(patience=QUICK) as it:
+        async with scene(patience=PATIENT) as it:
             liar = await it.stack.enter_async_context(saying(lambda: (token(f" word{n}") for n in count())))
             it.replica(liar.port)
             caller = await it.call(messages=QUESTION, stream=True, max_tokens=30)
@@ -122,7 +122,7 @@ def test_an_engine_that_only_seems_to_begin_is_left(piece):
 @pytest.mark.parametrize("figure", ["NaN", "-Infinity", "1e999"])
 def test_a_figure_that_json_has_not_is_answered_by_another(figure):
     async def scenario():
-        async with scene(patience=QUICK) as it:
+        async with scene(patience=PATIENT) as it:
             whole = b'{"object": "list", "data": [{"index": 0, "embedding": [%b]}]}' % figure.encode()
             async with saying(lambda: [whole]) as liar:
                 liar.may_speak.clear()
@@ -155,7 +155,7 @@ def test_after_the_finish_nothing_is_waited_for_long(monkeypatch):
 
 def test_tokens_cut_into_bytes_are_still_not_more_than_their_bytes():
     async def scenario():
-        async with scene(patience=QUICK) as it:
+        async with scene(patience=PATIENT) as it:
             usage = {"prompt_tokens": 10**9, "completion_tokens": 10**9, "total_tokens": 1}
             last = json.dumps({"choices": [], "usage": usage}).encode()
             pieces = [token(letter) for letter in "otter"]

@@ -89,7 +89,7 @@ def test_one_key_with_many_requests_does_not_starve_another():
 def test_a_caller_who_hangs_up_in_the_queue_leaves_it():
     async def scenario():
         async with scene(in_flight=1) as it:
-            engine = await it.engine(pace=Pace(first_token_ms=200))
+            engine = await it.engine(pace=Pace(first_token_ms=2000))  # the second is in the queue well before that
             first, second = asyncio.create_task(it.call()), Caller()
             await until(lambda: engine.stats.in_flight)
             work = asyncio.create_task(it.call(caller=second))

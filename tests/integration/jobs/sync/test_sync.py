@@ -143,11 +143,11 @@ def test_a_wake_that_changes_nothing_does_not_end_the_wait(url, bob):
     known = sync(url, bob).version
     with ThreadPoolExecutor(1) as agent:
         started = time.monotonic()
-        held = agent.submit(sync, url, bob, known=known, wait_seconds=1.5)
+        held = agent.submit(sync, url, bob, known=known, wait_seconds=4)
         wait_until(lambda: httpx.get(f"{url}/healthz").json()["held"] == 1)
         wake_nodes([bob.id])
         answer = held.result(timeout=10)
-    assert time.monotonic() - started >= 1.4
+    assert time.monotonic() - started >= 3.9
     assert answer.version == known
 
 
@@ -283,7 +283,7 @@ def test_an_assignment_whose_wake_was_lost_arrives_within_seconds(url, alice, bo
         (lease,) = stage.place(stage.submit(alice))
         answer = held.result(timeout=14)
     assert [wanted.lease_id for wanted in answer.desired] == [lease.id]
-    assert time.monotonic() - started < 8, "well before the hold's end, and before the lease counts as never started"
+    assert time.monotonic() - started < 12, "before the hold's end, and before the lease counts as never started"
 
 
 def test_a_node_learns_within_seconds_that_it_was_quarantined_and_then_retired(url, bob):
@@ -296,7 +296,7 @@ def test_a_node_learns_within_seconds_that_it_was_quarantined_and_then_retired(u
         advance(bob, "quarantined", reason="by hand")
         answer = held.result(timeout=14)
     assert answer.node_state == "quarantined"
-    assert time.monotonic() - started < 8, "well before the hold's end"
+    assert time.monotonic() - started < 12, "before the hold's end"
     advance(bob, "retired", reason="by hand")
     wait_until(lambda: post(url, bob, message().model_dump_json().encode()).status_code == 401)
 
@@ -343,11 +343,13 @@ def test_waiting_agent_receives_a_release_not_during_a_check_an_older_one_never(
     assert "update" not in post(url, bob, message().model_dump_json().encode()).json()
     Node.objects.filter(pk=bob.pk).update(next_check_at=timezone.now())
     assert sweeps.sweep_checks() == 1
-    time.sleep(0.3)
     both = {HEADER_FEATURES: f"{FEATURE_CHECKS},{FEATURE_UPDATES}"}
-    checked = post(url, bob, message().model_dump_json().encode(), **both).json()
-    assert "check" in checked
-    assert "update" not in checked
+
+    def beat():
+        return post(url, bob, message().model_dump_json().encode(), **both).json()
+
+    wait_until(lambda: "check" in beat())  # once the wake is there
+    assert "update" not in beat()
 
 
 def test_node_that_holds_a_lease_is_not_checked(bob, lease):

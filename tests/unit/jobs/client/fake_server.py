@@ -216,11 +216,12 @@ class FakeMarketplace:
         attempts = max([*self.logs, *self.events, 0])
         if attempt > attempts:
             raise Refusal(404, "stream_not_found", "No such attempt.")
-        data = streams.get(attempt, b"")
+        # Whether more may come is asked before what there is, as the server does: else the last bytes could be missed.
+        job_state, is_complete, data = self.job["state"], attempt in self.complete, streams.get(attempt, b"")
         until = time.monotonic() + min(float(query.get("wait_seconds", 0)), 0.2)
-        while len(data) <= offset and attempt not in self.complete and time.monotonic() < until:
+        while len(data) <= offset and not is_complete and time.monotonic() < until:
             time.sleep(0.02)
-            data = streams.get(attempt, b"")
+            job_state, is_complete, data = self.job["state"], attempt in self.complete, streams.get(attempt, b"")
         piece = data[offset : offset + self.page_bytes]
         return {
             "attempt": attempt,
@@ -228,9 +229,9 @@ class FakeMarketplace:
             "offset": offset,
             "next_offset": offset + len(piece),
             "text": piece.decode(),
-            "is_complete": attempt in self.complete and offset + len(piece) >= len(data),
+            "is_complete": is_complete and offset + len(piece) >= len(data),
             "attempts": max([*self.logs, *self.events, 0]),
-            "job_state": self.job["state"],
+            "job_state": job_state,
         }
 
     def _artifact(self) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def test_a_caller_who_waits_no_longer_stops_the_engine() -> None:
             waiting.cancel()
             await until(lambda: gone == 1)
             with pytest.raises(UpstreamError, match="in time") as caught:
-                await made.ask(seconds=0.1)
+                await made.ask(seconds=1)
             assert caught.value.is_sent
             await until(lambda: gone == 2)
 
@@ -195,7 +195,7 @@ def test_a_lost_tunnel_fails_what_is_open_at_once_and_comes_back(monkeypatch: py
 
 
 def test_a_silent_agent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.gateway.tunnels.tunnel.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("jobs.gateway.tunnels.tunnel.HEARTBEAT_SECONDS", 0.7)
 
     async def scenario() -> None:
         async with world(Engine()) as made:
