@@ -21,6 +21,7 @@ import json
 import logging
 import os
 import signal
+import time
 from datetime import UTC, datetime
 
 from provider_agent.assembly import assemble
@@ -167,10 +168,11 @@ async def _stop_work(context: AgentContext, sync: Sync) -> None:
             await asyncio.gather(*(attempt.wait_until_ended() for attempt in live))
     except TimeoutError:
         log.error("Some programs did not end in %s s.", DRAIN_SECONDS_MAX)
-    contact = context.heartbeat.contacts
+    ended_at = time.monotonic()
+    context.wake.set()  # the answer to a request from before the end says nothing of the last report
     try:
         async with asyncio.timeout(LAST_REPORT_SECONDS_MAX):
-            while context.heartbeat.contacts == contact:  # noqa: ASYNC110 - the sync loop counts
+            while context.heartbeat.asked_at < ended_at:  # noqa: ASYNC110 - the sync loop moves it
                 await asyncio.sleep(LAST_REPORT_POLL_SECONDS)
     except TimeoutError:
         log.warning("The server did not answer the last report.")

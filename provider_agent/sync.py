@@ -78,7 +78,7 @@ class Sync:
                 continue
             if response is None:  # something changed here: report it at once
                 continue
-            heartbeat.record_contact(response.beat_seconds)
+            heartbeat.record_contact(response.beat_seconds, began)
             await self._converge(response)
             self.answered()
             left = SPACING_SECONDS

@@ -35,15 +35,15 @@ class NodeChanges:
         self._newest: int | None = None
         self._seen: set[int] = set()
 
-    def find(self) -> list[UUID]:
-        """Nodes for which something was decided since the last look; none at the first."""
+    def find(self) -> list[UUID] | None:
+        """Nodes for which something was decided since the last look; None at the first, before which nobody looked."""
         newest = Event.objects.aggregate(newest=Max("id"))["newest"] or 0
         since = (newest if self._newest is None else self._newest) - BACK
         events = Event.objects.filter(subject_kind__in=KINDS, id__gt=since, id__lte=newest)
         found = {event_id: (kind, subject) for event_id, kind, subject in _rows(events)}
         is_first, news = self._newest is None, found.keys() - self._seen
         self._newest, self._seen = newest, set(found)
-        return [] if is_first else _nodes_of(found[event_id] for event_id in news)
+        return None if is_first else _nodes_of(found[event_id] for event_id in news)
 
 
 def _rows(events: QuerySet[Event]) -> Iterable[tuple[int, str, UUID]]:

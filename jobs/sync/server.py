@@ -38,7 +38,7 @@ from jobs.sync.memory import ANSWER_SECONDS, Memory
 from jobs.sync.waiting import Bell, Bells, Subscription
 from marketplace.foundation import clock
 from marketplace.foundation.errors import BadRequest
-from marketplace.nodes.agent_auth import claimed_node, forget, look_up, remembered, verify
+from marketplace.nodes.agent_auth import claimed_node, forget, forget_all, look_up, remembered, verify
 from marketplace.nodes.errors import AgentUnauthenticated
 from marketplace.nodes.models import Node
 from marketplace.nodes.watching.liveness import record_beats_in_database
@@ -209,9 +209,13 @@ class SyncServer:
         while True:
             try:
                 moved = await self._in_thread(self._changes.find)
-                for node_id in moved:
-                    forget(node_id)
-                self._wake(moved)
+                if moved is None:  # who was answered already may have been told what is no longer so
+                    forget_all()
+                    self._wake_all()
+                else:
+                    for node_id in moved:
+                        forget(node_id)
+                    self._wake(moved)
             except (DatabaseError, PoolTimeout) as error:
                 log.warning("Changes of nodes could not be read; the next look finds them: %s", error)
             await asyncio.sleep(CHANGES_SECONDS)

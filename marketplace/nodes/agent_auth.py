@@ -109,6 +109,12 @@ def forget(node_id: UUID) -> None:
         _cache.pop(node_id, None)
 
 
+def forget_all() -> None:
+    """Read every node from the database again."""
+    with _cache_lock:
+        _cache.clear()
+
+
 @dataclass(frozen=True)
 class AgentUser:
     """What takes the place of a user in an agent's request."""

@@ -27,15 +27,15 @@ class Heartbeat:
     def __init__(self) -> None:
         self.seconds: float = BEAT_SECONDS_IDLE
         self.failures = 0
-        self.contacts = 0
+        self.asked_at = 0.0  # when the newest request that was answered was made, by the monotonic clock
         self._contact_at = time.monotonic()
         self.contact_at: datetime | None = None  # for people; intervals are measured by the other clock
 
-    def record_contact(self, beat_seconds: float) -> None:
-        """The server answered and set the next interval."""
+    def record_contact(self, beat_seconds: float, asked_at: float) -> None:
+        """The server answered what was asked then, and set the next interval."""
         self.seconds = min(max(beat_seconds, BEAT_SECONDS_MIN), BEAT_SECONDS_MAX)
         self.failures = 0
-        self.contacts += 1
+        self.asked_at = asked_at
         self._contact_at = time.monotonic()
         self.contact_at = datetime.now(UTC)
 

@@ -60,7 +60,7 @@ def parrot(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 @pytest.fixture
 def sync_url(transactional_db: None) -> Iterator[str]:
     """The process that agents sync with, on a thread."""
-    agent_auth._cache.clear()
+    agent_auth.forget_all()
     config = uvicorn.Config(Application(), host="127.0.0.1", port=0, log_level="warning", lifespan="on")
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)

@@ -28,9 +28,8 @@ BOOT = uuid4()
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
     """One sync process' worth of server; yields its base URL."""
-    agent_auth._cache.clear()
-    application = Application()
-    config = uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning", lifespan="on")
+    agent_auth.forget_all()
+    config = uvicorn.Config(Application(), host="127.0.0.1", port=0, log_level="warning", lifespan="on")
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -40,8 +39,6 @@ def serving() -> Iterator[str]:
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        # What happens before its first look for changes is no news to it.
-        wait_until(lambda: application._server._changes._newest is not None)
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -18,6 +19,7 @@ from jobs import lifecycle, sweeps
 from jobs.models import Lease
 from jobs.sync.answers import Idle, answer_for, answer_idle, take_in
 from jobs.sync.app import SYNC_PATH
+from jobs.sync.changes import NodeChanges
 from marketplace.foundation import signing
 from marketplace.foundation.models import Event
 from marketplace.foundation.states import advance
@@ -299,6 +301,23 @@ def test_a_node_learns_within_seconds_that_it_was_quarantined_and_then_retired(u
     assert time.monotonic() - started < 12, "before the hold's end"
     advance(bob, "retired", reason="by hand")
     wait_until(lambda: post(url, bob, message().model_dump_json().encode()).status_code == 401)
+
+
+def test_what_is_decided_before_the_first_look_for_changes_is_seen_by_it(transactional_db, bob, monkeypatch):
+    may_look, find = threading.Event(), NodeChanges.find
+
+    def find_late(changes: NodeChanges):
+        assert may_look.wait(20)
+        return find(changes)
+
+    monkeypatch.setattr(NodeChanges, "find", find_late)
+    with serving() as url:
+        known = sync(url, bob).version
+        assert sync(url, bob).version == known, "the answer and the node are remembered"
+        advance(bob, "retired", reason="by hand")
+        assert sync(url, bob).version == known
+        may_look.set()
+        wait_until(lambda: post(url, bob, message().model_dump_json().encode()).status_code == 401)
 
 
 def test_a_retired_node_is_let_in_no_more(url, bob):
