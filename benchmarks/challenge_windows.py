@@ -1,28 +1,25 @@
 """What same-day pay costs a settlement: the provider's record is added up in it, however long that is.
 
-One provider has so many released settlements in the last 90 days, and OLDER_TIMES as many before, for CUSTOMERS
+One provider has so many released settlements in the last 90 days, and older ones before, for CUSTOMERS
 customers; their rows are copies of a real one. Then jobs are settled for it, in turn with
 SOUK_FAST_RELEASE_SECONDS on and off; `record_ms` is `ends_of` alone, `settle_ms` the whole verb, medians.
 
 The database is the embedded PostgreSQL as `souk up` starts it, durable (fsync on).
 
-    python -m benchmarks.challenge_windows [--settlements 1000 10000 50000] [--write]
+    python -m benchmarks.challenge_windows [--settlements 1000 10000 50000] [--older-times 4] [--write]
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import tempfile
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from benchmarks.ledger import environment, set_up
 from benchmarks.record import publish
+from benchmarks.setups.database import postgres_running, set_up
 
 SETTLEMENTS = (1_000, 10_000, 50_000)
 OLDER_TIMES = 4
@@ -38,31 +35,23 @@ def main() -> None:
     """Start a database, measure, stop it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settlements", type=int, nargs="+", default=list(SETTLEMENTS), help="of the last 90 days")
+    parser.add_argument("--older-times", type=int, default=OLDER_TIMES, help="settlements before, for each of those")
     arguments, _ = parser.parse_known_args()
-    from marketplace.config.embedded import postgres
-
-    with tempfile.TemporaryDirectory(prefix="souk-windows-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o711)  # PostgreSQL runs as another user where we run as root
-        database = postgres.start(folder / "postgres", socket_folder=folder / "run", log=folder / "log")
-        try:
-            os.environ.update(environment(postgres.url_for(folder / "run"), folder), SOUK_PROBATION_DAYS="0")
-            figures = measure(sorted(arguments.settlements))
-        finally:
-            database.stop()
+    with postgres_running(SOUK_PROBATION_DAYS="0"):
+        figures = measure(sorted(arguments.settlements), arguments.older_times)
     publish("challenge_windows", figures)
 
 
-def measure(sizes: list[int]) -> dict[str, Any]:
+def measure(sizes: list[int], older_times: int) -> dict[str, Any]:
     """A provider for each size."""
     set_up()
     from django.core.management import call_command
 
     call_command("migrate", interactive=False, verbosity=0)
-    return {"older_times": OLDER_TIMES, "records": {str(size): run(size) for size in sizes}}
+    return {"older_times": older_times, "records": {str(size): run(size, older_times) for size in sizes}}
 
 
-def run(size: int) -> dict[str, float]:
+def run(size: int, older_times: int) -> dict[str, float]:
     """Build the record, then settle with and without looking at it."""
     from django.conf import settings
     from django.db import connection, transaction
@@ -71,7 +60,7 @@ def run(size: int) -> dict[str, float]:
     from marketplace.foundation import clock
 
     provider, customers = uuid4(), [uuid4() for _ in range(CUSTOMERS)]
-    build(provider, customers, size)
+    build(provider, customers, size, size * (1 + older_times))
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
     record_ms: list[float] = []
@@ -117,8 +106,8 @@ def settle(job_id: UUID, provider: UUID) -> Any:
     return settlement.settle_job(job_id=job_id, charges=[charge], fee_bps=FEE_BPS)
 
 
-def build(provider: UUID, customers: list[UUID], size: int) -> None:
-    """Released settlements: `size` in the last 90 days, OLDER_TIMES as many in the years before."""
+def build(provider: UUID, customers: list[UUID], size: int, count: int) -> None:
+    """`count` released settlements, of which `size` in the last 90 days, and the others in the years before."""
     from django.db import connection, transaction
 
     from billing.charging import challenge_windows
@@ -128,9 +117,9 @@ def build(provider: UUID, customers: list[UUID], size: int) -> None:
     real = settle(place(customers[0]), provider)
     share, hold = real.shares.get(), real.hold
     now, days = clock.now(), challenge_windows.RECORD_DAYS
-    for start in range(0, size * (1 + OLDER_TIMES), ROWS_PER_INSERT):
+    for start in range(0, count, ROWS_PER_INSERT):
         copied: tuple[list[Hold], list[Settlement], list[SettlementShare]] = ([], [], [])
-        for number in range(start, min(start + ROWS_PER_INSERT, size * (1 + OLDER_TIMES))):
+        for number in range(start, min(start + ROWS_PER_INSERT, count)):
             at = now - timedelta(days=2 + (days - 3) * number / size)
             ids = {"owner_id": customers[number % CUSTOMERS], "job_id": uuid4()}
             copied[0].append(_copy(hold, id=uuid4(), created_at=at, closed_at=at, **ids))

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import secrets
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from benchmarks.record import publish
+from benchmarks.setups.database import postgres_running, set_up
 
 CLIENTS = 16
 BATCH = 100
@@ -48,30 +46,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3, help="of each turn")
     parser.add_argument("--turns", type=int, default=3, help="of each side")
     arguments, _ = parser.parse_known_args()
-    from marketplace.config.embedded import postgres
-
-    with tempfile.TemporaryDirectory(prefix="souk-ledger-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o711)  # PostgreSQL runs as another user where we run as root
-        database = postgres.start(folder / "postgres", socket_folder=folder / "run", log=folder / "log")
-        try:
-            os.environ.update(environment(postgres.url_for(folder / "run"), folder))
-            figures = measure(arguments.seconds, arguments.turns)
-        finally:
-            database.stop()
+    with postgres_running():
+        figures = measure(arguments.seconds, arguments.turns)
     publish("ledger", figures)
-
-
-def environment(database_url: str, folder: Path) -> dict[str, str]:
-    """What the settings ask for; nothing here touches Redis."""
-    return {
-        "DATABASE_URL": database_url,
-        "REDIS_URL": "redis://127.0.0.1:1/0",
-        "SOUK_SECRET_KEY": secrets.token_hex(32),
-        "SOUK_SIGNING_KEY": secrets.token_hex(32),
-        "SOUK_DATA": str(folder),
-        "DJANGO_SETTINGS_MODULE": "marketplace.config.settings",
-    }
 
 
 def measure(seconds: float, turns: int) -> dict[str, object]:
@@ -226,13 +203,6 @@ def deadlocks() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         return int(cursor.fetchone()[0])
-
-
-def set_up() -> None:
-    """Django, from the environment."""
-    import django
-
-    django.setup()
 
 
 if __name__ == "__main__":

@@ -12,15 +12,12 @@ The database is the embedded PostgreSQL as `souk up` starts it, durable (fsync o
 from __future__ import annotations
 
 import argparse
-import os
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from benchmarks.ledger import environment, set_up
 from benchmarks.record import publish
+from benchmarks.setups.database import postgres_running, set_up
 
 PROVIDERS = (200, 1_000, 5_000)
 WALLETS = 10_000
@@ -37,21 +34,12 @@ def main() -> None:
     parser.add_argument("--providers", type=int, nargs="+", default=list(PROVIDERS), help="how many are due")
     parser.add_argument("--wallets", type=int, default=WALLETS, help="leaves of the tree")
     arguments, _ = parser.parse_known_args()
-    from marketplace.config.embedded import postgres
-
-    with tempfile.TemporaryDirectory(prefix="souk-payouts-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o711)  # PostgreSQL runs as another user where we run as root
-        database = postgres.start(folder / "postgres", socket_folder=folder / "run", log=folder / "log")
-        try:
-            os.environ.update(environment(postgres.url_for(folder / "run"), folder), **ON_LOOPBACK)
-            figures = measure(arguments.providers)
-        finally:
-            database.stop()
+    with postgres_running(**SETTINGS):
+        figures = measure(arguments.providers)
     publish("payouts", figures | tree_of(arguments.wallets))
 
 
-ON_LOOPBACK = {
+SETTINGS = {
     "SOUK_BIND": "127.0.0.1",
     "SOUK_ALLOWED_HOSTS": "127.0.0.1",
     "SOUK_PAYOUT_RAILS": "fake",

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.ledger import environment, set_up
 from benchmarks.record import publish
+from benchmarks.setups.database import environment, set_up
 
 POLLS, SLOW_CLIENTS = 500, 200
 ROUNDS, WEBHOOKS = 3, 200

@@ -12,17 +12,14 @@ The database is the embedded PostgreSQL as `souk up` starts it, durable (fsync o
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from benchmarks.ledger import environment, set_up
 from benchmarks.record import publish
+from benchmarks.setups.database import postgres_running, set_up
 
 ACCOUNTS = (10_000, 100_000)
 TRANSFERS_PER_POST = 5_000
@@ -35,17 +32,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accounts", type=int, nargs="+", default=list(ACCOUNTS), help="how many are owed something")
     arguments, _ = parser.parse_known_args()
-    from marketplace.config.embedded import postgres
-
-    with tempfile.TemporaryDirectory(prefix="souk-solvency-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o711)  # PostgreSQL runs as another user where we run as root
-        database = postgres.start(folder / "postgres", socket_folder=folder / "run", log=folder / "log")
-        try:
-            os.environ.update(environment(postgres.url_for(folder / "run"), folder))
-            figures = measure(sorted(arguments.accounts))
-        finally:
-            database.stop()
+    with postgres_running():
+        figures = measure(sorted(arguments.accounts))
     publish("solvency", figures)
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.ledger import environment
 from benchmarks.record import publish
+from benchmarks.setups.database import environment
 
 ADDED_MS = (0, 100, 200, 300, 400, 500, 600, 800)
 WAY_SECONDS, JITTER_SECONDS = 0.04, 0.005

@@ -1,6 +1,7 @@
 """What the benchmarks measure and what loads it; nothing here publishes a figure of its own.
 
 autoscale_day.py    one simulated day of an endpoint, for the benchmark `autoscale`
+database.py         the embedded PostgreSQL and Django on it, for the benchmarks of money
 fleet_agents.py     simulated agents, for the benchmark `fleet`
 gateway_load.py     the load generator, for the benchmark `gateway`
 gateway_ours.py     our own gateway, started alone on one core, for the benchmark `gateway`
