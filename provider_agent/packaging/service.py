@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import pwd
@@ -22,6 +21,7 @@ from provider_agent.errors import BadConfig, ServiceFailed
 from provider_agent.packaging import updater_service
 from provider_agent.packaging.prefix import own_prefix
 from provider_agent.packaging.unit import Unit, unit_text
+from provider_agent.system.agent_lock import is_agent_lock_held
 from provider_agent.system.atomic import write_atomically
 
 SYSTEMD_RUNS: Final = Path("/run/systemd/system")
@@ -146,14 +146,7 @@ def unit_path(folder: DataFolder, way: Way) -> Path:
 
 def is_running(folder: DataFolder) -> bool:
     """Whether an agent holds the data folder."""
-    try:
-        with folder.lock.open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    return is_agent_lock_held(folder.lock)
 
 
 def _start_in_background(folder: DataFolder, program: Path, user: str, print_line: PrintLine) -> None:

@@ -8,12 +8,13 @@ signal is how a person stops it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from provider_agent.system.agent_lock import is_agent_lock_held
 
 PID_FILE: Final = "agent.pid"  # written by the service; a stop of the service removes it
 LOCK_FILE: Final = "agent.lock"
@@ -75,7 +76,7 @@ def has_crashed(data: Path) -> bool:
         pid = int((data / PID_FILE).read_text())
     except (OSError, ValueError):
         return False
-    return not _is_agent(pid, data) and not _is_locked(data / LOCK_FILE) and ended_with(data) not in LEFT_ALONE
+    return not _is_agent(pid, data) and not is_agent_lock_held(data / LOCK_FILE) and ended_with(data) not in LEFT_ALONE
 
 
 def ended_with(data: Path) -> str:
@@ -93,13 +94,4 @@ def _is_agent(pid: int, data: Path) -> bool:
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         return b"start" in words and os.fsencode(data) in words
-    return False
-
-
-def _is_locked(path: Path) -> bool:
-    with contextlib.suppress(FileNotFoundError), path.open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
     return False

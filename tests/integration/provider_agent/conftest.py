@@ -135,6 +135,10 @@ class Bob:
         }
         return Assignment(**values | changes)
 
+    def let_go(self, lease_id: UUID) -> None:
+        """The program that waits for a file `go` in its working folder goes on."""
+        (self.folder.lease(lease_id) / "work" / "go").touch()
+
     def log_text(self) -> str:
         """What the agent logged."""
         return self.printed.read_text()

@@ -42,10 +42,6 @@ def until_running(lease: Lease) -> None:
     eventually(lambda: lease.logs, "the program's first line")
 
 
-def let_go(bob: Bob, lease: Lease) -> None:
-    (bob.folder.lease(lease.assignment.lease_id) / "work" / "go").touch()
-
-
 def test_program_runs_and_its_log_events_output_and_receipts_arrive(running: Bob, server: FakeServer) -> None:
     code = (
         f"print('hello', flush=True)\n{AWAIT_GO}"
@@ -56,7 +52,7 @@ def test_program_runs_and_its_log_events_output_and_receipts_arrive(running: Bob
     lease = server.give(running.assignment(*python(code)))
     until_running(lease)
     time.sleep(1.2)
-    let_go(running, lease)
+    running.let_go(lease.assignment.lease_id)
     report = until_ended(lease)
     assert (report.state, report.reason, report.exit_code) == (AttemptState.SUCCEEDED, Reason.COMPLETED, 0)
     assert lease.logs == b"hello\ndone\n"
@@ -179,7 +175,7 @@ def test_killed_agent_is_replaced_by_one_that_adopts(running: Bob, server: FakeS
     running.stop(signal.SIGKILL)
     running.start()
     assert {process.pid for process in processes_of(lease.assignment.lease_id)} == before
-    (running.folder.lease(lease.assignment.lease_id) / "work" / "go").touch()
+    running.let_go(lease.assignment.lease_id)
     report = until_ended(lease)
     assert report.reason is Reason.COMPLETED
     assert lease.logs == b"1\n2\n[souk] collected 1 file (go) beside output/\n"
@@ -190,7 +186,7 @@ def test_exit_while_the_agent_was_down_is_known(running: Bob, server: FakeServer
     lease = server.give(running.assignment(*python(f"print(1, flush=True)\n{AWAIT_GO}exit(9)")))
     until_running(lease)
     running.stop(signal.SIGKILL)
-    let_go(running, lease)
+    running.let_go(lease.assignment.lease_id)
     eventually(lambda: not processes_of(lease.assignment.lease_id), "the program's end")
     running.start()
     report = until_ended(lease)
@@ -238,7 +234,7 @@ def test_server_that_lost_log_bytes_gets_them_again(running: Bob, server: FakeSe
     lease = server.give(running.assignment(*python(code)))
     eventually(lambda: lease.logs.endswith(b"14\n"), "the first half of the log")
     lease.logs = lease.logs[:2]
-    let_go(running, lease)
+    running.let_go(lease.assignment.lease_id)
     assert until_ended(lease).reason is Reason.COMPLETED
     assert lease.logs == b"".join(b"%d\n" % n for n in range(30))
 
@@ -295,7 +291,7 @@ def test_program_goes_on_while_the_server_is_away_for_a_moment(running: Bob, ser
     server.stop()
     time.sleep(2)
     server.start()
-    let_go(running, lease)
+    running.let_go(lease.assignment.lease_id)
     assert until_ended(lease).reason is Reason.COMPLETED
     assert lease.logs == b"1\n2\n"
 
@@ -334,7 +330,7 @@ def test_checkpoint_is_shipped_and_inputs_arrive(running: Bob, server: FakeServe
     )
     lease = server.give(running.assignment(*python(code), input_artifact_id=given, resume_artifact_id=resumed))
     eventually(lambda: any(each.is_complete for each in list(server.artifacts.values())), "the checkpoint")
-    let_go(running, lease)
+    running.let_go(lease.assignment.lease_id)
     report = until_ended(lease)
     assert report.reason is Reason.COMPLETED, lease.logs
     assert lease.logs == b"text step-00000007\n"
@@ -380,7 +376,7 @@ def test_secrets_are_given_and_left_nowhere(running: Bob, server: FakeServer) ->
         with contextlib.suppress(FileNotFoundError):  # the agent replaces its files meanwhile
             if path.is_file():
                 assert secret.encode() not in path.read_bytes(), path
-    let_go(running, lease)
+    running.let_go(lease.assignment.lease_id)
     assert until_ended(lease).reason is Reason.COMPLETED
     assert lease.logs == f"{len(secret)}\n".encode()
     assert secret not in running.log_text()

@@ -44,10 +44,6 @@ def until_ended(lease: Lease) -> Reason:
     return report.reason
 
 
-def let_go(bob: Bob, lease: Lease) -> None:
-    (bob.folder.lease(lease.assignment.lease_id) / "work" / "go").touch()
-
-
 def check_bill(lease: Lease, *, seconds_max: float) -> None:
     """One chain of receipts that only rises, and claims no more than the time that passed."""
     previous, billed = ZERO_HASH, 0
@@ -69,7 +65,7 @@ def test_agent_that_is_killed_again_and_again_bills_each_second_once(bob: Bob, s
         time.sleep(0.7)
         bob.stop(signal.SIGKILL)
         bob.start()
-    let_go(bob, lease)
+    bob.let_go(lease.assignment.lease_id)
     assert until_ended(lease) is Reason.COMPLETED
     check_bill(lease, seconds_max=time.monotonic() - began)
     whole = b"1\n2\n[souk] collected 1 file (go) beside output/\n"
@@ -119,7 +115,7 @@ def test_agent_that_starts_with_a_wrong_clock_adopts_and_goes_on(bob: Bob, serve
     server.clock_offset = timedelta(hours=hours)
     bob.start()
     time.sleep(1.5)
-    let_go(bob, lease)
+    bob.let_go(lease.assignment.lease_id)
     assert until_ended(lease) is Reason.COMPLETED
 
 
@@ -135,7 +131,7 @@ def test_clock_that_jumps_forth_and_back_ends_no_lease_and_bills_no_hour(bob: Bo
         time.sleep(1.5)
         assert lease.report is not None
         assert lease.report.state is AttemptState.RUNNING
-    let_go(bob, lease)
+    bob.let_go(lease.assignment.lease_id)
     assert until_ended(lease) is Reason.COMPLETED
     check_bill(lease, seconds_max=time.monotonic() - began)
 
@@ -254,7 +250,7 @@ def test_receipts_above_what_was_observed_wait_quietly_and_none_is_lost(bob: Bob
     assert lease.receipts, "what lies below it was accepted"
     assert lease.receipt_refusals <= 2
     assert bob.log_text().count("Receipts were not accepted") == 1
-    let_go(bob, lease)
+    bob.let_go(lease.assignment.lease_id)
     eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end")
     lease.observed_ms = None
     assert until_ended(lease) is Reason.COMPLETED
