@@ -78,9 +78,15 @@ EXAMPLES_WANTED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps 
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Properties try as many more examples as SOUK_EXAMPLES_TIMES says."""
+    """Properties try as many more examples as SOUK_EXAMPLES_TIMES says.
+
+    `pytest --reruns` tries none of what draws its input again: the second time it would draw another. Fuzz draws the same.
+    """
     function = getattr(item, "obj", None)
-    if EXAMPLES_TIMES > 1 and getattr(function, "is_hypothesis_test", False):
+    is_property = getattr(function, "is_hypothesis_test", False)
+    if is_property or any(item.get_closest_marker(name) for name in ("escrow_model", "money_model")):
+        item.add_marker(pytest.mark.flaky(reruns=0))
+    if EXAMPLES_TIMES > 1 and is_property:
         wanted = getattr(function, EXAMPLES_WANTED, None) or hypothesis.settings.default
         if not getattr(function, "souk_is_lengthened", False):
             longer = hypothesis.settings(wanted, max_examples=wanted.max_examples * EXAMPLES_TIMES)

@@ -52,6 +52,20 @@ overlay = Overlay.from_dict(json.loads(record))
 if verb == 'make': overlays.make(overlay, Program(int(pid), ''))
 else: overlays.remove(overlay.lease_id)
 """
+# Starts `sleep` with a number of our choice, as our child and not its own: clone3(2), with CLONE_PARENT and set_tid.
+TAKER = """
+import ctypes, os, sys
+CLONE3, CLONE_PARENT = 435, 0x8000
+wanted = (ctypes.c_int * 1)(int(sys.argv[1]))
+# flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup
+arguments = (ctypes.c_uint64 * 11)(CLONE_PARENT, 0, 0, 0, 0, 0, 0, 0, ctypes.addressof(wanted), 1, 0)
+kernel = ctypes.CDLL(None, use_errno=True)
+got = kernel.syscall(CLONE3, arguments, ctypes.sizeof(arguments))
+if got == 0:
+    os.closerange(0, 3)
+    os.execvp("sleep", ["sleep", "600"])
+if got < 0: sys.exit(os.strerror(ctypes.get_errno()))
+"""
 
 
 def test_whatever_a_kill_leaves_of_making_is_swept_or_made_whole(node: Node) -> None:
@@ -214,19 +228,19 @@ def test_agent_that_does_not_see_names_of_an_earlier_one_adopts_the_network_as_i
 def test_interface_is_given_to_no_process_that_took_the_programs_number(node: Node) -> None:
     overlay = node.overlay(29_701)
     with program() as pid:
-        taken: list[subprocess.Popen[bytes]] = []
+        taken: list[int] = []
         system = Racing(node.system.prefix, before=("netns", "attach"), act=lambda: taken.append(take_number(pid)))
         agent = Overlays(node.folder, key_path=node.key, kind=node.kind, address="203.0.113.1", system=system)
         try:
             with pytest.raises(ExecutorFailed, match="process numbers"):
                 agent.make(overlay, Program(pid, ""))
-            assert [each.pid for each in taken] == [pid]
+            assert taken == [pid]
             assert not Program(pid, "").has_interface(INTERFACE)
             node.await_nothing(overlay, pid)
         finally:
-            for each in taken:
-                each.kill()
-                each.wait()
+            for number in taken:
+                os.kill(number, signal.SIGKILL)
+                os.waitpid(number, 0)
 
 
 @dataclass(frozen=True)
@@ -243,18 +257,16 @@ class Racing(System):
         return super().run(*command, text=text, is_secret=is_secret)
 
 
-def take_number(pid: int) -> subprocess.Popen[bytes]:
-    """End a process, and start another of the same number, in our own network."""
+def take_number(pid: int) -> int:
+    """End a process, and start another of the same number, in our own network; its number.
+
+    The kernel is asked for this very number: who waits until it comes round loses it to whatever else starts here.
+    """
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    for _ in range(100):
-        Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
-        process = subprocess.Popen(["sleep", "600"])
-        if process.pid == pid:
-            return process
-        process.kill()
-        process.wait()
-    pytest.fail("another process was always quicker")
+    done = subprocess.run([sys.executable, "-c", TAKER, str(pid)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return pid
 
 
 def killed_at(node: Node, step: int, verb: Literal["make", "remove"], overlay: Overlay, pid: int) -> bool:
