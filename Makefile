@@ -27,17 +27,19 @@ BENCHMARKS ?= overhead matching ledger fleet client verification lending isolati
 	slow_visitors gateway tunnels autoscale inference_checks
 export OMP_NUM_THREADS ?= 1
 
-# What `make test` leaves to `make containers`, `make embedded`, `make fuzz`, `make models` and `make anvil`; .ci/run runs all of them.
+# What `make test` leaves to other targets, each of which .ci/run runs. Two are whole folders:
+# minutes of an EVM in Python, and of torch that loads in each process of a training.
 LEFT_OUT := docker or own_servers or escrow_model or money_model or anvil
+EVM := tests/unit/billing/contract tests/integration/billing/chain tests/integration/jobs/escrow
+RUNTIMES := tests/integration/runtimes
 # Builds the agent's environment six times; left to `make acceptance`, which leaves the processors idle at times.
 WHOLE_INSTALL := tests/integration/portal/test_install_whole.py
 FUZZ := tests/integration/config/fuzz
 FUZZ_EXAMPLES ?= 100
-CONTAINERS_AT_ONCE ?= 2
-ANVIL_AT_ONCE ?= 2
+LANE_WORKERS ?= 2
 ESCROW_STEPS ?= 3000
-# With fewer steps the model never reaches its rarest rules.
-MONEY_STEPS ?= 5000
+# With fewer than 2,500 steps the model never reaches its rarest rules.
+MONEY_STEPS ?= 3000
 
 CHECKS := check-types check-style check-imports check-migrations check-api check-contracts check-repository
 CHECKS_AT_ONCE ?= 2
@@ -53,7 +55,7 @@ SOAK_FUZZ_EXAMPLES ?= 10000
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
 
-.PHONY: help demo up test containers embedded fuzz anvil models escrow-model money-model coverage acceptance mutants soak slowest check $(CHECKS) bench lock openapi contracts format clean
+.PHONY: help demo up test evm runtimes containers embedded fuzz anvil models escrow-model money-model coverage acceptance mutants soak slowest check $(CHECKS) bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -64,17 +66,23 @@ demo: $(INSTALLED) ## the whole product on real input, checked, in seven minutes
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
 	$(BIN)/souk up $(UP)
 
-test: $(INSTALLED) ## every test but those of the six targets below; one file: T=tests/unit/jobs/spec/test_spec.py
+test: $(INSTALLED) ## every test but those of the eight targets below; one file: T=tests/unit/jobs/spec/test_spec.py
 ifneq ($(strip $(T)),)
 	$(BIN)/python -m pytest $(T)
 else
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance \
-	  --ignore $(WHOLE_INSTALL) --ignore $(FUZZ) -m 'not ($(LEFT_OUT))' $(REPORT)
+	  --ignore $(WHOLE_INSTALL) --ignore $(FUZZ) $(addprefix --ignore ,$(EVM) $(RUNTIMES)) -m 'not ($(LEFT_OUT))' $(REPORT)
 endif
+
+evm: $(INSTALLED) ## the contract, its events, and jobs paid from a wallet, on an EVM in Python
+	$(BIN)/python -m pytest -n $(LANE_WORKERS) --dist loadfile -m 'not ($(LEFT_OUT))' $(EVM) $(REPORT)
+
+runtimes: $(INSTALLED) ## training and serving programs: ranks, kills, checkpoints, engines
+	$(BIN)/python -m pytest -n $(LANE_WORKERS) --dist loadfile -m 'not ($(LEFT_OUT))' $(RUNTIMES) $(REPORT)
 
 containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start
 	$(BIN)/python -m tests.contracts.executors.base_image
-	$(BIN)/python -m pytest -n $(CONTAINERS_AT_ONCE) --dist loadfile --ignore tests/acceptance -m docker
+	$(BIN)/python -m pytest -n $(LANE_WORKERS) --dist loadfile --ignore tests/acceptance -m docker
 
 embedded: $(INSTALLED) ## tests that start, kill and restart `souk up` on its own PostgreSQL and Redis
 	$(BIN)/python -m pytest tests/integration/embedded
@@ -83,7 +91,7 @@ fuzz: $(INSTALLED) ## every operation of the public, agents' and gateways' APIs,
 	SOUK_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ)
 
 anvil: $(INSTALLED) ## transactions and reorganisations on a node of somebody else (CONTRIBUTING.md says how to get it)
-	$(BIN)/python -m pytest -n $(ANVIL_AT_ONCE) --dist loadfile -m anvil tests/chain
+	$(BIN)/python -m pytest -n $(LANE_WORKERS) --dist loadfile -m anvil tests/chain
 
 models: escrow-model money-model ## thousands of steps of the escrow, and of all of billing, each against a model of it
 
@@ -131,10 +139,10 @@ soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorga
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)
 	$(MAKE) mutants
 
-slowest: $(INSTALLED) ## make test, then rewrite the table of the fifty slowest tests in CONTRIBUTING.md
+slowest: $(INSTALLED) ## make test, evm and runtimes, then rewrite the table of the fifty slowest tests in CONTRIBUTING.md
 	mkdir -p .cache
-	$(MAKE) test REPORT=--junit-xml=.cache/junit.xml
-	$(BIN)/python -m tests.slowest .cache/junit.xml
+	for part in test evm runtimes; do $(MAKE) $$part REPORT=--junit-xml=.cache/junit-$$part.xml; done
+	$(BIN)/python -m tests.slowest .cache/junit-test.xml .cache/junit-evm.xml .cache/junit-runtimes.xml
 
 # mypy takes as long as all others together, so these run beside it. Each prints whole, when it is done.
 check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapshot, words and pages

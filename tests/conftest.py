@@ -80,7 +80,7 @@ EXAMPLES_WANTED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Properties try as many more examples as SOUK_EXAMPLES_TIMES says.
 
-    `pytest --reruns` tries none of what draws its input again: the second time it would draw another. Fuzz draws the same.
+    `pytest --reruns` tries none of what draws its input again: it would draw another. Fuzz draws the same.
     """
     function = getattr(item, "obj", None)
     is_property = getattr(function, "is_hypothesis_test", False)

@@ -1,4 +1,4 @@
-"""The table of the fifty slowest tests in CONTRIBUTING.md, from a JUnit report of pytest: `make slowest` writes it.
+"""The table of the fifty slowest tests in CONTRIBUTING.md, from JUnit reports of pytest: `make slowest` writes it.
 
 What each waits for is written here for a file or a folder; where nothing is written, the test computes.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
@@ -36,10 +37,10 @@ WAITS: Final = {
 }
 
 
-def durations(report: Path) -> list[tuple[float, str, str]]:
+def durations(reports: Sequence[Path]) -> list[tuple[float, str, str]]:
     """(seconds with set-up and teardown, path of the file, name) of every test, the slowest first."""
     found = []
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in (case for report in reports for case in ElementTree.parse(report).iter("testcase")):
         path = case.get("classname", "").replace(".", "/")
         found.append((float(case.get("time", "0")), path, case.get("name", "")))
     return sorted(found, reverse=True)
@@ -66,7 +67,7 @@ def table(found: list[tuple[float, str, str]]) -> str:
 
 def main() -> int:
     """Write the table into CONTRIBUTING.md."""
-    found = durations(Path(sys.argv[1]))
+    found = durations([Path(argument) for argument in sys.argv[1:]])
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
