@@ -31,9 +31,9 @@ export OMP_NUM_THREADS ?= 1
 # minutes of an EVM in Python, and of torch that loads in each process of a training.
 LEFT_OUT := docker or own_servers or escrow_model or money_model or anvil
 EVM := tests/unit/billing/contract tests/integration/billing/chain tests/integration/jobs/escrow
-RUNTIMES := tests/integration/runtimes
-# Builds the agent's environment six times; left to `make acceptance`, which leaves the processors idle at times.
-WHOLE_INSTALL := tests/integration/portal/test_install_whole.py
+RUNTIMES := tests/integration/runtimes tests/unit/runtimes tests/integration/provider_agent/lease/test_training.py
+# Build the agent's environment seven times; left to `make acceptance`, which leaves the processors idle at times.
+WHOLE_INSTALL := tests/integration/portal/test_install_whole.py tests/integration/portal/test_remote_install.py
 FUZZ := tests/integration/config/fuzz
 FUZZ_EXAMPLES ?= 100
 LANE_WORKERS ?= 2
@@ -71,7 +71,7 @@ ifneq ($(strip $(T)),)
 	$(BIN)/python -m pytest $(T)
 else
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance \
-	  --ignore $(WHOLE_INSTALL) --ignore $(FUZZ) $(addprefix --ignore ,$(EVM) $(RUNTIMES)) -m 'not ($(LEFT_OUT))' $(REPORT)
+	  $(addprefix --ignore ,$(WHOLE_INSTALL) $(FUZZ) $(EVM) $(RUNTIMES)) -m 'not ($(LEFT_OUT))' $(REPORT)
 endif
 
 evm: $(INSTALLED) ## the contract, its events, and jobs paid from a wallet, on an EVM in Python
