@@ -1,7 +1,8 @@
 """The ledger: assets, accounts, immutable transfers, and the root that seals each day.
 
-The database keeps it true (migrations 0002 and 0013, `billing/sql/`): a trigger holds both legs to one asset and writes
-the four sums of the accounts, another refuses every change of a transfer, and the CHECKs below forbid overdrafts.
+The database keeps it true (`billing/migrations/0002_rules.py`, `billing/sql/`): a trigger holds both legs to one asset
+and writes the four sums of the accounts, another refuses every change of a transfer, and the CHECKs below forbid
+overdrafts.
 """
 
 from __future__ import annotations

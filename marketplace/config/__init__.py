@@ -10,6 +10,7 @@ apps.py               the Django app
 celery.py             the Celery app
 checks.py             refuses to start with unsafe settings
 content_security.py   what a browser may load, on every answer
+database_age.py       refuses a database from between two migrations that are one now
 health.py             /healthz
 logging.py            one JSON line per event
 metrics.py            /metrics

@@ -8,4 +8,4 @@ class ConfigConfig(AppConfig):
     label = "config"
 
     def ready(self) -> None:
-        from marketplace.config import celery, checks  # noqa: F401  importing them registers them
+        from marketplace.config import celery, checks, database_age  # noqa: F401  importing them registers them

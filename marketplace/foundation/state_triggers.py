@@ -1,6 +1,6 @@
 """A state machine's table as triggers of its table: the database refuses every move that `advance` would refuse.
 
-One line in a migration, after the table was made, with ("foundation", "0002_state_edges") among its dependencies:
+One line in a migration, after the table was made, with ("foundation", "0002_rules") among its dependencies:
 
     operations = [enforce_states("billing_hold", HOLD_MACHINE)]
 

@@ -28,11 +28,15 @@ def main() -> int:
     from django.core.checks import Tags, run_checks
     from django.core.management import call_command
 
+    from marketplace.config.database_age import check_age
+
     problems = [problem for problem in run_checks(tags=[Tags.security]) if problem.is_serious()]
     if problems:
         return _fail(" ".join(f"{problem.msg} {problem.hint or ''}".strip() for problem in problems))
     if unknown := unknown_migrations():
         return _fail(f"The database was made by a newer Souk ({unknown[0]} is not known here); upgrade Souk first.")
+    if too_old := check_age(None, databases=["default"]):
+        return _fail(f"{too_old[0].msg} {too_old[0].hint}")
     call_command("migrate", interactive=False, verbosity=1)
     try:
         warnings = [give_privileges(os.environ.get("SOUK_DATABASE_ROLE", "")), publish_agent()]

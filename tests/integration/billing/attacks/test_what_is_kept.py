@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from django.apps import apps
 from django.db import connection
 from rest_framework.test import APIClient
 
-from billing.fiat import accounts, events
-from billing.models import AutoTopUp, ConnectAccount, StripeEvent, TopUp, TopUpRefund
+from billing.fiat import events
+from billing.models import StripeEvent, TopUp
 from marketplace.accounts import erasure
 from marketplace.accounts.models import Membership, Organisation, Role, User
 from marketplace.foundation import clock
-from marketplace.foundation.models import Event
 from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.fiat import scenes
 from tests.integration.billing.fiat.posting import post
 from tests.integration.billing.fiat.receiving import receive
-from tests.integration.billing.fiat.scenes import DOLLAR
 from tests.people import sign
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.integration.billing.urls")]
@@ -157,26 +153,3 @@ def test_old_events_are_forgotten_but_those_that_wait_or_were_given_up(stripe: F
             StripeEvent.objects.create(event_id=str(uuid4()), type="x", payload={}, **fields)
     assert events.forget_old() == 2
     assert StripeEvent.objects.filter(outcome__in=["handled", "ignored"]).count() == 2
-
-
-def test_what_was_kept_of_people_before_is_forgotten(owner: Membership) -> None:
-    mine = {"owner_id": owner.organisation_id, "amount": 50 * DOLLAR}
-    top_up = TopUp.objects.create(**mine, method="checkout", actor=EMAIL)
-    gone = TopUp.objects.create(**mine, method="checkout", actor="gone@example.org")
-    AutoTopUp.objects.create(**mine, threshold=0, monthly_max=50 * DOLLAR, actor=EMAIL)
-    TopUpRefund.objects.create(top_up=top_up, amount=1, actor=EMAIL)
-    Event.objects.create(subject_kind="top_up", subject_id=top_up.pk, to_state="x", actor=f"rule of {EMAIL}")
-    ConnectAccount.objects.create(owner_id=owner.organisation_id, stripe_id="acct_1", country="US", email=EMAIL)
-    named = {"id": "ch_1", "payment_intent": "pi_1", "billing_details": {"email": EMAIL}}
-    StripeEvent.objects.create(event_id="evt_1", type="x", created=clock.now(), payload={"data": {"object": named}})
-    migration = importlib.import_module("billing.migrations.0066_forget_people")
-    migration.trim_events(apps, None)
-    migration.name_by_id(apps, None)
-    top_up.refresh_from_db()
-    gone.refresh_from_db()
-    assert top_up.actor == f"{owner.organisation_id}:{owner.user_id}"
-    assert gone.actor == f"{owner.organisation_id}:erased"
-    assert StripeEvent.objects.get().payload == {"data": {"object": {"id": "ch_1", "payment_intent": "pi_1"}}}
-    User.objects.filter(pk=owner.user_id).update(email="x@erased.invalid")
-    assert EMAIL not in everything_that_is_kept()
-    assert accounts.find(owner.organisation_id).email == ""
