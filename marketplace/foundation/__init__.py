@@ -5,6 +5,7 @@ State:
     states.py            `advance`, the only writer of a state; every move writes an event
     models.py            the tables of events, idempotency keys and outbox messages
     event_seals.py       the hash chain over all events
+    many_models.py       a migration's step that makes many models, rendered once
     outbox.py            calls to other systems: written in a transaction, made after it, at least once
     snapshot.py          everything that is read inside is of one moment
     exclusive.py         one process at a time; one failing row does not stop the others
