@@ -1,4 +1,4 @@
-"""The test database of each worker is a copy of one that the first of them migrated: all migrations take seconds.
+"""The test database of each worker is a copy of one that the first of them migrated: all migrations take two seconds.
 
 pytest's own process    names the copied database in the environment, and removes it at the end; one that it found named
                         there belongs to who named it
