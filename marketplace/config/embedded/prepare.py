@@ -13,7 +13,7 @@ import sys
 
 import django
 
-OUR_APPS = frozenset({"foundation", "accounts", "nodes", "billing", "jobs"})
+OUR_APPS = frozenset({"foundation", "accounts", "nodes", "billing", "jobs", "portal"})
 
 
 def main() -> int:
