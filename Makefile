@@ -27,11 +27,12 @@ BENCHMARKS ?= overhead matching ledger fleet client verification lending isolati
 	slow_visitors gateway tunnels autoscale inference_checks
 export OMP_NUM_THREADS ?= 1
 
-# What `make test` leaves to other targets, each of which .ci/run runs. Two are whole folders:
-# minutes of an EVM in Python, and of torch that loads in each process of a training.
+# What `make test` leaves to other targets, each of which .ci/run runs. Three are whole folders: minutes of an EVM in
+# Python, of torch that loads in each process of a training, and of agents that start, beat and are killed.
 LEFT_OUT := docker or own_servers or escrow_model or money_model or anvil
 EVM := tests/unit/billing/contract tests/integration/billing/chain tests/integration/jobs/escrow
-RUNTIMES := tests/integration/runtimes tests/unit/runtimes tests/integration/provider_agent/lease/test_training.py
+RUNTIMES := tests/integration/runtimes tests/unit/runtimes
+AGENT := tests/integration/provider_agent tests/contracts/fabric
 # Build the agent's environment seven times; left to `make acceptance`, which leaves the processors idle at times.
 WHOLE_INSTALL := tests/integration/portal/test_install_whole.py tests/integration/portal/test_remote_install.py
 FUZZ := tests/integration/config/fuzz
@@ -55,7 +56,7 @@ SOAK_FUZZ_EXAMPLES ?= 10000
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
 
-.PHONY: help demo up test evm runtimes containers embedded fuzz anvil models escrow-model money-model coverage acceptance mutants soak slowest check $(CHECKS) bench lock openapi contracts format clean
+.PHONY: help demo up test evm runtimes agent containers embedded fuzz anvil models escrow-model money-model coverage acceptance mutants soak slowest check $(CHECKS) bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -66,12 +67,13 @@ demo: $(INSTALLED) ## the whole product on real input, checked, in seven minutes
 up: $(INSTALLED) ## a marketplace on this computer until Ctrl-C (UP="--port 8100 --data folder")
 	$(BIN)/souk up $(UP)
 
-test: $(INSTALLED) ## every test but those of the eight targets below; one file: T=tests/unit/jobs/spec/test_spec.py
+test: $(INSTALLED) ## every test but those of the nine targets below; one file: T=tests/unit/jobs/spec/test_spec.py
 ifneq ($(strip $(T)),)
 	$(BIN)/python -m pytest $(T)
 else
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/acceptance \
-	  $(addprefix --ignore ,$(WHOLE_INSTALL) $(FUZZ) $(EVM) $(RUNTIMES)) -m 'not ($(LEFT_OUT))' $(REPORT)
+	  $(addprefix --ignore ,$(WHOLE_INSTALL) $(FUZZ) $(EVM) $(RUNTIMES) $(AGENT)) -m 'not ($(LEFT_OUT))' \
+	  $(REPORT)
 endif
 
 evm: $(INSTALLED) ## the contract, its events, and jobs paid from a wallet, on an EVM in Python
@@ -79,6 +81,9 @@ evm: $(INSTALLED) ## the contract, its events, and jobs paid from a wallet, on a
 
 runtimes: $(INSTALLED) ## training and serving programs: ranks, kills, checkpoints, engines
 	$(BIN)/python -m pytest -n $(LANE_WORKERS) --dist loadfile -m 'not ($(LEFT_OUT))' $(RUNTIMES) $(REPORT)
+
+agent: $(INSTALLED) ## agents that enrol, work, lose the network, are killed and are updated; links that are measured
+	$(BIN)/python -m pytest -n $(LANE_WORKERS) --dist loadfile -m 'not ($(LEFT_OUT))' $(AGENT) $(REPORT)
 
 containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start
 	$(BIN)/python -m tests.contracts.executors.base_image
@@ -139,10 +144,10 @@ soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorga
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)
 	$(MAKE) mutants
 
-slowest: $(INSTALLED) ## make test, evm and runtimes, then rewrite the table of the fifty slowest tests in CONTRIBUTING.md
+slowest: $(INSTALLED) ## make test, evm, runtimes and agent, then rewrite the table of the fifty slowest tests in CONTRIBUTING.md
 	mkdir -p .cache
-	for part in test evm runtimes; do $(MAKE) $$part REPORT=--junit-xml=.cache/junit-$$part.xml; done
-	$(BIN)/python -m tests.slowest .cache/junit-test.xml .cache/junit-evm.xml .cache/junit-runtimes.xml
+	for part in test evm runtimes agent; do $(MAKE) $$part REPORT=--junit-xml=.cache/junit-$$part.xml; done
+	$(BIN)/python -m tests.slowest .cache/junit-*.xml
 
 # mypy takes as long as all others together, so these run beside it. Each prints whole, when it is done.
 check: $(INSTALLED) ## format, lint, types, import rules, migrations, API snapshot, words and pages

@@ -39,7 +39,9 @@ def prepare_environment() -> None:
     if worker.startswith("gw"):
         os.environ["REDIS_URL"] = redis_url_for_worker(os.environ["REDIS_URL"], int(worker[2:]) + 1)
     require_empty_redis(os.environ["REDIS_URL"])
-    data = Path(tempfile.mkdtemp(prefix="souk-tests-data-"))
+    # A worker ends without its `atexit`: its folder lies in that of the process that started it, which clears up.
+    above = os.environ["SOUK_DATA"] if worker else None
+    data = Path(tempfile.mkdtemp(prefix=f"{worker}-" if worker else "souk-tests-data-", dir=above))
     (data / "static").mkdir()
     atexit.register(shutil.rmtree, data, ignore_errors=True)
     os.environ["SOUK_DATA"] = str(data)
