@@ -176,7 +176,7 @@ check-contracts: $(INSTALLED)
 	$(BIN)/python -m billing.chain.contract.compiling --check
 	$(BIN)/python -m billing.chain.contract.compiling --check $(TOKENS) $(TOKENS)/built
 
-# Part of `make test` too; here a word that was given up is said in two minutes instead of twenty.
+# Part of `make test` too; here a word that was given up is said in two minutes instead of twelve.
 check-repository: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(CHECKS_AT_ONCE) tests/unit/repository tests/integration/repository
 
