@@ -13,7 +13,7 @@ import sys
 
 import django
 
-OUR_APPS = frozenset({"foundation", "accounts", "nodes", "billing", "jobs", "portal"})
+OUR_PACKAGES = frozenset({"marketplace", "billing", "jobs"})
 
 
 def main() -> int:
@@ -97,15 +97,17 @@ def publish_agent() -> str:
 
 def unknown_migrations() -> list[str]:
     """Applied migrations of our own apps that this version does not have: the data is newer than the program."""
+    from django.apps import apps
     from django.db import connection
     from django.db.migrations.loader import MigrationLoader
 
+    ours = {each.label for each in apps.get_app_configs() if each.name.partition(".")[0] in OUR_PACKAGES}
     loader = MigrationLoader(connection)
     replaced = {key for migration in loader.replacements.values() for key in migration.replaces}
     return sorted(
         f"{app}.{name}"
         for app, name in loader.applied_migrations
-        if app in OUR_APPS and (app, name) not in loader.disk_migrations and (app, name) not in replaced
+        if app in ours and (app, name) not in loader.disk_migrations and (app, name) not in replaced
     )
 
 
