@@ -197,6 +197,23 @@ def verification(f: Figures) -> list[tuple[str, str, str]]:
     ]
 
 
+def gpu_checks(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    low, high = f["chain_s_range"]
+    return [
+        (
+            f"a check of one {f['gpu']}: its products, by the node's clock (bound)",
+            f"{f['chain_s']:.2f} s ({low:.2f} to {high:.2f}; {f['chain_s_max']:.2f} s)",
+            "-",
+        ),
+        (
+            f"the same: {f['filled_mib']:,} MiB read back (bound), and made anew",
+            f"{1000 * f['read_s']:.0f} ms ({1000 * f['read_s_max']:.0f} ms), {f['fill_s']:.1f} s",
+            "-",
+        ),
+    ]
+
+
 def lending(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     memory = f"{f['rss_mb']} MB resident, {f['pss_mb']} MB with shared pages divided"
@@ -283,6 +300,7 @@ ROWS: Rows = {
     "fleet": fleet,
     "client": client,
     "verification": verification,
+    "gpu_checks": gpu_checks,
     "lending": lending,
     "isolation": isolation,
     "slow_visitors": slow_visitors,
