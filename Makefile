@@ -56,7 +56,7 @@ SOAK_FUZZ_EXAMPLES ?= 10000
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
 
-.PHONY: help demo up test evm runtimes agent containers embedded fuzz anvil models escrow-model money-model coverage acceptance mutants soak slowest check $(CHECKS) bench lock openapi contracts format clean
+.PHONY: help demo up test evm runtimes agent gpu containers embedded fuzz anvil models escrow-model money-model coverage acceptance mutants soak slowest check $(CHECKS) bench lock openapi contracts format clean
 
 help:
 	@sed -n 's/^#   //p; s/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -84,6 +84,9 @@ runtimes: $(INSTALLED) ## training and serving programs: ranks, kills, checkpoin
 
 agent: $(INSTALLED) ## agents that enrol, work, lose the network, are killed and are updated; links that are measured
 	$(BIN)/python -m pytest -n $(LANE_WORKERS) --dist loadfile -m 'not ($(LEFT_OUT))' $(AGENT) $(REPORT)
+
+gpu: $(INSTALLED) ## what needs an NVIDIA GPU: a marketplace with a node that has one, programs on it, its driver's figures
+	$(BIN)/python -m pytest -m gpu tests/gpu tests/integration/provider_agent/devices tests/unit/provider_agent/devices
 
 containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start
 	$(BIN)/python -m tests.contracts.executors.base_image

@@ -58,7 +58,7 @@ def ensure_image(
             if image is not None and published_digest(engine, name) not in _digests(image):
                 image = None  # of another's making, or older than what the registry gives
             if image is None and registry_of(name) in PUBLIC_REGISTRIES:
-                pinned = _checked(engine, name)
+                pinned = _checked(engine, name, cancelled)
         return _fetch(engine, name, image, pinned=pinned, report_event=report_event, cancelled=cancelled)
     except RegistryAnswer as error:
         if registries is None:
@@ -138,7 +138,7 @@ def published_digest(engine: docker.DockerClient, name: str) -> str:
         raise RegistryAnswer(f"The registry of the image {name} gave no digest: {error}") from error
 
 
-def _checked(engine: docker.DockerClient, name: str) -> str:
+def _checked(engine: docker.DockerClient, name: str, cancelled: threading.Event) -> str:
     """What to pull: the name, or its digest once its manifests were read, where the engine asks what they name."""
     try:
         info = engine.info()
@@ -147,7 +147,7 @@ def _checked(engine: docker.DockerClient, name: str) -> str:
     if not keeps_in_containerd(info):
         return name
     digest = published_digest(engine, name)
-    require_no_addresses(name, digest, architecture=str(info.get("Architecture", "")))
+    require_no_addresses(name, digest, architecture=str(info.get("Architecture", "")), cancelled=cancelled)
     return f"{untagged(name)}@{digest}"
 
 

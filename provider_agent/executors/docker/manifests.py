@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
+import time
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -25,7 +27,9 @@ from provider_agent.protocol import registry_of, untagged
 MANIFEST_BYTES_MAX: Final = 4 * 1024**2  # what engines take, too
 MANIFESTS_MAX: Final = 32  # of one image that this computer might choose
 DEPTH_MAX: Final = 2  # an index of indexes is nobody's
-SECONDS_MAX: Final = 10.0
+SECONDS_MAX: Final = 10.0  # without a byte
+READING_SECONDS_MAX: Final = 120.0  # for all manifests of an image
+CHUNK_BYTES: Final = 16 * 1024
 TOKEN_BYTES_MAX: Final = 64 * 1024
 MEDIA_TYPES: Final = ", ".join(
     [
@@ -49,15 +53,19 @@ def keeps_in_containerd(info: dict[str, Any]) -> bool:
     return any("io.containerd" in str(value) for _, value in info.get("DriverStatus") or [])
 
 
-def require_no_addresses(name: str, digest: str, *, architecture: str, origin: str = "") -> None:
+def require_no_addresses(
+    name: str, digest: str, *, architecture: str, origin: str = "", cancelled: threading.Event | None = None
+) -> None:
     """Raise ImageUnavailable for an image that names an address, or that is in no form known here.
 
     `architecture`: of this computer, as the engine names it. `origin`: the registry's, if not by https at its name.
+    RegistryAnswer: the registry gave no such manifest, not in READING_SECONDS_MAX, or not before `cancelled`.
     """
     registry = registry_of(name)
     host = HUB_HOST if registry == "docker.io" else registry
     with requests.Session() as session:
-        reader = _Reader(session, f"{origin or f'https://{host}'}/v2/{repository_of(name)}")
+        base = f"{origin or f'https://{host}'}/v2/{repository_of(name)}"
+        reader = _Reader(session, base, cancelled or threading.Event())
         left = MANIFESTS_MAX
         waiting = [(digest, 0)]
         while waiting:
@@ -81,8 +89,9 @@ def repository_of(name: str) -> str:
 class _Reader:
     """Reads manifests of one repository as anyone may."""
 
-    def __init__(self, session: requests.Session, base: str) -> None:
-        self._session, self._base = session, base
+    def __init__(self, session: requests.Session, base: str, cancelled: threading.Event) -> None:
+        self._session, self._base, self._cancelled = session, base, cancelled
+        self._until = time.monotonic() + READING_SECONDS_MAX
         self._headers = {"Accept": MEDIA_TYPES}
 
     def read(self, digest: str) -> bytes:
@@ -117,15 +126,24 @@ class _Reader:
     def _get(
         self, address: str, headers: dict[str, str], bytes_max: int, asked: dict[str, str] | None = None
     ) -> tuple[int, Any, bytes]:
+        self._require_time()
         with self._session.get(
             address, params=asked, headers=headers, timeout=SECONDS_MAX, allow_redirects=False, stream=True
         ) as answer:
             body = b""
-            for chunk in answer.iter_content(64 * 1024):
+            # Whatever has come: `iter_content` would wait for a whole chunk, byte by byte if need be.
+            while chunk := answer.raw.read1(CHUNK_BYTES, decode_content=True):
                 body += chunk
+                self._require_time()
                 if len(body) > bytes_max:
                     raise ValueError(f"more than {bytes_max} bytes")
             return answer.status_code, answer.headers, body
+
+    def _require_time(self) -> None:
+        if self._cancelled.is_set():
+            raise ValueError("nobody waits for it any more")
+        if time.monotonic() > self._until:
+            raise ValueError(f"not read to its end within {READING_SECONDS_MAX:g} s")
 
 
 def _parse(body: bytes, name: str) -> dict[str, Any]:

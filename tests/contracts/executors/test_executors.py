@@ -160,6 +160,26 @@ def test_detached_children_do_not_outlive_the_program(program: Started) -> None:
     assert program.processes() == []
 
 
+def test_program_that_moves_to_a_new_process_each_moment_does_not_outlive_its_first(program: Started) -> None:
+    code = """
+import os, time
+if os.fork():
+    time.sleep(1)
+    os._exit(0)
+os.setsid()
+until = time.monotonic() + 90
+while time.monotonic() < until:
+    open("moved", "w").close()
+    if os.fork():
+        os._exit(0)
+"""
+    assert program.start(code).wait().code == 0
+    moved = program.folder / "work" / "moved"
+    moved.unlink()
+    time.sleep(0.5)
+    assert not moved.exists()
+
+
 def test_unknown_command_ends_with_127_and_says_so(program: Started) -> None:
     ended = program.start("", argv=["/no/such/program"]).wait()
     assert ended.code == 127

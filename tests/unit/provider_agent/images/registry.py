@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -20,6 +22,7 @@ class FakeRegistry:
         self.status = 200
         self.realm = ""
         self.asked: list[str] = []
+        self.pause_seconds = 0.0  # before each byte
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -41,7 +44,13 @@ class FakeRegistry:
                 self.send_header("Location", f"{registry.origin}/elsewhere")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
-                self.wfile.write(data)
+                if not registry.pause_seconds:
+                    self.wfile.write(data)
+                    return
+                with contextlib.suppress(OSError):
+                    for byte in data:
+                        self.wfile.write(bytes([byte]))
+                        time.sleep(registry.pause_seconds)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -61,5 +70,5 @@ class FakeRegistry:
     def index(self, *entries: dict[str, Any]) -> str:
         return self.add({"schemaVersion": 2, "manifests": list(entries)})
 
-    def check(self, digest: str, architecture: str = "x86_64") -> None:
-        require_no_addresses(NAME, digest, architecture=architecture, origin=self.origin)
+    def check(self, digest: str, architecture: str = "x86_64", *, cancelled: threading.Event | None = None) -> None:
+        require_no_addresses(NAME, digest, architecture=architecture, origin=self.origin, cancelled=cancelled)

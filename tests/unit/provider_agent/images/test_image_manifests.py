@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -134,6 +136,27 @@ def test_other_bytes_and_other_places_are_not_believed(registry: FakeRegistry) -
     registry.realm = "ftp://192.168.1.1/token"
     with pytest.raises(RegistryAnswer, match="a token from"):
         registry.check(digest)
+
+
+def test_registry_that_sends_a_byte_now_and_then_is_given_up(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifests, "READING_SECONDS_MAX", 1.0)
+    registry.pause_seconds = 0.05
+    began = time.monotonic()
+    with pytest.raises(RegistryAnswer, match="not read to its end within 1 s"):
+        registry.check(registry.add(image()))
+    assert time.monotonic() - began < 5
+
+
+def test_reading_manifests_ends_when_nobody_waits_for_the_image(registry: FakeRegistry) -> None:
+    cancelled = threading.Event()
+    registry.pause_seconds = 0.05
+    threading.Timer(0.5, cancelled.set).start()
+    began = time.monotonic()
+    with pytest.raises(RegistryAnswer, match="nobody waits"):
+        registry.check(registry.add(image()), cancelled=cancelled)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(
