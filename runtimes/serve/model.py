@@ -26,6 +26,18 @@ def text_config(model: Model) -> Mapping[str, Any]:
     return part if isinstance(part, dict) else model.config
 
 
+def has_windows(config: Mapping[str, Any]) -> bool:
+    """Whether some layer attends to the last tokens alone, by a language model's configuration.
+
+    Newer ones name each layer's kind. Older ones have the size of a window, some of them with a switch beside it
+    (Qwen's) and some without (Mistral's).
+    """
+    if kinds := config.get("layer_types"):
+        return set(kinds) != {"full_attention"}
+    switch = config.get("use_sliding_window")
+    return bool(config.get("sliding_window")) if switch is None else bool(switch)
+
+
 def model_context(model: Model) -> int | None:
     """Tokens that the model was made for, from its configuration."""
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):

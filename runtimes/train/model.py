@@ -64,12 +64,19 @@ def build_model(source: ModelSource, *, seed: int, with_weights: bool) -> nn.Mod
     return model
 
 
-def new_model(source: ModelSource) -> Any:
-    """A transformers model of this configuration in float32, on the default device, with weights drawn at random."""
+def new_model(source: ModelSource, dtype: torch.dtype = torch.float32) -> Any:
+    """A transformers model of this configuration, on the default device, with weights drawn at random."""
     from transformers import AutoModelForCausalLM
 
     make: Any = AutoModelForCausalLM.from_config  # untyped there
-    return make(source.config, dtype=torch.float32, trust_remote_code=False)
+    return make(source.config, dtype=dtype, trust_remote_code=False)
+
+
+def exported_dtype(source: ModelSource) -> torch.dtype:
+    """What the result is kept in: what the model's own weights were, float32 for a model that is new."""
+    named = getattr(source.config, "dtype", None) if source.has_weights else None
+    dtype = getattr(torch, named, None) if isinstance(named, str) else named
+    return dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else torch.float32
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -86,7 +93,9 @@ def _download(name: str) -> Path:
     try:
         return Path(
             snapshot_download(
-                repository, revision=revision or None, allow_patterns=["*.json", "*.safetensors", "*.model"]
+                repository,
+                revision=revision or None,
+                allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt"],
             )
         )
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:

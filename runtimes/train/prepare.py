@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from tokenizers import Tokenizer
 
-from runtimes.contract import PINNED_SETTINGS, EventKind, EventWriter
+from runtimes.contract import PINNED_SETTINGS, TOKENIZER_FILE, EventKind, EventWriter
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
@@ -62,12 +62,20 @@ def prepare_text(
 def prepare_tokenizer(
     config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, resume_from: Path | None
 ) -> Tokenizer:
-    """The model's tokenizer, else the checkpoint's, else one that rank 0 trains on the data."""
+    """The model's tokenizer, else the checkpoint's, else one that rank 0 trains on the data.
+
+    Raises BadData for a model with weights and without a tokenizer: its tokens would be others than it was trained on.
+    """
 
     def find_or_train() -> str:
         if not ranks.is_leader:
             return ""
         known, size = _own_tokenizer(source), config.vocabulary_size or source.config.vocab_size
+        if known is None and source.has_weights:
+            raise BadData(
+                f"model {config.model!r} has weights and no {TOKENIZER_FILE}: a new tokenizer would not fit them. "
+                "Make one where the model comes from: AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)"
+            )
         if known is None and resume_from is not None:
             known = read_tokenizer(resume_from)
             if known is not None and not is_trained(known, size):
@@ -86,7 +94,7 @@ def _own_tokenizer(source: ModelSource) -> Tokenizer | None:
 def fit_model(config: TrainConfig, source: ModelSource, tokenizer: Tokenizer) -> int:
     """Fit a new model's vocabulary and special ids to the tokenizer, check those of one with weights; the end's id."""
     vocabulary = tokenizer.get_vocab_size()
-    end_id = end_of_text_id(tokenizer, source.config.eos_token_id)
+    end_id = end_of_text_id(tokenizer, source.folder, source.config.eos_token_id)
     if not source.has_weights:
         source.config.vocab_size = max(config.vocabulary_size or source.config.vocab_size, vocabulary)
         source.config.bos_token_id = source.config.eos_token_id = end_id

@@ -9,7 +9,9 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from runtimes.contract import TOKENIZER_FILE
+from runtimes.train.errors import BadData
 
+TOKENIZER_SETTINGS = "tokenizer_config.json"
 END_OF_TEXT = "<|endoftext|>"
 PADDING = "<|padding|>"
 TRAINING_CHARACTERS_MAX = 200_000_000  # more text changes a vocabulary little, and costs memory
@@ -53,10 +55,28 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
     return Tokenizer.from_file(str(path)) if path.is_file() else None
 
 
-def end_of_text_id(tokenizer: Tokenizer, fallback: int | None) -> int:
-    """The id put after each document: our own end, else what the model's configuration says, else 0."""
-    own = tokenizer.token_to_id(END_OF_TEXT)
-    return int(own if own is not None else fallback or 0)
+def end_of_text_id(tokenizer: Tokenizer, folder: Path | None, fallback: int | list[int] | None) -> int:
+    """The id put after each document: what the tokenizer's own settings in `folder` call its end, else our own end,
+    else what the model's configuration says (the first where it lists several), else 0. Raises BadData."""
+    token = _declared_end(folder) if folder else None
+    for known in (token, END_OF_TEXT):
+        found = tokenizer.token_to_id(known) if known is not None else None
+        if found is not None:
+            return int(found)
+    ends = fallback if isinstance(fallback, list) else [fallback]
+    return int(next((end for end in ends if end is not None), 0))
+
+
+def _declared_end(folder: Path) -> str | None:
+    path = folder / TOKENIZER_SETTINGS
+    if not path.is_file():
+        return None
+    try:
+        token = json.loads(path.read_text()).get("eos_token")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise BadData(f"the model's {TOKENIZER_SETTINGS} is not an object in JSON: {error}") from error
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None
 
 
 def _byte_level(model: models.BPE) -> Tokenizer:

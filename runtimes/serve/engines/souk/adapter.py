@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from runtimes.contract import Capability
 from runtimes.serve.config import ServeConfig
 from runtimes.serve.engines.base import ENGINE_SOCKET, Devices, Engine, Launch, own_server
-from runtimes.serve.model import Model, text_config
+from runtimes.serve.model import Model, has_windows, text_config
+from runtimes.serve.weights import PLAIN_TEMPLATE
 
 SLOTS_MAX = 256
-FULL = "full_attention"
 
 
 class SoukEngine(Engine):
@@ -27,8 +27,7 @@ class SoukEngine(Engine):
             return "the model has no tokenizer.json"
         if config.quantization != "none" or "quantization_config" in model.config:
             return "it does not serve quantised weights"
-        text = text_config(model)
-        if set(text.get("layer_types") or [FULL]) != {FULL} or text.get("use_sliding_window"):
+        if has_windows(text_config(model)):
             return "the model does not attend to its whole sequence"
         return ""
 
@@ -51,7 +50,8 @@ class SoukEngine(Engine):
         argv += ["--device", devices.kind, "--dtype", config.dtype, "--digest", model.digest]
         argv += ["--slots", str(min(config.in_flight, SLOTS_MAX)), "--max-tokens", str(config.max_tokens)]
         argv += ["--context", str(config.context)] if config.context else []
-        argv += ["--chat-template", str(model.chat_template)] if model.chat_template else []
+        # A model's own template comes with its tokenizer, from whichever file it is in.
+        argv += ["--chat-template", str(PLAIN_TEMPLATE)] if model.chat_template == PLAIN_TEMPLATE else []
         environment = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
         return Launch(own_server("runtimes.serve.engines.souk", *argv), environment)
 

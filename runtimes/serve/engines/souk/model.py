@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from runtimes.serve.model import has_windows
+
 FIRST_LENGTH: Final = 256
 HASH_CHUNK_BYTES: Final = 1 << 20
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -48,9 +50,8 @@ class Model:
 
     def __init__(self, model: Any, *, slots: int, context: int | None, digest: str) -> None:
         config = model.config.get_text_config()
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"} or getattr(config, "use_sliding_window", False):
-            raise BadModel(f"this engine attends to the whole sequence; the model has {', '.join(sorted(kinds))}")
+        if has_windows(config.to_dict()):
+            raise BadModel("this engine attends to the whole sequence; the model has layers that do not")
         self._model = model.eval()
         self._hidden: torch.Tensor | None = None
         model.base_model.register_forward_hook(self._keep_hidden)

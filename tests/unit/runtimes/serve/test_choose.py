@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from runtimes.contract import EventWriter
 from runtimes.serve.choose import choose_engine
 from runtimes.serve.config import ServeConfig, Source
 from runtimes.serve.engines.base import Devices
+from runtimes.serve.engines.souk.adapter import SoukEngine
 from runtimes.serve.errors import BadModel
 from runtimes.serve.model import Model
 from runtimes.serve.weights import find_model
@@ -47,3 +49,20 @@ def test_every_engine_says_why_not(model: Model) -> None:
     with pytest.raises(BadModel) as raised:
         choose_engine(model, CPU, awq)
     assert {"embed:", "vllm:", "transformers:"} <= set(str(raised.value).split())
+
+
+@pytest.mark.parametrize(
+    ("said", "windows"),
+    [
+        ({}, False),
+        ({"sliding_window": None}, False),
+        ({"sliding_window": 4096}, True),  # Mistral 7B of 2023
+        ({"sliding_window": 32768, "use_sliding_window": False}, False),  # Qwen 2
+        ({"sliding_window": 32768, "use_sliding_window": True}, True),
+        ({"sliding_window": 4096, "layer_types": ["full_attention"] * 2}, False),
+        ({"sliding_window": 4096, "layer_types": ["sliding_attention", "full_attention"]}, True),  # Gemma 2
+    ],
+)
+def test_our_engine_serves_no_model_with_windows(model: Model, said: dict[str, Any], windows: bool) -> None:
+    why = SoukEngine().why_not(replace(model, config=dict(model.config) | said), CPU, AUTO)
+    assert why == ("the model does not attend to its whole sequence" if windows else "")

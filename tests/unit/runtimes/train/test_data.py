@@ -61,7 +61,7 @@ def test_tokenizer_of_the_same_text_is_the_same_and_knows_every_text() -> None:
     tokenizer = train_tokenizer(documents, 300)
     assert tokenizer.to_str() == train_tokenizer(documents, 300).to_str()
     assert tokenizer.decode(tokenizer.encode("new 🐈 text\n").ids) == "new 🐈 text\n"
-    assert end_of_text_id(tokenizer, None) == tokenizer.token_to_id(END_OF_TEXT) == 0
+    assert end_of_text_id(tokenizer, None, None) == tokenizer.token_to_id(END_OF_TEXT) == 0
 
 
 def test_samples_are_consecutive_and_evaluation_is_the_tail(tmp_path: Path) -> None:
