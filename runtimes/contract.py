@@ -90,7 +90,9 @@ class EventKind(StrEnum):
 
     STARTED = "started"  # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal
     RESUMED = "resumed"  # step, from_world_size, seconds
-    STEP = "step"  # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds
+    # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds, model_flops_per_second;
+    # skipped: steps of this attempt that changed nothing, since their gradient was not finite
+    STEP = "step"
     EVALUATED = "evaluated"  # step, loss
     CHECKPOINTED = "checkpointed"  # step, path, seconds_blocked, seconds_total
     SAMPLED = "sampled"  # step, prompt, text

@@ -16,7 +16,7 @@ from runtimes.contract import EventKind, EventWriter
 from runtimes.train.checkpoint import find_checkpoint
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
-from runtimes.train.errors import Stopped
+from runtimes.train.errors import BadCheckpoint, BadData, Stopped
 from runtimes.train.evaluate import micro_batches, summed_loss
 from runtimes.train.export import export_model
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
@@ -26,6 +26,8 @@ from runtimes.train.prepare import find_source, prepare_text, prepare_training
 from runtimes.train.report import print_line, report_evaluation, report_sample, report_step
 from runtimes.train.strategies.registry import load_strategy
 from runtimes.train.training import Training
+
+SKIPPED_IN_A_ROW_MAX = 20
 
 
 def train(config: TrainConfig, container: Container, events: EventWriter, stop: threading.Event) -> None:
@@ -109,12 +111,35 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     rate = learning_rate_at(training.step, config)
     set_learning_rate(training.optimizer, rate)
     norm = strategy.clip_gradients(training.model, config.gradient_clip)
-    training.optimizer.step()
+    if is_usable(training, norm):
+        training.optimizer.step()
     training.optimizer.zero_grad(set_to_none=True)
     if config.log_samples:
         seen = gather_results(ranks, mine.tolist)
         training.events.write(EventKind.SAMPLES, step=training.step + 1, ids=[i for part in seen for i in part])
     return total, norm, rate
+
+
+def is_usable(training: Training, norm: torch.Tensor) -> bool:
+    """Whether the gradient is finite, the same on every rank; one that is not would make every weight useless for ever.
+
+    Raises BadData once that was so for too many steps in a row; BadCheckpoint where it was so since the resume: then
+    whoever saved it may have saved anything, and the checkpoint before it is tried.
+    """
+    if bool(torch.isfinite(norm)):
+        training.skipped_in_a_row = 0
+        return True
+    training.skipped += 1
+    training.skipped_in_a_row += 1
+    print_line(training.ranks, f"step {training.step + 1}: the gradient is not finite, the weights stay as they are")
+    if training.skipped_in_a_row >= SKIPPED_IN_A_ROW_MAX:
+        if training.step + 1 - training.skipped_in_a_row == training.resumed_at:
+            raise BadCheckpoint(f"no gradient was finite since the checkpoint of step {training.resumed_at}")
+        raise BadData(
+            f"the gradient was not finite for {training.skipped_in_a_row} steps in a row: take a lower learning_rate, "
+            "more warmup_steps, or look at the data"
+        )
+    return False
 
 
 def save(training: Training) -> None:

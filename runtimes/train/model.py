@@ -84,6 +84,22 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def flops_per_token(model: nn.Module, sequence_length: int) -> float:
+    """Floating-point operations that training on one token takes, forward and backward, recomputation not counted.
+
+    6 N + 12 L H S (https://arxiv.org/abs/2204.02311, appendix B): N weights that are multiplied by, L layers, H the
+    width of all attention heads, S tokens a sequence. Tables of embeddings are only looked up, unless one is the head.
+    """
+    whole: Any = model  # a transformers model, not wrapped yet
+    config, head = whole.config.get_text_config(), whole.get_output_embeddings()
+    tables = {id(part.weight): part.weight for part in model.modules() if isinstance(part, nn.Embedding)}
+    tables.pop(id(getattr(head, "weight", None)), None)
+    multiplied = count_parameters(model) - sum(table.numel() for table in tables.values())
+    heads = int(getattr(config, "num_attention_heads", 0))
+    width = heads * int(getattr(config, "head_dim", None) or config.hidden_size // max(heads, 1))
+    return 6.0 * multiplied + 12.0 * int(config.num_hidden_layers) * width * sequence_length
+
+
 def _download(name: str) -> Path:
     """The hub's snapshot of `name`, id or id@revision: safetensors and configuration only, nothing that is code."""
     from huggingface_hub import snapshot_download

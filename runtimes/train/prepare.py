@@ -17,7 +17,7 @@ from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
 from runtimes.train.data import Corpus, encode_documents, open_corpus, read_documents
 from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
-from runtimes.train.model import ModelSource, build_model, count_parameters, find_model
+from runtimes.train.model import ModelSource, build_model, count_parameters, find_model, flops_per_token
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Ranks, gather_results
 from runtimes.train.report import print_line, report_started
@@ -139,11 +139,11 @@ def prepare_training(
     """Build the model, wrap it as the strategy requires, report the start, and load the checkpoint if there is one."""
     dtype = choose_dtype(config.dtype, ranks.device)
     model = build_model(source, seed=config.seed, with_weights=resume_from is None)
-    parameters = count_parameters(model)
+    parameters, flops = count_parameters(model), flops_per_token(model, config.sequence_length)
     model = strategy.wrap(model, ranks, dtype)
     optimizer = make_optimizer(model, config)
     checkpointer = Checkpointer(container, ranks, events)
-    training = Training(config, strategy, ranks, events, source, text, model, optimizer, checkpointer, dtype)
+    training = Training(config, strategy, ranks, events, source, text, model, optimizer, checkpointer, dtype, flops)
     report_started(training, container, parameters)
     if resume_from is not None:
         resume(training, resume_from)
@@ -167,7 +167,7 @@ def resume(training: Training, folder: Path) -> None:
     trainer = gather_results(training.ranks, lambda: read_trainer(folder))[training.ranks.rank]
     check_resumable(training, trainer)
     training.strategy.load_state(folder, training.model, training.optimizer, training.ranks)
-    training.step = training.checkpointer.saved_step = trainer["step"]
+    training.step = training.resumed_at = training.checkpointer.saved_step = trainer["step"]
     seconds = round(time.monotonic() - began, 3)
     training.events.write(EventKind.RESUMED, step=training.step, from_world_size=trainer["world_size"], seconds=seconds)
     print_line(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from runtimes.contract import Env, ExitCode, complete_checkpoints, read_manifest, sha256_file
 from runtimes.train.__main__ import classify
@@ -24,6 +25,7 @@ from tests.integration.runtimes.programs import (
     losses,
     wait_until,
 )
+from tests.integration.runtimes.serve.replicas import make_llama
 
 
 def test_finished_training_reports_every_stage_in_events(uninterrupted: Work) -> None:
@@ -123,6 +125,21 @@ def test_every_error_has_a_code(error: BaseException, kind: type[TrainError], co
     named = classify(error)
     assert type(named) is kind
     assert named.exit_code == code
+
+
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+def test_training_whose_gradient_is_never_finite_ends_with_65(strategy: str, tmp_path: Path) -> None:
+    work = Work(tmp_path / "work", ranks=2)
+    work.write({**MICRO_CONFIG, "model": "mine", "steps": 50, "sample_every": -1, "strategy": strategy})
+    weights = make_llama(work.root / "input" / "mine") / "model.safetensors"
+    planted = load_file(weights)
+    planted["model.norm.weight"][3] = float("nan")
+    save_file(planted, weights, metadata={"format": "pt"})
+    code, output = work.run()
+    assert code == ExitCode.BAD_DATA, output
+    assert "take a lower learning_rate" in work.events("failed")[0]["message"]
+    steps = work.events("step")
+    assert (steps[-1]["skipped"], len(steps), steps[-1]["gradient_norm"]) == (19, 19, None)
 
 
 def test_stop_before_the_first_step_loses_nothing(tmp_path: Path) -> None:

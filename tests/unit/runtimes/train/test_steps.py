@@ -1,0 +1,69 @@
+"""What one step does and counts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig
+
+from runtimes.train.errors import BadCheckpoint, BadData
+from runtimes.train.loop import SKIPPED_IN_A_ROW_MAX, is_usable
+from runtimes.train.model import ModelSource, flops_per_token, new_model
+
+NOT_FINITE = [torch.tensor(float("nan")), torch.tensor(float("inf"))]
+SHAPE: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 500}
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {"intermediate_size": 160, "num_key_value_heads": 2, "tie_word_embeddings": False},
+    "qwen3": {"intermediate_size": 160, "num_key_value_heads": 2, "tie_word_embeddings": True, "head_dim": 32},
+    "gpt2": {"tie_word_embeddings": True},
+}
+
+
+def training(**changes: Any) -> Any:
+    ranks = SimpleNamespace(is_leader=False)
+    usual = {"ranks": ranks, "step": 100, "skipped": 0, "skipped_in_a_row": 0, "resumed_at": None}
+    return SimpleNamespace(**usual | changes)
+
+
+def skip(this: Any, steps: int) -> None:
+    for _ in range(steps):
+        assert not is_usable(this, NOT_FINITE[this.step % 2])
+        this.step += 1
+
+
+def test_gradient_that_is_not_finite_is_skipped_and_counted() -> None:
+    this = training()
+    skip(this, SKIPPED_IN_A_ROW_MAX - 1)
+    assert is_usable(this, torch.tensor(1.5))
+    skip(this, SKIPPED_IN_A_ROW_MAX - 1)
+    assert this.skipped == 2 * (SKIPPED_IN_A_ROW_MAX - 1)
+
+
+def test_gradients_that_are_never_finite_end_the_training_as_its_owners_fault() -> None:
+    this = training(resumed_at=99)  # and one finite step since then
+    skip(this, SKIPPED_IN_A_ROW_MAX - 1)
+    with pytest.raises(BadData, match="not finite for 20 steps in a row: take a lower learning_rate"):
+        is_usable(this, NOT_FINITE[0])
+
+
+def test_gradients_that_were_never_finite_since_the_resume_are_its_checkpoints_fault() -> None:
+    this = training(resumed_at=100)
+    skip(this, SKIPPED_IN_A_ROW_MAX - 1)
+    with pytest.raises(BadCheckpoint, match="since the checkpoint of step 100"):
+        is_usable(this, NOT_FINITE[0])
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_flops_of_a_token_are_those_that_torch_counts(kind: str) -> None:
+    config = AutoConfig.for_model(
+        kind, **SHAPE, **MODELS[kind], attn_implementation="eager"
+    )  # whose products it counts
+    model = new_model(ModelSource(kind, config, None, has_weights=False))
+    ids = torch.randint(0, 500, (2, 32))
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+    assert flops_per_token(model, 32) == pytest.approx(counter.get_total_flops() / ids.numel(), rel=0.03)
