@@ -90,7 +90,8 @@ class EventKind(StrEnum):
 
     STARTED = "started"  # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal
     RESUMED = "resumed"  # step, from_world_size, seconds
-    # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds, model_flops_per_second;
+    # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds, model_flops_per_second
+    # (of all ranks together; not for a model with experts);
     # skipped: steps of this attempt that changed nothing, since their gradient was not finite
     STEP = "step"
     EVALUATED = "evaluated"  # step, loss

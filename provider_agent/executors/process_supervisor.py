@@ -37,7 +37,7 @@ OOM_SECONDS = 60.0  # from a rank's end to its launcher's
 VMSTAT = Path("/proc/vmstat")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CANNOT_START = 127
-KILL_SECONDS_MAX = 30.0
+KILL_SECONDS_MAX, KILL_PAUSE_SECONDS = 30.0, 0.02
 CHILDREN_LOOKS = 20  # at our children, for each look at all processes
 RESERVE_NAME = "exit.reserve"
 RESERVE_BYTES = 1024
@@ -263,15 +263,19 @@ def kill_descendants(program_pid: int) -> None:
     program itself, nothing is left. A look at all processes takes too long for one that moves on to a new process each
     moment; our children alone are read in microseconds.
     """
-    until = time.monotonic() + KILL_SECONDS_MAX
+    until, before = time.monotonic() + KILL_SECONDS_MAX, set[int]()
     while time.monotonic() < until:
         for find in [children] * CHILDREN_LOOKS + [descendants]:
             for pid in find():
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         reap_orphans(program_pid)
-        if set(children()) <= {program_pid}:
+        left = set(children())
+        if left <= {program_pid}:
             return
+        if left == before:  # they are dying, or the kernel keeps them
+            time.sleep(KILL_PAUSE_SECONDS)
+        before = left
 
 
 def children() -> list[int]:

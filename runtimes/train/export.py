@@ -11,11 +11,13 @@ import torch
 from tokenizers import Tokenizer
 
 from runtimes.contract import TOKENIZER_FILE
-from runtimes.train.model import ModelSource, exported_dtype, new_model
+from runtimes.train.errors import BadData
+from runtimes.train.model import ModelSource, new_model
 from runtimes.train.tokenizer import PADDING, TOKENIZER_SETTINGS
 
 EXPORT_FOLDER = "model"
 GENERATION_FILE = "generation_config.json"
+KEPT_BYTES_MAX = 256 << 20
 
 
 # What belongs to a tokenizer, and how text is drawn: a model that came with them leaves with them.
@@ -41,26 +43,49 @@ def export_model(
 
     hugging_face: Any = transformers  # partly untyped
 
-    folder, dtype = output_dir / EXPORT_FOLDER, exported_dtype(source)
+    folder = output_dir / EXPORT_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     with torch.device("meta"):  # the plain model's class: it knows which weights are tied
-        plain = new_model(source, dtype)
-    padding_id, config = tokenizer.token_to_id(PADDING), source.config
-    ends = {"bos_token_id": end_id, "eos_token_id": end_id, "pad_token_id": padding_id or end_id}
-    if source.has_weights:
-        ends = {name: getattr(config, name, None) or ends[name] for name in ends}
-    plain.generation_config = hugging_face.GenerationConfig(**ends)
-    plain.save_pretrained(folder, state_dict={name: _as(dtype, weight) for name, weight in weights.items()})
-    if source.folder is None or not (source.folder / TOKENIZER_SETTINGS).is_file():
+        plain = new_model(source, source.dtype)
+    plain.generation_config = hugging_face.GenerationConfig(**_special_ids(source, tokenizer, end_id))
+    plain.save_pretrained(folder, state_dict={name: _as(source.dtype, weight) for name, weight in weights.items()})
+    kept = kept_files(source)
+    if TOKENIZER_SETTINGS not in {path.name for path in kept}:
         end = tokenizer.id_to_token(end_id)
-        padding = PADDING if padding_id is not None else end
+        padding = PADDING if tokenizer.token_to_id(PADDING) is not None else end
         hugging_face.PreTrainedTokenizerFast(
             tokenizer_object=tokenizer, bos_token=end, eos_token=end, pad_token=padding
         ).save_pretrained(folder)
-    for name in KEPT_FILES:
-        if source.folder is not None and (source.folder / name).is_file():
-            shutil.copyfile(source.folder / name, folder / name)
+    for path in kept:
+        shutil.copyfile(path, folder / path.name)
     return sorted(path.name for path in folder.iterdir())
+
+
+def kept_files(source: ModelSource) -> list[Path]:
+    """The files that leave with the model as they came: none where its tokenizer was trained here.
+
+    Raises BadData for one that is too large to be of a tokenizer.
+    """
+    if source.folder is None or not (source.folder / TOKENIZER_FILE).is_file():
+        return []
+    found = [source.folder / name for name in KEPT_FILES if (source.folder / name).is_file()]
+    for path in found:
+        if path.stat().st_size > KEPT_BYTES_MAX:
+            raise BadData(f"the model's {path.name} has more than {KEPT_BYTES_MAX >> 20} MiB")
+    return found
+
+
+def _special_ids(source: ModelSource, tokenizer: Tokenizer, end_id: int) -> dict[str, int | list[int]]:
+    """Which ids begin, end and pad a text: the configuration's where the model came with weights and they are ids."""
+    padding_id = tokenizer.token_to_id(PADDING)
+    ids: dict[str, int | list[int]] = {"bos_token_id": end_id, "eos_token_id": end_id}
+    ids["pad_token_id"] = end_id if padding_id is None else padding_id
+    for name in ids if source.has_weights else ():
+        said: Any = getattr(source.config, name, None)
+        listed = said if isinstance(said, list) else [said]
+        if listed and all(type(each) is int and 0 <= each < source.config.vocab_size for each in listed):
+            ids[name] = said
+    return ids
 
 
 def _as(dtype: torch.dtype, weight: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from runtimes.contract import EventKind, EventWriter
 from runtimes.train.checkpoint import find_checkpoint
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
-from runtimes.train.errors import BadCheckpoint, BadData, Stopped
+from runtimes.train.errors import BadData, Stopped
 from runtimes.train.evaluate import micro_batches, summed_loss
 from runtimes.train.export import export_model
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
@@ -121,10 +121,9 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
 
 
 def is_usable(training: Training, norm: torch.Tensor) -> bool:
-    """Whether the gradient is finite, the same on every rank; one that is not would make every weight useless for ever.
+    """Whether the gradient is finite, the same on every rank; one that is not would spoil every weight for good.
 
-    Raises BadData once that was so for too many steps in a row; BadCheckpoint where it was so since the resume: then
-    whoever saved it may have saved anything, and the checkpoint before it is tried.
+    Raises BadData at the twentieth in a row, or where none of this start's steps had one.
     """
     if bool(torch.isfinite(norm)):
         training.skipped_in_a_row = 0
@@ -132,9 +131,7 @@ def is_usable(training: Training, norm: torch.Tensor) -> bool:
     training.skipped += 1
     training.skipped_in_a_row += 1
     print_line(training.ranks, f"step {training.step + 1}: the gradient is not finite, the weights stay as they are")
-    if training.skipped_in_a_row >= SKIPPED_IN_A_ROW_MAX:
-        if training.step + 1 - training.skipped_in_a_row == training.resumed_at:
-            raise BadCheckpoint(f"no gradient was finite since the checkpoint of step {training.resumed_at}")
+    if training.skipped_in_a_row >= min(SKIPPED_IN_A_ROW_MAX, training.config.steps_total - training.started_at):
         raise BadData(
             f"the gradient was not finite for {training.skipped_in_a_row} steps in a row: take a lower learning_rate, "
             "more warmup_steps, or look at the data"

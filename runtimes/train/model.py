@@ -13,16 +13,22 @@ from runtimes.contract import shipped_model_config, shipped_models
 from runtimes.train.errors import BadData
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")  # of a configuration with experts
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model comes from. `folder` is None for a shipped one; `has_weights`: training starts from them."""
+    """Where a model comes from. `folder` is None for a shipped one; `has_weights`: training starts from them.
+
+    `dtype`: what its configuration says that its weights are in, and what the result is kept in; float32 if it is new.
+    """
 
     name: str
     config: Any  # transformers.PretrainedConfig
     folder: Path | None
     has_weights: bool
+    dtype: torch.dtype = torch.float32
 
 
 def find_model(name: str, input_dir: Path) -> ModelSource:
@@ -43,7 +49,10 @@ def find_model(name: str, input_dir: Path) -> ModelSource:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise BadData(f"model {name!r}: {_first_line(error)}") from error
-    return ModelSource(name, config, folder, any((folder / file).is_file() for file in WEIGHT_FILES))
+    has_weights = any((folder / file).is_file() for file in WEIGHT_FILES)
+    # Read here: transformers writes the dtype of whatever is made of a configuration into it.
+    dtype = DTYPES.get(str(config.dtype).removeprefix("torch."), torch.float32) if has_weights else torch.float32
+    return ModelSource(name, config, folder, has_weights, dtype)
 
 
 def build_model(source: ModelSource, *, seed: int, with_weights: bool) -> nn.Module:
@@ -72,32 +81,30 @@ def new_model(source: ModelSource, dtype: torch.dtype = torch.float32) -> Any:
     return make(source.config, dtype=dtype, trust_remote_code=False)
 
 
-def exported_dtype(source: ModelSource) -> torch.dtype:
-    """What the result is kept in: what the model's own weights were, float32 for a model that is new."""
-    named = getattr(source.config, "dtype", None) if source.has_weights else None
-    dtype = getattr(torch, named, None) if isinstance(named, str) else named
-    return dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else torch.float32
-
-
 def count_parameters(model: nn.Module) -> int:
     """Parameters of the model, tied ones once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def flops_per_token(model: nn.Module, sequence_length: int) -> float:
+def flops_per_token(model: nn.Module, sequence_length: int) -> float | None:
     """Floating-point operations that training on one token takes, forward and backward, recomputation not counted.
 
     6 N + 12 L H S (https://arxiv.org/abs/2204.02311, appendix B): N weights that are multiplied by, L layers, H the
     width of all attention heads, S tokens a sequence. Tables of embeddings are only looked up, unless one is the head.
+    None for a model with experts, of which a token sees a few, and for one whose configuration does not say.
     """
     whole: Any = model  # a transformers model, not wrapped yet
     config, head = whole.config.get_text_config(), whole.get_output_embeddings()
+    layers, heads, hidden = (
+        getattr(config, name, None) for name in ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    )
+    if any(getattr(config, name, None) for name in EXPERT_KEYS) or not (layers and heads and hidden):
+        return None
     tables = {id(part.weight): part.weight for part in model.modules() if isinstance(part, nn.Embedding)}
     tables.pop(id(getattr(head, "weight", None)), None)
     multiplied = count_parameters(model) - sum(table.numel() for table in tables.values())
-    heads = int(getattr(config, "num_attention_heads", 0))
-    width = heads * int(getattr(config, "head_dim", None) or config.hidden_size // max(heads, 1))
-    return 6.0 * multiplied + 12.0 * int(config.num_hidden_layers) * width * sequence_length
+    width = int(heads * (getattr(config, "head_dim", None) or hidden // heads))
+    return 6.0 * multiplied + 12.0 * int(layers) * width * sequence_length
 
 
 def _download(name: str) -> Path:

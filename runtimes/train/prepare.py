@@ -17,6 +17,7 @@ from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
 from runtimes.train.data import Corpus, encode_documents, open_corpus, read_documents
 from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
+from runtimes.train.export import kept_files
 from runtimes.train.model import ModelSource, build_model, count_parameters, find_model, flops_per_token
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Ranks, gather_results
@@ -46,11 +47,12 @@ def prepare_text(
     config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, resume_from: Path | None
 ) -> Text:
     """Tokenizer and tokens, the same on every rank; fits the model's configuration to the tokenizer."""
+    kept_files(source)  # else the last thing that a training does would fail it
     tokenizer = prepare_tokenizer(config, container, ranks, source, resume_from)
     try:
         end_id = fit_model(config, source, tokenizer)
         if config.sample_every >= 0:
-            encode_prompt(tokenizer, config.sample_prompt)  # else the last thing that a training does would fail it
+            encode_prompt(tokenizer, config.sample_prompt)  # so would this
         return Text(tokenizer, end_id, prepare_corpus(config, container, ranks, tokenizer, end_id))
     except BadData as error:
         if resume_from is None or _own_tokenizer(source) is not None:
@@ -147,6 +149,8 @@ def prepare_training(
     report_started(training, container, parameters)
     if resume_from is not None:
         resume(training, resume_from)
+    elif source.has_weights and not strategy.is_finite(model, optimizer, ranks):
+        raise BadData(f"model {config.model!r} has weights that are not finite")
     if ranks.is_node_leader:
         remove_partial(container.checkpoint_dir, but=resume_from)
     dist.barrier(group=ranks.control)  # no rank writes a checkpoint before the remains of the last attempt are removed
@@ -167,7 +171,10 @@ def resume(training: Training, folder: Path) -> None:
     trainer = gather_results(training.ranks, lambda: read_trainer(folder))[training.ranks.rank]
     check_resumable(training, trainer)
     training.strategy.load_state(folder, training.model, training.optimizer, training.ranks)
-    training.step = training.resumed_at = training.checkpointer.saved_step = trainer["step"]
+    # No step would repair them. Numbers of a stranger that are finite and false cannot be told from trained ones.
+    if not training.strategy.is_finite(training.model, training.optimizer, training.ranks):
+        raise BadCheckpoint(f"checkpoint {folder.name} has numbers that are not finite")
+    training.step = training.started_at = training.checkpointer.saved_step = trainer["step"]
     seconds = round(time.monotonic() - began, 3)
     training.events.write(EventKind.RESUMED, step=training.step, from_world_size=trainer["world_size"], seconds=seconds)
     print_line(

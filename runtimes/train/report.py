@@ -47,7 +47,7 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
         learning_rate=rate,
         gradient_norm=norm,
         seconds=round(seconds, 5),
-        model_flops_per_second=round(speed * training.flops_per_token),
+        **({"model_flops_per_second": round(speed * training.flops_per_token)} if training.flops_per_token else {}),
         **({"skipped": training.skipped} if training.skipped else {}),
     )
     print_line(

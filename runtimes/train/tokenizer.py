@@ -76,7 +76,7 @@ def _declared_end(folder: Path) -> str | None:
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise BadData(f"the model's {TOKENIZER_SETTINGS} is not an object in JSON: {error}") from error
     token = token.get("content") if isinstance(token, dict) else token
-    return token if isinstance(token, str) else None
+    return token if isinstance(token, str) and token.isprintable() else None  # its library refuses half a character
 
 
 def _byte_level(model: models.BPE) -> Tokenizer:

@@ -40,9 +40,9 @@ class Training:
     optimizer: torch.optim.Optimizer
     checkpointer: Checkpointer
     dtype: torch.dtype
-    flops_per_token: float
+    flops_per_token: float | None
     step: int = 0
-    resumed_at: int | None = None  # the step of the checkpoint that this start began from
+    started_at: int = 0  # the step from which this start went on
     loss: float | None = None
     skipped: int = 0  # steps since this start whose gradient was not finite, and which changed nothing
     skipped_in_a_row: int = 0

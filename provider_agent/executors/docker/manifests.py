@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import requests
+from urllib3.exceptions import HTTPError
 
 from provider_agent.errors import ImageUnavailable
 from provider_agent.executors.docker.registries import HUB_HOST, RegistryAnswer
@@ -59,7 +60,8 @@ def require_no_addresses(
     """Raise ImageUnavailable for an image that names an address, or that is in no form known here.
 
     `architecture`: of this computer, as the engine names it. `origin`: the registry's, if not by https at its name.
-    RegistryAnswer: the registry gave no such manifest, not in READING_SECONDS_MAX, or not before `cancelled`.
+    RegistryAnswer: the registry gave no such manifest, not in READING_SECONDS_MAX, or not before `cancelled`. Both are
+    looked at between pieces of a body; headers have the time that a public registry takes for them.
     """
     registry = registry_of(name)
     host = HUB_HOST if registry == "docker.io" else registry
@@ -92,7 +94,7 @@ class _Reader:
     def __init__(self, session: requests.Session, base: str, cancelled: threading.Event) -> None:
         self._session, self._base, self._cancelled = session, base, cancelled
         self._until = time.monotonic() + READING_SECONDS_MAX
-        self._headers = {"Accept": MEDIA_TYPES}
+        self._headers = {"Accept": MEDIA_TYPES, "Accept-Encoding": "identity"}
 
     def read(self, digest: str) -> bytes:
         """The bytes of this digest."""
@@ -103,7 +105,7 @@ class _Reader:
                 token = self._sign_in(headers.get("WWW-Authenticate", ""))
                 self._headers["Authorization"] = f"Bearer {token}"
                 status, _, body = self._get(address, self._headers, MANIFEST_BYTES_MAX)
-        except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+        except (requests.RequestException, HTTPError, ValueError, KeyError, TypeError) as error:
             raise RegistryAnswer(f"{address}: {error}") from error
         if status != requests.codes.ok:
             raise RegistryAnswer(f"{address} answered {status}")
@@ -117,7 +119,7 @@ class _Reader:
         if realm.scheme != urlsplit(self._base).scheme or realm.username or realm.password:
             raise ValueError(f"a token from {said['realm']}")
         asked = {key: said[key] for key in ("service", "scope") if key in said}
-        status, _, body = self._get(said["realm"], {}, TOKEN_BYTES_MAX, asked)
+        status, _, body = self._get(said["realm"], {"Accept-Encoding": "identity"}, TOKEN_BYTES_MAX, asked)
         if status != requests.codes.ok:
             raise ValueError(f"{said['realm']} answered {status}")
         answer = json.loads(body)
@@ -131,8 +133,8 @@ class _Reader:
             address, params=asked, headers=headers, timeout=SECONDS_MAX, allow_redirects=False, stream=True
         ) as answer:
             body = b""
-            # Whatever has come: `iter_content` would wait for a whole chunk, byte by byte if need be.
-            while chunk := answer.raw.read1(CHUNK_BYTES, decode_content=True):
+            # Whatever has come: `iter_content` would wait for a whole chunk, byte by byte if need be. Not decoded.
+            while chunk := answer.raw.read1(CHUNK_BYTES):
                 body += chunk
                 self._require_time()
                 if len(body) > bytes_max:

@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_state_dict,
     set_state_dict,
 )
+from torch.distributed.tensor import DTensor
 
 from runtimes.train.checkpoint_reader import load_state
 from runtimes.train.container import Container
@@ -96,6 +97,13 @@ class Strategy(ABC):
         load_state(state, folder, ranks.checkpoint)
         state["optimizer"]["param_groups"] = settings
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+
+    def is_finite(self, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> bool:
+        """Whether weights and moments have neither NaN nor infinity, on any rank. All ranks call it."""
+        moments = [value for state in optimizer.state.values() for value in state.values()]
+        tensors = [item for item in [*model.parameters(), *moments] if isinstance(item, torch.Tensor)]
+        mine = [item.to_local() if isinstance(item, DTensor) else item for item in tensors]
+        return sum_over_ranks(ranks, [float(sum(not torch.isfinite(item).all() for item in mine))]) == [0.0]
 
     def whole_weights(self, model: nn.Module) -> dict[str, Any]:
         """The whole weights on the CPU under the plain model's names, at least on rank 0. All ranks call it."""

@@ -17,10 +17,10 @@ class Texts:
 
     def __init__(self, tokenizer: Any, template: str | None = None, end_ids: frozenset[int] = frozenset()) -> None:
         self._tokenizer = tokenizer
-        self._template = template or getattr(tokenizer, "chat_template", None)
+        self._template = template  # over the tokenizer's own, of which it may have several by name
         end = tokenizer.eos_token_id
         self.end_ids = end_ids | ({end} if end is not None else set())
-        self.can_chat = self._template is not None
+        self.can_chat = bool(template or getattr(tokenizer, "chat_template", None))
         self.vocabulary = len(tokenizer)
 
     def read(self, prompt: str) -> list[int]:
@@ -33,7 +33,7 @@ class Texts:
         The beginning of the answer is tokenized apart from the rest, and nothing of it is stripped: so the sequence is
         the one that the answer had when it was interrupted.
         """
-        if self._template is None:
+        if not self.can_chat:
             raise BadRequest("this model has no chat template: use /v1/completions", param="messages")
         begun = ""
         if goes_on:

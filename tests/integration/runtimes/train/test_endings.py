@@ -133,13 +133,25 @@ def test_training_whose_gradient_is_never_finite_ends_with_65(strategy: str, tmp
     work.write({**MICRO_CONFIG, "model": "mine", "steps": 50, "sample_every": -1, "strategy": strategy})
     weights = make_llama(work.root / "input" / "mine") / "model.safetensors"
     planted = load_file(weights)
-    planted["model.norm.weight"][3] = float("nan")
+    planted["model.norm.weight"][3] = 3e38  # finite, and nothing that is computed with it
     save_file(planted, weights, metadata={"format": "pt"})
     code, output = work.run()
     assert code == ExitCode.BAD_DATA, output
     assert "take a lower learning_rate" in work.events("failed")[0]["message"]
     steps = work.events("step")
     assert (steps[-1]["skipped"], len(steps), steps[-1]["gradient_norm"]) == (19, 19, None)
+
+
+def test_weights_that_are_not_finite_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    work = Work(tmp_path / "work", ranks=2)
+    work.write({**MICRO_CONFIG, "model": "mine", "steps": 50, "sample_every": -1})
+    weights = make_llama(work.root / "input" / "mine") / "model.safetensors"
+    planted = load_file(weights)
+    planted["model.layers.1.mlp.up_proj.weight"][-1, -1] = float("nan")
+    save_file(planted, weights, metadata={"format": "pt"})
+    code, output = work.run()
+    assert code == ExitCode.BAD_DATA, output
+    assert work.events("failed")[0]["message"] == "model 'mine' has weights that are not finite"
 
 
 def test_stop_before_the_first_step_loses_nothing(tmp_path: Path) -> None:

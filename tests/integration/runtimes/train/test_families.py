@@ -15,7 +15,7 @@ import torch
 from tokenizers import Tokenizer, processors
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from runtimes.contract import ExitCode
+from runtimes.contract import Env, ExitCode
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work
 from tests.integration.runtimes.serve.conftest import link_model
 from tests.integration.runtimes.serve.replicas import Replica, make_tokenizer
@@ -126,17 +126,22 @@ class Tuned:
     family: Family
     work: Work
     before: Path
-    after: Path
+    after: Path  # by an attempt that was resumed
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def tuned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
     family = FAMILIES[request.param]
-    work = Work(tmp_path_factory.mktemp("tuned"), ranks=1, launched=False)
+    work = Work(tmp_path_factory.mktemp("tuned"), ranks=1, launched=False, env={Env.CHECKPOINT_EVERY_STEPS: "2"})
     work.write({**MICRO_CONFIG, "model": "mine", "steps": 3, "warmup_steps": 0, "sample_every": -1})
     before = make_folder(family, work.root / "input" / "mine")
     code, output = work.run()
     assert code == ExitCode.OK, output
+    shutil.rmtree(work.root / "output")  # what follows is what comes of a resume: the model is not built of its weights
+    work.env[Env.RESUME_FROM] = str(work.checkpoints / "step-00000002")
+    code, output = work.run()
+    assert code == ExitCode.OK, output
+    assert work.events("resumed")
     yield Tuned(family, work, before, work.root / "output" / "model")
     shutil.rmtree(work.root)
 

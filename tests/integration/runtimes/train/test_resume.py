@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 
 from runtimes.contract import MANIFEST_NAME, Env, ExitCode, complete_checkpoints, read_manifest
 from runtimes.train.checkpoint import read_trainer
@@ -81,6 +83,26 @@ def test_parts_of_two_nodes_make_one_checkpoint(uninterrupted: Work, tmp_path: P
         read_trainer(first[0])
     with pytest.raises(BadCheckpoint, match="is not complete"):
         read_trainer(first[1])
+
+
+def test_moment_that_is_not_finite_is_refused_before_anything_is_said_of_the_checkpoint(
+    revive: Callable[..., Work], tmp_path: Path
+) -> None:
+    """It would spoil the weights in the first step, and then the training's owner would be to blame."""
+    work = revive(ranks=1)
+    work.launched = False
+    folder = complete_checkpoints(work.checkpoints)[-1]
+    dcp_to_torch_save(folder, tmp_path / "state")
+    state = torch.load(tmp_path / "state", weights_only=False)
+    state["optimizer"]["state"]["model.norm.weight"]["exp_avg"][3] = float("nan")
+    torch.save(state, tmp_path / "state")
+    for part in [*folder.glob("*.distcp"), folder / ".metadata"]:
+        part.unlink()
+    torch_save_to_dcp(tmp_path / "state", folder)
+    code, output = work.run()
+    assert code == ExitCode.BAD_CHECKPOINT, output
+    assert work.events("failed")[0]["message"] == f"checkpoint {folder.name} has numbers that are not finite"
+    assert not work.events("resumed")
 
 
 def test_batch_that_moves_the_cursor_is_refused_at_resume(revive: Callable[..., Work]) -> None:

@@ -23,6 +23,7 @@ class FakeRegistry:
         self.realm = ""
         self.asked: list[str] = []
         self.pause_seconds = 0.0  # before each byte
+        self.is_cut = False  # a body ends before it should
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -44,6 +45,9 @@ class FakeRegistry:
                 self.send_header("Location", f"{registry.origin}/elsewhere")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
+                if registry.is_cut:
+                    self.wfile.write(data[:-1])
+                    return
                 if not registry.pause_seconds:
                     self.wfile.write(data)
                     return

@@ -149,6 +149,12 @@ def test_registry_that_sends_a_byte_now_and_then_is_given_up(
     assert time.monotonic() - began < 5
 
 
+def test_connection_that_breaks_within_a_manifest_is_the_registrys_fault(registry: FakeRegistry) -> None:
+    registry.is_cut = True
+    with pytest.raises(RegistryAnswer):
+        registry.check(registry.add(image()))
+
+
 def test_reading_manifests_ends_when_nobody_waits_for_the_image(registry: FakeRegistry) -> None:
     cancelled = threading.Event()
     registry.pause_seconds = 0.05

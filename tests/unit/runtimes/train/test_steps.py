@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig
 
-from runtimes.train.errors import BadCheckpoint, BadData
+from runtimes.train.errors import BadData
 from runtimes.train.loop import SKIPPED_IN_A_ROW_MAX, is_usable
 from runtimes.train.model import ModelSource, flops_per_token, new_model
 
@@ -25,7 +25,8 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def training(**changes: Any) -> Any:
     ranks = SimpleNamespace(is_leader=False)
-    usual = {"ranks": ranks, "step": 100, "skipped": 0, "skipped_in_a_row": 0, "resumed_at": None}
+    config = SimpleNamespace(steps_total=1000)
+    usual = {"ranks": ranks, "config": config, "step": 100, "skipped": 0, "skipped_in_a_row": 0, "started_at": 0}
     return SimpleNamespace(**usual | changes)
 
 
@@ -44,16 +45,16 @@ def test_gradient_that_is_not_finite_is_skipped_and_counted() -> None:
 
 
 def test_gradients_that_are_never_finite_end_the_training_as_its_owners_fault() -> None:
-    this = training(resumed_at=99)  # and one finite step since then
+    this = training()
     skip(this, SKIPPED_IN_A_ROW_MAX - 1)
     with pytest.raises(BadData, match="not finite for 20 steps in a row: take a lower learning_rate"):
         is_usable(this, NOT_FINITE[0])
 
 
-def test_gradients_that_were_never_finite_since_the_resume_are_its_checkpoints_fault() -> None:
-    this = training(resumed_at=100)
-    skip(this, SKIPPED_IN_A_ROW_MAX - 1)
-    with pytest.raises(BadCheckpoint, match="since the checkpoint of step 100"):
+def test_short_training_without_a_finite_gradient_does_not_complete() -> None:
+    this = training(started_at=985, step=985)
+    skip(this, 14)
+    with pytest.raises(BadData, match="not finite for 15 steps in a row"):
         is_usable(this, NOT_FINITE[0])
 
 
@@ -67,3 +68,8 @@ def test_flops_of_a_token_are_those_that_torch_counts(kind: str) -> None:
     with FlopCounterMode(display=False) as counter:
         model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
     assert flops_per_token(model, 32) == pytest.approx(counter.get_total_flops() / ids.numel(), rel=0.03)
+
+
+def test_flops_of_a_model_with_experts_are_not_guessed() -> None:
+    config = AutoConfig.for_model("mixtral", **SHAPE, intermediate_size=160, num_key_value_heads=2, num_local_experts=4)
+    assert flops_per_token(new_model(ModelSource("mixtral", config, None, has_weights=False)), 32) is None

@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from runtimes.train.strategies import base
 from runtimes.train.strategies.ddp import Ddp
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # one process needs none of it
@@ -42,3 +43,18 @@ def test_settings_that_a_stranger_saved_end_no_step(tmp_path: Path, planted: dic
     assert fresh.param_groups[0]["betas"] == (0.8, 0.9)
     resumed(torch.ones(1, 3)).sum().backward()
     fresh.step()
+
+
+@pytest.mark.parametrize("where", ["weights", "exp_avg", "exp_avg_sq"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_is_not_finite_is_found(where: str, number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of moments as well: they make the weights of the next step useless."""
+    monkeypatch.setattr(base, "sum_over_ranks", lambda ranks, values: values)
+    model: Any
+    model, optimizer = made()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    assert Ddp().is_finite(model, optimizer, RANKS)
+    with torch.no_grad():
+        (model.weight if where == "weights" else optimizer.state[model.weight][where])[1, 2] = number
+    assert not Ddp().is_finite(model, optimizer, RANKS)
