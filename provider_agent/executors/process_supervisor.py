@@ -73,7 +73,8 @@ def main(folder: Path) -> None:
     (folder / RESERVE_NAME).write_bytes(b" " * RESERVE_BYTES)
     write_json(folder / "supervisor.json", {"pid": os.getpid(), "child": program.pid})
     outcome = watch(program, reader, log, launch, folder)
-    kill_descendants(program.pid)
+    if not kill_descendants(program.pid):
+        log.write(f"[souk] {len(children())} processes could not be ended\n".encode())
     drain(reader, log)
     write_exit(folder, outcome)
 
@@ -256,8 +257,8 @@ def descendants(*, with_zombies: bool = False) -> list[int]:
     return found
 
 
-def kill_descendants(program_pid: int) -> None:
-    """End them all, however quickly they fork.
+def kill_descendants(program_pid: int) -> bool:
+    """End them all, however quickly they fork; returns whether none is left.
 
     Whoever is left is below one of our children, since what loses its parent becomes one: where there is none but the
     program itself, nothing is left. A look at all processes takes too long for one that moves on to a new process each
@@ -272,10 +273,11 @@ def kill_descendants(program_pid: int) -> None:
         reap_orphans(program_pid)
         left = set(children())
         if left <= {program_pid}:
-            return
+            return True
         if left == before:  # they are dying, or the kernel keeps them
             time.sleep(KILL_PAUSE_SECONDS)
         before = left
+    return False
 
 
 def children() -> list[int]:
