@@ -148,8 +148,7 @@ class Market:
 
     def start_agent(self, name: str) -> subprocess.Popen[str]:
         """Start the agent of an enrolled node (again)."""
-        program = str(self.prefix / "current" / "bin" / "souk-agent")
-        command = [*self.ways.get(name, []), program, "start", "--data", str(self.agent_folder(name))]
+        command = [*self.ways.get(name, []), self.agent_program, "start", "--data", str(self.agent_folder(name))]
         log = self.folder / f"agent-{name}.log"
         self.agents[name] = self.processes.start(f"agent {name}", command, log)
         return self.agents[name]
@@ -184,6 +183,11 @@ class Market:
     def prefix(self) -> Path:
         """Where install.sh puts the agent."""
         return self.folder / "agent"
+
+    @property
+    def agent_program(self) -> str:
+        """The command of an agent that was installed."""
+        return str(self.prefix / "current" / "bin" / "souk-agent")
 
     def agent_folder(self, name: str) -> Path:
         """Where an agent keeps its data."""

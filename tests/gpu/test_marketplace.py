@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import openai
 import pytest
 import torch
 
-from examples.market import BIN, SOUK, Market, Party, run, run_json, wait_for
+from examples.market import BIN, SOUK, Market, NodeOptions, Party, run, run_json, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView, OfferView
 from tests.acceptance.customer import launch, wait_until
@@ -29,7 +28,7 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU, torch sees none"),
 ]
-LISTED_SECONDS, TRAINED_SECONDS, READY_SECONDS = 180.0, 180.0, 150.0
+TRAINED_SECONDS, READY_SECONDS = 180.0, 150.0
 RESOURCES: dict[str, Any] = {"gpus": 1, "isolation": "none", "memory": "20GB"}
 BUDGET = {"max_total": "2.00", "max_per_gpu_hour": "3.00"}
 TRAIN: dict[str, Any] = {
@@ -60,42 +59,40 @@ class World:
         return wait_until(self.souk, job, {"completed", "failed", "cancelled"}, TRAINED_SECONDS)
 
 
+class WithoutInstall(Market):
+    """Its nodes run the agent of this environment: installing one would fetch torch anew."""
+
+    agent_program = str(BIN / "souk-agent")
+
+    def enrol(self, name: str, *, price: str, provider: Party | None = None, node: NodeOptions | None = None) -> Party:
+        """By `souk-agent enrol`, with the GPUs of this computer."""
+        provider = provider or self.sign_up(f"{name}-provider")
+        env = provider.env(self.server)
+        token = run_json([SOUK, "provider", "add-node"], env)["token"]
+        options = ["--server", self.server, "--name", name, "--price", price, "--data", str(self.agent_folder(name))]
+        options += ["--device-kind", "gpu", "--executor", "process", "--allow-strangers"]
+        options += ["--runtime-python", sys.executable]
+        run([self.agent_program, "enrol", *options], {**env, "SOUK_ENROL_TOKEN": token})
+        return provider
+
+
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    """The node is enrolled by `souk-agent` from here, not by the line to paste: that would fetch torch anew."""
     # Not pytest's own folders: as root PostgreSQL runs as another user, which may not enter those.
-    folder = Path(tempfile.mkdtemp(prefix="souk-gpu-", dir="/tmp"))
-    with pytest.MonkeyPatch.context() as patch:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory(prefix="souk-gpu-", dir="/tmp") as folder,
+    ):
         if os.environ.get("SOUK_TEST_SERVERS") == "embedded":  # those are pytest's; `souk up` is to start its own
             patch.delenv("DATABASE_URL")
             patch.delenv("REDIS_URL")
-        try:
-            with Market(folder) as market:
-                yield _with_gpu(market)
-            assert market.left == []
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _with_gpu(market: Market) -> World:
-    provider = market.sign_up("provider")
-    env = provider.env(market.server)
-    token = run_json([SOUK, "provider", "add-node"], env)["token"]
-    agent, data = str(BIN / "souk-agent"), str(market.agent_folder("gpu"))
-    options = ["--server", market.server, "--name", "gpu", "--price", "2.00", "--device-kind", "gpu", "--data", data]
-    options += ["--executor", "process", "--allow-strangers", "--runtime-python", sys.executable]
-    run([agent, "enrol", *options], {**env, "SOUK_ENROL_TOKEN": token})
-    log = market.folder / "agent-gpu.log"
-    market.agents["gpu"] = market.processes.start("agent gpu", [agent, "start", "--data", data], log)
-    alice = market.sign_up("alice")
-    market.deposit(alice, "10.00")
-    souk = Souk(market.server, alice.key)
-    try:
-        wait_for("the GPU to be listed", souk.offers, LISTED_SECONDS)
-    except Exception:
-        print(log.read_text()[-6000:])
-        raise
-    return World(market, provider, alice, souk, souk.offers()[0])
+        with WithoutInstall(Path(folder)) as market:
+            provider = market.add_node("gpu", price="2.00")
+            alice = market.sign_up("alice")
+            market.deposit(alice, "10.00")
+            souk = Souk(market.server, alice.key)
+            yield World(market, provider, alice, souk, souk.offers()[0])
+        assert market.left == []
 
 
 def test_gpu_is_listed_with_what_it_was_seen_to_do(world: World) -> None:
