@@ -35,6 +35,7 @@ CHECKPOINT_PREFIX = "step-"
 METADATA_FILE = ".metadata"
 TRAINER_FILE = "trainer.json"
 TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_SETTINGS_FILE = "tokenizer_config.json"
 TRAINER_BYTES_MAX = 1024 * 1024
 TOKENIZER_BYTES_MAX = 256 * 1024 * 1024  # of a million tokens it has half of that
 METADATA_BYTES_MAX = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
@@ -90,9 +91,8 @@ class EventKind(StrEnum):
 
     STARTED = "started"  # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal
     RESUMED = "resumed"  # step, from_world_size, seconds
-    # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds, model_flops_per_second
-    # (of all ranks together; not for a model with experts);
-    # skipped: steps of this attempt that changed nothing, since their gradient was not finite
+    # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds. model_flops_per_second: of all ranks
+    # together, not for a model with experts. skipped: steps of this attempt whose gradient was not finite, if any
     STEP = "step"
     EVALUATED = "evaluated"  # step, loss
     CHECKPOINTED = "checkpointed"  # step, path, seconds_blocked, seconds_total

@@ -26,8 +26,8 @@ def text_config(model: Model) -> Mapping[str, Any]:
     return part if isinstance(part, dict) else model.config
 
 
-def has_windows(config: Mapping[str, Any]) -> bool:
-    """Whether some layer attends to the last tokens alone, by a language model's configuration.
+def has_sliding_windows(config: Mapping[str, Any]) -> bool:
+    """Whether some layer has sliding-window attention, by a language model's configuration.
 
     Newer ones name each layer's kind. Older ones have the size of a window, some of them with a switch beside it
     (Qwen's) and some without (Mistral's).

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from runtimes.contract import EventKind, EventWriter, sha256_file
+from runtimes.contract import TOKENIZER_SETTINGS_FILE, EventKind, EventWriter, sha256_file
 from runtimes.serve.config import Source
 from runtimes.serve.errors import BadModel
 from runtimes.serve.model import Model
@@ -141,7 +141,7 @@ def _progress_class(events: EventWriter) -> type[Any]:
 def _refuse_code(folder: Path, config: dict[str, Any]) -> None:
     if "auto_map" in config:
         raise BadModel("the model needs code of its own (auto_map), which is not run")
-    for name in ("tokenizer_config.json", "processor_config.json", "preprocessor_config.json"):
+    for name in (TOKENIZER_SETTINGS_FILE, "processor_config.json", "preprocessor_config.json"):
         path = folder / name
         if path.is_file() and "auto_map" in _read_json(path):
             raise BadModel(f"{name} names code of the model's own (auto_map), which is not run")
@@ -193,7 +193,7 @@ def _chat_template(folder: Path) -> Path | None:
         return None
     if (folder / TEMPLATE_NAME).is_file():
         return folder / TEMPLATE_NAME
-    settings = folder / "tokenizer_config.json"
+    settings = folder / TOKENIZER_SETTINGS_FILE
     if settings.is_file() and _read_json(settings).get("chat_template"):
         return settings
     return PLAIN_TEMPLATE

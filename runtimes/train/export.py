@@ -10,20 +10,18 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from runtimes.contract import TOKENIZER_FILE
+from runtimes.contract import TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE
 from runtimes.train.errors import BadData
 from runtimes.train.model import ModelSource, new_model
-from runtimes.train.tokenizer import PADDING, TOKENIZER_SETTINGS
+from runtimes.train.tokenizer import PADDING
 
 EXPORT_FOLDER = "model"
 GENERATION_FILE = "generation_config.json"
-KEPT_BYTES_MAX = 256 << 20
-
-
+KEPT_BYTES_MAX = 256 << 20  # of one such file
 # What belongs to a tokenizer, and how text is drawn: a model that came with them leaves with them.
 KEPT_FILES = (
     TOKENIZER_FILE,
-    TOKENIZER_SETTINGS,
+    TOKENIZER_SETTINGS_FILE,
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
@@ -50,7 +48,7 @@ def export_model(
     plain.generation_config = hugging_face.GenerationConfig(**_special_ids(source, tokenizer, end_id))
     plain.save_pretrained(folder, state_dict={name: _as(source.dtype, weight) for name, weight in weights.items()})
     kept = kept_files(source)
-    if TOKENIZER_SETTINGS not in {path.name for path in kept}:
+    if TOKENIZER_SETTINGS_FILE not in {path.name for path in kept}:
         end = tokenizer.id_to_token(end_id)
         padding = PADDING if tokenizer.token_to_id(PADDING) is not None else end
         hugging_face.PreTrainedTokenizerFast(

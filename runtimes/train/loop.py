@@ -111,7 +111,7 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     rate = learning_rate_at(training.step, config)
     set_learning_rate(training.optimizer, rate)
     norm = strategy.clip_gradients(training.model, config.gradient_clip)
-    if is_usable(training, norm):
+    if accept_gradient(training, norm):
         training.optimizer.step()
     training.optimizer.zero_grad(set_to_none=True)
     if config.log_samples:
@@ -120,10 +120,11 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     return total, norm, rate
 
 
-def is_usable(training: Training, norm: torch.Tensor) -> bool:
-    """Whether the gradient is finite, the same on every rank; one that is not would spoil every weight for good.
+def accept_gradient(training: Training, norm: torch.Tensor) -> bool:
+    """Whether to apply the gradient; one that is not finite would spoil every weight for good, and is counted instead.
 
-    Raises BadData at the twentieth in a row, or where none of this start's steps had one.
+    `norm`: over all ranks, so that all decide alike. Raises BadData at the twentieth in a row, or where no step of this
+    start had a finite one.
     """
     if bool(torch.isfinite(norm)):
         training.skipped_in_a_row = 0

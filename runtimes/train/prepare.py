@@ -36,23 +36,24 @@ def find_source(config: TrainConfig, container: Container, resume_from: Path | N
     Then neither the input nor the checkpoint is to blame: a hub that is away for an hour would condemn them all.
     """
     try:
-        return find_model(config.model, container.input_dir)
+        source = find_model(config.model, container.input_dir)
+        kept_files(source)  # else the last thing that a training does would fail it
     except BadData as error:
         if resume_from is None:
             raise
         raise TrainError(str(error)) from error
+    return source
 
 
 def prepare_text(
     config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, resume_from: Path | None
 ) -> Text:
     """Tokenizer and tokens, the same on every rank; fits the model's configuration to the tokenizer."""
-    kept_files(source)  # else the last thing that a training does would fail it
     tokenizer = prepare_tokenizer(config, container, ranks, source, resume_from)
     try:
         end_id = fit_model(config, source, tokenizer)
         if config.sample_every >= 0:
-            encode_prompt(tokenizer, config.sample_prompt)  # so would this
+            encode_prompt(tokenizer, config.sample_prompt)  # else the last thing that a training does would fail it
         return Text(tokenizer, end_id, prepare_corpus(config, container, ranks, tokenizer, end_id))
     except BadData as error:
         if resume_from is None or _own_tokenizer(source) is not None:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from runtimes.contract import TOKENIZER_FILE
+from runtimes.contract import TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE
 from runtimes.train.errors import BadData
 
-TOKENIZER_SETTINGS = "tokenizer_config.json"
 END_OF_TEXT = "<|endoftext|>"
 PADDING = "<|padding|>"
 TRAINING_CHARACTERS_MAX = 200_000_000  # more text changes a vocabulary little, and costs memory
@@ -68,13 +67,13 @@ def end_of_text_id(tokenizer: Tokenizer, folder: Path | None, fallback: int | li
 
 
 def _declared_end(folder: Path) -> str | None:
-    path = folder / TOKENIZER_SETTINGS
+    path = folder / TOKENIZER_SETTINGS_FILE
     if not path.is_file():
         return None
     try:
         token = json.loads(path.read_text()).get("eos_token")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise BadData(f"the model's {TOKENIZER_SETTINGS} is not an object in JSON: {error}") from error
+        raise BadData(f"the model's {TOKENIZER_SETTINGS_FILE} is not an object in JSON: {error}") from error
     token = token.get("content") if isinstance(token, dict) else token
     return token if isinstance(token, str) and token.isprintable() else None  # its library refuses half a character
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from runtimes.contract import Capability
 from runtimes.serve.config import ServeConfig
 from runtimes.serve.engines.base import ENGINE_SOCKET, Devices, Engine, Launch, own_server
-from runtimes.serve.model import Model, has_windows, text_config
+from runtimes.serve.model import Model, has_sliding_windows, text_config
 from runtimes.serve.weights import PLAIN_TEMPLATE
 
 SLOTS_MAX = 256
@@ -27,7 +27,7 @@ class SoukEngine(Engine):
             return "the model has no tokenizer.json"
         if config.quantization != "none" or "quantization_config" in model.config:
             return "it does not serve quantised weights"
-        if has_windows(text_config(model)):
+        if has_sliding_windows(text_config(model)):
             return "the model does not attend to its whole sequence"
         return ""
 

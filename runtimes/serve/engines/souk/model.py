@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from runtimes.serve.model import has_windows
+from runtimes.serve.model import has_sliding_windows
 
 FIRST_LENGTH: Final = 256
 HASH_CHUNK_BYTES: Final = 1 << 20
@@ -50,8 +50,8 @@ class Model:
 
     def __init__(self, model: Any, *, slots: int, context: int | None, digest: str) -> None:
         config = model.config.get_text_config()
-        if has_windows(config.to_dict()):
-            raise BadModel("this engine attends to the whole sequence; the model has layers that do not")
+        if has_sliding_windows(config.to_dict()):
+            raise BadModel("this engine attends to the whole sequence; the model has sliding windows")
         self._model = model.eval()
         self._hidden: torch.Tensor | None = None
         model.base_model.register_forward_hook(self._keep_hidden)

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig
 
 from runtimes.train.errors import BadData
-from runtimes.train.loop import SKIPPED_IN_A_ROW_MAX, is_usable
+from runtimes.train.loop import SKIPPED_IN_A_ROW_MAX, accept_gradient
 from runtimes.train.model import ModelSource, flops_per_token, new_model
 
 NOT_FINITE = [torch.tensor(float("nan")), torch.tensor(float("inf"))]
@@ -32,14 +32,14 @@ def training(**changes: Any) -> Any:
 
 def skip(this: Any, steps: int) -> None:
     for _ in range(steps):
-        assert not is_usable(this, NOT_FINITE[this.step % 2])
+        assert not accept_gradient(this, NOT_FINITE[this.step % 2])
         this.step += 1
 
 
 def test_gradient_that_is_not_finite_is_skipped_and_counted() -> None:
     this = training()
     skip(this, SKIPPED_IN_A_ROW_MAX - 1)
-    assert is_usable(this, torch.tensor(1.5))
+    assert accept_gradient(this, torch.tensor(1.5))
     skip(this, SKIPPED_IN_A_ROW_MAX - 1)
     assert this.skipped == 2 * (SKIPPED_IN_A_ROW_MAX - 1)
 
@@ -48,21 +48,20 @@ def test_gradients_that_are_never_finite_end_the_training_as_its_owners_fault() 
     this = training()
     skip(this, SKIPPED_IN_A_ROW_MAX - 1)
     with pytest.raises(BadData, match="not finite for 20 steps in a row: take a lower learning_rate"):
-        is_usable(this, NOT_FINITE[0])
+        accept_gradient(this, NOT_FINITE[0])
 
 
 def test_short_training_without_a_finite_gradient_does_not_complete() -> None:
     this = training(started_at=985, step=985)
     skip(this, 14)
     with pytest.raises(BadData, match="not finite for 15 steps in a row"):
-        is_usable(this, NOT_FINITE[0])
+        accept_gradient(this, NOT_FINITE[0])
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_flops_of_a_token_are_those_that_torch_counts(kind: str) -> None:
-    config = AutoConfig.for_model(
-        kind, **SHAPE, **MODELS[kind], attn_implementation="eager"
-    )  # whose products it counts
+    whole = MODELS[kind] | {"attn_implementation": "eager"}  # whose products torch counts
+    config = AutoConfig.for_model(kind, **SHAPE, **whole)
     model = new_model(ModelSource(kind, config, None, has_weights=False))
     ids = torch.randint(0, 500, (2, 32))
     with FlopCounterMode(display=False) as counter:
