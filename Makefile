@@ -38,9 +38,9 @@ WHOLE_INSTALL := tests/integration/portal/test_install_whole.py tests/integratio
 FUZZ := tests/integration/config/fuzz
 FUZZ_EXAMPLES ?= 100
 LANE_WORKERS ?= 2
-ESCROW_STEPS ?= 3000
-# With fewer than 2,500 steps the model never reaches its rarest rules.
-MONEY_STEPS ?= 3000
+ESCROW_STEPS ?= 2000
+# With fewer steps the model does not reach all of its rarest rules.
+MONEY_STEPS ?= 2000
 
 CHECKS := check-types check-style check-imports check-migrations check-api check-contracts check-repository
 CHECKS_AT_ONCE ?= 2

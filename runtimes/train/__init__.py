@@ -9,13 +9,16 @@ loop.py         the training from its start to its end
 strategies/     how the ranks share the work: one module a strategy
 parallel.py     the ranks' process groups, and what they exchange beside the gradients
 model.py        the model: shipped, from a folder, or from the hub
+weights.py      its weights, read or drawn block by block
+blocks.py       what its blocks compute anew, and whether they are compiled
+loss.py         the loss, without ever holding all logits
 tokenizer.py    the tokenizer: trained on the data, or loaded
 data.py         documents, tokens, sequences
 order.py        which samples a step takes
 prepare.py      everything before the first step
 training.py     what the steps share
 optimizer.py    AdamW and its schedule
-evaluate.py     losses
+evaluate.py     micro-batches, and the loss on held-out data
 sample.py       sampled text
 checkpoint.py   writing, finding and pruning checkpoints
 checkpoint_reader.py  reading them as data: what strangers saved never runs

@@ -11,6 +11,8 @@ learning_rate       peak, reached after warmup_steps, then cosine down to a tent
 warmup_steps, weight_decay, betas, gradient_clip
 dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
 strategy            how the ranks share the work: `fsdp2` (model sharded over them) or `ddp` (whole on each)
+activation_checkpointing  what the backward pass computes anew instead of keeping it: `none`, `selective`, `full`
+compile             compile each decoder block (torch.compile): faster steps after some minutes, on a GPU
 seed                of the initial weights, the order of the data and the sampling
 steps | tokens      how much to train: one of the two; filled from the job's `work`
 evaluate_every      steps between evaluations (also at step 0 and at the end); 0: only those two
@@ -40,6 +42,7 @@ TOKENS_MAX = 10**15
 PROMPT_CHARACTERS_MAX = 2000
 FILES_MAX = 1000
 DTYPES = ("auto", "float32", "bfloat16")
+CHECKPOINTINGS = ("none", "selective", "full")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class TrainConfig:
     gradient_clip: float = 1.0
     dtype: str = "auto"
     strategy: str = DEFAULT_STRATEGY
+    activation_checkpointing: str = "none"
+    compile: bool = False
     seed: int = 0
     steps: int | None = None
     tokens: int | None = None
@@ -168,6 +173,8 @@ CHECKS: dict[str, Check] = {
     "gradient_clip": _number(0, 1e6, above=True),
     "dtype": one_of(*DTYPES),
     "strategy": check_strategy,
+    "activation_checkpointing": one_of(*CHECKPOINTINGS),
+    "compile": boolean,
     "seed": integer(0, 2**63 - 1),
     "steps": integer(1, STEPS_MAX, optional=True),
     "tokens": integer(1, TOKENS_MAX, optional=True),

@@ -8,21 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn import functional
 
 from runtimes.train.data import Corpus
+from runtimes.train.loss import summed_loss
 from runtimes.train.order import largest_part, rank_part
 from runtimes.train.parallel import Ranks, sum_over_ranks
 
 EVALUATED_SEQUENCES_MAX = 64
-
-
-def summed_loss(model: nn.Module, sequences: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy summed over tokens, shape (). `sequences`: (b, S + 1) ids; `weights`: (b,), 0 for padding."""
-    inputs, targets = sequences[:, :-1], sequences[:, 1:]
-    logits = model(input_ids=inputs, use_cache=False).logits.float()  # (b, S, V)
-    losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")  # (b, S)
-    return (losses.sum(dim=1) * weights).sum()
 
 
 def micro_batches(

@@ -17,8 +17,9 @@ from runtimes.train.checkpoint import find_checkpoint
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
 from runtimes.train.errors import BadData, Stopped
-from runtimes.train.evaluate import micro_batches, summed_loss
+from runtimes.train.evaluate import micro_batches
 from runtimes.train.export import export_model
+from runtimes.train.loss import summed_loss
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.order import batch_samples, largest_part, rank_part
 from runtimes.train.parallel import gather_results

@@ -55,21 +55,10 @@ def find_model(name: str, input_dir: Path) -> ModelSource:
     return ModelSource(name, config, folder, has_weights, dtype)
 
 
-def build_model(source: ModelSource, *, seed: int, with_weights: bool) -> nn.Module:
-    """The model in float32 on the CPU, the same on every rank: its own weights where it has them, else from `seed`.
-
-    Each rank holds it whole for a moment, before the strategy wraps it; `with_weights` is False where a
-    checkpoint will overwrite them.
-    """
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(seed)
-    if source.has_weights and with_weights:
-        model: nn.Module = AutoModelForCausalLM.from_pretrained(
-            str(source.folder), dtype=torch.float32, trust_remote_code=False, use_safetensors=True
-        )
-    else:
-        model = new_model(source)
+def build_model(source: ModelSource) -> nn.Module:
+    """The model without any weights, on the meta device; weights.py fills it block by block."""
+    with torch.device("meta"):
+        model: nn.Module = new_model(source)
     return model
 
 
@@ -79,6 +68,14 @@ def new_model(source: ModelSource, dtype: torch.dtype = torch.float32) -> Any:
 
     make: Any = AutoModelForCausalLM.from_config  # untyped there
     return make(source.config, dtype=dtype, trust_remote_code=False)
+
+
+def decoder_blocks(model: nn.Module) -> list[nn.Module]:
+    """The decoder's blocks: the module list that holds most parameters, in every causal LM of transformers."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        return []
+    return list(max(lists, key=lambda blocks: sum(p.numel() for block in blocks for p in block.parameters())))
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -12,12 +12,14 @@ import torch.distributed as dist
 from tokenizers import Tokenizer
 
 from runtimes.contract import PINNED_SETTINGS, TOKENIZER_FILE, EventKind, EventWriter
+from runtimes.train.blocks import prepare_blocks
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
 from runtimes.train.data import Corpus, encode_documents, open_corpus, read_documents
 from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
 from runtimes.train.export import kept_files
+from runtimes.train.loss import install_loss
 from runtimes.train.model import ModelSource, build_model, count_parameters, find_model, flops_per_token
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Ranks, gather_results
@@ -26,6 +28,7 @@ from runtimes.train.sample import encode_prompt
 from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
 from runtimes.train.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
 from runtimes.train.training import Text, Training
+from runtimes.train.weights import filled_units
 
 TOKENS_FILE = "cache/tokens.int32"  # below the working directory
 
@@ -141,9 +144,12 @@ def prepare_training(
 ) -> Training:
     """Build the model, wrap it as the strategy requires, report the start, and load the checkpoint if there is one."""
     dtype = choose_dtype(config.dtype, ranks.device)
-    model = build_model(source, seed=config.seed, with_weights=resume_from is None)
+    model = build_model(source)
     parameters, flops = count_parameters(model), flops_per_token(model, config.sequence_length)
-    model = strategy.wrap(model, ranks, dtype)
+    prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=config.compile)
+    install_loss(model)
+    units = filled_units(model, source, seed=config.seed, with_weights=resume_from is None)
+    model = strategy.wrap(units, ranks, dtype)
     optimizer = make_optimizer(model, config)
     checkpointer = Checkpointer(container, ranks, events)
     training = Training(config, strategy, ranks, events, source, text, model, optimizer, checkpointer, dtype, flops)

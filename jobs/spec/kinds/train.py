@@ -51,12 +51,19 @@ class TrainSection(Section):
     gradient_clip: Number = Field(1.0, gt=0, le=1e6, description="a number above 0 and at most 1000000")
     dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto, float32 or bfloat16")
     strategy: Literal["fsdp2", "ddp"] = Field("fsdp2", description="fsdp2 or ddp")
+    activation_checkpointing: Literal["none", "selective", "full"] = Field(
+        "none", description="none, selective or full"
+    )
+    compile: bool = Field(False, description="true or false")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="a whole number from 0")
     evaluate_every: int = Field(100, ge=0, le=STEPS_MAX, description=f"a whole number from 0 to {STEPS_MAX}")
     sample_every: int = Field(0, ge=-1, le=STEPS_MAX, description=f"a whole number from -1 to {STEPS_MAX}")
     sample_prompt: str = Field("The ", max_length=2000, description="a text of at most 2000 characters")
     log_every: int = Field(1, ge=1, le=STEPS_MAX, description=f"a whole number from 1 to {STEPS_MAX}")
     log_samples: bool = Field(False, description="true or false")
+
+
+LATER_FIELDS = ("strategy", "activation_checkpointing", "compile")  # that the first runtimes did not have
 
 
 class TrainSpec(SpecKind):
@@ -90,13 +97,11 @@ class TrainSpec(SpecKind):
         yield from _check_batches(data)
 
     def canonical_section(self, section: Section) -> dict[str, Any]:
-        """With every default but the strategy's: specs from before that field keep their hash, and runtimes from
-        before it their configuration.
+        """With every default but those of later fields: specs from before these keep their hash, and runtimes from
+        before them their configuration.
         """
         body = section.model_dump()
-        if body["strategy"] == TrainSection.model_fields["strategy"].default:
-            del body["strategy"]
-        return body
+        return {key: value for key, value in body.items() if key not in LATER_FIELDS or not _is_default(key, value)}
 
     def config(self, spec: Spec) -> dict[str, Any]:
         """The section and the declared work; empty for an own command."""
@@ -111,11 +116,12 @@ class TrainSpec(SpecKind):
         return train.dtype if train else "auto"
 
     def runtime_features(self, spec: Spec) -> frozenset[str]:
-        """Every strategy but the first; a runtime that does not know its name would call the job file wrong."""
-        train = train_of(spec)
-        is_first = train is None or train.strategy == TrainSection.model_fields["strategy"].default
-        own = super().runtime_features(spec)
-        return own if train is None or is_first else own | {f"train.{train.strategy}"}
+        """Every strategy but the first, and later fields; a runtime that knows none would call the job file wrong."""
+        train, own = train_of(spec), super().runtime_features(spec)
+        if train is None:
+            return own
+        used = {key: getattr(train, key) for key in LATER_FIELDS if not _is_default(key, getattr(train, key))}
+        return own | {f"train.{value if key == 'strategy' else key}" for key, value in used.items()}
 
     def steps(self, spec: Spec) -> int | None:
         """Tokens are rounded up to whole steps, as the runtime does."""
@@ -152,6 +158,10 @@ def training_tokens(spec: Spec) -> int | None:
     if steps is None or train is None:
         return None
     return steps * train.global_batch_size * train.sequence_length
+
+
+def _is_default(key: str, value: Any) -> bool:
+    return bool(value == TrainSection.model_fields[key].default)
 
 
 def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,9 +55,10 @@ class Strategy(ABC):
         leave_ranks()
 
     @abstractmethod
-    def wrap(self, model: nn.Module, ranks: Ranks, dtype: torch.dtype) -> nn.Module:
-        """The model to train with, made from a whole one in float32 on the CPU, the same on every rank.
+    def wrap(self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype) -> nn.Module:
+        """The model to train with. `units`: its decoder blocks, then the model itself, in float32 on the CPU.
 
+        Each unit has its weights when it comes, the same on every rank; those of the next one are not in memory yet.
         The result is called as the model is, is on `ranks.device`, and computes in `dtype`. Its parameters stay in
         float32; the optimizer is made over them.
         """

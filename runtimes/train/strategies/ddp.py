@@ -24,9 +24,10 @@ from runtimes.train.strategies.base import Strategy
 class Ddp(Strategy):
     """Replicas that apply the same averaged gradient, and so stay the same."""
 
-    def wrap(self, model: nn.Module, ranks: Ranks, dtype: torch.dtype) -> nn.Module:
+    def wrap(self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype) -> nn.Module:
         """Move the model to the device and average its gradients there; a lower `dtype` computes by autocast."""
-        model.to(ranks.device)
+        for unit in units:
+            model = unit.to(ranks.device)
         if dtype != torch.float32:
             computing: Any = torch.autocast(ranks.device.type, dtype=dtype)
             untyped: Any = model

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -15,27 +17,19 @@ from runtimes.train.strategies.base import Strategy
 class Fsdp2(Strategy):
     """Every rank keeps 1/n of each tensor; a decoder block is gathered while it computes."""
 
-    def wrap(self, model: nn.Module, ranks: Ranks, dtype: torch.dtype) -> nn.Module:
+    def wrap(self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype) -> nn.Module:
         """Shard the parameters in place: each decoder block is one unit, then the root takes the rest.
 
-        Parameters, gradients and optimizer state stay in float32; a lower `dtype` is what the blocks compute in.
+        A block is sharded before the next one is filled: a rank holds its own part and one block. Parameters, gradients
+        and optimizer state stay in float32; a lower `dtype` is what the blocks compute in.
         """
         mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
         policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
-        for block in decoder_blocks(model):
-            fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
-        return model
+        for unit in units:
+            fully_shard(unit, mesh=mesh, mp_policy=policy)
+        return unit
 
     def clip_gradients(self, model: nn.Module, norm_max: float) -> torch.Tensor:
         """Clip by the norm over all shards; returns that norm, the same on every rank."""
         norm = super().clip_gradients(model, norm_max)
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
-
-
-def decoder_blocks(model: nn.Module) -> list[nn.Module]:
-    """The decoder's blocks: the module list that holds most parameters, in every causal LM of transformers."""
-    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    if not lists:
-        return []
-    return list(max(lists, key=lambda blocks: sum(p.numel() for block in blocks for p in block.parameters())))

@@ -34,6 +34,7 @@ STEPS_WANTED = int(os.environ.get("SOUK_MONEY_STEPS", STEPS_QUICK))
 STRIDE = 31  # has no divisor in common with any number of rules that there may be
 LONGEST_SECONDS = 3_600
 IS_LONG = STEPS_WANTED >= 2_000
+RAREST = 12  # rules; half of all steps are one of those with the fewest effects so far
 STEPS_EACH = 100 if STEPS_WANTED > STEPS_QUICK else 75  # of one sequence, before the next starts
 # What a long run has to have done at least once, and with an effect.
 WANTED = """
@@ -74,12 +75,17 @@ class WholeToTheEnd(Dying):
         choice = self._rules_strategy
         # Hypothesis leaves out most rules of each sequence, and what needs five of them in a row never happens.
         choice.enabled_rules_strategy = st.just(EveryRule())
-        # It begins with the simplest sequence, the first of all rules a hundred times: let it do each rule once.
-        numbers = st.sampled_from(range(len(choice.rules)))
-        choice._enabled_rules_strategy = numbers.map(self._in_turn).filter(choice._rule_is_enabled)
+        numbers = st.sampled_from(range(2 * len(choice.rules)))
+        choice._enabled_rules_strategy = numbers.map(self._chosen).filter(choice._rule_is_enabled)
 
-    def _in_turn(self, number: int) -> Any:
+    def _chosen(self, number: int) -> Any:
+        """Any rule, or one of those that seldom had an effect: by chance alone twice the steps reach as much."""
         rules = self._rules_strategy.rules
+        if number >= len(rules):
+            effects = {**{name: name for name in WANTED.split()}, "bank_decides": "bank_decides for us"}
+            wanted = [rule for rule in rules if rule.function.__name__ in effects]
+            return sorted(wanted, key=lambda rule: taken[effects[rule.function.__name__]])[number % RAREST]
+        # It begins with the simplest sequence, the first of all rules a hundred times: let it do each rule once.
         return rules[(number + STRIDE * self.steps) % len(rules)]
 
     def teardown(self) -> None:

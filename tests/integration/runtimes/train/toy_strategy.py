@@ -5,6 +5,8 @@ python -m runtimes.launch tests.integration.runtimes.train.toy_strategy
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -20,8 +22,9 @@ class Toy(Strategy):
 
     layout = "toy"
 
-    def wrap(self, model: nn.Module, ranks: Ranks, dtype: torch.dtype) -> nn.Module:
+    def wrap(self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype) -> nn.Module:
         """The model as it is."""
+        *_, model = units
         return model.to(ranks.device)
 
     def scale_loss(self, ranks: Ranks, tokens_per_step: int) -> float:

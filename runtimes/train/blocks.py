@@ -1,0 +1,56 @@
+"""What the decoder's blocks do while training: compute anew in the backward pass what would take memory; be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from runtimes.train.model import decoder_blocks
+
+ATEN: Any = torch.ops.aten
+# Kept by `selective`: what takes long to compute for the memory that it takes (torchtitan's list, without collectives).
+KEPT = {
+    ATEN.mm.default,
+    ATEN.addmm.default,
+    ATEN.bmm.default,
+    ATEN._scaled_dot_product_efficient_attention.default,
+    ATEN._scaled_dot_product_flash_attention.default,
+    ATEN._scaled_dot_product_flash_attention_for_cpu.default,
+    ATEN._scaled_dot_product_cudnn_attention.default,
+}
+
+
+def prepare_blocks(model: nn.Module, *, checkpointing: str, compiles: bool) -> None:
+    """Change the forward of each block, in place; evaluation and sampling stay as they were.
+
+    `checkpointing`: `none`; `selective`, which keeps the results of matrix products and attention and computes the rest
+    anew; `full`, which keeps a block's input alone. Losses and gradients are the same in each.
+    """
+    for block in decoder_blocks(model):
+        plain: Callable[..., Any] = block.forward
+        trained = plain
+        if checkpointing != "none":
+            contexts = {} if checkpointing == "full" else {"context_fn": _selective}
+            trained = partial(checkpoint, plain, use_reentrant=False, **contexts)
+        if compiles:
+            trained = torch.compile(trained)
+        untyped: Any = block
+        untyped.forward = partial(_forward, block, plain, trained)
+
+
+def _forward(block: nn.Module, plain: Callable[..., Any], trained: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+    # A text that is sampled has another length at each token: compiled, each would be compiled anew.
+    return (trained if block.training and torch.is_grad_enabled() else plain)(*args, **named)
+
+
+def _selective() -> Any:
+    return create_selective_checkpoint_contexts(_keeps)
+
+
+def _keeps(context: Any, operation: Any, *args: Any, **named: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.MUST_SAVE if operation in KEPT else CheckpointPolicy.PREFER_RECOMPUTE

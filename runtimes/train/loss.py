@@ -1,0 +1,136 @@
+"""Cross-entropy that never holds the logits of a whole micro-batch.
+
+For a vocabulary of 128,000 the logits of 8,192 tokens are 4 GiB in float32, and the backward pass takes as much again:
+more than all activations of a model of a billion parameters. Here the logits of a few tokens are made, their gradient is
+computed at once, and both are dropped before the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+LOGITS_BYTES_MAX = 512 << 20  # in float32, at a time
+Head = Callable[[torch.Tensor], torch.Tensor]  # the last hidden states (1, n, H) to logits (1, n, V)
+
+
+def install_loss(model: nn.Module) -> None:
+    """Let `model(input_ids=..., targets=..., weights=...)` return `summed_loss`; without targets it answers as before.
+
+    It is a call of the model because a strategy may gather parameters for the time of one.
+    """
+    untyped: Any = model
+    plain = untyped.forward
+
+    def forward(*args: Any, targets: Any = None, weights: Any = None, **named: Any) -> Any:
+        if targets is None:
+            return plain(*args, **named)
+        return _loss(untyped, plain, named["input_ids"], targets, weights)
+
+    untyped.forward = forward
+
+
+def summed_loss(model: nn.Module, sequences: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy summed over tokens, shape (). `sequences`: (b, S + 1) ids; `weights`: (b,), 0 for padding."""
+    loss: torch.Tensor = model(input_ids=sequences[:, :-1], targets=sequences[:, 1:], weights=weights)
+    return loss
+
+
+def _loss(model: Any, plain: Any, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    by_token = weights.repeat_interleave(targets.shape[1])  # (b * S,)
+    flat = targets.reshape(-1)
+    if model.base_model is model:  # no way to have the hidden states alone
+        logits = plain(input_ids=inputs, use_cache=False).logits
+        return _cross_entropy(logits.flatten(0, 1), flat, by_token)
+    prefix = model.base_model_prefix
+    hidden = model.base_model(input_ids=inputs, use_cache=False).last_hidden_state.flatten(0, 1)  # (b * S, H)
+
+    def head(states: torch.Tensor) -> torch.Tensor:
+        """The model's own way to logits, with whatever scales and caps its class has: its decoder is stood in for."""
+        model.__dict__[prefix] = _StandIn(states)
+        try:
+            logits: torch.Tensor = plain(input_ids=inputs, use_cache=False).logits
+        finally:
+            del model.__dict__[prefix]
+        return logits
+
+    tokens = max(1, LOGITS_BYTES_MAX // (4 * int(model.config.get_text_config().vocab_size)))
+    if not torch.is_grad_enabled():
+        parts = zip(hidden.split(tokens), flat.split(tokens), by_token.split(tokens), strict=True)
+        return torch.stack([_cross_entropy(head(h[None])[0], t, w) for h, t, w in parts]).sum()
+    named = model.named_parameters(remove_duplicate=False)  # a head that is tied to the embeddings, too
+    parameters = [p for name, p in named if not name.startswith(f"{prefix}.") and p.requires_grad]
+    loss: torch.Tensor = _ChunkedLoss.apply(head, tokens, flat, by_token, hidden, *parameters)
+    return loss
+
+
+def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Weighted and summed; shapes (n, V), (n,), (n,)."""
+    return (functional.cross_entropy(logits.float(), targets, reduction="none") * weights).sum()
+
+
+class _StandIn:
+    """A decoder that has decoded already; some classes call a part of theirs, such as `self.model.decoder`."""
+
+    def __init__(self, states: torch.Tensor) -> None:
+        self.states = states
+
+    def __call__(self, *args: Any, **named: Any) -> _Decoded:
+        return _Decoded(self.states)
+
+    def __getattr__(self, name: str) -> _StandIn:
+        return self
+
+
+class _Decoded:
+    """What a decoder returns: hidden states, and nothing else that its class may know."""
+
+    def __init__(self, states: torch.Tensor) -> None:
+        self.last_hidden_state = states
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return (self.last_hidden_state,)[index]
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    """The loss of hidden states by chunks of tokens; gradients are ready when the forward pass ends."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        head: Head,
+        tokens: int,
+        targets: torch.Tensor,
+        weights: torch.Tensor,
+        hidden: torch.Tensor,
+        *parameters: torch.Tensor,
+    ) -> torch.Tensor:
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        of_hidden = torch.empty_like(hidden)
+        sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
+        for start in range(0, len(hidden), tokens):
+            part = slice(start, start + tokens)
+            with torch.enable_grad():
+                states = hidden[part].detach().requires_grad_()
+                loss = _cross_entropy(head(states[None])[0], targets[part], weights[part])
+                first, *others = torch.autograd.grad(loss, [states, *parameters], allow_unused=True)
+            total += loss.detach()
+            of_hidden[part] = first
+            for into, gradient in zip(sums, others, strict=True):
+                if gradient is not None:
+                    into += gradient
+        ctx.gradients = (of_hidden, *(into.to(p.dtype) for into, p in zip(sums, parameters, strict=True)))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outer: torch.Tensor) -> Any:  # type: ignore[override]
+        """The loss is multiplied by a number afterwards, so every gradient is."""
+        gradients, ctx.gradients = ctx.gradients, None
+        return (None, None, None, None, *(gradient * outer[0].to(gradient.dtype) for gradient in gradients))

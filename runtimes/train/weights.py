@@ -1,0 +1,173 @@
+"""The weights of a model that was built without any: read or drawn a decoder block at a time.
+
+A rank shards each block before it fills the next one, so that it never holds more than its own part and one block.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from runtimes.train.errors import BadData
+from runtimes.train.model import ModelSource, decoder_blocks
+
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+INDEX_BYTES_MAX = 64 << 20
+NAMED_MAX = 5  # of the weights that a message lists
+
+
+def filled_units(model: nn.Module, source: ModelSource, *, seed: int, with_weights: bool) -> Iterator[nn.Module]:
+    """Each decoder block once it is filled, in float32 on the CPU; at last the model, with all that was left of it.
+
+    `model` is on the meta device. Where the source has weights and `with_weights` asks for them, values are these; all
+    others are drawn from `seed`, the same on any number of ranks. Raises BadData for weights that are missing, cannot
+    be read or have another shape.
+    """
+    names: dict[int, list[str]] = {}  # of each tensor: those that are tied have several
+    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
+        names.setdefault(id(tensor), []).append(name)
+    owners = _owners(model)
+    with ExitStack() as stack:
+        stored = None
+        if source.has_weights and with_weights:
+            parameters = [names[id(parameter)] for parameter in model.parameters()]
+            stored = _open_weights(source, parameters, stack, seed=seed)
+        for number, unit in enumerate([*decoder_blocks(model), model]):
+            _fill(unit, names, stored, owners, seed=zlib.crc32(f"{seed}/{number}".encode()))
+            yield unit
+
+
+def _fill(
+    unit: nn.Module, names: dict[int, list[str]], stored: _Stored | None, owners: dict[nn.Module, Any], *, seed: int
+) -> None:
+    """Give every tensor of the unit that is still on the meta device a place on the CPU and a value."""
+    made: dict[int, torch.Tensor] = {}
+    changed: dict[nn.Module, None] = {}
+    for module in unit.modules():
+        tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for table in tables:
+            for name, tensor in table.items():
+                if tensor is None or not tensor.is_meta:
+                    continue
+                if id(tensor) not in made:
+                    made[id(tensor)] = _make(tensor, names[id(tensor)], stored)
+                table[name] = made[id(tensor)]
+                changed[module] = None
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        for module in changed:
+            owners[module]._init_weights(module)  # passes over what carries transformers' mark
+
+
+def _make(tensor: torch.Tensor, names: list[str], stored: _Stored | None) -> torch.Tensor:
+    value: Any = torch.empty_like(tensor, device="cpu")
+    if isinstance(tensor, nn.Parameter):
+        value = nn.Parameter(value, requires_grad=tensor.requires_grad)
+    if stored is not None and stored.read(names, value):
+        value._is_hf_initialized = True  # transformers' mark
+    made: torch.Tensor = value
+    return made
+
+
+def _owners(model: nn.Module) -> dict[nn.Module, Any]:
+    """For each module the innermost transformers model around it, which knows how its weights are drawn."""
+    from transformers import PreTrainedModel
+
+    owners: dict[nn.Module, Any] = {}
+
+    def walk(module: nn.Module, owner: nn.Module) -> None:
+        owners[module] = owner = module if isinstance(module, PreTrainedModel) else owner
+        for child in module.children():
+            walk(child, owner)
+
+    walk(model, model)
+    return owners
+
+
+class _Stored:
+    """Weights by name, from the files of a folder or from a model that was loaded whole."""
+
+    def __init__(self, folder: Path | None, files: dict[str, str], whole: dict[str, torch.Tensor], stack: ExitStack):
+        self._folder, self._files, self._whole, self._stack = folder, files, whole, stack
+        self._opened: dict[str, Any] = {}
+
+    def read(self, names: Iterable[str], into: torch.Tensor) -> bool:
+        """Copy the tensor that has one of these names; False where there is none. Raises BadData."""
+        name = next((name for name in names if name in self._files or name in self._whole), None)
+        if name is None:
+            return False
+        try:
+            value = self._whole[name] if name in self._whole else self._file(self._files[name]).get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise BadData(f"the model's weights cannot be read: {error}") from error
+        if value.shape != into.shape:
+            raise BadData(
+                f"the model's weight {name} has the shape {tuple(value.shape)}, its configuration says "
+                f"{tuple(into.shape)}"
+            )
+        with torch.no_grad():
+            into.copy_(value)
+        return True
+
+    def _file(self, name: str) -> Any:
+        if name not in self._opened:
+            opening: Any = safe_open(str(self._folder / name), framework="pt")  # type: ignore[operator]
+            self._opened[name] = self._stack.enter_context(opening)
+        return self._opened[name]
+
+
+def _open_weights(source: ModelSource, parameters: list[list[str]], stack: ExitStack, *, seed: int) -> _Stored:
+    """Read by name where the files name every parameter as the model does; else transformers converts the whole."""
+    assert source.folder is not None  # it has weights
+    files = _read_index(source.folder)
+    is_plain = getattr(source.config, "quantization_config", None) is None
+    if is_plain and all(any(name in files for name in names) for names in parameters):
+        return _Stored(source.folder, files, {}, stack)
+    return _Stored(None, {}, _load_whole(source, seed=seed), stack)
+
+
+def _read_index(folder: Path) -> dict[str, str]:
+    """In which file of the folder each tensor is; raises BadData."""
+    try:
+        if (folder / WEIGHTS_FILE).is_file():
+            with safe_open(str(folder / WEIGHTS_FILE), framework="pt") as file:  # type: ignore[no-untyped-call]
+                return dict.fromkeys(file.keys(), WEIGHTS_FILE)
+        with (folder / INDEX_FILE).open("rb") as index:
+            files = json.loads(index.read(INDEX_BYTES_MAX))["weight_map"]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadData(f"the model's weights cannot be read: {error!s:.200}") from error
+    if not isinstance(files, dict) or any(not isinstance(each, str) or Path(each).name != each for each in files.values()):
+        raise BadData(f"the model's {INDEX_FILE} names files out of its folder")
+    return files
+
+
+def _load_whole(source: ModelSource, *, seed: int) -> dict[str, torch.Tensor]:
+    """By transformers, which knows former names and how experts are packed; every rank holds the model for a while."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            str(source.folder),
+            dtype=torch.float32,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
+        raise BadData(f"the model's weights cannot be read: {error!s:.200}") from error
+    missing = sorted(info["missing_keys"])
+    if missing:
+        listed = ", ".join(missing[:NAMED_MAX]) + (", ..." if len(missing) > NAMED_MAX else "")
+        raise BadData(f"the model's files lack {len(missing)} of its weights: {listed}")
+    whole: dict[str, torch.Tensor] = model.state_dict()
+    return whole
