@@ -214,6 +214,26 @@ def gpu_checks(f: Figures) -> list[tuple[str, str, str]]:
     ]
 
 
+def gpu(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    rows = []
+    for shape, cases in f["shapes"].items():
+        others = max(
+            (cases[name]["tokens_per_second"] for name in ("bare FSDP2", "accelerate") if name in cases), default=0
+        )
+        for name, case in cases.items():
+            beside = (
+                f"; {case['tokens_per_second'] / others:.2f} of the faster other" if others and "ours" in name else ""
+            )
+            figure = (
+                f"{case['tokens_per_second']:,} tokens/s, {100 * case['mfu']:.0f} %, {case['peak_gib']} GiB{beside}"
+            )
+            goal = "1.0 of the fastest" if beside else "-"
+            what = f"training on one {f['gpu']}, {shape.upper()} shape, {name}: speed, share of its bfloat16, memory"
+            rows.append((what, figure, goal))
+    return rows
+
+
 def lending(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     memory = f"{f['rss_mb']} MB resident, {f['pss_mb']} MB with shared pages divided"
@@ -301,6 +321,7 @@ ROWS: Rows = {
     "client": client,
     "verification": verification,
     "gpu_checks": gpu_checks,
+    "gpu": gpu,
     "lending": lending,
     "isolation": isolation,
     "slow_visitors": slow_visitors,

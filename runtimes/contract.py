@@ -92,7 +92,8 @@ class EventKind(StrEnum):
     STARTED = "started"  # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal
     RESUMED = "resumed"  # step, from_world_size, seconds
     # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds. model_flops_per_second: of all ranks
-    # together, not for a model with experts. skipped: steps of this attempt whose gradient was not finite, if any
+    # together, not for a model with experts. mfu: its share of the data sheets' bfloat16, where they are known.
+    # skipped: steps of this attempt whose gradient was not finite, if any
     STEP = "step"
     EVALUATED = "evaluated"  # step, loss
     CHECKPOINTED = "checkpointed"  # step, path, seconds_blocked, seconds_total

@@ -23,6 +23,7 @@ sample.py       sampled text
 checkpoint.py   writing, finding and pruning checkpoints
 checkpoint_reader.py  reading them as data: what strangers saved never runs
 archives.py     what torch's archives and pickles may ask for, whoever wrote them
+peaks.py        what GPUs multiply at most, by their data sheets
 report.py       events for the agent, lines for people
 export.py       the model that the customer gets
 errors.py       everything that ends a training with a message

@@ -1,9 +1,12 @@
-"""What the decoder's blocks do while training: compute anew in the backward pass what would take memory; be compiled."""
+"""What a decoder's blocks do while training: compute anew what would take memory; be compiled."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,9 +36,9 @@ def prepare_blocks(model: nn.Module, *, checkpointing: str, compiles: bool) -> N
     """
     for block in decoder_blocks(model):
         plain: Callable[..., Any] = block.forward
-        trained = plain
+        trained: Any = plain
         if checkpointing != "none":
-            contexts = {} if checkpointing == "full" else {"context_fn": _selective}
+            contexts: dict[str, Any] = {} if checkpointing == "full" else {"context_fn": _selective}
             trained = partial(checkpoint, plain, use_reentrant=False, **contexts)
         if compiles:
             trained = torch.compile(trained)
@@ -43,13 +46,27 @@ def prepare_blocks(model: nn.Module, *, checkpointing: str, compiles: bool) -> N
         untyped.forward = partial(_forward, block, plain, trained)
 
 
-def _forward(block: nn.Module, plain: Callable[..., Any], trained: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+def prepare_compiler(device: torch.device, work_dir: Path) -> bool:
+    """Whether there is a compiler for what `torch.compile` writes; its results are kept below `work_dir`.
+
+    Never in a folder that programs share: whoever runs before could leave code there for the next one.
+    """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work_dir / "cache" / "inductor")
+    os.environ["TRITON_CACHE_DIR"] = str(work_dir / "cache" / "triton")
+    variable, names = ("CC", ("gcc", "clang")) if device.type == "cuda" else ("CXX", ("g++", "clang++"))
+    return any(shutil.which(name) for name in (os.environ.get(variable, ""), *names) if name)
+
+
+def _forward(
+    block: nn.Module, plain: Callable[..., Any], trained: Callable[..., Any], /, *args: Any, **named: Any
+) -> Any:
     # A text that is sampled has another length at each token: compiled, each would be compiled anew.
     return (trained if block.training and torch.is_grad_enabled() else plain)(*args, **named)
 
 
 def _selective() -> Any:
-    return create_selective_checkpoint_contexts(_keeps)
+    make: Any = create_selective_checkpoint_contexts  # untyped there
+    return make(_keeps)
 
 
 def _keeps(context: Any, operation: Any, *args: Any, **named: Any) -> CheckpointPolicy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,12 +61,18 @@ def read_documents(names: tuple[str, ...], input_dir: Path, seed: int) -> list[s
     return documents
 
 
-def encode_documents(documents: list[str], tokenizer: Tokenizer, end_id: int, path: Path) -> str:
-    """Write the tokens of all documents, each followed by `end_id`, to `path` as raw 32-bit integers; their SHA-256."""
+def encode_documents(
+    documents: list[str], tokenizer: Tokenizer, end_id: int, path: Path, *, tell: Callable[[str], None]
+) -> str:
+    """Write the tokens of all documents, each followed by `end_id`, to `path` as raw 32-bit integers; their SHA-256.
+
+    `tell` hears how far it is.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with path.open("wb") as out:
         for first in range(0, len(documents), DOCUMENTS_PER_BATCH):
+            tell(f"{first:,} of {len(documents):,} documents, {out.tell() // 4:,} tokens")
             for encoding in tokenizer.encode_batch(documents[first : first + DOCUMENTS_PER_BATCH]):
                 tokens = np.asarray([*encoding.ids, end_id], dtype="<i4").tobytes()
                 digest.update(tokens)

@@ -22,9 +22,9 @@ from runtimes.train.export import export_model
 from runtimes.train.loss import summed_loss
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.order import batch_samples, largest_part, rank_part
-from runtimes.train.parallel import gather_results
+from runtimes.train.parallel import gather_results, print_line, wait_for_results
 from runtimes.train.prepare import find_source, prepare_text, prepare_training
-from runtimes.train.report import print_line, report_evaluation, report_sample, report_step
+from runtimes.train.report import report_evaluation, report_sample, report_step
 from runtimes.train.strategies.registry import load_strategy
 from runtimes.train.training import Training
 
@@ -39,7 +39,7 @@ def train(config: TrainConfig, container: Container, events: EventWriter, stop: 
     # 2. Find the checkpoint to resume from, and the model.
     checkpoint = gather_results(ranks, lambda: find_checkpoint(container) if ranks.is_node_leader else None)
     resume_from = checkpoint[ranks.rank - container.local_rank]
-    source = gather_results(ranks, lambda: find_source(config, container, resume_from))[ranks.rank]
+    source = wait_for_results(ranks, lambda _: find_source(config, container, resume_from), "model")[ranks.rank]
     # 3. Tokenizer and data: made once a node, the same on all.
     text = prepare_text(config, container, ranks, source, resume_from)
     # 4. Model and optimizer, as the strategy shares them; then their state, if there is one.

@@ -1,8 +1,8 @@
 """Cross-entropy that never holds the logits of a whole micro-batch.
 
 For a vocabulary of 128,000 the logits of 8,192 tokens are 4 GiB in float32, and the backward pass takes as much again:
-more than all activations of a model of a billion parameters. Here the logits of a few tokens are made, their gradient is
-computed at once, and both are dropped before the next ones.
+more than all activations of a model of a billion parameters. Here the logits of some tokens are made, their gradient is
+computed at once, and both are dropped before those of the next.
 """
 
 from __future__ import annotations
@@ -14,22 +14,26 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-LOGITS_BYTES_MAX = 512 << 20  # in float32, at a time
-Head = Callable[[torch.Tensor], torch.Tensor]  # the last hidden states (1, n, H) to logits (1, n, V)
+LOGITS_BYTES_MAX = 1 << 30  # in float32, at a time
+Measure = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # logits, targets, weights to their loss
+LossOfPart = Callable[[torch.Tensor, slice], torch.Tensor]
 
 
-def install_loss(model: nn.Module) -> None:
+def install_loss(model: nn.Module, *, compiles: bool) -> None:
     """Let `model(input_ids=..., targets=..., weights=...)` return `summed_loss`; without targets it answers as before.
 
-    It is a call of the model because a strategy may gather parameters for the time of one.
+    It is a call of the model because a strategy may gather parameters for the time of one. `compiles`: what comes after
+    the logits is compiled, and passes over them fewer times.
     """
     untyped: Any = model
     plain = untyped.forward
+    trained = torch.compile(_cross_entropy) if compiles else _cross_entropy
 
     def forward(*args: Any, targets: Any = None, weights: Any = None, **named: Any) -> Any:
         if targets is None:
             return plain(*args, **named)
-        return _loss(untyped, plain, named["input_ids"], targets, weights)
+        measure = trained if torch.is_grad_enabled() else _cross_entropy
+        return _loss(untyped, plain, measure, inputs=named["input_ids"], targets=targets, weights=weights)
 
     untyped.forward = forward
 
@@ -40,14 +44,17 @@ def summed_loss(model: nn.Module, sequences: torch.Tensor, weights: torch.Tensor
     return loss
 
 
-def _loss(model: Any, plain: Any, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def _loss(
+    model: Any, plain: Any, measure: Measure, *, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     by_token = weights.repeat_interleave(targets.shape[1])  # (b * S,)
     flat = targets.reshape(-1)
     if model.base_model is model:  # no way to have the hidden states alone
         logits = plain(input_ids=inputs, use_cache=False).logits
-        return _cross_entropy(logits.flatten(0, 1), flat, by_token)
+        return measure(logits.flatten(0, 1), flat, by_token)
     prefix = model.base_model_prefix
-    hidden = model.base_model(input_ids=inputs, use_cache=False).last_hidden_state.flatten(0, 1)  # (b * S, H)
+    decoded: torch.Tensor = model.base_model(input_ids=inputs, use_cache=False).last_hidden_state
+    hidden = decoded.flatten(0, 1)  # (b * S, H)
 
     def head(states: torch.Tensor) -> torch.Tensor:
         """The model's own way to logits, with whatever scales and caps its class has: its decoder is stood in for."""
@@ -58,13 +65,17 @@ def _loss(model: Any, plain: Any, inputs: torch.Tensor, targets: torch.Tensor, w
             del model.__dict__[prefix]
         return logits
 
+    def of_part(states: torch.Tensor, part: slice) -> torch.Tensor:
+        return measure(head(states[None])[0], flat[part], by_token[part])
+
     tokens = max(1, LOGITS_BYTES_MAX // (4 * int(model.config.get_text_config().vocab_size)))
     if not torch.is_grad_enabled():
-        parts = zip(hidden.split(tokens), flat.split(tokens), by_token.split(tokens), strict=True)
-        return torch.stack([_cross_entropy(head(h[None])[0], t, w) for h, t, w in parts]).sum()
+        starts = range(0, len(hidden), tokens)
+        return torch.stack([of_part(hidden[(part := slice(each, each + tokens))], part) for each in starts]).sum()
     named = model.named_parameters(remove_duplicate=False)  # a head that is tied to the embeddings, too
     parameters = [p for name, p in named if not name.startswith(f"{prefix}.") and p.requires_grad]
-    loss: torch.Tensor = _ChunkedLoss.apply(head, tokens, flat, by_token, hidden, *parameters)
+    apply: Any = _ChunkedLoss.apply  # untyped there
+    loss: torch.Tensor = apply(of_part, tokens, hidden, *parameters)
     return loss
 
 
@@ -100,18 +111,13 @@ class _Decoded:
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """The loss of hidden states by chunks of tokens; gradients are ready when the forward pass ends."""
+    """The loss of hidden states (n, H) by parts of them; gradients are ready when the forward pass ends."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        head: Head,
-        tokens: int,
-        targets: torch.Tensor,
-        weights: torch.Tensor,
-        hidden: torch.Tensor,
-        *parameters: torch.Tensor,
+        ctx: Any, of_part: LossOfPart, tokens: int, hidden: torch.Tensor, *parameters: torch.Tensor
     ) -> torch.Tensor:
+        """`of_part`: the summed loss of these states, which are that part of all; `parameters`: what it needs."""
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         of_hidden = torch.empty_like(hidden)
         sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
@@ -119,18 +125,18 @@ class _ChunkedLoss(torch.autograd.Function):
             part = slice(start, start + tokens)
             with torch.enable_grad():
                 states = hidden[part].detach().requires_grad_()
-                loss = _cross_entropy(head(states[None])[0], targets[part], weights[part])
+                loss = of_part(states, part)
                 first, *others = torch.autograd.grad(loss, [states, *parameters], allow_unused=True)
             total += loss.detach()
             of_hidden[part] = first
-            for into, gradient in zip(sums, others, strict=True):
+            for added, gradient in zip(sums, others, strict=True):
                 if gradient is not None:
-                    into += gradient
-        ctx.gradients = (of_hidden, *(into.to(p.dtype) for into, p in zip(sums, parameters, strict=True)))
+                    added.add_(gradient)
+        ctx.gradients = (of_hidden, *(added.to(p.dtype) for added, p in zip(sums, parameters, strict=True)))
         return total
 
     @staticmethod
-    def backward(ctx: Any, *outer: torch.Tensor) -> Any:  # type: ignore[override]
-        """The loss is multiplied by a number afterwards, so every gradient is."""
+    def backward(ctx: Any, *outer: torch.Tensor) -> Any:
+        """Whatever the loss was multiplied by, the gradients are."""
         gradients, ctx.gradients = ctx.gradients, None
-        return (None, None, None, None, *(gradient * outer[0].to(gradient.dtype) for gradient in gradients))
+        return (None, None, *(gradient * outer[0].to(gradient.dtype) for gradient in gradients))

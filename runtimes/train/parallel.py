@@ -6,7 +6,11 @@ import fcntl
 import os
 import socket
 import struct
+import sys
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -20,7 +24,27 @@ from runtimes.train.errors import BadConfig, TrainError
 T = TypeVar("T")
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # a peer that hangs longer fails the attempt
+AGREE_SECONDS = 2.0  # after which ranks tell each other how a long work goes on
+REPORT_SECONDS = 30.0
+STALLED_SECONDS = 600
+MOVED_SECONDS = 0.5  # of a processor: less than that is no progress
 SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of a network interface
+
+
+class Progress:
+    """How far a long work is, in words: `5,000 documents`."""
+
+    text = ""
+
+
+@dataclass(frozen=True)
+class Waited:
+    """What a rank tells the others while it works or waits."""
+
+    is_done: bool
+    is_stalled: bool
+    text: str
+    result: Any
 
 
 @dataclass(frozen=True)
@@ -87,11 +111,67 @@ def gather_results(ranks: Ranks, work: Callable[[], T]) -> list[T]:
     return results
 
 
+def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> list[T]:
+    """As `gather_results`, for work that takes some ranks minutes or hours: the others wait for as long as it goes on.
+
+    `work` may say how far it is; the leader prints that now and then. Where a rank's process has computed nothing for
+    STALLED_SECONDS, all raise TrainError: its thread stays, and ends with the process.
+    """
+    progress = Progress()
+    running = _in_a_thread(lambda: work(progress))
+    began = reported = moved = time.monotonic()
+    computed = 0.0
+    while True:
+        wait([running], timeout=AGREE_SECONDS)
+        elsewhere = time.process_time() - time.thread_time()  # than in this loop
+        if elsewhere > computed + MOVED_SECONDS:
+            computed, moved = elsewhere, time.monotonic()
+        is_done = running.done()
+        mine = Waited(
+            is_done, time.monotonic() - moved > STALLED_SECONDS, progress.text, running.result() if is_done else None
+        )
+        told: list[Any] = [None] * ranks.world_size
+        dist.all_gather_object(told, mine, group=ranks.control)
+        for each in told:
+            if isinstance(each.result, TrainError):
+                raise each.result
+        if all(each.is_done for each in told):
+            return [each.result for each in told]
+        if any(each.is_stalled and not each.is_done for each in told):
+            raise TrainError(f"{what}: nothing has moved for {STALLED_SECONDS} s")
+        if time.monotonic() - reported >= REPORT_SECONDS:
+            reported = time.monotonic()
+            texts = "; ".join(dict.fromkeys(each.text for each in told if each.text))
+            print_line(ranks, f"{what}: {reported - began:.0f} s so far{texts and ', ' + texts}")
+
+
+def _in_a_thread(work: Callable[[], T]) -> Future[T | TrainError]:
+    running: Future[T | TrainError] = Future()
+
+    def run() -> None:
+        try:
+            running.set_result(work())
+        except TrainError as error:
+            running.set_result(error)
+        except BaseException as error:  # raised where the result is asked for
+            running.set_exception(error)
+
+    threading.Thread(target=run, name="long-work", daemon=True).start()
+    return running
+
+
 def sum_over_ranks(ranks: Ranks, values: list[float]) -> list[float]:
     """Sums over the ranks of a few numbers, in double precision, without touching the GPU."""
     summed = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(summed, group=ranks.control)
     return [float(value) for value in summed]
+
+
+def print_line(ranks: Ranks, line: str) -> None:
+    """One line of progress on the leader's standard output, visible at once."""
+    if ranks.is_leader:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
 
 
 def _choose_device(container: Container) -> torch.device:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from tokenizers import Tokenizer
 
 from runtimes.contract import PINNED_SETTINGS, TOKENIZER_FILE, EventKind, EventWriter
-from runtimes.train.blocks import prepare_blocks
+from runtimes.train.blocks import prepare_blocks, prepare_compiler
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
@@ -22,8 +22,8 @@ from runtimes.train.export import kept_files
 from runtimes.train.loss import install_loss
 from runtimes.train.model import ModelSource, build_model, count_parameters, find_model, flops_per_token
 from runtimes.train.optimizer import make_optimizer
-from runtimes.train.parallel import Ranks, gather_results
-from runtimes.train.report import print_line, report_started
+from runtimes.train.parallel import Progress, Ranks, gather_results, print_line, wait_for_results
+from runtimes.train.report import report_started
 from runtimes.train.sample import encode_prompt
 from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
 from runtimes.train.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
@@ -73,7 +73,7 @@ def prepare_tokenizer(
     Raises BadData for a model with weights and without a tokenizer: its tokens would be others than it was trained on.
     """
 
-    def find_or_train() -> str:
+    def find_or_train(progress: Progress) -> str:
         if not ranks.is_leader:
             return ""
         known, size = _own_tokenizer(source), config.vocabulary_size or source.config.vocab_size
@@ -87,10 +87,11 @@ def prepare_tokenizer(
             if known is not None and not is_trained(known, size):
                 raise BadCheckpoint(f"checkpoint {resume_from.name} has a tokenizer that no training makes")
         if known is None:
+            progress.text = "training a tokenizer"
             known = train_tokenizer(read_documents(config.data, container.input_dir, config.seed), size)
         return str(known.to_str())
 
-    return Tokenizer.from_str(gather_results(ranks, find_or_train)[0])
+    return Tokenizer.from_str(wait_for_results(ranks, find_or_train, "tokenizer")[0])
 
 
 def _own_tokenizer(source: ModelSource) -> Tokenizer | None:
@@ -119,13 +120,14 @@ def prepare_corpus(
     """The data as tokens: encoded by each node's leader, mapped by all, and checked to be the same on every node."""
     path = container.work_dir / TOKENS_FILE
 
-    def encode() -> str | None:
+    def encode(progress: Progress) -> str | None:
         if not ranks.is_node_leader:
             return None
+        progress.text = "reading documents"
         documents = read_documents(config.data, container.input_dir, config.seed)
-        return encode_documents(documents, tokenizer, end_id, path)
+        return encode_documents(documents, tokenizer, end_id, path, tell=lambda text: setattr(progress, "text", text))
 
-    digests = {digest for digest in gather_results(ranks, encode) if digest is not None}
+    digests = {digest for digest in wait_for_results(ranks, encode, "data") if digest is not None}
     if len(digests) != 1:
         raise BadData("the nodes were given different data")
     return open_corpus(path, digests.pop(), sequence_length=config.sequence_length, eval_fraction=config.eval_fraction)
@@ -146,9 +148,12 @@ def prepare_training(
     dtype = choose_dtype(config.dtype, ranks.device)
     model = build_model(source)
     parameters, flops = count_parameters(model), flops_per_token(model, config.sequence_length)
-    prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=config.compile)
-    install_loss(model)
-    units = filled_units(model, source, seed=config.seed, with_weights=resume_from is None)
+    compiles = config.compile and prepare_compiler(ranks.device, container.work_dir)
+    if config.compile and not compiles:
+        print_line(ranks, "compile: there is no C compiler here, so the blocks are computed as they are")
+    prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=compiles)
+    install_loss(model, compiles=compiles)
+    units = filled_units(model, source, seed=config.seed, is_resumed=resume_from is not None)
     model = strategy.wrap(units, ranks, dtype)
     optimizer = make_optimizer(model, config)
     checkpointer = Checkpointer(container, ranks, events)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from runtimes.contract import EventKind, EventWriter
 from runtimes.train.container import Container
 from runtimes.train.evaluate import evaluate
-from runtimes.train.parallel import Ranks
+from runtimes.train.parallel import print_line
+from runtimes.train.peaks import bfloat16_peak
 from runtimes.train.sample import sample_text
 from runtimes.train.training import Training
 
@@ -37,6 +37,7 @@ def report_started(training: Training, container: Container, parameters: int) ->
 def report_step(training: Training, norm: float, rate: float, seconds: float) -> None:
     """One step event and one line of progress."""
     config = training.config
+    flops, peak = training.flops_per_token, bfloat16_peak(training.ranks.device)
     speed = round(config.tokens_per_step / max(seconds, 1e-9), 1)
     training.events.write(
         EventKind.STEP,
@@ -47,7 +48,8 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
         learning_rate=rate,
         gradient_norm=norm,
         seconds=round(seconds, 5),
-        **({"model_flops_per_second": round(speed * training.flops_per_token)} if training.flops_per_token else {}),
+        **({"model_flops_per_second": round(speed * flops)} if flops else {}),
+        **({"mfu": round(speed * flops / (peak * training.ranks.world_size), 4)} if flops and peak else {}),
         **({"skipped": training.skipped} if training.skipped else {}),
     )
     print_line(
@@ -79,10 +81,3 @@ def report_sample(training: Training) -> None:
     )
     training.events.write(EventKind.SAMPLED, step=training.step, prompt=config.sample_prompt, text=text)
     print_line(training.ranks, f"sample: {(config.sample_prompt + text)!r}")
-
-
-def print_line(ranks: Ranks, line: str) -> None:
-    """One line of progress on the leader's standard output, visible at once."""
-    if ranks.is_leader:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -25,29 +25,29 @@ INDEX_BYTES_MAX = 64 << 20
 NAMED_MAX = 5  # of the weights that a message lists
 
 
-def filled_units(model: nn.Module, source: ModelSource, *, seed: int, with_weights: bool) -> Iterator[nn.Module]:
+def filled_units(model: nn.Module, source: ModelSource, *, seed: int, is_resumed: bool) -> Iterator[nn.Module]:
     """Each decoder block once it is filled, in float32 on the CPU; at last the model, with all that was left of it.
 
-    `model` is on the meta device. Where the source has weights and `with_weights` asks for them, values are these; all
-    others are drawn from `seed`, the same on any number of ranks. Raises BadData for weights that are missing, cannot
-    be read or have another shape.
+    `model` is on the meta device. Its values are the source's weights where it has some, else drawn from `seed`, the
+    same on any number of ranks. `is_resumed`: a checkpoint will overwrite the parameters, so they stay zero. Raises
+    BadData for weights that are missing, cannot be read or have another shape.
     """
     names: dict[int, list[str]] = {}  # of each tensor: those that are tied have several
     for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
         names.setdefault(id(tensor), []).append(name)
     owners = _owners(model)
     with ExitStack() as stack:
-        stored = None
-        if source.has_weights and with_weights:
+        values: _Values = _Zeros() if is_resumed else _Drawn()
+        if source.has_weights and not is_resumed:
             parameters = [names[id(parameter)] for parameter in model.parameters()]
-            stored = _open_weights(source, parameters, stack, seed=seed)
+            values = _open_weights(source, parameters, stack, seed=seed)
         for number, unit in enumerate([*decoder_blocks(model), model]):
-            _fill(unit, names, stored, owners, seed=zlib.crc32(f"{seed}/{number}".encode()))
+            _fill(unit, names, values, owners, seed=zlib.crc32(f"{seed}/{number}".encode()))
             yield unit
 
 
 def _fill(
-    unit: nn.Module, names: dict[int, list[str]], stored: _Stored | None, owners: dict[nn.Module, Any], *, seed: int
+    unit: nn.Module, names: dict[int, list[str]], values: _Values, owners: dict[nn.Module, Any], *, seed: int
 ) -> None:
     """Give every tensor of the unit that is still on the meta device a place on the CPU and a value."""
     made: dict[int, torch.Tensor] = {}
@@ -59,7 +59,7 @@ def _fill(
                 if tensor is None or not tensor.is_meta:
                     continue
                 if id(tensor) not in made:
-                    made[id(tensor)] = _make(tensor, names[id(tensor)], stored)
+                    made[id(tensor)] = _make(tensor, names[id(tensor)], values)
                 table[name] = made[id(tensor)]
                 changed[module] = None
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -68,11 +68,11 @@ def _fill(
             owners[module]._init_weights(module)  # passes over what carries transformers' mark
 
 
-def _make(tensor: torch.Tensor, names: list[str], stored: _Stored | None) -> torch.Tensor:
+def _make(tensor: torch.Tensor, names: list[str], values: _Values) -> torch.Tensor:
     value: Any = torch.empty_like(tensor, device="cpu")
     if isinstance(tensor, nn.Parameter):
         value = nn.Parameter(value, requires_grad=tensor.requires_grad)
-    if stored is not None and stored.read(names, value):
+    if values.read(names, value):
         value._is_hf_initialized = True  # transformers' mark
     made: torch.Tensor = value
     return made
@@ -93,6 +93,25 @@ def _owners(model: nn.Module) -> dict[nn.Module, Any]:
     return owners
 
 
+class _Values(Protocol):
+    def read(self, names: Iterable[str], into: torch.Tensor) -> bool:
+        """Fill the tensor that has these names; False where transformers shall."""
+
+
+class _Drawn:
+    def read(self, names: Iterable[str], into: torch.Tensor) -> bool:
+        return False
+
+
+class _Zeros:
+    def read(self, names: Iterable[str], into: torch.Tensor) -> bool:
+        if not isinstance(into, nn.Parameter):
+            return False  # buffers are of no checkpoint
+        with torch.no_grad():
+            into.zero_()
+        return True
+
+
 class _Stored:
     """Weights by name, from the files of a folder or from a model that was loaded whole."""
 
@@ -107,7 +126,7 @@ class _Stored:
             return False
         try:
             value = self._whole[name] if name in self._whole else self._file(self._files[name]).get_tensor(name)
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, FileNotFoundError) as error:
             raise BadData(f"the model's weights cannot be read: {error}") from error
         if value.shape != into.shape:
             raise BadData(
@@ -127,8 +146,7 @@ class _Stored:
 
 def _open_weights(source: ModelSource, parameters: list[list[str]], stack: ExitStack, *, seed: int) -> _Stored:
     """Read by name where the files name every parameter as the model does; else transformers converts the whole."""
-    assert source.folder is not None  # it has weights
-    files = _read_index(source.folder)
+    files = _read_index(source.folder) if source.folder else {}
     is_plain = getattr(source.config, "quantization_config", None) is None
     if is_plain and all(any(name in files for name in names) for names in parameters):
         return _Stored(source.folder, files, {}, stack)
@@ -139,13 +157,16 @@ def _read_index(folder: Path) -> dict[str, str]:
     """In which file of the folder each tensor is; raises BadData."""
     try:
         if (folder / WEIGHTS_FILE).is_file():
-            with safe_open(str(folder / WEIGHTS_FILE), framework="pt") as file:  # type: ignore[no-untyped-call]
+            opening: Any = safe_open  # untyped there
+            with opening(str(folder / WEIGHTS_FILE), framework="pt") as file:
                 return dict.fromkeys(file.keys(), WEIGHTS_FILE)
         with (folder / INDEX_FILE).open("rb") as index:
             files = json.loads(index.read(INDEX_BYTES_MAX))["weight_map"]
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (SafetensorError, FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadData(f"the model's weights cannot be read: {error!s:.200}") from error
-    if not isinstance(files, dict) or any(not isinstance(each, str) or Path(each).name != each for each in files.values()):
+    if not isinstance(files, dict) or any(
+        not isinstance(each, str) or Path(each).name != each for each in files.values()
+    ):
         raise BadData(f"the model's {INDEX_FILE} names files out of its folder")
     return files
 
@@ -155,15 +176,18 @@ def _load_whole(source: ModelSource, *, seed: int) -> dict[str, torch.Tensor]:
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(seed)
+    load: Any = AutoModelForCausalLM.from_pretrained  # typed there as if it never told what it found
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        model, info = load(
             str(source.folder),
             dtype=torch.float32,
             trust_remote_code=False,
             use_safetensors=True,
             output_loading_info=True,
         )
-    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
+    except (SafetensorError, FileNotFoundError, ValueError, RuntimeError, KeyError) as error:
+        if "allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
         raise BadData(f"the model's weights cannot be read: {error!s:.200}") from error
     missing = sorted(info["missing_keys"])
     if missing:

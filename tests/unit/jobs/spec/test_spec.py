@@ -136,6 +136,18 @@ def test_every_strategy_but_the_first_needs_a_runtime_that_knows_it() -> None:
     assert needed <= set(RUNTIME_FEATURES), "this agent knows what its own runtimes do"
 
 
+def test_later_fields_change_nothing_where_they_are_not_used_and_need_a_runtime_that_knows_them() -> None:
+    unset = parse(FULL)
+    said = parse(FULL.replace("train: {", "train: {activation_checkpointing: none, compile: false, "))
+    assert spec_hash(said) == spec_hash(unset)
+    used = parse(FULL.replace("train: {", "train: {activation_checkpointing: full, compile: true, "))
+    assert from_wire(canonical(used)) == used
+    config = parse_config(kind_of(used).config(used))
+    assert (config.activation_checkpointing, config.compile) == ("full", True)
+    needed = kind_of(used).runtime_features(used)
+    assert needed == {"train.activation_checkpointing", "train.compile"} <= set(RUNTIME_FEATURES)
+
+
 def test_unknown_strategy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="strategy") as caught:
         parse(FULL.replace("train: {", "train: {strategy: zero3, "))

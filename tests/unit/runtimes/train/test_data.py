@@ -67,7 +67,7 @@ def test_tokenizer_of_the_same_text_is_the_same_and_knows_every_text() -> None:
 def test_samples_are_consecutive_and_evaluation_is_the_tail(tmp_path: Path) -> None:
     documents = [f"document {i} " * 30 for i in range(40)]
     tokenizer = train_tokenizer(documents, 300)
-    digest = encode_documents(documents, tokenizer, 0, tmp_path / "cache" / "tokens")
+    digest = encode_documents(documents, tokenizer, 0, tmp_path / "cache" / "tokens", tell=print)
     corpus = open_corpus(tmp_path / "cache" / "tokens", digest, sequence_length=16, eval_fraction=0.1)
     stream = np.concatenate([[*tokenizer.encode(text).ids, 0] for text in documents])
     samples = (len(stream) - 1) // 16
@@ -82,6 +82,6 @@ def test_samples_are_consecutive_and_evaluation_is_the_tail(tmp_path: Path) -> N
 
 def test_too_little_text_says_how_little(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(["a b c"], 300)
-    digest = encode_documents(["a b c"], tokenizer, 0, tmp_path / "tokens")
+    digest = encode_documents(["a b c"], tokenizer, 0, tmp_path / "tokens", tell=print)
     with pytest.raises(BadData, match="too few for 2 sequences of 128"):
         open_corpus(tmp_path / "tokens", digest, sequence_length=128, eval_fraction=0.1)

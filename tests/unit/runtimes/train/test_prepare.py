@@ -18,6 +18,7 @@ from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container, read_container
 from runtimes.train.errors import BadCheckpoint, BadData, TrainError
 from runtimes.train.model import ModelSource
+from runtimes.train.parallel import Progress
 from runtimes.train.tokenizer import train_tokenizer
 
 CONFIG = TrainConfig(steps=10)
@@ -65,7 +66,7 @@ def prepared(container: Container, resume_from: Path) -> Tokenizer:
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """One rank, without a process group."""
-    monkeypatch.setattr(prepare, "gather_results", lambda ranks, work: [work()])
+    monkeypatch.setattr(prepare, "wait_for_results", lambda ranks, work, what: [work(Progress())])
 
 
 def test_a_trained_tokenizer_comes_back_from_its_checkpoint(container: Container, tmp_path: Path) -> None:
