@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 from provider_agent.client import with_retries
 from provider_agent.context import AgentContext
-from provider_agent.errors import AgentError, Retryable
+from provider_agent.errors import AgentError, Fatal, Retryable
 from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME, append_to_log
 from provider_agent.journal import ArtifactEntry, LeaseEntry
 from provider_agent.lease.collecting import collect_output
@@ -23,8 +25,11 @@ from runtimes import contract
 
 GIB = 1024**3
 PARTS_PARALLEL_MAX = 4
+# The output has this time, and more for what it is: a large one over a slow line arrives, and nothing stands for ever.
 OUTPUT_SECONDS_MAX = 900.0
-OUTPUT_BYTES_IN_TIME = 32 * GIB  # what a node should bring in that time; a larger output is late by its own size
+SENT_PER_SECOND_LEAST = 64 * 1024  # bytes in parts that arrived
+READ_PER_SECOND_LEAST = 50 * 1000**2  # bytes that lie on the disk: an empty terabyte has none
+OUTPUT_BYTES_IN_TIME = 32 * GIB  # what any node reads in OUTPUT_SECONDS_MAX; a larger one is late by its own size
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_FAILED = 5.0
 
@@ -40,6 +45,9 @@ class ArtifactShipper:
         self._folder = context.folder.lease(entry.lease_id)
         self._added = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
+        self._limit: asyncio.Timeout | None = None  # of the output
+        self._was_read = False
+        self._etags: dict[tuple[str, int, str], str] = {}  # of parts that arrived: path, number, upload
 
     def known(self) -> set[str]:
         """Names of the folders that were taken already."""
@@ -103,8 +111,9 @@ class ArtifactShipper:
         what it made or changed beside it. Empty and of one node, it is nothing to bring;
         of a gang the server waits for every node's part, and most of them are empty.
 
-        Raises what ship raises, JournalFailed, OSError when the node's disk takes no more, TimeoutError when the
-        server stays away for too long, and ValueError when the output is too large to arrive in time.
+        What broke off goes on with the parts that did not arrive. Raises what ship raises, JournalFailed, OSError when
+        the node's disk takes no more, TimeoutError when for too long nothing arrives, and ValueError when the output is
+        too large to be read in time.
         """
         artifact = ArtifactEntry(folder=OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
         await asyncio.to_thread(self._collect_output, self._snapshot(OUTPUT_NAME))
@@ -112,20 +121,22 @@ class ArtifactShipper:
         is_alone = self._entry.assignment.gang.nodes == 1
         if is_alone and not _paths(self._snapshot(OUTPUT_NAME)):
             return
-        had_answers = True
+        found = [path.stat() for path in _paths(self._snapshot(OUTPUT_NAME))]
         try:
-            async with asyncio.timeout(OUTPUT_SECONDS_MAX):
+            async with asyncio.timeout(_seconds_to_read(found)) as self._limit:
                 while True:
                     try:
                         return await self.ship(artifact)
                     except Retryable as error:
-                        had_answers = False
                         log.warning("The output is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
-        except TimeoutError:
-            size = sum(path.stat().st_size for path in _paths(self._snapshot(OUTPUT_NAME)))
-            if had_answers and size > OUTPUT_BYTES_IN_TIME:  # else any program could make its own attempt fail as ours
-                raise ValueError(f"{size} bytes did not arrive within {OUTPUT_SECONDS_MAX:.0f} s") from None
+        except TimeoutError as error:
+            size = sum(each.st_size for each in found)
+            # Else any program could make its own attempt fail as ours.
+            if size > OUTPUT_BYTES_IN_TIME and not self._was_read:
+                raise ValueError(f"{size} bytes could not be read in time") from error
             raise
+        finally:
+            self._limit = None
 
     def _collect_output(self, snapshot: Path) -> None:
         """Take what the program left out of its reach, and say in its log what that was."""
@@ -149,17 +160,26 @@ class ArtifactShipper:
         client, assignment = self._context.client, self._entry.assignment
         lease_id, fence = assignment.lease_id, assignment.fence
         folder = self._snapshot(artifact.folder)
+        files = await asyncio.to_thread(_list_files, folder)
+        self._was_read = True
         begin = ArtifactBegin(
             kind="checkpoint" if artifact.kind == "checkpoint" else "output",
             step=artifact.step,
             billable_ms=artifact.billable_ms,
             node_rank=assignment.gang.node_rank,
-            files=await asyncio.to_thread(_list_files, folder),
+            files=files,
         )
         uploads = await with_retries(lambda: client.begin_artifact(lease_id, begin, fence=fence))
+        has_some = bool(self._etags)
         etags = {upload.path: await self._put_file(folder, upload) for upload in uploads.uploads}
         complete = ArtifactComplete(etags=etags)
-        await with_retries(lambda: client.complete_artifact(lease_id, uploads.artifact_id, complete, fence=fence))
+        try:
+            await with_retries(lambda: client.complete_artifact(lease_id, uploads.artifact_id, complete, fence=fence))
+        except Fatal:
+            self._etags.clear()
+            if not has_some:
+                raise
+            await self._ship(artifact)  # the store may have lost the parts of the try before
 
     async def _put_file(self, folder: Path, upload: FileUpload) -> list[str]:
         """Put every part of one file, some at once; returns their ETags in order."""
@@ -167,15 +187,26 @@ class ArtifactShipper:
         path = folder / upload.path
 
         async def put(part: UploadPart) -> str:
-            async with slots:
-                return await with_retries(
-                    lambda: self._context.client.put_part(part.url, path, offset=part.offset, size=part.size)
-                )
+            key = (upload.path, part.number, _upload_of(part.url))
+            if key not in self._etags:
+                async with slots:
+                    self._etags[key] = await with_retries(
+                        lambda: self._context.client.put_part(part.url, path, offset=part.offset, size=part.size)
+                    )
+                if self._limit is not None and (until := self._limit.when()) is not None:
+                    self._limit.reschedule(until + part.size / SENT_PER_SECOND_LEAST)
+            return self._etags[key]
 
-        parts = sorted(upload.parts, key=lambda part: part.number)
-        return list(await asyncio.gather(*(put(part) for part in parts)))
+        putting = [asyncio.ensure_future(put(part)) for part in sorted(upload.parts, key=lambda part: part.number)]
+        try:
+            return list(await asyncio.gather(*putting))
+        finally:  # none goes on beside the next try
+            for one in putting:
+                one.cancel()
+            await asyncio.gather(*putting, return_exceptions=True)
 
     def _finish(self, artifact: ArtifactEntry) -> None:
+        self._etags.clear()
         remove_tree(self._snapshot(artifact.folder))  # first: it frees space on a full disk
         self._context.journal.save_artifact(self._entry.lease_id, replace(artifact, shipped=True))
 
@@ -197,13 +228,23 @@ def snapshot_name(relative: str) -> str:
 def _list_files(folder: Path) -> list[ArtifactFile]:
     """Every file with its hash, the manifest among them: a fetched checkpoint must be a complete one.
 
-    Raises TimeoutError after OUTPUT_SECONDS_MAX: the empty terabytes of a sparse file occupy no thread for ever.
+    Raises TimeoutError where that takes too long: the empty terabytes of a sparse file occupy no thread for ever.
     """
-    until = time.monotonic() + OUTPUT_SECONDS_MAX
+    paths = _paths(folder)
+    until = time.monotonic() + _seconds_to_read([path.stat() for path in paths])
     return [
         ArtifactFile(path=path.relative_to(folder).as_posix(), size=path.stat().st_size, sha256=_sha256(path, until))
-        for path in _paths(folder)
+        for path in paths
     ]
+
+
+def _seconds_to_read(found: list[os.stat_result]) -> float:
+    return OUTPUT_SECONDS_MAX + sum(512 * each.st_blocks for each in found) / READ_PER_SECOND_LEAST
+
+
+def _upload_of(url: str) -> str:
+    """Which upload of S3 a part belongs to; parts of another one do not count. The local store has one a file."""
+    return dict(parse_qsl(urlsplit(url).query)).get("uploadId", "")
 
 
 def _sha256(path: Path, until: float) -> str:
